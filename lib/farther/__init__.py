@@ -1,3 +1,25 @@
-"""farther: what does an object detector do when it meets an object it was never taught?"""
+"""farther: what does an object detector do when it meets an object it was never taught?
+
+    >>> import farther
+    >>> method = farther.methods.create("energy", temperature=1.0)
+
+The parts load when they are first used: `farther.tables`, `datasets`, `detectors`, `methods`, `metrics`, `curation`,
+`training`, `report`.
+"""
+
+import importlib
+from types import ModuleType
 
 __version__ = "0.1.0"
+
+_PARTS = ("curation", "datasets", "detectors", "errors", "methods", "metrics", "report", "tables", "training")
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _PARTS:
+        return importlib.import_module(f"farther.{name}")
+    raise AttributeError(f"module 'farther' has no attribute {name!r}; it has {', '.join(_PARTS)}")
+
+
+def __dir__() -> list[str]:
+    return [*_PARTS, "__version__"]

@@ -10,6 +10,7 @@ A regions folder explains itself:
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
@@ -23,7 +24,7 @@ from safetensors.numpy import load_file, save_file
 
 from farther.errors import DataError
 from farther.tables.columns import ROW_GROUP, Column, ColumnTable, arrow_columns, open_parquet
-from farther.tables.files import inside, read_json, write_aside, write_json
+from farther.tables.files import digest, inside, read_json, write_aside, write_json
 
 VERSION = 1
 Activation = Literal["softmax", "sigmoid"]
@@ -243,8 +244,8 @@ class RegionsFolder:
         path: The folder.
         min_score: Rows with a lower detector score are left out.
 
-    Has the same shared fields as `Regions` (`classes`, `weight`, `background_index`, …) and `batches`, so that code that
-    streams takes either.
+    Has the same shared fields as `Regions` (`classes`, `weight`, `background_index`, …) and `batches`, so that code
+    that streams takes either.
 
     Raises:
         DataError: the folder is absent, or its `regions.json` or last layer is damaged.
@@ -257,6 +258,11 @@ class RegionsFolder:
         self.header = _read_header(self.path, self.info)
         self.shards = [inside(self.path, shard["file"]) for shard in self.info["shards"]]
         self.failures: list[dict[str, str]] = self.info["failures"]
+
+    @property
+    def key(self) -> str:
+        """Names all that the rows were made from; empty where the writer gave no key."""
+        return self.info.get("key", "")
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -296,7 +302,7 @@ class RegionsFolder:
         return RegionsFolder(self.path, max(threshold, self.min_score))
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
-        """The rows, a row group at a time, in stored order.
+        """The rows, a row group at a time, in stored order; empty row groups are left out unless there is nothing else.
 
         Args:
             columns: Optional columns to read (`features`, `latent`, `box_variance`); all when None. The required ones
@@ -313,6 +319,8 @@ class RegionsFolder:
                 first = 0
                 for group in range(file.num_row_groups):
                     table = file.read_row_group(group, columns=names)
+                    if not table.num_rows and len(self):
+                        continue
                     try:
                         batch = Regions.from_arrow(table, shard, self.header)
                     except DataError as error:
@@ -325,32 +333,57 @@ class RegionsFolder:
 class RegionsWriter:
     """Writes a regions folder shard by shard, and can go on where a killed run stopped.
 
-    Shards are written to `work` (beside the folder unless said otherwise), each aside first and then renamed, so every
-    file found there is whole. `close` moves them to `path` in one rename.
+    All is first written to a work folder: `rows/` there is the folder to be, and beside it stand `started.json` (what
+    the rows are made from) and `part-00000.json` … (one for each finished shard). Every file is written aside and then
+    renamed, so that one which is found there is whole. `close` renames `rows/` to `path`.
 
     Args:
         path: The folder to be.
         header: What all rows share.
-        work: Where unfinished work lives; a run with the same header finds its finished shards there.
+        work: Where unfinished work lives, on the file system of `path`; `.<name>.unfinished` beside it unless said
+            otherwise. A run with the same header and key finds its finished shards there; other work is thrown away.
+        key: Names all that the rows are made from (images, parameters, code); kept as `RegionsFolder.key`.
+
+    Raises:
+        DataError: `work` and `path` are on different file systems, so that no rename could connect them.
     """
 
-    def __init__(self, path: str | Path, header: Header, work: str | Path | None = None):
+    def __init__(self, path: str | Path, header: Header, work: str | Path | None = None, key: str = ""):
         self.path = Path(path)
         self.header = header
+        self.key = key
         self.work = Path(work) if work is not None else self.path.with_name(f".{self.path.name}.unfinished")
-        if not self._continues():
+        self._rows = self.work / "rows"
+        started = {"header": header.to_json(), "last_layer": _last_layer_digest(header), "key": key}
+        if not self._continues(started):
             shutil.rmtree(self.work, ignore_errors=True)
-        self.work.mkdir(parents=True, exist_ok=True)
-        _write_last_layer(self.work, header)
-        write_json(self.work / "header.json", header.to_json())
+        self._rows.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self._rows.stat().st_dev != self.path.parent.stat().st_dev:
+            raise DataError(f"not on the file system of {self.path}; choose a work folder that is", file=self.work)
+        for half_written in [*self.work.glob(".*"), *self._rows.glob(".*")]:
+            half_written.unlink()
+        _write_last_layer(self._rows, header)
+        write_json(self.work / "started.json", started)
 
-    def _continues(self) -> bool:
-        started = self.work / "header.json"
-        return started.exists() and read_json(started) == json.loads(json.dumps(self.header.to_json()))
+    def _continues(self, started: dict[str, Any]) -> bool:
+        earlier = self.work / "started.json"
+        return earlier.exists() and read_json(earlier) == json.loads(json.dumps(started))
+
+    def _part(self, shard: int) -> Path:
+        return self.work / f"part-{shard:05d}.json"
 
     def finished(self, shard: int) -> bool:
         """Whether a shard was written whole, by this run or an earlier one."""
-        return (self.work / f"part-{shard:05d}.json").exists()
+        return self._part(shard).exists() and (self._rows / f"part-{shard:05d}.parquet").exists()
+
+    def failures(self, shard: int) -> list[dict[str, str]]:
+        """The failures that a finished shard was written with.
+
+        Raises:
+            DataError: the shard is not finished.
+        """
+        return read_json(self._part(shard))["failures"]
 
     def write_shard(
         self, shard: int, regions: Regions, images: int = 0, failures: Sequence[dict[str, str]] = ()
@@ -364,44 +397,64 @@ class RegionsWriter:
             failures: `{"image_id": …, "reason": …}` of those that could not be.
         """
         name = f"part-{shard:05d}"
-        with write_aside(self.work / f"{name}.parquet") as aside:
+        with write_aside(self._rows / f"{name}.parquet") as aside:
             pq.write_table(regions.to_arrow(), aside, compression="zstd", row_group_size=ROW_GROUP)
         entry = {"file": f"{name}.parquet", "regions": len(regions), "images": images}
         columns = [c.name for c in regions.COLUMNS if regions.has(c.name)]
-        write_json(self.work / f"{name}.json", {**entry, "columns": columns, "failures": list(failures)})
+        write_json(self._part(shard), {**entry, "columns": columns, "failures": list(failures)})
 
     def close(self, shards: int) -> None:
-        """Makes the folder: all shards, `regions.json`, and nothing else.
+        """Makes the folder: all shards, `regions.json`, and nothing else. The work folder is gone then.
 
         Raises:
-            DataError: a shard from 0 to `shards` - 1 was not written, or they differ in their columns.
+            DataError: a shard from 0 to `shards` - 1 was not written, or two with rows differ in their columns.
         """
         parts = []
         for shard in range(shards):
-            part = self.work / f"part-{shard:05d}.json"
-            if not part.exists():
+            if not self.finished(shard):
                 raise DataError(f"shard {shard} of {shards} was never written", file=self.work)
-            parts.append(read_json(part))
-        columns = parts[0]["columns"] if parts else [c.name for c in Regions.COLUMNS if not c.optional]
-        for part in parts:
+            parts.append(read_json(self._part(shard)))
+        write_json(self._rows / "regions.json", self._info(parts))
+        if self.path.exists():
+            # Renamed away before it is deleted: a half-deleted folder must not bear the name of a whole one.
+            replaced = self.path.with_name(f".{os.getpid()}.{self.path.name}")
+            self.path.replace(replaced)
+            shutil.rmtree(replaced)
+        self._rows.replace(self.path)
+        shutil.rmtree(self.work)
+
+    def _info(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+        # A shard without rows may lack columns: whoever wrote it had no row to learn them from.
+        with_rows = [part for part in parts if part["regions"]]
+        known = [part["columns"] for part in with_rows or parts]
+        columns = max(known, key=len, default=[c.name for c in Regions.COLUMNS if not c.optional])
+        for part in with_rows:
             if part["columns"] != columns:
-                raise DataError(f"has columns {part['columns']}, the first shard {columns}", file=part["file"])
-        info = {"format": "farther.regions", "version": VERSION, **self.header.to_json(), "columns": columns}
-        info["images"] = sum(part["images"] for part in parts)
-        info["regions"] = sum(part["regions"] for part in parts)
-        info["failures"] = [failure for part in parts for failure in part["failures"]]
-        info["shards"] = [{key: part[key] for key in ("file", "regions", "images")} for part in parts]
-        write_json(self.work / "regions.json", info)
-        for leftover in [*self.work.glob("part-*.json"), self.work / "header.json"]:
-            leftover.unlink()
-        with write_aside(self.path) as aside:
-            self.work.replace(aside)
+                raise DataError(f"has columns {part['columns']}, another shard {columns}", file=part["file"])
+        return {
+            "format": "farther.regions",
+            "version": VERSION,
+            "key": self.key,
+            **self.header.to_json(),
+            "columns": columns,
+            "images": sum(part["images"] for part in parts),
+            "regions": sum(part["regions"] for part in parts),
+            "failures": [failure for part in parts for failure in part["failures"]],
+            "shards": [{key: part[key] for key in ("file", "regions", "images")} for part in parts],
+        }
 
 
 def _write_last_layer(folder: Path, header: Header) -> None:
     if header.weight is not None and header.bias is not None:
         with write_aside(folder / "last_layer.safetensors") as aside:
-            save_file({"weight": header.weight, "bias": header.bias}, aside)
+            # safetensors writes the bytes as they lie, so a transposed view would come back as another matrix
+            save_file({"weight": np.ascontiguousarray(header.weight), "bias": np.ascontiguousarray(header.bias)}, aside)
+
+
+def _last_layer_digest(header: Header) -> str:
+    if header.weight is None or header.bias is None:
+        return ""
+    return digest(str(header.weight.shape), header.weight.tobytes(), header.bias.tobytes())
 
 
 def _read_header(folder: Path, info: Any) -> Header:

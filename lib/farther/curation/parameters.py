@@ -1,0 +1,94 @@
+"""The parameters of a benchmark: its ID dataset and the splits that are out of its distribution."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.errors import ParameterError
+from farther.registry import STRICT, build
+
+Distance = Literal["near", "far", "farther"]
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Split:
+    """One OOD split.
+
+    Args:
+        dataset, subset: Where its images come from.
+        distance: `near`: images that show a near category; `far`: those that show none; `farther`: both.
+        vocabulary: Which names of the rules file the dataset uses; the dataset's own name by default.
+    """
+
+    dataset: str
+    subset: str
+    distance: Distance
+    vocabulary: str | None = None
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Benchmark:
+    """One benchmark.
+
+    Args:
+        id: The ID dataset.
+        rules: The rules file.
+        splits: The OOD splits by name.
+        subsets: The ID splits by name: which subset of the ID dataset each is.
+        protocol: Which lists of the rules file.
+        empty: What happens to an OOD image without any labelled object. Nothing unknown is labelled there that could be
+            found or missed, so `remove` is the default (FMIYC keeps images with labelled unknowns only).
+    """
+
+    id: str
+    rules: Path
+    splits: dict[str, Split]
+    subsets: dict[str, str] = Field(default_factory=lambda: {"train": "train", "val": "val", "test": "test"})
+    protocol: str = "paper"
+    empty: Literal["keep", "remove"] = "remove"
+
+
+def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
+    """The benchmark called `name`, its parameters checked.
+
+    Raises:
+        ParameterError: a parameter is unknown or has a wrong value; a split has the name of an ID split or one that
+            cannot be a folder's; one image could be in two OOD splits.
+    """
+    splits = params.get("splits")
+    if isinstance(splits, Mapping):
+        checked = {key: _split(f"benchmark {name!r}: split {key!r}", value) for key, value in splits.items()}
+        params = {**params, "splits": checked}
+    made = build(Benchmark, f"benchmark {name!r}", dict(params))
+    for split in [*made.splits, *made.subsets]:
+        if not re.fullmatch(r"\w[\w.-]*", split):
+            raise ParameterError(f"benchmark {name!r}: split name {split!r}: use letters, digits, '_', '-' and '.'")
+    both = set(made.splits) & set(made.subsets)
+    if both:
+        raise ParameterError(f"benchmark {name!r}: {sorted(both)} name both an ID split and an OOD split")
+    _refuse_overlapping(name, made)
+    return made
+
+
+def _split(what: str, params: Any) -> Split:
+    if not isinstance(params, Mapping):
+        raise ParameterError(f"{what}: expected {{dataset, subset, distance}}, found {params!r}")
+    return build(Split, what, dict(params))
+
+
+def _refuse_overlapping(name: str, made: Benchmark) -> None:
+    taken: dict[tuple[str, str, str], str] = {}
+    for key, split in made.splits.items():
+        for distance in ("near", "far") if split.distance == "farther" else (split.distance,):
+            other = taken.setdefault((split.dataset, split.subset, distance), key)
+            if other != key:
+                raise ParameterError(
+                    f"benchmark {name!r}: splits {other!r} and {key!r} both take {distance} images of "
+                    f"{split.dataset} {split.subset}"
+                )

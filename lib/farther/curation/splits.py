@@ -1,0 +1,123 @@
+"""Makes a benchmark's splits from ingested tables, by the rules of its rules file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from farther.curation.fates import Fates, count_by_rule, decide
+from farther.curation.parameters import Benchmark, Split
+from farther.curation.rules import Rules
+from farther.curation.sources import Source, Tables
+from farther.errors import ParameterError
+from farther.tables.files import write_aside, write_json
+
+
+@dataclass(frozen=True)
+class Curation:
+    """A curated benchmark.
+
+    Args:
+        splits: ID and OOD splits by name.
+        fates: What became of each image of the OOD sources.
+        warnings: Rules that cannot take effect, in plain words.
+    """
+
+    splits: Mapping[str, Source]
+    fates: Fates
+    warnings: list[str] = field(default_factory=list)
+
+    def write(self, folder: str | Path) -> None:
+        """Writes `<split>/images.parquet`, `<split>/objects.parquet`, `fates.parquet` and `warnings.json`.
+
+        The folder is replaced as a whole, so no split of an earlier definition stays. A split's files depend on its
+        own source and rules only.
+        """
+        with write_aside(folder) as aside:
+            for name, split in self.splits.items():
+                split.images.write(aside / name / "images.parquet")
+                split.objects.write(aside / name / "objects.parquet")
+            self.fates.write(aside / "fates.parquet")
+            write_json(aside / "warnings.json", {"count": len(self.warnings), "warnings": self.warnings})
+
+    def metrics(self) -> dict[str, int]:
+        """Counts in one flat mapping: images and objects a split, images a rule, warnings."""
+        counts: dict[str, int] = {}
+        for name, split in self.splits.items():
+            counts[f"{name}.images"] = len(split.images)
+            counts[f"{name}.objects"] = len(split.objects)
+        counts["removed.images"] = int(np.sum(self.fates.fate == "removed"))
+        return {**counts, **count_by_rule(self.fates), "warnings": len(self.warnings)}
+
+
+def curate(benchmark: Benchmark, tables: Tables) -> Curation:
+    """Sorts the images of a benchmark's OOD sources by what is labelled in them, and passes its ID splits through.
+
+    An image with a labelled ID class or an overlapping category is removed. Of the others, those with a near category
+    go to the near split and the rest to the far split (FMIYC, Section 4.1, the automatic stage; Tables 5 and 6); a
+    `farther` split takes all of them. What decides first is stated in `farther.curation.rules.PRECEDENCE`.
+
+    Raises:
+        ParameterError: a dataset, subset, protocol or vocabulary is unknown.
+        DataError: a table or the rules file is damaged.
+    """
+    rules = Rules(benchmark.rules, benchmark.protocol)
+    splits = {name: tables.source(benchmark.id, subset) for name, subset in benchmark.subsets.items()}
+    warnings = _absent_id_classes(rules, benchmark, tables)
+    fates: list[Fates] = []
+    for (dataset, subset), members in _by_source(benchmark.splits).items():
+        source = tables.source(dataset, subset)
+        categories = tables.categories(dataset)
+        vocabulary = _vocabulary(dataset, members)
+        warnings += _absent_categories(rules, vocabulary, dataset, tables)
+        decided = decide(
+            source,
+            rules.by_category(vocabulary, categories),
+            subset=subset,
+            farther=any(split.distance == "farther" for split in members.values()),
+            empty=benchmark.empty,
+        )
+        fates.append(decided)
+        for name, split in members.items():
+            splits[name] = source.select(decided.fate == split.distance)
+    joined = Fates.concatenate(fates) if fates else Fates.empty()
+    return Curation(splits, joined, list(dict.fromkeys(warnings)))
+
+
+def _by_source(splits: Mapping[str, Split]) -> dict[tuple[str, str], dict[str, Split]]:
+    """The OOD splits, grouped by the dataset and subset they draw from."""
+    grouped: dict[tuple[str, str], dict[str, Split]] = {}
+    for name, split in splits.items():
+        grouped.setdefault((split.dataset, split.subset), {})[name] = split
+    return grouped
+
+
+def _vocabulary(dataset: str, splits: Mapping[str, Split]) -> str:
+    """The vocabulary that the splits of one source share.
+
+    Raises:
+        ParameterError: they name different ones.
+    """
+    named = {split.vocabulary or dataset for split in splits.values()}
+    if len(named) > 1:
+        raise ParameterError(f"splits {', '.join(splits)} of {dataset!r} name different vocabularies: {sorted(named)}")
+    return named.pop()
+
+
+def _absent_id_classes(rules: Rules, benchmark: Benchmark, tables: Tables) -> list[str]:
+    known = set(tables.categories(benchmark.id).names)
+    return [
+        f"{rules.path}: {benchmark.id} has no category {name!r}, which is an ID class"
+        for name in rules.id_classes
+        if name not in known
+    ]
+
+
+def _absent_categories(rules: Rules, vocabulary: str, dataset: str, tables: Tables) -> list[str]:
+    return [
+        f"{rules.path}: {dataset} has no category {rule.category!r} (rule '{rule}')"
+        for rule in rules.without_category(vocabulary, tables.categories(dataset))
+    ]

@@ -1,0 +1,310 @@
+"""What every reader of a dataset format takes and gives."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.errors import DataError
+from farther.registry import STRICT, Registry
+from farther.tables.files import inside
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DataWarning:
+    """Something odd that does not stop a run, and what was done about it.
+
+    Args:
+        kind: What it is, in a few words that are the same for all warnings of the kind; they are counted by it.
+        about: Whether an image, an object, or the dataset as a whole is meant.
+        file: Path within the dataset's root.
+        row: Where in the file: a line (from 1) of a text file, `annotations[5]` (from 0) in JSON and XML; None for
+            the whole file.
+        field: Name of the field, None for the whole row.
+        found: What stands there.
+        action: What was done.
+    """
+
+    kind: str
+    about: Literal["image", "object", "dataset"]
+    file: str
+    row: str | None
+    field: str | None
+    found: str
+    action: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands: file, row and field, as `farther.errors.DataError` names them."""
+
+    file: Path
+    row: str | None = None
+    field: str | None = None
+
+    def error(self, problem: str) -> DataError:
+        """An error about what stands there."""
+        return DataError(problem, file=self.file, row=self.row, field=self.field)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnotatedImages:
+    """Images as the annotations name them: columns of one length N.
+
+    Args:
+        image_id: The dataset's own id as text, unique. Object array of `str`.
+        file: Path within the dataset's root, with forward slashes. Object array of `str`.
+        width, height: Pixels as annotated, 0 where the annotations do not say. int64.
+    """
+
+    image_id: np.ndarray
+    file: np.ndarray
+    width: np.ndarray
+    height: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.image_id)
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[str, str, int, int]]) -> AnnotatedImages:
+        """Columns of rows (image_id, file, width, height)."""
+        columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
+        image_id, file = (np.array(column, dtype=object) for column in columns[:2])
+        width, height = (np.array(column, dtype=np.int64) for column in columns[2:])
+        return cls(image_id, file, width, height)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnotatedObjects:
+    """Objects as annotated: columns of one length M.
+
+    Args:
+        image: Row of the object's image among the `AnnotatedImages`. int64.
+        box: Edges xmin, ymin, xmax, ymax, float64 of shape (M, 4), in pixels or, with `unit` "image", in widths and
+            heights of the image.
+        category: Index into the categories. int64.
+        object_id: Unique number. int64.
+        row: Where the object stands, a number that `Annotations.row` makes readable. int64.
+        is_crowd, is_difficult: See `farther.tables.Objects`.
+        unit: Of the boxes.
+    """
+
+    image: np.ndarray
+    box: np.ndarray
+    category: np.ndarray
+    object_id: np.ndarray
+    row: np.ndarray
+    is_crowd: np.ndarray
+    is_difficult: np.ndarray
+    unit: Literal["pixel", "image"] = "pixel"
+
+    def __len__(self) -> int:
+        return len(self.image)
+
+
+class ObjectRows:
+    """Collects objects one by one, for formats that are read one object at a time."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[int, tuple[float, float, float, float], int, int, int, bool, bool]] = []
+
+    def add(
+        self,
+        image: int,
+        box: tuple[float, float, float, float],
+        category: int,
+        row: int,
+        *,
+        object_id: int | None = None,
+        is_crowd: bool = False,
+        is_difficult: bool = False,
+    ) -> None:
+        """Adds an object; its number is its place in the order of adding unless the dataset numbers its objects."""
+        number = len(self._rows) if object_id is None else object_id
+        self._rows.append((image, box, category, number, row, is_crowd, is_difficult))
+
+    def columns(self) -> AnnotatedObjects:
+        """All objects so far, boxes in pixels."""
+        image, box, category, object_id, row, is_crowd, is_difficult = list(zip(*self._rows, strict=True)) or [()] * 7
+        return AnnotatedObjects(
+            image=np.array(image, dtype=np.int64),
+            box=np.array(box, dtype=np.float64).reshape(-1, 4),
+            category=np.array(category, dtype=np.int64),
+            object_id=np.array(object_id, dtype=np.int64),
+            row=np.array(row, dtype=np.int64),
+            is_crowd=np.array(is_crowd, dtype=bool),
+            is_difficult=np.array(is_difficult, dtype=bool),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Annotations:
+    """One subset of a dataset as its annotations describe it. No image was opened yet.
+
+    Args:
+        images, objects: See there.
+        categories: Names of the classes, in the dataset's order.
+        parents: Ancestors of each class in the dataset's class hierarchy, nearest first; empty where there is none.
+        warnings: What was odd and tolerated.
+        files: Paths, within the root, of the files that annotate the objects: one, or one an image.
+        row: How a row of them is called in messages; `{row}` and `{image_id}` are filled in.
+        box_field: What the box is called there.
+        root: The dataset's folder.
+
+    Raises:
+        DataError: a box is not finite or ends before it starts, or an image is named twice.
+    """
+
+    images: AnnotatedImages
+    objects: AnnotatedObjects
+    categories: list[str]
+    parents: dict[str, list[str]] = dataclasses.field(default_factory=dict)
+    warnings: list[DataWarning] = dataclasses.field(default_factory=list)
+    files: Sequence[str]
+    row: str
+    box_field: str
+    root: Path
+
+    def __post_init__(self) -> None:
+        box = self.objects.box
+        finite = np.isfinite(box).all(axis=1)
+        if not finite.all():
+            self._refuse(int(np.flatnonzero(~finite)[0]), "expected finite numbers, found")
+        ordered = (box[:, 0] <= box[:, 2]) & (box[:, 1] <= box[:, 3])
+        if not ordered.all():
+            self._refuse(int(np.flatnonzero(~ordered)[0]), "the size is negative: edges (xmin, ymin, xmax, ymax)")
+
+    def _refuse(self, index: int, problem: str) -> None:
+        file, row = self.place(index)
+        edges = ", ".join(f"{edge:g}" for edge in self.objects.box[index])
+        raise DataError(
+            f"{problem} {edges}; correct or delete the row", file=self.root / file, row=row, field=self.box_field
+        )
+
+    def place(self, index: int) -> tuple[str, str]:
+        """File (within the root) and row that hold an object."""
+        image = int(self.objects.image[index])
+        row = self.row.format(row=self.objects.row[index], image_id=self.images.image_id[image])
+        return self.files[image if len(self.files) > 1 else 0], row
+
+    def warning(self, index: int, kind: str, found: str, action: str) -> DataWarning:
+        """A warning about the box of an object."""
+        file, row = self.place(index)
+        return DataWarning(kind, "object", file, row, self.box_field, found, action)
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Reader(ABC):
+    """Reads the annotations of one dataset format.
+
+    Args:
+        root: The dataset's folder; every file that is read lies in it.
+        missing_images: Whether an annotated image without a file is an error, or is dropped and listed.
+        max_warnings: Share of images, or of objects, with a warning above which `ingest` is an error.
+    """
+
+    root: Path
+    missing_images: Literal["error", "drop"] = "error"
+    max_warnings: float = Field(default=0.05, ge=0, le=1)
+
+    @abstractmethod
+    def subsets(self) -> list[str]:
+        """Names of the subsets that can be read.
+
+        Raises:
+            DataError: there is none.
+        """
+
+    @abstractmethod
+    def read(self, subset: str) -> Annotations:
+        """The annotations of one subset.
+
+        Raises:
+            DataError: a file is absent, damaged, or holds something that the reader's description calls an error.
+        """
+
+    def _subsets_present(self, wanted: Sequence[str], originals: Sequence[str], files: Sequence[str]) -> list[str]:
+        """`wanted`, or else those of the format's original subsets of which a file is there."""
+        if wanted:
+            return list(wanted)
+        if not self.root.is_dir():
+            raise DataError("the folder does not exist; parameter 'root' says where the dataset lies", file=self.root)
+        present = [s for s in originals if any(inside(self.root, fill(file, s)).exists() for file in files)]
+        if not present:
+            looked = ", ".join(fill(file, subset) for subset in originals for file in files)
+            raise DataError(f"no annotations found; looked for {looked}", file=self.root)
+        return present
+
+    def _first_present(self, patterns: Sequence[str], subset: str, parameter: str) -> Path:
+        """The first of several possible files that exists.
+
+        Raises:
+            DataError: none does.
+        """
+        paths = [inside(self.root, fill(pattern, subset)) for pattern in patterns]
+        for path in paths:
+            if path.exists():
+                return path
+        also = "".join(f" (nor does {path.name})" for path in paths[1:])
+        raise DataError(f"the file does not exist{also}; parameter {parameter!r} says where it is", file=paths[0])
+
+
+FORMATS: Registry[Reader] = Registry("dataset format", "farther.datasets")
+C = TypeVar("C", bound=type)
+
+
+def register(name: str) -> Callable[[C], C]:
+    """Class decorator that makes a reader known as the format `name`."""
+
+    def add(cls: C) -> C:
+        FORMATS.register(name)(cls)
+        return cls
+
+    return add
+
+
+def names() -> list[str]:
+    """Names of the formats that can be read."""
+    return FORMATS.names()
+
+
+def create(format: str = "", **params: Any) -> Reader:
+    """A reader of a dataset.
+
+    Args:
+        format: One of `names()`. Leaving it out is an error that lists them.
+        params: `root` and the format's own parameters.
+
+    Raises:
+        ParameterError: the name or a parameter is unknown, or a value does not fit.
+    """
+    return FORMATS.create(format, **params)
+
+
+def fill(pattern: str, subset: str) -> str:
+    """`pattern` with the subset's name in place of `{subset}`."""
+    return pattern.replace("{subset}", subset)
+
+
+def image_file(root: Path, folder: str, name: str, place: Place) -> str:
+    """Path of an image within the root, with forward slashes.
+
+    Args:
+        folder: The images' folder, within the root.
+        name: The image's name in it, as the annotations give it.
+        place: Where they do.
+
+    Raises:
+        DataError: the name leads out of the folder.
+    """
+    try:
+        return inside(inside(root, folder), name).relative_to(root).as_posix()
+    except DataError as error:
+        raise place.error(error.problem) from None

@@ -1,0 +1,148 @@
+"""BDD100K: JSON in Scalabel's format (Yu et al., 2020), and the two layouts that came before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.datasets.base import (
+    AnnotatedImages,
+    Annotations,
+    ObjectRows,
+    Place,
+    Reader,
+    fill,
+    image_file,
+    register,
+)
+from farther.datasets.records import Record, read_json, records
+from farther.errors import DataError
+from farther.registry import STRICT
+
+CLASSES = (
+    "pedestrian", "rider", "car", "truck", "bus", "train", "motorcycle", "bicycle", "traffic light", "traffic sign",
+)  # fmt: skip
+
+#: Names in the labels of 2018 and in other parts of the dataset, as BDD100K's toolkit maps them for detection.
+RENAMED = {"bike": "bicycle", "motor": "motorcycle", "person": "pedestrian", "caravan": "car", "van": "car"}
+
+#: What that toolkit maps to a class and marks as not to be evaluated.
+IGNORED = {"other person": "pedestrian", "other vehicle": "car", "trailer": "truck"}
+
+ORIGINALS = ("train", "val", "test")
+
+
+@register("bdd")
+@dataclass(config=STRICT, kw_only=True)
+class BDD(Reader):
+    """BDD100K detection.
+
+    Scalabel's boxes include their last pixel (its toolkit computes a width of x2 - x1 + 1), so the edges are x1, y1,
+    x2 + 1, y2 + 1. The image id is the frame's name. Labels without `box2d` (lanes, drivable areas) are no objects
+    and are left out. Names of classes are those of the 2020 labels; older ones are renamed as BDD100K's toolkit does.
+    An object is a crowd where its attribute `crowd` or `ignored` says so, or its class is one that the toolkit
+    ignores ("other vehicle").
+
+    Read alike: a list of frames (`det_20/det_val.json`, `bdd100k_labels_images_val.json`), an object with `frames`,
+    and a folder of files of one image each. The last have no file name: `.jpg` is added to their `name`.
+
+    Tolerated, as the toolkit does: `labels` null or absent (no objects); absent ids and attributes; images that no
+    label file names.
+    Errors: JSON that does not parse; a frame without `name`, or one of a name that occurred before; a label with a
+    box but no `category`, or one of an unknown class; fields of a wrong type; x2 or y2 more than a pixel before x1 or
+    y1; a name that leaves its folder.
+
+    Args:
+        subset_names: Subsets to read. When empty, those of train, val and test that are present.
+        labels: The labels of a subset, within the root: the first of these files or folders that exists.
+        images: The folder of a subset's images, within the root.
+        categories: Names of the classes.
+        renamed: Class by the name that it has in older labels.
+        ignored: Class by the name of what looks like it and is not evaluated.
+    """
+
+    subset_names: tuple[str, ...] = ()
+    labels: tuple[str, ...] = (
+        "labels/det_20/det_{subset}.json",
+        "labels/bdd100k_labels_images_{subset}.json",
+        "labels/100k/{subset}",
+    )
+    images: str = "images/100k/{subset}"
+    categories: tuple[str, ...] = CLASSES
+    renamed: dict[str, str] = Field(default_factory=RENAMED.copy)
+    ignored: dict[str, str] = Field(default_factory=IGNORED.copy)
+
+    def subsets(self) -> list[str]:
+        """Names of the subsets; see `Reader`."""
+        return self._subsets_present(self.subset_names, ORIGINALS, self.labels)
+
+    def read(self, subset: str) -> Annotations:
+        """The annotations of one subset; see `Reader` and, for what is an error, the class."""
+        path = self._first_present(self.labels, subset, "labels")
+        folder = fill(self.images, subset)
+        images: dict[str, tuple[str, str, int, int]] = {}
+        objects, files = ObjectRows(), list[str]()
+        for frame in _frames(path):
+            name = frame.text("name")
+            if name in images:
+                raise frame.error(f"{name!r} occurs twice", "name")
+            file = image_file(self.root, folder, name, Place(frame.file, frame.row, "name"))
+            for row, label in enumerate(frame.records("labels") if frame.has("labels") else ()):
+                if label.has("box2d"):
+                    self._add(objects, len(images), row, replace(label, row=f"{name} labels[{row}]"))
+            size = frame.record("size") if frame.has("size") else frame
+            images[name] = (name, file, size.size("width"), size.size("height"))
+            files.append(frame.file.relative_to(self.root).as_posix())
+        return Annotations(
+            images=AnnotatedImages.of(images.values()),
+            objects=objects.columns(),
+            categories=list(self.categories),
+            files=files,
+            row="{image_id} labels[{row}]",
+            box_field="box2d",
+            root=self.root,
+        )
+
+    def _add(self, objects: ObjectRows, image: int, row: int, label: Record) -> None:
+        """Adds the object of a label that has a box."""
+        box = label.record("box2d")
+        edges = (box.number("x1"), box.number("y1"), box.number("x2") + 1, box.number("y2") + 1)
+        name = label.text("category")
+        category = self.ignored.get(name, self.renamed.get(name, name))
+        if category not in self.categories:
+            known = ", ".join([*self.categories, *self.renamed, *self.ignored])
+            raise label.error(
+                f"unknown class {name!r}; known: {known}. Parameters 'categories', 'renamed' and 'ignored' say more",
+                "category",
+            )
+        crowd = name in self.ignored
+        if label.has("attributes"):
+            attributes = label.record("attributes")
+            crowd |= attributes.flag("crowd") or attributes.flag("ignored")
+        objects.add(image, edges, self.categories.index(category), row, is_crowd=crowd)
+
+
+def _frames(path: Path) -> Iterator[Record]:
+    """The frames of a label file, or of a folder of files of one image each, with `name` and `labels`."""
+    if not path.is_dir():
+        content = read_json(path, without=("poly2d",))
+        if isinstance(content, dict):
+            yield from Record(content, path).records("frames")
+        elif isinstance(content, list):
+            yield from records(content, path)
+        else:
+            raise DataError("expected a list of frames", file=path)
+        return
+    for file in sorted(path.glob("*.json")):
+        content = read_json(file, without=("poly2d",))
+        if not isinstance(content, dict):
+            raise DataError("expected an object with name and frames", file=file)
+        image = Record(content, file)
+        moments = list(image.records("frames"))
+        if len(moments) != 1:
+            raise image.error(f"expected the one frame of a still image, found {len(moments)}", "frames")
+        yield replace(image, values={"name": image.text("name") + ".jpg", "labels": moments[0].values.get("objects")})

@@ -1,0 +1,238 @@
+"""Ingest: a dataset in its own format becomes the tables `images` and `objects`."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+from tqdm import tqdm
+
+from farther.datasets.base import Annotations, DataWarning, Reader
+from farther.errors import DataError
+from farther.tables import Images, Objects
+from farther.tables.files import digest, inside, write_aside, write_json
+
+#: A box that leaves its image by no more pixels than this was rounded; it is clipped and not listed.
+ROUNDING = 1.0
+
+#: Objects whose boxes are checked at once.
+BLOCK = 500_000
+
+LEAVES = "box leaves its image"
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """What an image file says about itself; `problem` and no size where it cannot be read."""
+
+    width: int = 0
+    height: int = 0
+    digest: str = ""
+    problem: str = ""
+    is_missing: bool = False
+
+
+def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, int]]:
+    """Reads all subsets of a dataset, opens the header of each image, checks, and writes the tables.
+
+    Tolerated and listed in `warnings.json`, beside what the reader tolerates: an image that is no image (dropped,
+    with its objects); a missing one where the reader's `missing_images` is "drop"; an image of another size than
+    annotated (the file's size counts); a box that leaves its image (clipped; by up to a pixel it is not listed);
+    one that is empty or lies outside (dropped).
+
+    Args:
+        reader: From `farther.datasets.create`.
+        name: The dataset's name, for the column `dataset`.
+        out: Folder to write, aside first and then renamed: `<subset>/images.parquet`, `<subset>/objects.parquet`,
+            `categories.json` (`categories` in the dataset's order, `parents`: ancestors by category), `warnings.json`
+            (`counts` by kind, `warnings`).
+
+    Returns:
+        Numbers of images, objects, categories that occur, and warnings, by subset.
+
+    Raises:
+        DataError: see the reader; or an image is missing, no image is left, or more than the reader's `max_warnings` of
+            the images or of the objects have a warning.
+    """
+    summary: dict[str, dict[str, int]] = {}
+    categories: list[str] = []
+    parents: dict[str, list[str]] = {}
+    listed: list[dict[str, Any]] = []
+    with write_aside(out) as aside:
+        for subset in reader.subsets():
+            annotations = reader.read(subset)
+            images, objects, warnings = to_tables(annotations, reader, name)
+            images.write(inside(aside, subset) / "images.parquet")
+            objects.write(inside(aside, subset) / "objects.parquet")
+            categories += [c for c in annotations.categories if c not in categories]
+            parents |= annotations.parents
+            listed += [{"subset": subset, **asdict(warning)} for warning in warnings]
+            summary[subset] = {
+                "images": len(images),
+                "objects": len(objects),
+                "categories": len(set(objects.category)),
+                "warnings": len(warnings),
+            }
+        write_json(aside / "categories.json", {"categories": categories, "parents": parents})
+        counts = Counter(str(warning["kind"]) for warning in listed)
+        write_json(aside / "warnings.json", {"counts": dict(sorted(counts.items())), "warnings": listed})
+    return summary
+
+
+def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Images, Objects, list[DataWarning]]:
+    """The two tables of one subset, and all its warnings.
+
+    Args:
+        annotations: What `reader` read.
+        reader: Its root and its limits are used.
+        name: The dataset's name.
+
+    Raises:
+        DataError: see `ingest`.
+    """
+    headers = _read_headers(annotations)
+    if reader.missing_images == "error":
+        _refuse_missing(annotations, headers)
+    readable = np.array([not header.problem for header in headers], dtype=bool)
+    if not readable.any():
+        problem = "no image can be read; parameter 'root' says where the dataset lies"
+        raise DataError(
+            problem, file=annotations.root / annotations.files[0] if annotations.files else annotations.root
+        )
+    size = np.array([(header.width, header.height) for header in headers], dtype=np.int64)
+    box, keep, box_warnings = _clip(annotations, size, readable)
+    warnings = [*annotations.warnings, *_image_warnings(annotations, headers), *box_warnings]
+    _refuse_many(annotations, warnings, reader.max_warnings)
+    rows, objects = annotations.images, annotations.objects
+    images = Images(
+        image_id=rows.image_id[readable],
+        dataset=np.full(int(readable.sum()), name, dtype=object),
+        file=rows.file[readable],
+        width=size[readable, 0],
+        height=size[readable, 1],
+        digest=np.array([header.digest for header in headers if not header.problem], dtype=object),
+    )
+    kept = Objects(
+        image_id=rows.image_id[objects.image[keep]],
+        object_id=objects.object_id[keep],
+        box=box[keep],
+        category=np.array(annotations.categories, dtype=object)[objects.category[keep]],
+        is_crowd=objects.is_crowd[keep],
+        is_difficult=objects.is_difficult[keep],
+    )
+    return images, kept, warnings
+
+
+def _read_headers(annotations: Annotations) -> list[_Header]:
+    """Size and digest of each image, in order."""
+    paths = (annotations.root / file for file in annotations.images.file)
+    with ThreadPool(min(16, 4 * (os.cpu_count() or 1))) as pool:
+        found = pool.imap(_read_header, paths, chunksize=16)
+        return list(tqdm(found, total=len(annotations.images), desc="images", unit="image", leave=False))
+
+
+def _read_header(path: Path) -> _Header:
+    try:
+        with Image.open(path) as image:
+            width, height = image.size
+        return _Header(width, height, digest(path))
+    except FileNotFoundError:
+        return _Header(problem="no such file", is_missing=True)
+    except UnidentifiedImageError:
+        return _Header(problem="no image format that is known")
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        return _Header(problem=f"{type(error).__name__}: {error}".replace(str(path), path.name))
+
+
+def _refuse_missing(annotations: Annotations, headers: Sequence[_Header]) -> None:
+    missing = [row for row, header in enumerate(headers) if header.is_missing]
+    if missing:
+        image_id, file = annotations.images.image_id[missing[0]], annotations.images.file[missing[0]]
+        raise DataError(
+            f"the image {image_id!r} is annotated, but its file does not exist "
+            f"({len(missing)} of {len(headers)} are missing); place it there, or set missing_images: drop",
+            file=annotations.root / file,
+        )
+
+
+def _image_warnings(annotations: Annotations, headers: Sequence[_Header]) -> list[DataWarning]:
+    rows = annotations.images
+    warnings = []
+    for row, header in enumerate(headers):
+        file, annotated = rows.file[row], (int(rows.width[row]), int(rows.height[row]))
+        if header.problem:
+            kind = "image missing" if header.is_missing else "image unreadable"
+            warnings.append(DataWarning(kind, "image", file, None, None, header.problem, "dropped with its objects"))
+        elif all(annotated) and annotated != (header.width, header.height):
+            found = f"{header.width}×{header.height}, annotated as {annotated[0]}×{annotated[1]}"
+            warnings.append(
+                DataWarning("image of another size", "image", file, None, None, found, "the file's size counts")
+            )
+    return warnings
+
+
+def _clip(
+    annotations: Annotations, size: np.ndarray, readable: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, list[DataWarning]]:
+    """Boxes within their images, which of them to keep, and what was done to the rest.
+
+    Args:
+        annotations: M objects in N images.
+        size: True width and height of each image, shape (N, 2).
+        readable: Whether the image's file can be read, shape (N,).
+
+    Returns:
+        Edges in pixels, float32 of shape (M, 4); which to keep, shape (M,); and a warning for each box that was changed
+        or is not kept, but for those of unreadable images.
+    """
+    box = np.empty((len(annotations.objects), 4), dtype=np.float32)
+    keep = np.empty(len(annotations.objects), dtype=bool)
+    warnings: list[DataWarning] = []
+    for start in range(0, len(keep), BLOCK):
+        rows = slice(start, start + BLOCK)
+        image = annotations.objects.image[rows]
+        limit = np.tile(size[image], 2).astype(np.float64)
+        whole = annotations.objects.box[rows] * (limit if annotations.objects.unit == "image" else 1.0)
+        clipped = np.clip(whole, 0, limit)
+        problem = _box_problem(whole, clipped)
+        for index in np.flatnonzero((problem != "") & readable[image]).tolist():
+            edges = ", ".join(f"{edge:g}" for edge in whole[index])
+            found = f"edges {edges} in an image of {limit[index, 0]:g}×{limit[index, 1]:g}"
+            action = "clipped" if problem[index] == LEAVES else "dropped"
+            warnings.append(annotations.warning(start + index, str(problem[index]), found, action))
+        box[rows] = clipped
+        keep[rows] = readable[image] & ((problem == "") | (problem == LEAVES))
+    return box, keep, warnings
+
+
+def _box_problem(whole: np.ndarray, clipped: np.ndarray) -> np.ndarray:
+    """What is wrong with each box, "" where nothing is; both arrays have shape (M, 4)."""
+    empty = (whole[:, 2:] <= whole[:, :2]).any(axis=1)
+    outside = (clipped[:, 2:] <= clipped[:, :2]).any(axis=1)
+    leaves = (np.abs(whole - clipped) > ROUNDING).any(axis=1)
+    return np.select([empty, outside, leaves], ["box empty", "box outside its image", LEAVES], "")
+
+
+def _refuse_many(annotations: Annotations, warnings: Sequence[DataWarning], limit: float) -> None:
+    by_reader = sum(warning.about == "object" for warning in annotations.warnings)  # of objects that it dropped
+    totals = {"image": len(annotations.images), "object": len(annotations.objects) + by_reader}
+    for about, total in totals.items():
+        found = [warning for warning in warnings if warning.about == about]
+        if len(found) > limit * total:
+            counts = Counter(warning.kind for warning in found).most_common()
+            kinds = ", ".join(f"{count} × {kind}" for kind, count in counts)
+            first = found[0]
+            raise DataError(
+                f"{len(found)} warnings about {total} {about}s, more than max_warnings: {limit:g} allows ({kinds}). "
+                f"The first: {first.kind}: {first.found}. Correct them, or raise max_warnings",
+                file=annotations.root / first.file,
+                row=first.row,
+                field=first.field,
+            )

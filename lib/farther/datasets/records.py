@@ -1,0 +1,188 @@
+"""JSON from outside: objects whose fields are checked as they are read, and which know where they stand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from farther.errors import DataError
+
+_INT64 = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A JSON object.
+
+    Args:
+        values: Its fields.
+        file: The file it stands in.
+        row: Where in the file: `annotations[5]`.
+        prefix: Name of the field it is the value of, with a dot, when it is one field of a row.
+    """
+
+    values: dict[str, Any]
+    file: Path
+    row: str | None = None
+    prefix: str = ""
+
+    def error(self, problem: str, field: str | None = None) -> DataError:
+        """An error that names file, row and field."""
+        return DataError(problem, file=self.file, row=self.row, field=None if field is None else self.prefix + field)
+
+    def has(self, field: str) -> bool:
+        """Whether the field is there and is not null."""
+        return self.values.get(field) is not None
+
+    def text(self, field: str) -> str:
+        """A field that must be text, not empty.
+
+        Raises:
+            DataError: it is absent or something else.
+        """
+        value = self.values.get(field)
+        if not isinstance(value, str) or not value:
+            raise self._unexpected(field, "text")
+        return value
+
+    def number(self, field: str) -> float:
+        """A field that must be a finite number.
+
+        Raises:
+            DataError: it is absent or something else.
+        """
+        return self._finite(self.values.get(field), field)
+
+    def numbers(self, field: str, count: int) -> list[float]:
+        """A field that must be a list of `count` finite numbers.
+
+        Raises:
+            DataError: it is absent or something else.
+        """
+        value = self.values.get(field)
+        if not isinstance(value, list) or len(value) != count:
+            raise self._unexpected(field, f"{count} numbers")
+        return [self._finite(item, field) for item in value]
+
+    def integer(self, field: str) -> int:
+        """A field that must be a whole number of at most 64 bits.
+
+        Raises:
+            DataError: it is absent or something else.
+        """
+        value = self.values.get(field)
+        if not isinstance(value, int) or isinstance(value, bool) or not -_INT64 <= value < _INT64:
+            raise self._unexpected(field, "a whole number")
+        return value
+
+    def size(self, field: str) -> int:
+        """A field that, where it is there, must be a length in pixels; 0 where it is not.
+
+        Raises:
+            DataError: it is something else.
+        """
+        if not self.has(field):
+            return 0
+        if self.integer(field) <= 0:
+            raise self._unexpected(field, "a positive number of pixels")
+        return self.integer(field)
+
+    def flag(self, field: str) -> bool:
+        """A field that, where it is there, must be true, false, 1 or 0; false where it is not.
+
+        Raises:
+            DataError: it is something else.
+        """
+        value = self.values.get(field)
+        if value is not None and value not in (0, 1):
+            raise self._unexpected(field, "0 or 1")
+        return bool(value)
+
+    def record(self, field: str) -> Record:
+        """A field that must be an object.
+
+        Raises:
+            DataError: it is absent or something else.
+        """
+        value = self.values.get(field)
+        if not isinstance(value, dict):
+            raise self._unexpected(field, "an object")
+        return replace(self, values=value, prefix=f"{self.prefix}{field}.")
+
+    def records(self, field: str) -> Iterator[Record]:
+        """The objects in a field that must be a list of them.
+
+        Raises:
+            DataError: it is absent or something else.
+        """
+        value = self.values.get(field)
+        if not isinstance(value, list):
+            raise self._unexpected(field, "a list")
+        row = f"{self.row} {self.prefix}{field}" if self.row else f"{self.prefix}{field}"
+        return records(value, self.file, row)
+
+    def _finite(self, value: Any, field: str) -> float:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            try:
+                if math.isfinite(value):
+                    return float(value)
+            except OverflowError:  # an integer of hundreds of digits
+                pass
+        raise self._unexpected(field, "a finite number")
+
+    def _unexpected(self, field: str, expected: str) -> DataError:
+        if field not in self.values:
+            return self.error(f"the field is missing; expected {expected}", field)
+        return self.error(f"expected {expected}, found {shorten(self.values[field])}", field)
+
+
+def records(values: list[Any], file: Path, row: str = "") -> Iterator[Record]:
+    """Each of a list of JSON objects as a record; `row` is what the list is called.
+
+    Raises:
+        DataError: an item is not an object.
+    """
+    for index, value in enumerate(values):
+        if not isinstance(value, dict):
+            raise DataError(f"expected an object, found {shorten(value)}", file=file, row=f"{row}[{index}]")
+        yield Record(value, file, f"{row}[{index}]")
+
+
+def shorten(value: Any) -> str:
+    """`repr` of a value, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}…"
+
+
+def read_json(path: Path, without: Iterable[str] = ()) -> Any:
+    """Reads a JSON file that may be large.
+
+    Args:
+        without: Fields that nobody needs. They are dropped while parsing, wherever they stand: outlines take
+            several times the memory of all the rest.
+
+    Raises:
+        DataError: the file is absent, is not UTF-8, or is not JSON (truncated, for instance); names the line.
+    """
+    unwanted = tuple(without)
+
+    def drop(fields: dict[str, Any]) -> dict[str, Any]:
+        for name in unwanted:
+            fields.pop(name, None)
+        return fields
+
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"), object_hook=drop)
+    except FileNotFoundError:
+        raise DataError("the file does not exist", file=path) from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
+    except json.JSONDecodeError as error:
+        problem = f"not JSON: {error.msg} (column {error.colno}); is the file whole?"
+        raise DataError(problem, file=path, row=error.lineno) from None
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, lists within lists without end
+        raise DataError(f"not JSON that can be read: {error}", file=path) from None

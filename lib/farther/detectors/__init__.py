@@ -1,0 +1,15 @@
+"""Detectors: adapters that turn images into the regions table.
+
+Example:
+    >>> import farther.detectors
+    >>> "faster_rcnn" in farther.detectors.names()
+    True
+"""
+
+from farther.detectors.base import Detector, registry
+
+create = registry.create
+get = registry.get
+names = registry.names
+
+__all__ = ["Detector", "create", "get", "names", "registry"]

@@ -1,0 +1,175 @@
+"""What every detector offers: images in, the regions table out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.detectors.pictures import load
+from farther.errors import DataError, ParameterError
+from farther.registry import STRICT, Registry
+from farther.tables import Header, Regions
+from farther.tables.files import digest
+
+if TYPE_CHECKING:
+    import torch
+
+registry: Registry[Detector] = Registry("detector", "farther.detectors")
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Count = Annotated[int, Field(ge=1)]
+Precision = Literal["float32", "bfloat16", "float16"]
+StoredType = Literal["float32", "float16"]
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Detector(ABC):
+    """An adapter: the only code that knows a framework.
+
+    The checkpoint is read when something first needs it, so that a detector is cheap to make. An instance can be pickled
+    for worker processes; the network stays behind, and `prepare` does not need it.
+
+    Args:
+        weights: The checkpoint's file.
+        score_threshold: Detections below this score are not given out. Keep it low: the operating threshold is applied later.
+        max_detections: At most so many detections an image, the best first.
+        nms_iou: Of two detections of one class that overlap more than this, the better one stays.
+        device: "cpu", "cuda", "cuda:1", "mps", …; "auto" is the first GPU, or else the CPU.
+        precision: What the network computes in; boxes, scores and logits are always computed in float32.
+        features_dtype: What the columns `features` and `latent` are stored in.
+    """
+
+    name: ClassVar[str]
+
+    weights: Path
+    score_threshold: Fraction = 0.05
+    max_detections: Count = 100
+    nms_iou: Fraction = 0.5
+    device: str = "auto"
+    precision: Precision = "float32"
+    features_dtype: StoredType = "float32"
+
+    @abstractmethod
+    def header(self) -> Header:
+        """What all regions of this detector share.
+
+        Raises:
+            DataError: the checkpoint is absent or damaged, or does not fit.
+        """
+
+    @abstractmethod
+    def prepare(self, image: np.ndarray) -> Any:
+        """What `forward` wants of one image; cheap, and needs no network.
+
+        Args:
+            image: ndarray of shape (H, W, 3), uint8, red green blue.
+        """
+
+    @abstractmethod
+    def forward(self, prepared: list, image_ids: list[str]) -> Regions:
+        """Detects objects in one batch of prepared images.
+
+        Returns:
+            The rows image by image, in the order given, best score first; `region_id` counts them from 0.
+
+        Raises:
+            DataError: the checkpoint is absent or damaged, does not fit, or gives numbers that are not finite.
+        """
+
+    def detect(
+        self,
+        images: Sequence[np.ndarray | str | Path],
+        image_ids: Sequence[str] | None = None,
+        batch_size: int = 8,
+    ) -> Regions:
+        """Detects objects in images.
+
+        Args:
+            images: Arrays of shape (H, W, 3), uint8, red green blue; or image files.
+            image_ids: Their names; left out, a file is called by its path and an array by its number.
+            batch_size: Images that go through the network together.
+
+        Returns:
+            One row a detection; `region_id` counts from 0.
+
+        Raises:
+            DataError: an image cannot be read or has another shape or type; or see `forward`.
+            ParameterError: there are not as many names as images.
+        """
+        if image_ids is None:
+            image_ids = [str(n) if isinstance(image, np.ndarray) else str(image) for n, image in enumerate(images)]
+        if len(image_ids) != len(images):
+            raise ParameterError(f"{len(images)} images, but {len(image_ids)} image_ids")
+        found = [Regions.empty(self.header())]
+        for start in range(0, len(images), batch_size):
+            names = list(image_ids[start : start + batch_size])
+            pixels = [as_pixels(i, n) for i, n in zip(images[start : start + batch_size], names, strict=True)]
+            found.append(self.forward([self.prepare(image) for image in pixels], names))
+        together = Regions.concatenate(found[1:] or found)
+        together.region_id = np.arange(len(together))
+        return together
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Where the numbers come from: the adapter's name, the checkpoint's content, and every parameter but the device.
+
+        Raises:
+            DataError: the checkpoint is absent.
+        """
+        if not self.weights.is_file():
+            raise DataError("the checkpoint does not exist", file=self.weights)
+        params = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("weights", "device")}
+        return {"name": self.name, "weights_digest": digest(self.weights), "params": params}
+
+    def torch_device(self) -> torch.device:
+        """The device that `device` names.
+
+        Raises:
+            ParameterError: PyTorch does not know it, or this machine has none.
+        """
+        return torch_device(self.device)
+
+    def __getstate__(self) -> dict[str, Any]:
+        names = {f.name for f in fields(self)}
+        return {name: value for name, value in self.__dict__.items() if name in names}
+
+
+def torch_device(name: str) -> torch.device:
+    """The PyTorch device of a name; "auto" is the first GPU, or else the CPU.
+
+    Raises:
+        ParameterError: PyTorch does not know it, or this machine has none.
+    """
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        problem = str(error).splitlines()[0]
+        raise ParameterError(f"device {name!r} cannot be used here: {problem}. Use 'auto' or 'cpu'") from None
+    return device
+
+
+def as_pixels(image: np.ndarray | str | Path, name: str) -> np.ndarray:
+    """The pixels of an image file, or of an array that holds them already.
+
+    Raises:
+        DataError: the file cannot be read, or the array has another shape or type.
+    """
+    if not isinstance(image, np.ndarray):
+        return load(image)
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:
+        found = f"{image.dtype} of shape {image.shape}"
+        raise DataError(f"image {name!r}: expected uint8 of shape (height, width, 3), found {found}")
+    return image

@@ -1,0 +1,92 @@
+"""The Faster R-CNN networks that farther can build, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+from torchvision.models.detection import FasterRCNN, fasterrcnn_resnet50_fpn
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.ops import MultiScaleRoIAlign
+
+from farther.detectors.networks.compact import CompactPyramid
+from farther.errors import ParameterError
+
+BACKGROUND = "background"
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """All that is needed to build a network again, but its weights.
+
+    Args:
+        architecture: A name of `ARCHITECTURES`.
+        classes: The classes it knows, without the background, in the order of its logits.
+        min_size: Images are scaled so that their shorter side has this many pixels …
+        max_size: … unless the longer one would then have more than this.
+    """
+
+    architecture: str
+    classes: tuple[str, ...]
+    min_size: int
+    max_size: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Name of each logits column: torchvision keeps the first one for the background."""
+        return (BACKGROUND, *self.classes)
+
+
+def build_network(blueprint: Blueprint) -> FasterRCNN:
+    """An untrained network, seeded by PyTorch's global generator.
+
+    Raises:
+        ParameterError: the architecture is unknown, or a class is called "background".
+    """
+    if blueprint.architecture not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise ParameterError(f"unknown architecture {blueprint.architecture!r}. Known: {known}")
+    if BACKGROUND in blueprint.classes:
+        raise ParameterError(f"a class cannot be called {BACKGROUND!r}: that is the name of the network's own column")
+    return ARCHITECTURES[blueprint.architecture](blueprint)
+
+
+def _resnet50_fpn(blueprint: Blueprint) -> FasterRCNN:
+    """torchvision's `fasterrcnn_resnet50_fpn` (Ren et al. 2015, Lin et al. 2017), its defaults untouched."""
+    return fasterrcnn_resnet50_fpn(
+        weights=None,
+        weights_backbone=None,
+        num_classes=len(blueprint.columns),
+        min_size=blueprint.min_size,
+        max_size=blueprint.max_size,
+    )
+
+
+def _small(blueprint: Blueprint) -> FasterRCNN:
+    """2.4 million weights for scenes of about 224 pixels: strides 8 to 32, anchors of 24 to 136 pixels."""
+    pyramid = CompactPyramid(widths=(24, 48, 96, 160, 224), blocks=(1, 1, 1, 1), out_channels=64)
+    levels = ["0", "1", "2"]
+    sizes = ((24, 34), (48, 68), (96, 136))
+    pool = MultiScaleRoIAlign(levels, output_size=7, sampling_ratio=1, canonical_scale=112)
+    head: nn.Module = TwoMLPHead(pyramid.out_channels * 7 * 7, 256)
+    return FasterRCNN(
+        pyramid,
+        min_size=blueprint.min_size,
+        max_size=blueprint.max_size,
+        rpn_anchor_generator=AnchorGenerator(sizes, ((0.5, 1.0, 2.0),) * len(sizes)),
+        rpn_pre_nms_top_n_train=200,
+        rpn_post_nms_top_n_train=150,
+        rpn_pre_nms_top_n_test=200,
+        rpn_post_nms_top_n_test=100,
+        rpn_batch_size_per_image=128,
+        box_roi_pool=pool,
+        box_head=head,
+        box_predictor=FastRCNNPredictor(256, len(blueprint.columns)),
+        box_batch_size_per_image=48,
+        box_positive_fraction=0.33,
+    )
+
+
+ARCHITECTURES: dict[str, Callable[[Blueprint], FasterRCNN]] = {"resnet50_fpn": _resnet50_fpn, "small": _small}

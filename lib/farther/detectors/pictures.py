@@ -1,0 +1,77 @@
+"""Reading one image file, whatever its kind, as the pixels that a detector takes."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import IO, Literal
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from farther.errors import DataError
+
+Exif = Literal["ignore", "apply"]
+
+#: Where Pillow refuses by itself (it warns from half of it): 13,377 × 13,377 pixels, half a gigabyte as RGB.
+MAX_PIXELS = 178_956_970
+
+_pillow_limit = threading.Lock()
+
+
+def load(path: str | Path, exif: Exif = "ignore", max_pixels: int = MAX_PIXELS) -> np.ndarray:
+    """Reads an image file.
+
+    Grey, palette and CMYK images become RGB, 16-bit channels lose their low byte, transparency is dropped (the colour
+    that is stored under it shows), and of an animation the first frame is taken.
+
+    Args:
+        path: The file, in any format that Pillow decodes.
+        exif: What the orientation in the file's EXIF data does. "ignore": nothing; the pixels come as they are stored.
+            The boxes of VOC, COCO, BDD100k and OpenImages refer to those, and so does what torchvision reads.
+            "apply": the image is turned upright, as Ultralytics does.
+        max_pixels: Images with more are refused before they are decoded.
+
+    Returns:
+        ndarray of shape (height, width, 3), uint8: red, green, blue. It is writable and the caller's own.
+
+    Raises:
+        DataError: the file is absent, no image, truncated or damaged, has too many pixels, or has 32-bit channels,
+            of which nobody can tell what is black and what is white.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file, _open(file, max_pixels) as image:
+            if image.width * image.height > max_pixels:
+                raise Image.DecompressionBombError
+            return _rgb(ImageOps.exif_transpose(image) if exif == "apply" else image)
+    except MemoryError:
+        raise
+    except FileNotFoundError:
+        raise DataError("the file does not exist", file=path) from None
+    except UnidentifiedImageError:
+        raise DataError("not an image, or in a format that Pillow does not know", file=path) from None
+    except Image.DecompressionBombError:
+        raise DataError(f"more than max_pixels = {max_pixels} pixels; raise it to read the image", file=path) from None
+    except Exception as error:  # decoders meet damage with nearly anything: OSError, SyntaxError, struct.error, …
+        raise DataError(f"cannot be read: {error or type(error).__name__}", file=path) from None
+
+
+def _open(file: IO[bytes], max_pixels: int) -> Image.Image:
+    """Opens an image under our own limit. Pillow's is one number for the whole process, so it is put back at once."""
+    with _pillow_limit:
+        usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, max_pixels
+        try:
+            return Image.open(file)
+        finally:
+            Image.MAX_IMAGE_PIXELS = usual
+
+
+def _rgb(image: Image.Image) -> np.ndarray:
+    if image.mode in ("I", "F"):
+        raise ValueError("its channels have 32 bits, and nothing says which value is white; store it with 8 or 16 bits")
+    if image.mode.startswith("I;16"):
+        # Pillow's own conversion clips, which turns nearly every 16-bit image white.
+        grey = (np.asarray(image) >> 8).astype(np.uint8)
+        return np.repeat(grey[:, :, None], 3, axis=2)
+    return np.array(image if image.mode == "RGB" else image.convert("RGB"))

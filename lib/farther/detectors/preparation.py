@@ -1,0 +1,166 @@
+"""Decoding and preparing images in worker processes, a batch at a time and in order."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections import deque
+from collections.abc import Generator, Iterable
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farther.detectors import pictures
+from farther.errors import DataError, FartherError
+
+if TYPE_CHECKING:
+    from farther.detectors.base import Detector
+
+
+Prepared = Generator[tuple["Batch", list[Any]], None, None]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Images that the network sees together.
+
+    Args:
+        shard: Number of the shard that their rows go to.
+        image_ids: Their names.
+        files: Their files.
+        sizes: Width and height of each, as the images table says.
+    """
+
+    shard: int
+    image_ids: list[str]
+    files: list[Path]
+    sizes: list[tuple[int, int]]
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """Stands in the place of an image that could not be read or prepared."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Turns a batch of files into what the detector's `forward` takes; `Unusable` where that fails.
+
+    Args:
+        detector: Its `prepare` is called.
+        exif, max_pixels: See `farther.detectors.pictures.load`.
+    """
+
+    detector: Detector
+    exif: pictures.Exif
+    max_pixels: int
+
+    def __call__(self, batch: Batch) -> list[Any]:
+        """One prepared image, or `Unusable`, for each image of the batch."""
+        return [self._one(file, size) for file, size in zip(batch.files, batch.sizes, strict=True)]
+
+    def _one(self, file: Path, size: tuple[int, int]) -> Any:
+        try:
+            pixels = pictures.load(file, self.exif, self.max_pixels)
+        except DataError as error:
+            return Unusable(error.problem)
+        height, width = pixels.shape[:2]
+        # Upright images may have their sides exchanged; the table knows them as they are stored.
+        if (width, height) != size and (self.exif == "ignore" or (height, width) != size):
+            return Unusable(f"{width}×{height} pixels, but {size[0]}×{size[1]} in the images table; ingest it again")
+        try:
+            return self.detector.prepare(pixels)
+        except MemoryError:
+            raise
+        except Exception as error:  # one odd image must not end a run, whatever an adapter trips over
+            return Unusable(f"the detector cannot prepare it: {type(error).__name__}: {error}")
+
+
+def prepared(preparation: Preparation, batches: Iterable[Batch], processes: int) -> Prepared:
+    """Each batch with its prepared images, in order.
+
+    Args:
+        preparation: What is done to a batch.
+        batches: The work; read a few batches ahead of what was taken.
+        processes: Worker processes; each has at most two batches under way. 0 prepares in this process.
+
+    Raises:
+        FartherError: a worker process was killed from outside.
+    """
+    if processes == 0:
+        for batch in batches:
+            yield batch, preparation(batch)
+        return
+    # Forked workers share the detector and start at once. Elsewhere than on Linux forking is not safe, and it is sent.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(preparation,))
+    ahead: deque[tuple[Batch, Future[list[Any]]]] = deque()
+    try:
+        for batch in batches:
+            ahead.append((batch, pool.submit(_prepare, batch)))
+            if len(ahead) == 2 * processes:
+                yield _taken(ahead)
+        while ahead:
+            yield _taken(ahead)
+    except BrokenProcessPool:
+        raise FartherError(
+            f"one of the {processes} processes that prepare images was killed, most likely for memory: "
+            "run again with fewer workers or smaller batches (what is finished is kept)"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _taken(ahead: deque[tuple[Batch, Future[list[Any]]]]) -> tuple[Batch, list[Any]]:
+    batch, future = ahead.popleft()
+    return batch, future.result()
+
+
+_preparation: Preparation | None = None
+
+
+def _start_worker(preparation: Preparation) -> None:
+    global _preparation
+    _preparation = preparation
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the main one ends the others
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        torch.set_num_threads(1)  # OpenMP's threads do not survive a fork, and the other cores have workers too
+        ForkingPickler.register(torch.Tensor, _sent_as_array)
+    if "cv2" in sys.modules:
+        sys.modules["cv2"].setNumThreads(0)
+
+
+def _end_with_parent() -> None:
+    """Ends this process when its parent is gone: one that is killed with -9 cannot tell its workers."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _sent_as_array(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Sends a tensor through the pipe.
+
+    torch would put each into a shared-memory file of its own: slower for small ones, and containers have few megabytes
+    for those files, processes few handles.
+    """
+    return sys.modules["torch"].from_numpy, (tensor.numpy(),)
+
+
+def _prepare(batch: Batch) -> list[Any]:
+    assert _preparation is not None
+    return _preparation(batch)

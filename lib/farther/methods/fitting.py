@@ -1,0 +1,135 @@
+"""The stage `fit`: a method fitted to one run's training regions, and its threshold τ, in one folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic.dataclasses import dataclass
+
+from farther.errors import DataError
+from farther.methods.base import METHODS, FitError, Method, RegionsLike, count_rows, describe
+from farther.methods.calibration import Rule, threshold
+from farther.registry import STRICT
+from farther.tables import Header, Regions, RegionsFolder
+from farther.tables.files import read_json, write_aside, write_json
+
+
+@dataclass(config=STRICT, kw_only=True)
+class FitSettings:
+    """What a method is fitted on, and how its threshold is taken.
+
+    Args:
+        split: Name of the in-distribution split that methods learn from.
+        calibration_split: Name of the in-distribution split that τ is taken from.
+        keep: Fraction of its scores that τ keeps.
+        threshold_rule: See `farther.methods.threshold`.
+        max_regions: Learn from at most so many regions, drawn at random; None takes all.
+        seed: Of that draw.
+    """
+
+    split: str = "train"
+    calibration_split: str = "val"
+    keep: Annotated[float, Field(gt=0, le=1)] = 0.95
+    threshold_rule: Rule = "percentile"
+    max_regions: PositiveInt | None = None
+    seed: NonNegativeInt = 0
+
+
+class RegionsSample:
+    """Some rows of a regions table, drawn at random without replacement, in stored order.
+
+    Args:
+        regions: The rows to draw from.
+        size: How many to draw; all rows when there are no more.
+        seed: Of the draw.
+    """
+
+    def __init__(self, regions: RegionsLike, size: int, seed: int):
+        self._regions = regions
+        self._count = count_rows(regions)
+        drawn = np.random.default_rng(seed).choice(self._count, min(size, self._count), replace=False)
+        self._drawn = np.sort(drawn)
+
+    @property
+    def header(self) -> Header:
+        """What all rows share."""
+        return self._regions.header
+
+    def __len__(self) -> int:
+        return len(self._drawn)
+
+    def has(self, column: str) -> bool:
+        """Whether the rows have this column (or, for `last_layer`, the header)."""
+        return self._regions.has(column)
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
+        """The drawn rows of each batch."""
+        first = 0
+        for batch in self._regions.batches(columns):
+            low, high = np.searchsorted(self._drawn, [first, first + len(batch)])
+            if high > low:
+                yield batch[self._drawn[low:high] - first]
+            first += len(batch)
+
+
+def operating_threshold(path: str | Path) -> float:
+    """t* of a run: detections with a lower score are no detections. Read from `{"threshold": t*}`.
+
+    Raises:
+        DataError: the file is absent, or its threshold is not a number.
+    """
+    value = read_json(path)
+    found = value.get("threshold") if isinstance(value, dict) else value
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise DataError(f"expected a number, found {found!r}", file=path, field="threshold")
+    return float(found)
+
+
+def fit_run(
+    name: str, params: dict[str, Any], run: str | Path, operating: float, settings: FitSettings, path: str | Path
+) -> str | None:
+    """Fits a method to a run's regions, takes τ, and writes both to a folder.
+
+    The folder holds what `Method.save` writes and `threshold.json`: τ, the rule and fraction, and how many regions it
+    was taken from. A method that cannot be fitted leaves a `method.json` that says why, and no τ.
+
+    Args:
+        name, params: The method.
+        run: Folder that holds one regions folder a split.
+        operating: t*; rows with a lower detector score are left out.
+        settings: Splits, fraction, rule, size of the sample.
+        path: The folder to write.
+
+    Returns:
+        Why the method does not apply, or None when it was fitted.
+
+    Raises:
+        ParameterError: the method or a parameter is unknown.
+        DataError: a split is absent or damaged.
+    """
+    method = METHODS.create(name, **params)
+    regions: RegionsLike = RegionsFolder(Path(run) / settings.split).above(operating)
+    calibration = RegionsFolder(Path(run) / settings.calibration_split).above(operating)
+    reason = None
+    with write_aside(path) as aside:
+        try:
+            if settings.max_regions is not None and not method.missing(regions):
+                regions = RegionsSample(regions, settings.max_regions, settings.seed)
+            scores = method.fit(regions).score(calibration)
+            tau = threshold(scores, settings.keep, settings.threshold_rule)
+            method.write_into(aside)
+            found = {"threshold": tau, "rule": settings.threshold_rule, "keep": settings.keep, "regions": len(scores)}
+            write_json(aside / "threshold.json", found)
+        except FitError as error:
+            reason = str(error)
+            write_not_applicable(method, reason, aside)
+    return reason
+
+
+def write_not_applicable(method: Method, reason: str, folder: Path) -> None:
+    """Writes a `method.json` that says why there is no state."""
+    write_json(folder / "method.json", {**describe(method), "not_applicable": reason, "state": {}})

@@ -1,0 +1,101 @@
+"""The one rule for what a score reads of the logits.
+
+**Background.** A head may carry a logits column for "no object". The benchmark's paper defines the logits as one value
+per in-distribution class (FMIYC, Appendix F.1), so by default that column, and its row of the last layer, is left out
+(`background="drop"`). With `background="keep"` it is one more class, as some methods of the published code treat it.
+Where a head has no such column the parameter changes nothing.
+
+**Sigmoid heads.** Scores are defined on a softmax over the classes (Eq. 11), and the published code takes it of the
+stored logits of sigmoid detectors too. So does `activation="softmax"`, the default. With `activation="detector"` the
+detector's own activation is used: for a sigmoid head each class is then a yes-or-no question of its own.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import Method, RegionsLike
+from farther.registry import STRICT
+from farther.tables import Header, Regions
+
+Background = Literal["drop", "keep"]
+Activation = Literal["softmax", "detector"]
+
+
+@dataclass(config=STRICT, kw_only=True)
+class LogitsMethod(Method):
+    """Base of the scores that are a function of a region's logits.
+
+    Args:
+        background: "drop" leaves the background column out, "keep" takes it for one more class.
+        activation: "softmax" over the classes, or "detector": the head's own (sigmoid for a sigmoid head).
+    """
+
+    background: Background = "drop"
+    activation: Activation = "softmax"
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        logits = class_logits(regions, self.background)
+        if self.activation == "detector" and regions.activation == "sigmoid":
+            return self._sigmoid_score(logits)
+        return self._softmax_score(logits)
+
+    def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
+        raise NotImplementedError(type(self).__name__)
+
+    def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
+        raise NotImplementedError(type(self).__name__)
+
+
+def class_columns(header: Header, background: Background) -> np.ndarray:
+    """Indices of the logits columns that count as classes, ndarray of shape (C,)."""
+    columns = np.arange(len(header.classes))
+    if background == "drop" and header.background_index is not None:
+        columns = np.delete(columns, header.background_index)
+    return columns
+
+
+def class_logits(regions: Regions, background: Background) -> np.ndarray:
+    """The logits of the classes, ndarray of shape (N, C), float64."""
+    logits = regions.logits.astype(np.float64)
+    columns = class_columns(regions.header, background)
+    return logits if len(columns) == logits.shape[1] else logits[:, columns]
+
+
+def last_layer(regions: RegionsLike, background: Background) -> tuple[np.ndarray, np.ndarray]:
+    """The last layer's rows of the classes: weight of shape (C, D) and bias of shape (C,), float64.
+
+    Raises:
+        ValueError: the header has no last layer; methods that call this say so in `needs`.
+    """
+    weight, bias = regions.header.weight, regions.header.bias
+    if weight is None or bias is None:
+        raise ValueError("the header has no last layer")
+    columns = class_columns(regions.header, background)
+    return weight[columns].astype(np.float64), bias[columns].astype(np.float64)
+
+
+def log_sum_exp(values: np.ndarray) -> np.ndarray:
+    """log Σ exp over the last axis, without overflow. SciPy's is the same; this one imports nothing."""
+    largest = values.max(axis=-1, keepdims=True)
+    return np.log(np.exp(values - largest).sum(axis=-1)) + largest[..., 0]
+
+
+def softmax(logits: np.ndarray) -> np.ndarray:
+    """Softmax over the last axis (FMIYC, Eq. 11)."""
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def sigmoid(logits: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(−x)), without overflow, and exact to the last digits near 0 too."""
+    return np.exp(-np.logaddexp(0.0, -logits))
+
+
+def softplus(logits: np.ndarray) -> np.ndarray:
+    """log(1 + exp(x)), without overflow."""
+    return np.logaddexp(0.0, logits)

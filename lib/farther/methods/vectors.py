@@ -1,0 +1,87 @@
+"""Scores that look at one vector a region, and how they read it while the rows stream by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.errors import DataError
+from farther.methods.base import FitError, Method, RegionsLike
+from farther.registry import STRICT
+from farther.tables import Regions
+
+#: A pass over all rows: vectors (n, D) as float64 and predicted classes (n,), a batch at a time.
+Passes = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
+
+
+@dataclass(config=STRICT, kw_only=True)
+class VectorMethod(Method):
+    """Base of the scores on a region's features, or on another vector that a subclass puts in their place."""
+
+    column: ClassVar[Literal["features", "latent"]] = "features"
+
+    def _vectors(self, regions: Regions) -> np.ndarray:
+        """The vectors that the score looks at, ndarray of shape (n, D), float64."""
+        return stored_vectors(regions, self.column)
+
+    def _passes(self, regions: RegionsLike) -> Passes:
+        return lambda: ((self._vectors(batch), batch.label) for batch in self._batches(regions))
+
+
+def stored_vectors(regions: Regions, column: Literal["features", "latent"]) -> np.ndarray:
+    """A vector column as float64, ndarray of shape (n, D).
+
+    Raises:
+        DataError: the rows do not have it.
+    """
+    values = getattr(regions, column)
+    if values is None:
+        raise DataError("these regions do not have it", field=column)
+    return values.astype(np.float64)
+
+
+def class_means(passes: Passes, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and mean vector of each predicted class (FMIYC, Eq. 20), in one pass.
+
+    Returns:
+        counts of shape (K,), int64, and means of shape (K, D); zeros for a class without rows.
+
+    Raises:
+        FitError: there are no rows.
+    """
+    counts = np.zeros(classes, np.int64)
+    sums: np.ndarray | None = None
+    for vectors, labels in passes():
+        members = (labels == np.arange(classes)[:, None]).astype(np.float64)
+        part = members @ vectors
+        sums = part if sums is None else sums + part
+        counts += np.bincount(labels, minlength=classes)
+    if sums is None:
+        raise FitError("there are no regions to fit on")
+    return counts, sums / np.maximum(counts, 1)[:, None]
+
+
+def shared_covariance(passes: Passes, counts: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Covariance around the class means, one for all classes, divided by N (FMIYC, Eq. 20); ndarray of shape (D, D)."""
+    scatter = np.zeros((means.shape[1], means.shape[1]))
+    for vectors, labels in passes():
+        vectors -= means[labels]
+        scatter += vectors.T @ vectors
+    return scatter / counts.sum()
+
+
+def whitening(covariance: np.ndarray) -> np.ndarray:
+    """A matrix A with A Aᵀ = the (pseudo-)inverse of a covariance: rows x @ A have unit covariance.
+
+    Directions without variance, up to rounding, are left out, as in a pseudo-inverse.
+
+    Returns:
+        ndarray of shape (D, r), r the rank.
+    """
+    variances, directions = np.linalg.eigh(covariance)
+    floor = max(float(variances[-1]), 0.0) * len(variances) * np.finfo(np.float64).eps
+    kept = variances > floor
+    return directions[:, kept] / np.sqrt(variances[kept])

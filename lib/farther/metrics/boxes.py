@@ -1,0 +1,142 @@
+"""Boxes, and which of them lie over each other.
+
+Boxes are edges in pixels, ndarray of shape (N, 4): xmin, ymin, xmax, ymax. All arithmetic is in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+#: Box areas in square pixels, both ends included, as COCO has them.
+AREA_RANGES = {"small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (96.0**2, 1e10)}
+
+#: Pairs of boxes that are compared at once; bounds memory.
+BLOCK = 1 << 21
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of a region and an object that overlap.
+
+    Args:
+        region, target: Rows of the two tables, ndarray of shape (P,), int64.
+        overlap: ndarray of shape (P,): IoU, or for a crowd box the share of the region that lies in it.
+    """
+
+    region: np.ndarray
+    target: np.ndarray
+    overlap: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.region)
+
+    def __getitem__(self, rows: np.ndarray) -> Pairs:
+        """The pairs that a mask or an index array selects."""
+        return Pairs(self.region[rows], self.target[rows], self.overlap[rows])
+
+    def preferred_first(self, last_choice: np.ndarray) -> Pairs:
+        """Sorted by region, and for each region by how much it wants the object: largest overlap first.
+
+        Args:
+            last_choice: ndarray of shape (M,), bool: objects that are taken only when there is no other.
+
+        Among equal overlaps the later object comes first, as in pycocotools.
+        """
+        return self[np.lexsort((-self.target, -self.overlap, last_choice[self.target], self.region))]
+
+    def first_of_each_region(self) -> Pairs:
+        """Only the first pair of each region; the pairs must be sorted by region."""
+        return self[np.diff(self.region, prepend=-1) != 0]
+
+
+def areas(boxes: np.ndarray) -> np.ndarray:
+    """Areas in square pixels, ndarray of shape (N,), float64."""
+    boxes = np.asarray(boxes, dtype=np.float64)
+    return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+
+
+def overlaps(first: np.ndarray, second: np.ndarray, is_crowd: np.ndarray | None = None) -> np.ndarray:
+    """IoU of each row of `first` with the same row of `second`, ndarray of shape (N,); 0 where both are empty.
+
+    Args:
+        is_crowd: ndarray of shape (N,), bool: rows whose second box holds many objects. There the intersection is
+            divided by the area of the first box alone (COCO's rule).
+    """
+    first = np.asarray(first, dtype=np.float64)
+    second = np.asarray(second, dtype=np.float64)
+    width = np.minimum(first[:, 2], second[:, 2]) - np.maximum(first[:, 0], second[:, 0])
+    height = np.minimum(first[:, 3], second[:, 3]) - np.maximum(first[:, 1], second[:, 1])
+    intersection = np.maximum(width, 0) * np.maximum(height, 0)
+    whole = areas(first) + areas(second) - intersection
+    if is_crowd is not None:
+        whole = np.where(is_crowd, areas(first), whole)
+    return np.divide(intersection, whole, out=np.zeros_like(intersection), where=whole > 0)
+
+
+def pairs(
+    region_box: np.ndarray,
+    region_key: np.ndarray,
+    target_box: np.ndarray,
+    target_key: np.ndarray,
+    is_crowd: np.ndarray,
+    at_least: float,
+) -> Pairs:
+    """All pairs of a region and an object with the same key whose overlap is `at_least` so large.
+
+    Args:
+        region_key, target_key: int64 arrays, one number a row, 0 or more: which rows are compared at all
+            (the image, or the image and the class).
+        is_crowd: bool array, one value an object: see `overlaps`.
+
+    Returns:
+        Pairs in the order of the regions. Memory is bounded by `BLOCK` comparisons and the pairs that are kept.
+    """
+    found = []
+    for region, target in _blocks(region_key, target_key):
+        overlap = overlaps(region_box[region], target_box[target], is_crowd[target])
+        kept = (overlap >= at_least) & (overlap > 0)
+        found.append(Pairs(region[kept], target[kept], overlap[kept]))
+    if not found:
+        nothing = np.zeros(0, dtype=np.int64)
+        return Pairs(nothing, nothing, np.zeros(0))
+    joined = [np.concatenate([getattr(p, name) for p in found]) for name in ("region", "target", "overlap")]
+    return Pairs(*joined)
+
+
+def _blocks(left_key: np.ndarray, right_key: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Rows (left, right) of all pairs with equal keys, about `BLOCK` pairs at a time."""
+    if not len(left_key) or not len(right_key):
+        return
+    order = np.argsort(right_key, kind="stable")
+    in_order = right_key[order]
+    start = np.searchsorted(in_order, left_key, side="left")
+    count = np.searchsorted(in_order, left_key, side="right") - start
+    total = np.cumsum(count)
+    cuts = np.searchsorted(total, np.arange(BLOCK, total[-1], BLOCK))
+    for rows in np.split(np.arange(len(left_key)), np.unique(cuts)):
+        length = count[rows]
+        left = np.repeat(rows, length)
+        within = np.arange(len(left)) - np.repeat(np.cumsum(length) - length, length)
+        yield left, order[start[left] + within]
+
+
+def image_numbers(*columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Numbers for image names that several tables share.
+
+    Args:
+        columns: Object arrays of `str`.
+
+    Returns:
+        The different names, sorted, and for each column its rows' places among them (int64).
+    """
+    coded = pa.concat_arrays([pa.array(c, pa.string()) for c in columns]).dictionary_encode()
+    words = coded.dictionary.to_numpy(zero_copy_only=False).astype(object)
+    order = np.argsort(words)
+    place = np.empty(len(words), dtype=np.int64)
+    place[order] = np.arange(len(words))
+    numbers = place[coded.indices.to_numpy()]
+    return words[order], np.split(numbers, np.cumsum([len(c) for c in columns])[:-1])

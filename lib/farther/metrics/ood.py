@@ -1,0 +1,123 @@
+"""How well a score tells in-distribution regions from others, whatever the ground truth boxes are.
+
+In-distribution (ID) is the positive class and has the higher scores: at threshold τ a region counts as ID iff its
+score is at least τ. Equal scores are handled exactly: no figure depends on the order of the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from farther.errors import DataError
+from farther.metrics.boxes import image_numbers
+
+
+def evaluate(id_scores: np.ndarray, ood_scores: np.ndarray) -> dict[str, float | None]:
+    """The usual figures of out-of-distribution detection.
+
+    Args:
+        id_scores: ndarray of shape (N,), scores of ID regions; higher means more ID.
+        ood_scores: ndarray of shape (M,), scores of OOD regions.
+
+    Returns:
+        Fractions; all None where either side is empty.
+
+        auroc: Area under the receiver operating characteristic; equal scores count one half.
+        fpr95: see `fpr_at`, at a true positive rate of 0.95.
+        aupr_in, aupr_out: Average precision (a step for each different score) with ID, or OOD, as the positive class.
+        detection_error: The smallest ½·(1 − TPR) + ½·FPR that any threshold reaches.
+
+    Raises:
+        DataError: a score is NaN.
+
+    >>> evaluate([3, 2, 2], [2, 1])["auroc"]
+    0.8333333333333334
+    """
+    id_scores, ood_scores = _checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores")
+    if not len(id_scores) or not len(ood_scores):
+        return dict.fromkeys(("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error"))
+    fpr, tpr = roc(id_scores, ood_scores)
+    return {
+        "auroc": float(np.sum(np.diff(fpr) * (tpr[1:] + tpr[:-1]) / 2)),
+        "fpr95": fpr_at(id_scores, ood_scores, 0.95),
+        "aupr_in": _average_precision(id_scores, ood_scores),
+        "aupr_out": _average_precision(-ood_scores, -id_scores),
+        "detection_error": float(np.min((1 - tpr + fpr) / 2)),
+    }
+
+
+def roc(id_scores: np.ndarray, ood_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The receiver operating characteristic, a point for each different score.
+
+    Returns:
+        FPR and TPR (FMIYC, Eqs. 1 and 2), ndarrays of shape (T,), from (0, 0) to (1, 1).
+
+    Raises:
+        DataError: a score is NaN, or a side is empty.
+    """
+    id_scores, ood_scores = _checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores")
+    if not len(id_scores) or not len(ood_scores):
+        raise DataError("a curve needs scores of both sides", field="id_scores" if len(ood_scores) else "ood_scores")
+    accepted_id, accepted_ood = _accepted(id_scores, ood_scores)
+    return np.append(0.0, accepted_ood / len(ood_scores)), np.append(0.0, accepted_id / len(id_scores))
+
+
+def fpr_at(id_scores: np.ndarray, ood_scores: np.ndarray, tpr: float = 0.95) -> float | None:
+    """The smallest share of OOD regions taken for ID among the thresholds that keep at least `tpr` of the ID regions.
+
+    Returns:
+        A fraction; None where either side is empty.
+
+    Raises:
+        DataError: a score is NaN.
+        ValueError: `tpr` is not above 0 and at most 1.
+    """
+    if not 0 < tpr <= 1:
+        raise ValueError(f"tpr is above 0 and at most 1, found {tpr}")
+    id_scores, ood_scores = _checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores")
+    if not len(id_scores) or not len(ood_scores):
+        return None
+    kept = np.arange(1, len(id_scores) + 1) / len(id_scores)
+    threshold = np.sort(id_scores)[::-1][np.searchsorted(kept, tpr)]
+    return float(np.mean(ood_scores >= threshold))
+
+
+def per_image(
+    image_id: np.ndarray, scores: np.ndarray, reduce: Literal["min", "max"] = "min"
+) -> tuple[np.ndarray, np.ndarray]:
+    """One score an image: that of its least ("min") or most ("max") in-distribution region.
+
+    Returns:
+        The names of the images that have a region, sorted, and their scores, ndarrays of shape (I,).
+
+    Raises:
+        ValueError: `reduce` is neither.
+    """
+    if reduce not in ("min", "max"):
+        raise ValueError(f"reduce is 'min' or 'max', found {reduce!r}")
+    names, (number,) = image_numbers(image_id)
+    least = reduce == "min"
+    result = np.full(len(names), np.inf if least else -np.inf)
+    (np.minimum if least else np.maximum).at(result, number, np.asarray(scores, dtype=np.float64))
+    return names, result
+
+
+def _checked(scores: np.ndarray, name: str) -> np.ndarray:
+    scores = np.asarray(scores, dtype=np.float64).reshape(-1)
+    if np.isnan(scores).any():
+        raise DataError("the score is NaN", row=int(np.flatnonzero(np.isnan(scores))[0]), field=name)
+    return scores
+
+
+def _accepted(positive: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """How many of either side have at least this score, for each different score, from the highest down."""
+    levels = np.unique(np.concatenate([positive, negative]))[::-1]
+    counts = [len(side) - np.searchsorted(np.sort(side), levels, side="left") for side in (positive, negative)]
+    return counts[0], counts[1]
+
+
+def _average_precision(positive: np.ndarray, negative: np.ndarray) -> float:
+    true, false = _accepted(positive, negative)
+    return float(np.sum(np.diff(true, prepend=0) / len(positive) * true / (true + false)))

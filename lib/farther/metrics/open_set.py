@@ -1,0 +1,326 @@
+"""What a detector does with unknown objects: finds them as unknown, takes them for a known class, or dismisses them.
+
+Each region carries a verdict of an OOD method: unknown (its score is below τ) or kept as the known class it was
+detected as. Ground truth boxes say which regions lie on an unknown object. Formulas: FMIYC, Section 4.2 and Appendix D.
+
+Under `protocol="paper"`, at an IoU threshold of 0.5 (≥):
+
+- Regions flagged as unknown choose by falling detector confidence the free unknown object they overlap most, one to
+  one. A region that gets one is a true positive (TP_U), any other flagged one a false positive (FP_U).
+- An unknown object that no flagged region got is *misclassified* (FN^M) if a kept region overlaps it enough, else
+  *dismissed* (FN^D). Each unknown object is counted exactly once, however many regions lie on it; one kept region may
+  misclassify two objects that lie over each other. So TP_U + FN^D + FN^M is the number of unknown objects.
+- Absolute open-set error AOSE = FN^M, and nOSE = AOSE / unknown objects (Eq. 9), never above 1.
+- AP_U ranks the flagged regions by `unknown_score` where it is given, by confidence where not. Which regions are true
+  was decided before and does not depend on that ranking.
+- Where `known_classes` names categories of the same images, a kept region on an object of its own class misclassifies
+  nothing, and a flagged region on a known object is a false positive.
+- Crowd and group boxes (and Pascal VOC's difficult objects) are neither objects to be found nor wrong to be found: a
+  flagged region without an object of its own is ignored if it lies in one.
+
+`protocol="published-code"` does what the code published with FMIYC does, to reproduce its tables:
+
+- confidence is the largest softmax probability of the stored logits among the known classes, rounded to 0.001;
+- boxes follow Pascal VOC's convention: those of regions are moved by +1 pixel in xmin and ymin and rounded to 0.1, and
+  every width and height is one pixel more than the difference of the edges;
+- IoU must be *above* the threshold; a flagged region is true only if the object it overlaps *most* is still free;
+- AP_U ranks by confidence, whatever `unknown_score` is;
+- AOSE counts *regions* kept as known that overlap an unknown object, several an object: nOSE can be above 1;
+- regions of images without any annotation are not looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from farther.errors import DataError, ParameterError
+from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, pairs
+from farther.metrics.closed_set import COCO_IOUS
+from farther.metrics.matching import assign, ranks
+from farther.metrics.precision_recall import Curve, all_point_ap, sampled_ap
+from farther.tables import Objects, Regions
+
+Protocol = Literal["paper", "published-code"]
+
+#: What became of an object.
+FOUND, MISCLASSIFIED, DISMISSED, NOT_COUNTED = 0, 1, 2, 3
+#: What a region is.
+TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, IGNORED = 0, 1, 2, 3
+
+
+def evaluate(
+    objects: Objects,
+    regions: Regions,
+    is_unknown: np.ndarray,
+    iou: float = 0.5,
+    protocol: Protocol = "paper",
+    *,
+    unknown_score: np.ndarray | None = None,
+    known_classes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Open-set figures of one split.
+
+    Args:
+        objects: Ground truth of the split's images.
+        regions: N detections in them, those above the operating threshold.
+        is_unknown: ndarray of shape (N,), bool: the region's OOD score is below τ.
+        iou: How much a region must overlap an object.
+        protocol: see the module.
+        unknown_score: ndarray of shape (N,), higher means more surely unknown (minus the OOD score, say), for AP_U.
+        known_classes: Categories of `objects` that the detector was taught; all are unknown without it.
+
+    Returns:
+        Counts unknown_objects, tp_u, fp_u, fn_dismissed, fn_misclassified, aose; fractions nose, p_u (Eq. 4), r_u
+        (Eq. 5), ap_u (all points, Eqs. 6–8), ap_u_11 (at 11 recalls). None where a fraction's denominator is 0.
+
+    Raises:
+        DataError: an array has another length than `regions`, or `is_unknown` is not bool.
+        ParameterError: the protocol is unknown, or the IoU is not above 0 and at most 1.
+    """
+    return Split(objects, regions, iou, protocol, known_classes).judge(is_unknown).figures(unknown_score)
+
+
+def evaluate_over(
+    objects: Objects,
+    regions: Regions,
+    is_unknown: np.ndarray,
+    ious: Sequence[float] | np.ndarray = COCO_IOUS,
+    protocol: Protocol = "paper",
+    *,
+    unknown_score: np.ndarray | None = None,
+    known_classes: Sequence[str] = (),
+) -> dict[str, float | None]:
+    """Means of nose, p_u, r_u, ap_u and ap_u_11 over IoU thresholds, None where one is; arguments as in `evaluate`."""
+    each = [Split(objects, regions, i, protocol, known_classes).judge(is_unknown).figures(unknown_score) for i in ious]
+    return {name: _mean([figures[name] for figures in each]) for name in ("nose", "p_u", "r_u", "ap_u", "ap_u_11")}
+
+
+class Split:
+    """A split's objects and regions, their overlaps computed once, so that many methods can be judged on them.
+
+    Args and errors: see `evaluate`.
+
+    Attributes:
+        is_sought: ndarray of shape (M,), bool: unknown objects that are to be found.
+        confidence: ndarray of shape (N,): what the regions are ranked by.
+        region_image, object_image: Places of the rows' images in `images`.
+    """
+
+    def __init__(
+        self,
+        objects: Objects,
+        regions: Regions,
+        iou: float = 0.5,
+        protocol: Protocol = "paper",
+        known_classes: Sequence[str] = (),
+    ):
+        if protocol not in get_args(Protocol):
+            raise ParameterError(f"unknown protocol {protocol!r}. Known: {', '.join(get_args(Protocol))}")
+        if not 0 < iou <= 1:
+            raise ParameterError(f"an IoU threshold is above 0 and at most 1, found {iou}")
+        self.protocol = protocol
+        self.objects = objects
+        self.images, (self.region_image, self.object_image) = image_numbers(regions.image_id, objects.image_id)
+        is_known = np.isin(objects.category.astype(str), list(known_classes)) if known_classes else np.zeros(0, bool)
+        self._is_known = is_known if known_classes else np.zeros(len(objects), dtype=bool)
+        self._is_crowd = objects.is_crowd | objects.is_difficult
+        self.is_sought = ~self._is_known & ~self._is_crowd
+        self._candidates = self._overlaps(regions, iou)
+        if protocol == "paper":
+            self.confidence = regions.score.astype(np.float64)
+            self._counts = np.ones(len(regions), dtype=bool)
+        else:
+            self.confidence = _softmax_confidence(regions)
+            annotated = np.bincount(self.object_image, minlength=len(self.images)) > 0
+            self._counts = annotated[self.region_image]
+        self._rank = ranks(self.confidence)
+        # The published code counts a kept region on an unknown object even if it lies on its own known object as well.
+        is_paper = protocol == "paper"
+        self._correct = self._correctly_known(regions) if is_paper else np.zeros(len(regions), dtype=bool)
+
+    def _overlaps(self, regions: Regions, iou: float) -> Pairs:
+        region_box, object_box, at_least = regions.box, self.objects.box, iou
+        if self.protocol == "published-code":
+            region_box, object_box = _voc_boxes(region_box), _plus_one_pixel(self.objects.box)
+            at_least = np.nextafter(iou, 2)
+        found = pairs(region_box, self.region_image, object_box, self.object_image, self._is_crowd, at_least)
+        return found.preferred_first(self._is_crowd)
+
+    def _correctly_known(self, regions: Regions) -> np.ndarray:
+        """Which regions lie on a known object of their own class, ndarray of shape (N,), bool."""
+        name = np.array(regions.classes, dtype=object)[regions.label]
+        pair = self._candidates[self._is_known[self._candidates.target]]
+        same = name[pair.region] == self.objects.category[pair.target]
+        right = np.zeros(len(regions), dtype=bool)
+        right[pair.region[same]] = True
+        return right
+
+    def judge(self, is_unknown: np.ndarray) -> Outcome:
+        """What becomes of each object and each region when these regions are flagged as unknown.
+
+        Raises:
+            DataError: `is_unknown` is not one bool a region.
+        """
+        flagged = np.asarray(is_unknown)
+        if flagged.dtype != bool or flagged.shape != self._rank.shape:
+            problem = f"expected {len(self._rank)} bool values, found {flagged.dtype} of shape {flagged.shape}"
+            raise DataError(problem, field="is_unknown")
+        on_object = self._candidates[self.is_sought[self._candidates.target]]
+        of_flagged = on_object[(flagged & self._counts)[on_object.region]]
+        if self.protocol == "published-code":
+            of_flagged = of_flagged.first_of_each_region()
+        matched = assign(of_flagged, self._rank, np.zeros(len(self.objects), dtype=bool))
+
+        kind = np.where(flagged, FALSE_UNKNOWN, KEPT)
+        in_crowd = self._candidates.region[self._is_crowd[self._candidates.target]]
+        kind[in_crowd] = np.where(flagged[in_crowd], IGNORED, KEPT)
+        kind[matched >= 0] = TRUE_UNKNOWN
+        kind[~self._counts] = IGNORED
+
+        wrong = on_object[((kind == KEPT) & ~self._correct)[on_object.region]]
+        fate = np.where(self.is_sought, DISMISSED, NOT_COUNTED)
+        fate[wrong.target] = MISCLASSIFIED
+        fate[matched[matched >= 0]] = FOUND
+        misclassifies = np.zeros(len(kind), dtype=bool)
+        misclassifies[wrong.region] = True
+        return Outcome(self, fate, kind, matched, misclassifies)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of each object and each region.
+
+    Args:
+        split: What was judged.
+        fate: ndarray of shape (M,): FOUND, MISCLASSIFIED, DISMISSED, or NOT_COUNTED (crowds and known objects).
+        kind: ndarray of shape (N,): TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, or IGNORED.
+        matched: ndarray of shape (N,): the object that a true unknown region got, else −1.
+        misclassifies: ndarray of shape (N,), bool: kept regions that lie on an unknown object.
+    """
+
+    split: Split
+    fate: np.ndarray
+    kind: np.ndarray
+    matched: np.ndarray
+    misclassifies: np.ndarray
+
+    def figures(self, unknown_score: np.ndarray | None = None) -> dict[str, Any]:
+        """All figures; see `evaluate`.
+
+        Raises:
+            DataError: `unknown_score` is not one number a region.
+        """
+        counts = _counts(self.fate)
+        false = int(np.sum(self.kind == FALSE_UNKNOWN))
+        true, unknown = counts["tp_u"], counts["unknown_objects"]
+        paper = self.split.protocol == "paper"
+        aose = counts["fn_misclassified"] if paper else int(np.sum(self.misclassifies))
+        curve = self.curve(unknown_score)
+        return {
+            **counts,
+            "fp_u": false,
+            "aose": aose,
+            "nose": _ratio(aose, unknown),
+            "p_u": _ratio(true, true + false),
+            "r_u": _ratio(true, unknown),
+            "ap_u": None if curve is None else all_point_ap(curve),
+            "ap_u_11": None if curve is None else sampled_ap(curve, 11),
+        }
+
+    def curve(self, unknown_score: np.ndarray | None = None) -> Curve | None:
+        """Precision and recall of the unknown class along the ranking; None where there is no unknown object.
+
+        Raises:
+            DataError: `unknown_score` is not one number a region.
+        """
+        order_by = self.split.confidence
+        if unknown_score is not None:
+            if np.shape(unknown_score) != self.kind.shape:
+                problem = f"expected {len(self.kind)} values, found shape {np.shape(unknown_score)}"
+                raise DataError(problem, field="unknown_score")
+            if self.split.protocol == "paper":
+                order_by = np.asarray(unknown_score, dtype=np.float64)
+        unknown = int(np.sum(self.fate != NOT_COUNTED))
+        if not unknown:
+            return None
+        ranked = np.flatnonzero((self.kind == TRUE_UNKNOWN) | (self.kind == FALSE_UNKNOWN))
+        # Equal scores follow the confidence, so that the order of the rows does not matter more than it must.
+        ranked = ranked[np.lexsort((-self.split.confidence[ranked], -order_by[ranked]))]
+        return Curve.of(self.kind[ranked] == TRUE_UNKNOWN, unknown)
+
+    def by_category(self) -> dict[str, dict[str, Any]]:
+        """Counts and rates of the unknown objects of each category; see `by_group`."""
+        return self.by_group(self.split.objects.category)
+
+    def by_size(self) -> dict[str, dict[str, Any]]:
+        """Counts and rates of small, medium and large unknown objects (COCO's area ranges); see `by_group`."""
+        area = areas(self.split.objects.box)
+        edges = [limits[1] for limits in AREA_RANGES.values()][:-1]
+        return self.by_group(np.array(list(AREA_RANGES), dtype=object)[np.searchsorted(edges, area, side="left")])
+
+    def by_supercategory(self, supercategories: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+        """Counts and rates by the supercategory of each category, "" where it has none; see `by_group`."""
+        return self.by_group(np.array([supercategories.get(c, "") for c in self.split.objects.category], dtype=object))
+
+    def by_group(self, group: np.ndarray) -> dict[str, dict[str, Any]]:
+        """Counts and rates of the unknown objects of each group.
+
+        Args:
+            group: ndarray of shape (M,): the name of each object's group.
+
+        Returns:
+            {group: {"unknown_objects", "tp_u", "fn_dismissed", "fn_misclassified", "r_u", "nose"}}, groups without an
+            unknown object left out. There is no precision: a false positive belongs to no group. `nose` counts objects.
+        """
+        result = {}
+        for name in sorted(set(group[self.fate != NOT_COUNTED])):
+            counts = _counts(self.fate[group == name])
+            unknown = counts["unknown_objects"]
+            rates = {"r_u": _ratio(counts["tp_u"], unknown), "nose": _ratio(counts["fn_misclassified"], unknown)}
+            result[str(name)] = {**counts, **rates}
+        return result
+
+
+def _counts(fate: np.ndarray) -> dict[str, int]:
+    return {
+        "unknown_objects": int(np.sum(fate != NOT_COUNTED)),
+        "tp_u": int(np.sum(fate == FOUND)),
+        "fn_dismissed": int(np.sum(fate == DISMISSED)),
+        "fn_misclassified": int(np.sum(fate == MISCLASSIFIED)),
+    }
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    given = [value for value in values if value is not None]
+    return float(np.mean(given)) if len(given) == len(values) and given else None
+
+
+def _voc_boxes(boxes: np.ndarray) -> np.ndarray:
+    """Regions' boxes as the published code stores them, then with edges such that widths are one pixel more."""
+    moved = _plus_one_pixel(np.round(boxes.astype(np.float64) + np.array([1, 1, 0, 0]), 1))
+    # The shift turns a box narrower than a pixel inside out only by rounding: its width is then nothing.
+    moved[:, 2:] = np.maximum(moved[:, 2:], moved[:, :2])
+    return moved
+
+
+def _plus_one_pixel(boxes: np.ndarray) -> np.ndarray:
+    return boxes.astype(np.float64) + np.array([0, 0, 1, 1])
+
+
+def _softmax_confidence(regions: Regions) -> np.ndarray:
+    logits = regions.logits.astype(np.float64)
+    if not logits.size:
+        return np.zeros(len(regions))
+    exponential = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probability = exponential / exponential.sum(axis=1, keepdims=True)
+    if regions.background_index is not None:
+        probability = np.delete(probability, regions.background_index, axis=1)
+    return np.round(probability.max(axis=1), 3)

@@ -1,0 +1,266 @@
+"""The report's figures, as Vega-Lite specifications."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import numpy as np
+
+from farther.errors import DataError
+from farther.metrics.run import thin
+from farther.report.results import METRICS, Metric, Run, title_of
+
+#: Okabe and Ito's colours, told apart with any colour vision; the palest last.
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#F0E442")
+
+#: What can become of an unknown object: key in an evaluation, what it is called, colour.
+FATES = (
+    ("tp_u", "found as unknown", "#0072B2"),
+    ("fn_misclassified", "taken for a known class", "#D55E00"),
+    ("fn_dismissed", "ignored", "#BDBDBD"),
+)
+
+FAMILIES = ("output", "feature", "mixed", "latent", "other")
+
+_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One figure.
+
+    Args:
+        title: Its heading.
+        description: What it shows, for those who cannot see it.
+        spec: Its Vega-Lite specification.
+    """
+
+    title: str
+    description: str
+    spec: dict[str, Any]
+
+
+def fates(run: Run, method: str) -> Chart:
+    """What became of the unknown objects of each split, as stacked bars."""
+    rows = []
+    for split in run.splits:
+        details = run.evaluation.get("methods", {}).get(method, {}).get("splits", {}).get(split.name, {})
+        counts = details.get("open_set", {})
+        total = sum(counts.get(key, 0) for key, _, _ in FATES)
+        rows += [
+            {"split": split.title, "fate": fate, "objects": counts[key], "share": counts[key] / total, "order": order}
+            for order, (key, fate, _) in enumerate(FATES)
+            if total
+        ]
+    names = [fate for _, fate, _ in FATES]
+    colours = alt.Scale(domain=names, range=[colour for _, _, colour in FATES])
+    made = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar(stroke="white", strokeWidth=1)
+        .encode(
+            x=alt.X("share:Q", axis=_percent_axis(), scale=alt.Scale(domain=[0, 1]), title="share of unknown objects"),
+            y=alt.Y("split:N", sort=[split.title for split in run.splits], title=None),
+            color=alt.Color("fate:N", scale=colours, sort=names, legend=alt.Legend(orient="top", title=None)),
+            order=alt.Order("order:Q"),
+            tooltip=[
+                "split:N",
+                "fate:N",
+                alt.Tooltip("share:Q", format=".1%", title="share"),
+                alt.Tooltip("objects:Q", title="objects"),
+            ],
+        )
+        .properties(height={"step": 34})
+    )
+    text = "; ".join(f"{r['split']}: {100 * r['share']:.0f}% {r['fate']}" for r in rows)
+    return _chart(f"{run.name}, {title_of(method)}", f"What becomes of unknown objects. {text}.", made)
+
+
+def families(runs: Sequence[Run]) -> list[Chart]:
+    """Open-set metrics by split, averaged over the methods of a family and over runs (FMIYC, Figure 5)."""
+    gathered: dict[tuple[str, str, str], list[float]] = {}
+    order: dict[str, int] = {}
+    for run in runs:
+        for split in run.splits:
+            order.setdefault(f"{split.title}", len(order))
+            for method in run.methods:
+                for metric in METRICS:
+                    value = run.value(split.name, method, metric.name)
+                    if value is not None:
+                        gathered.setdefault((metric.name, split.title, run.family(method)), []).append(value)
+    present = [family for family in FAMILIES if any(key[2] == family for key in gathered)]
+    return [_family_chart(metric, gathered, list(order), present) for metric in METRICS]
+
+
+def _family_chart(
+    metric: Metric,
+    gathered: Mapping[tuple[str, str, str], list[float]],
+    splits: list[str],
+    present: list[str],
+) -> Chart:
+    rows = [
+        {"split": split, "family": family, "value": statistics.fmean(values), "methods": len(values)}
+        for (name, split, family), values in gathered.items()
+        if name == metric.name
+    ]
+    scale = alt.Scale(domain=present, range=[COLOURS[FAMILIES.index(family)] for family in present])
+    made = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar()
+        .encode(
+            x=alt.X("split:N", sort=splits, title=None, axis=alt.Axis(labelAngle=-35)),
+            xOffset=alt.XOffset("family:N", sort=present),
+            y=alt.Y("value:Q", axis=_percent_axis(), title=None),
+            color=alt.Color("family:N", scale=scale, legend=alt.Legend(orient="bottom", title=None)),
+            tooltip=[
+                "split:N",
+                "family:N",
+                alt.Tooltip("value:Q", format=".1%", title=metric.title),
+                alt.Tooltip("methods:Q", title="values averaged"),
+            ],
+        )
+        .properties(height=190)
+    )
+    text = f"{metric.title} by split, averaged over the methods of each family. {_listing(rows, 'family')}"
+    return _chart(f"{metric.title} {metric.arrow}", text, made)
+
+
+def methods(run: Run) -> list[Chart]:
+    """Each metric of a run, methods below each other, a mark a split."""
+    return [_method_chart(run, metric) for metric in METRICS]
+
+
+def _method_chart(run: Run, metric: Metric) -> Chart:
+    rows = [
+        {"method": title_of(method), "split": split.title, "value": value}
+        for method in run.methods
+        for split in run.splits
+        if (value := run.value(split.name, method, metric.name)) is not None
+    ]
+    splits = [split.title for split in run.splits]
+    shapes = alt.Scale(domain=splits, range=[_SHAPES[k % len(_SHAPES)] for k in range(len(splits))])
+    legend = alt.Legend(orient="bottom", title=None, columns=2)
+    made = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_point(filled=True, size=70, opacity=0.9)
+        .encode(
+            x=alt.X("value:Q", axis=_percent_axis(), scale=alt.Scale(zero=False, nice=True), title=None),
+            y=alt.Y(
+                "method:N", sort=[title_of(m) for m in run.methods], title=None, axis=alt.Axis(grid=True, ticks=False)
+            ),
+            color=alt.Color("split:N", scale=_colours(splits), legend=legend),
+            shape=alt.Shape("split:N", scale=shapes, legend=legend),
+            tooltip=["method:N", "split:N", alt.Tooltip("value:Q", format=".1%", title=metric.title)],
+        )
+        .properties(height={"step": 22})
+    )
+    return _chart(
+        f"{metric.title} {metric.arrow}",
+        f"{metric.title} of {run.name} by method and split; the same numbers stand in the tables above.",
+        made,
+    )
+
+
+def curves(run: Run, folder: Path, count: int, points: int) -> list[Chart]:
+    """ROC and precision–recall curves of each split, of the methods with the highest mean AUROC.
+
+    Args:
+        folder: Holds the run's `roc.csv` and `pr.csv`; without them there is no chart.
+        count: How many methods.
+        points: Points a curve keeps.
+
+    Raises:
+        DataError: a file has other columns, or holds something that is no number; names the row.
+    """
+    wanted = run.ranked("auroc")[:count]
+    made = []
+    kinds = {
+        "roc.csv": ("ROC", "OOD detections taken for ID", "ID detections kept"),
+        "pr.csv": ("precision–recall of unknowns", "recall R_U", "precision P_U"),
+    }
+    for split in run.splits:
+        for name, (kind, x, y) in kinds.items():
+            if (folder / name).exists():
+                text = _curve_rows(folder / name, split.name, wanted, points)
+                title = f"{split.title}: {kind}"
+                made.append(_curve_chart(title, f"{kind} curve of {run.name} on {split.title}.", text, wanted, x, y))
+    return made
+
+
+def _curve_chart(title: str, description: str, rows: str, wanted: Sequence[str], x: str, y: str) -> Chart:
+    names = [title_of(method) for method in wanted]
+    made = (
+        alt.Chart(alt.InlineData(values=rows, format=alt.CsvDataFormat(type="csv")))
+        .mark_line(strokeWidth=2, interpolate="linear")
+        .encode(
+            x=alt.X("x:Q", axis=_percent_axis(), scale=alt.Scale(domain=[0, 1]), title=x),
+            y=alt.Y("y:Q", axis=_percent_axis(), scale=alt.Scale(domain=[0, 1]), title=y),
+            color=alt.Color(
+                "method:N", scale=_colours(names), sort=names, legend=alt.Legend(orient="bottom", title=None, columns=3)
+            ),
+            strokeDash=alt.StrokeDash("method:N", sort=names, legend=None),
+            order=alt.Order("point:Q"),
+            tooltip=["method:N", alt.Tooltip("x:Q", format=".1%", title=x), alt.Tooltip("y:Q", format=".1%", title=y)],
+        )
+        .properties(height=240)
+    )
+    return _chart(title, description, made)
+
+
+def _curve_rows(file: Path, split: str, wanted: Sequence[str], points: int) -> str:
+    """The points of a split's curves as CSV text, thinned: in a page, a tenth of the size of JSON."""
+    found: dict[str, list[tuple[float, float]]] = {method: [] for method in wanted}
+    with file.open(newline="", encoding="utf-8") as lines:
+        reader = csv.DictReader(lines)
+        for row, line in enumerate(reader):
+            try:
+                if line["split"] == split and line["method"] in found:
+                    found[line["method"]].append((float(line["x"]), float(line["y"])))
+            except (KeyError, TypeError, ValueError):
+                raise DataError("expected split, method, x and y, the last two numbers", file=file, row=row) from None
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["method", "point", "x", "y"])
+    for method, curve in found.items():
+        for point, (x, y) in enumerate(_thinned(curve, points)):
+            writer.writerow([title_of(method), point, f"{x:.4f}", f"{y:.4f}"])
+    return text.getvalue()
+
+
+def _thinned(curve: list[tuple[float, float]], points: int) -> Iterable[tuple[float, float]]:
+    import numpy as np
+
+    if not curve:
+        return []
+    x, y = np.array(curve).T
+    return zip(*(part.tolist() for part in thin(x, y, points)), strict=True)
+
+
+def _chart(title: str, description: str, made: alt.Chart) -> Chart:
+    spec = (
+        made.properties(width="container", description=description)
+        .configure(font="system-ui, sans-serif", background="transparent")
+        .configure_axis(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", labelLimit=160, gridColor="#e5e7eb")
+        .configure_legend(labelFontSize=12, symbolSize=90, labelLimit=220)
+        .configure_view(stroke=None)
+        .to_dict()
+    )
+    return Chart(title, description, spec)
+
+
+def _percent_axis() -> alt.Axis:
+    return alt.Axis(format=".0%", tickCount=5)
+
+
+def _colours(names: Sequence[str]) -> alt.Scale:
+    return alt.Scale(domain=list(names), range=[COLOURS[k % len(COLOURS)] for k in range(len(names))])
+
+
+def _listing(rows: Sequence[Mapping[str, Any]], series: str) -> str:
+    return "; ".join(f"{row['split']}, {row[series]}: {100 * row['value']:.1f}%" for row in rows) + "."

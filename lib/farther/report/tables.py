@@ -1,0 +1,187 @@
+"""Tables in the shape of FMIYC's Tables 8 to 25: methods as rows, metrics of each OOD split as columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from farther.report.results import METRICS, OOD, OPEN_SET, Metric, Run, title_of
+
+#: Stands where there is no value.
+ABSENT = "—"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value: its text, and whether it is the best of its column."""
+
+    text: str
+    is_best: bool = False
+
+
+@dataclass(frozen=True)
+class Group:
+    """Columns under one heading: a split and its metrics."""
+
+    title: str
+    metrics: tuple[Metric, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to read or to paste into a paper; values are per cent.
+
+    Args:
+        name: Its file name without ending.
+        caption: What it shows.
+        groups: Its column groups.
+        rows: A label and the cells of all groups, one after the other.
+    """
+
+    name: str
+    caption: str
+    groups: tuple[Group, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+
+    @property
+    def metrics(self) -> list[tuple[Group, Metric]]:
+        """The columns, with the group of each."""
+        return [(group, metric) for group in self.groups for metric in group.metrics]
+
+    def select(self, groups: Sequence[int]) -> Table:
+        """The same table with some of its groups, by their places."""
+        bounds = [0]
+        for group in self.groups:
+            bounds.append(bounds[-1] + len(group.metrics))
+        kept = [k for g in groups for k in range(bounds[g], bounds[g + 1])]
+        rows = tuple((label, tuple(cells[k] for k in kept)) for label, cells in self.rows)
+        return Table(self.name, self.caption, tuple(self.groups[g] for g in groups), rows)
+
+
+def percent(value: float | None) -> str:
+    """A fraction in per cent with one decimal, without the sign.
+
+    >>> percent(0.4567), percent(None)
+    ('45.7', '—')
+    """
+    return ABSENT if value is None else f"{100 * value:.1f}"
+
+
+def run_tables(run: Run) -> list[Table]:
+    """The two tables of a run: comparing detections, and comparing what happens to unknown objects."""
+    return [
+        _table(run, "ood", OOD, "telling detections in OOD images from those in ID images"),
+        _table(run, "open_set", OPEN_SET, "what happens to unknown objects"),
+    ]
+
+
+def _table(run: Run, name: str, metrics: tuple[Metric, ...], shows: str) -> Table:
+    groups = tuple(Group(split.title, metrics) for split in run.splits)
+    columns = []
+    for split in run.splits:
+        for metric in metrics:
+            values = [run.value(split.name, method, metric.name) for method in run.methods]
+            # What is printed decides who is best: equal numbers are equally bold.
+            best = percent(metric.best(values))
+            columns.append([Cell(percent(v), v is not None and percent(v) == best) for v in values])
+    rows = tuple((title_of(m), tuple(column[row] for column in columns)) for row, m in enumerate(run.methods))
+    return Table(f"{run.name}-{name}", f"{run.name}: {shows} (%).", groups, rows)
+
+
+def to_markdown(table: Table) -> str:
+    """The table in GitHub's Markdown; the best of a column in bold."""
+    heads = [f"{group.title} {metric.title} {metric.arrow}" for group, metric in table.metrics]
+    lines = [["Method", *heads], ["---", *("---:" for _ in heads)]]
+    lines += [[label, *(f"**{c.text}**" if c.is_best else c.text for c in cells)] for label, cells in table.rows]
+    body = "\n".join("| " + " | ".join(part.replace("|", r"\|") for part in line) + " |" for line in lines)
+    return f"{table.caption}\n\n{body}\n"
+
+
+def to_latex(table: Table) -> str:
+    """The table for LaTeX with the package booktabs; the best of a column in bold."""
+    spans = [len(group.metrics) for group in table.groups]
+    starts = [2 + sum(spans[:k]) for k in range(len(spans))]
+    heads = " & ".join(rf"\multicolumn{{{len(g.metrics)}}}{{c}}{{{_latex(g.title)}}}" for g in table.groups)
+    rules = " ".join(rf"\cmidrule(lr){{{a}-{a + n - 1}}}" for a, n in zip(starts, spans, strict=True))
+    arrows = {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}
+    names = " & ".join(f"{metric.symbol}{arrows[metric.arrow]}" for _, metric in table.metrics)
+    rows = "\n".join(
+        " & ".join([_latex(label), *(rf"\textbf{{{c.text}}}" if c.is_best else _latex(c.text) for c in cells)]) + r" \\"
+        for label, cells in table.rows
+    )
+    return rf"""\begin{{table}}
+\centering
+\caption{{{_latex(table.caption)}}}
+\label{{tab:{table.name.replace("_", "-")}}}
+\begin{{tabular}}{{l{"r" * sum(spans)}}}
+\toprule
+ & {heads} \\
+{rules}
+Method & {names} \\
+\midrule
+{rows}
+\bottomrule
+\end{{tabular}}
+\end{{table}}
+"""
+
+
+def to_text(table: Table, width: int = 100) -> str:
+    """The table for a terminal; groups that do not fit beside each other stand below each other."""
+    label = max([len("method"), *(len(name) for name, _ in table.rows)])
+    parts, current, used = [], [], label
+    for place, group in enumerate(table.groups):
+        needed = _group_width(group)
+        if current and used + needed > width:
+            parts.append(current)
+            current, used = [], label
+        current.append(place)
+        used += needed
+    return "\n\n".join(_block(table.select(part), label) for part in [*parts, current] if part)
+
+
+def to_csv(runs: Sequence[Run]) -> str:
+    """All figures of all runs, one a row, as fractions."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["run", "benchmark", "split", "dataset", "distance", "method", "metric", "value"])
+    for run in runs:
+        for split in run.splits:
+            for method in run.methods:
+                for metric in METRICS:
+                    value = run.value(split.name, method, metric.name)
+                    place = [run.name, run.benchmark, split.name, split.dataset, split.distance]
+                    writer.writerow([*place, method, metric.name, "" if value is None else repr(value)])
+    return text.getvalue()
+
+
+#: Width of a column of numbers in a terminal.
+_COLUMN = 9
+
+
+def _group_width(group: Group) -> int:
+    return max(_COLUMN * len(group.metrics), len(group.title) + 2)
+
+
+def _block(table: Table, label: int) -> str:
+    heads = " " * label + "".join(group.title.rjust(_group_width(group)) for group in table.groups)
+    names = "method".ljust(label)
+    for group in table.groups:
+        first = _group_width(group) - _COLUMN * len(group.metrics)
+        names += " " * first + "".join(f"{metric.title} {metric.arrow}".rjust(_COLUMN) for metric in group.metrics)
+    lines = [heads.rstrip(), names]
+    for name, cells in table.rows:
+        line, rest = name.ljust(label), list(cells)
+        for group in table.groups:
+            line += " " * (_group_width(group) - _COLUMN * len(group.metrics))
+            line += "".join((c.text + ("*" if c.is_best else " ")).rjust(_COLUMN) for c in rest[: len(group.metrics)])
+            rest = rest[len(group.metrics) :]
+        lines.append(line.rstrip())
+    return "\n".join(lines)
+
+
+def _latex(text: str) -> str:
+    escaped = "".join("\\" + letter if letter in "&%$#_{}" else letter for letter in text)
+    return escaped.replace(ABSENT, "--")

@@ -1,0 +1,21 @@
+"""Makes the splits of one benchmark: `python stages/curate.py voc`."""
+
+import sys
+from pathlib import Path
+
+from _params import section
+from farther.curation import TablesFolder, benchmark, curate
+from farther.tables.files import write_json
+
+ARTIFACTS = Path("artifacts")
+
+
+def main(name: str) -> None:
+    """Reads `benchmarks.<name>` and the ingested tables; writes the splits and how many images each rule took."""
+    curation = curate(benchmark(name, section("benchmarks", name)), TablesFolder(ARTIFACTS / "tables"))
+    curation.write(ARTIFACTS / "splits" / name)
+    write_json(ARTIFACTS / "metrics" / "curate" / f"{name}.json", curation.metrics())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,19 @@
+"""Writes one dataset of the demo world: `python stages/demo.py voc` (or bdd, coco, openimages)."""
+
+import sys
+from pathlib import Path
+
+from _params import section
+from farther.datasets.demo import DemoWorld, generate
+from farther.registry import build
+
+ARTIFACTS = Path("artifacts")
+
+
+def main(name: str) -> None:
+    """Reads `demo`; writes artifacts/demo/NAME."""
+    generate(name, ARTIFACTS / "demo" / name, build(DemoWorld, "demo", section("demo")))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

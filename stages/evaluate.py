@@ -1,0 +1,19 @@
+"""Evaluates a run with all methods on all its OOD splits: python stages/evaluate.py RUN."""
+
+import sys
+
+from _params import section
+from farther.metrics.run import EvaluationSettings, RunFiles, evaluate_run
+from farther.registry import build
+
+
+def main(run: str) -> None:
+    """Reads regions, scores and objects; writes metrics/RUN, plots/RUN and evaluation/RUN.json below artifacts/."""
+    benchmark = section("detectors", run)["benchmark"]
+    settings = build(EvaluationSettings, "params.yaml: evaluate", section("evaluate"))
+    files = RunFiles(run, benchmark)
+    evaluate_run(files, list(section("methods")), list(section("benchmarks", benchmark, "splits")), settings)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,18 @@
+"""Chooses the operating threshold of a run: python stages/threshold.py RUN."""
+
+import sys
+
+from _params import section
+from farther.metrics.run import RunFiles, ThresholdSettings, choose_threshold
+from farther.registry import build
+
+
+def main(run: str) -> None:
+    """Reads the ID validation regions and objects, writes artifacts/thresholds/RUN.json."""
+    detector = section("detectors", run)
+    settings = build(ThresholdSettings, "params.yaml: threshold", section("threshold") | detector.get("threshold", {}))
+    choose_threshold(RunFiles(run, detector["benchmark"]), settings)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,40 @@
+"""Parameters of a benchmark: what is refused, and in which words."""
+
+import pytest
+
+from farther.curation import benchmark
+from farther.errors import ParameterError
+
+NEAR = {"dataset": "coco", "subset": "val", "distance": "near"}
+
+
+def params(**changes):
+    return {"id": "voc", "rules": "voc.yaml", "splits": {"coco_near": NEAR}, **changes}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"split": {}}, "unknown parameter 'split'. Known: id, rules, splits"),
+        ({"empty": "drop"}, "parameter 'empty': .*'keep' or 'remove', found 'drop'"),
+        ({"splits": {"x": {**NEAR, "distance": "close"}}}, "split 'x': parameter 'distance': .*found 'close'"),
+        ({"splits": {"x": {**NEAR, "rules": []}}}, "split 'x': unknown parameter 'rules'. Known: dataset, subset"),
+        ({"splits": {"x": "coco"}}, "split 'x': expected {dataset, subset, distance}, found 'coco'"),
+        ({"splits": {"../x": NEAR}}, "split name '../x'"),
+        ({"splits": {"test": NEAR}}, r"\['test'\] name both an ID split and an OOD split"),
+    ],
+)
+def test_a_wrong_parameter_is_refused_in_plain_words(changes, message):
+    with pytest.raises(ParameterError, match=message):
+        benchmark("voc", params(**changes))
+
+
+@pytest.mark.parametrize("distance", ["near", "farther"])
+def test_two_splits_that_could_share_an_image_are_refused(distance):
+    splits = {"a": NEAR, "b": {**NEAR, "distance": distance}}
+    with pytest.raises(ParameterError, match="splits 'a' and 'b' both take near images of coco val"):
+        benchmark("voc", params(splits=splits))
+
+
+def test_id_splits_are_train_val_and_test_unless_said_otherwise():
+    assert benchmark("voc", params()).subsets == {"train": "train", "val": "val", "test": "test"}

@@ -1,0 +1,280 @@
+"""What `curate` does with images, on tables small enough to work out by hand."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from farther.curation import Categories, Source, TablesFolder, benchmark, curate, explain
+from farther.errors import DataError, ParameterError
+from farther.tables import Images, Objects
+from farther.tables.files import digest, read_json, write_json
+
+RULES = """
+id_classes:
+  cat: {photos: [Cat]}
+  table: {photos: [Dining table]}
+  person: {photos: [Person]}
+protocols:
+  paper:
+    overlap:
+      photos: {table: [Plate, Tableware]}
+    near:
+      photos: {cat: [Leopard], table: [Food, Knife], various: [Otter]}
+  published-code:
+    extends: paper
+    near:
+      photos: {cat: [Lynx]}
+    overlap: {}
+"""
+
+CATEGORIES = ["Cat", "Person", "Human hand", "Plate", "Spoon", "Knife", "Leopard", "Lynx", "Carrot", "Otter", "Kite"]
+PARENTS = {
+    "Human hand": ["Human body", "Person"],
+    "Human body": ["Person"],
+    "Spoon": ["Tableware", "Thing"],
+    "Knife": ["Tableware", "Thing"],
+    "Tableware": ["Thing"],
+    "Carrot": ["Food"],
+}
+
+
+def images(ids: list[str], dataset: str) -> Images:
+    n = len(ids)
+    return Images(
+        image_id=ids, dataset=[dataset] * n, file=[f"{i}.jpg" for i in ids], width=[9] * n, height=[9] * n, digest=ids
+    )
+
+
+def objects(shown: dict[str, list[str]]) -> Objects:
+    pairs = [(image, category) for image, categories in shown.items() for category in categories]
+    return Objects(
+        image_id=[image for image, _ in pairs],
+        object_id=np.arange(len(pairs)) + 100,
+        box=np.tile([0, 0, 5, 5], (len(pairs), 1)),
+        category=[category for _, category in pairs],
+    )
+
+
+class InMemory:
+    """Tables that were never on disk: an ID dataset `id` and sources given by what their images show."""
+
+    def __init__(self, **sources: dict[str, list[str]]):
+        self.sources = sources
+
+    def source(self, dataset: str, subset: str) -> Source:
+        shown = self.sources.get(dataset, {f"{subset}-image": ["cat"]})
+        return Source(images(list(shown), dataset), objects(shown))
+
+    def categories(self, dataset: str) -> Categories:
+        if dataset not in self.sources:
+            return Categories(("cat", "table", "person"))
+        return Categories(tuple(CATEGORIES), {name: tuple(above) for name, above in PARENTS.items()})
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.yaml"
+    path.write_text(RULES)
+    return path
+
+
+def made(rules: Path, shown: dict[str, list[str]], **params):
+    splits = {f"photos_{d}": {"dataset": "photos", "subset": "val", "distance": d} for d in ("near", "far")}
+    return curate(benchmark("b", {"id": "id", "rules": rules, "splits": splits, **params}), InMemory(photos=shown))
+
+
+def fates(curation) -> dict[str, str]:
+    return dict(zip(curation.fates.image_id, curation.fates.fate, strict=True))
+
+
+def reasons(curation) -> dict[str, str]:
+    return dict(zip(curation.fates.image_id, curation.fates.rule, strict=True))
+
+
+def test_a_labelled_id_class_removes_an_image_whatever_else_it_shows(rules):
+    curation = made(rules, {"a": ["Leopard", "Kite", "Cat"]})
+    assert reasons(curation) == {"a": "ID class: Cat → cat"}
+    assert fates(curation) == {"a": "removed"}
+
+
+def test_an_id_class_explains_a_removal_before_an_overlap_and_an_overlap_before_nearness(rules):
+    curation = made(rules, {"a": ["Plate", "Cat", "Leopard"], "b": ["Leopard", "Plate"]})
+    assert reasons(curation) == {"a": "ID class: Cat → cat", "b": "overlap: Plate → table"}
+
+
+def test_an_image_with_a_near_category_is_near_and_all_others_are_far(rules):
+    curation = made(rules, {"a": ["Kite", "Leopard"], "b": ["Kite"], "c": ["Otter"]})
+    assert fates(curation) == {"a": "near", "b": "far", "c": "near"}
+    assert list(curation.splits["photos_near"].images.image_id) == ["a", "c"]
+    assert list(curation.splits["photos_near"].objects.category) == ["Kite", "Leopard", "Otter"]
+    assert list(curation.splits["photos_far"].objects.category) == ["Kite"]
+
+
+def test_a_part_of_a_person_counts_as_a_person(rules):
+    curation = made(rules, {"a": ["Human hand"]})
+    assert reasons(curation) == {"a": "ID class: Person → person"}
+    assert list(curation.fates.category) == ["Human hand"]
+
+
+def test_the_rule_on_a_category_itself_goes_before_the_rule_on_what_lies_above_it(rules):
+    curation = made(rules, {"a": ["Knife"], "b": ["Spoon"]})
+    assert reasons(curation) == {"a": "near: Knife → table", "b": "overlap: Tableware → table"}
+
+
+def test_a_near_category_does_not_make_what_lies_under_it_near(rules):
+    assert fates(made(rules, {"a": ["Carrot"]})) == {"a": "far"}
+
+
+def test_a_farther_split_takes_near_and_far_images_and_no_overlap(rules):
+    splits = {"photos_farther": {"dataset": "photos", "subset": "val", "distance": "farther"}}
+    curation = made(rules, {"a": ["Leopard"], "b": ["Kite"], "c": ["Plate"], "d": []}, splits=splits)
+    assert fates(curation) == {"a": "farther", "b": "farther", "c": "removed", "d": "removed"}
+    assert list(curation.splits["photos_farther"].images.image_id) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("empty", "fate"), [("remove", "removed"), ("keep", "far")])
+def test_an_image_without_any_object_follows_the_parameter(rules, empty, fate):
+    curation = made(rules, {"a": [], "b": ["Kite"]}, empty=empty)
+    assert fates(curation) == {"a": fate, "b": "far"}
+    assert reasons(curation)["a"] == "no object is labelled"
+
+
+def test_no_image_is_in_two_splits_and_none_is_lost(rules):
+    random = np.random.default_rng(3)
+    shown = {f"{i:03d}": list(random.choice(CATEGORIES, random.integers(0, 4))) for i in range(300)}
+    curation = made(rules, shown)
+    ids = [i for name in ("photos_near", "photos_far") for i in curation.splits[name].images.image_id]
+    removed = [i for i, fate in fates(curation).items() if fate == "removed"]
+    assert sorted(ids + removed) == sorted(shown)
+    assert 0 < len(removed) < 300
+    for name in ("photos_near", "photos_far"):
+        assert not {"Cat", "Person", "Human hand", "Plate", "Spoon"} & set(curation.splits[name].objects.category)
+    assert not {"Leopard", "Otter", "Knife"} & set(curation.splits["photos_far"].objects.category)
+
+
+def test_the_order_of_images_and_objects_does_not_change_a_fate(rules):
+    shown = {"a": ["Kite", "Leopard"], "b": ["Plate", "Cat"], "c": ["Kite"]}
+    turned = {image: shown[image][::-1] for image in reversed(shown)}
+    assert reasons(made(rules, shown)) == reasons(made(rules, turned))
+
+
+def test_a_source_without_images_makes_empty_splits(rules):
+    curation = made(rules, {})
+    assert len(curation.fates) == 0
+    assert len(curation.splits["photos_near"].images) == 0
+
+
+def test_id_splits_pass_through_unchanged(rules):
+    curation = made(rules, {"a": ["Kite"]}, subsets={"train": "train", "test": "held-out"})
+    assert list(curation.splits["test"].images.image_id) == ["held-out-image"]
+    assert list(curation.splits) == ["train", "test", "photos_near", "photos_far"]
+
+
+def test_another_protocol_adds_its_lists_to_those_that_it_extends(rules):
+    shown = {"a": ["Lynx"], "b": ["Leopard"]}
+    assert fates(made(rules, shown)) == {"a": "far", "b": "near"}
+    assert fates(made(rules, shown, protocol="published-code")) == {"a": "near", "b": "near"}
+
+
+def test_explain_names_the_rule_and_the_object_that_decided(rules):
+    curation = made(rules, {"a": ["Kite", "Spoon"], "b": ["Kite"]})
+    assert explain(curation.fates, "a") == "photos val a: removed; overlap: Tableware → table (object 101, Spoon)"
+    assert explain(curation.fates, "b") == "photos val b: far; no near category is labelled"
+    with pytest.raises(ParameterError, match="no image 'z'"):
+        explain(curation.fates, "z")
+
+
+def test_a_rule_on_a_category_that_the_dataset_lacks_is_a_warning(rules):
+    warnings = made(rules, {"a": ["Kite"]}).warnings
+    assert len(warnings) == 1
+    assert "photos has no category 'Dining table' (rule 'ID class: Dining table → table')" in warnings[0]
+
+
+def test_metrics_count_images_by_split_and_by_rule(rules):
+    shown = {"a": ["Cat"], "b": ["Cat", "Kite"], "c": ["Leopard", "Leopard"], "d": ["Kite"], "e": []}
+    counts = made(rules, shown).metrics()
+    assert counts["photos_near.images"] == 1
+    assert counts["photos_near.objects"] == 2
+    assert counts["removed.images"] == 3
+    assert counts["photos: ID class: Cat → cat"] == 2
+    assert counts["photos: no object is labelled"] == 1
+    assert counts["photos: near: Leopard → cat"] == 1
+
+
+def test_an_object_without_its_image_is_refused():
+    with pytest.raises(DataError, match="row 1: field 'image_id': 'b' is not in the images table"):
+        Source(images(["a"], "photos"), objects({"a": ["Kite"], "b": ["Kite"]}))
+
+
+# ------------------------------------------------------------------------------------------------------- on disk
+
+
+def ingested(folder: Path, dataset: str, shown: dict[str, list[str]], subset: str = "val") -> None:
+    images(list(shown), dataset).write(folder / dataset / subset / "images.parquet")
+    objects(shown).write(folder / dataset / subset / "objects.parquet")
+    write_json(folder / dataset / "categories.json", {"categories": CATEGORIES, "parents": PARENTS})
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> TablesFolder:
+    folder = tmp_path / "tables"
+    ingested(folder, "photos", {"a": ["Leopard"], "b": ["Kite"], "c": ["Cat"]})
+    ingested(folder, "drawings", {"x": ["Kite"], "y": ["Otter"]})
+    ingested(folder, "id", {"t": ["cat"]})
+    return TablesFolder(folder)
+
+
+def params(rules: Path, **splits: str) -> dict:
+    named = {
+        name: {"dataset": source, "subset": "val", "distance": name.split("_")[1], "vocabulary": "photos"}
+        for name, source in splits.items()
+    }
+    return {"id": "id", "rules": str(rules), "splits": named, "subsets": {"test": "val"}}
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): digest(p) for p in sorted(folder.rglob("*.parquet"))}
+
+
+def test_adding_a_split_leaves_the_files_of_the_others_byte_for_byte(rules, tables, tmp_path):
+    few = params(rules, photos_near="photos")
+    many = params(rules, drawings_far="drawings", photos_near="photos")
+    curate(benchmark("b", few), tables).write(tmp_path / "few")
+    curate(benchmark("b", many), tables).write(tmp_path / "many")
+    before, after = digests(tmp_path / "few"), digests(tmp_path / "many")
+    assert before.pop("fates.parquet") != after["fates.parquet"]
+    assert before == {name: after[name] for name in before}
+    assert "drawings_far/images.parquet" in after
+
+
+def test_writing_again_drops_the_splits_that_are_gone(rules, tables, tmp_path):
+    curate(benchmark("b", params(rules, photos_far="photos", photos_near="photos")), tables).write(tmp_path / "out")
+    curate(benchmark("b", params(rules, photos_near="photos")), tables).write(tmp_path / "out")
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "fates.parquet",
+        "photos_near",
+        "test",
+        "warnings.json",
+    ]
+    assert read_json(tmp_path / "out" / "warnings.json")["count"] >= 1
+
+
+def test_unknown_datasets_and_subsets_are_refused_with_the_known_ones(tables):
+    with pytest.raises(ParameterError, match=r"no dataset is called 'foto'\. Known: drawings, id, photos"):
+        tables.source("foto", "val")
+    with pytest.raises(ParameterError, match=r"no subset of 'photos' is called 'test'\. Known: val"):
+        tables.source("photos", "test")
+    with pytest.raises(DataError, match="leaves its folder"):
+        tables.source("../tables/photos", "val")
+
+
+@pytest.mark.parametrize(
+    ("content", "field"),
+    [({"categories": "Cat"}, "categories"), ({"categories": [], "parents": {"Cat": "Animal"}}, "parents"), ([], "cat")],
+)
+def test_a_damaged_categories_file_is_named_with_its_field(tables, content, field):
+    file = tables.path / "photos" / "categories.json"
+    write_json(file, content)
+    with pytest.raises(DataError, match=rf"categories\.json: field '{field}"):
+        tables.categories("photos")

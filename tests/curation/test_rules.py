@@ -1,0 +1,105 @@
+"""The rules files: their form, and what those that come with farther say."""
+
+from pathlib import Path
+
+import pytest
+
+from farther.curation import Categories, Rules
+from farther.errors import DataError, ParameterError
+
+BENCHMARKS = Path(__file__).parents[2] / "data" / "benchmarks"
+VOC_CLASSES = (
+    "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant sheep "
+    "sofa train tvmonitor"
+)
+
+
+def deciding(file: str, vocabulary: str, *names: str, protocol: str = "paper", **parents: tuple[str, ...]) -> list[str]:
+    decided = Rules(BENCHMARKS / file, protocol).by_category(vocabulary, Categories(names, parents))
+    return [str(decided[name]) if name in decided else "none" for name in names]
+
+
+def test_the_voc_rules_know_the_twenty_classes_by_every_dataset_s_name():
+    rules = Rules(BENCHMARKS / "voc.yaml")
+    assert list(rules.id_classes) == VOC_CLASSES.split()
+    assert rules.vocabularies == ("coco", "openimages")
+    for vocabulary in rules.vocabularies:
+        assert {r.id_class for r in rules.of(vocabulary) if r.kind == "ID class"} == set(VOC_CLASSES.split())
+
+
+@pytest.mark.parametrize(("vocabulary", "overlap", "near"), [("coco", 7, 13), ("openimages", 19, 15)])
+def test_tables_5_and_6_of_fmiyc_are_all_there(vocabulary, overlap, near):
+    kinds = [rule.kind for rule in Rules(BENCHMARKS / "voc.yaml").of(vocabulary)]
+    assert (kinds.count("overlap"), kinds.count("near")) == (overlap, near)
+
+
+def test_one_class_has_one_fate_under_all_its_names():
+    assert deciding("voc.yaml", "coco", "tv", "laptop") == ["ID class: tv → tvmonitor", "near: laptop → tvmonitor"]
+    assert deciding("voc.yaml", "openimages", "Television") == ["ID class: Television → tvmonitor"]
+    assert deciding("voc.yaml", "openimages", "human FACE") == ["overlap: Human face → person"]
+
+
+def test_a_spoon_on_both_lists_is_an_overlap():
+    assert deciding("voc.yaml", "coco", "spoon") == ["overlap: spoon → diningtable"]
+
+
+def test_a_knife_is_near_even_though_tableware_lies_above_it():
+    shown = deciding("voc.yaml", "openimages", "Knife", "Mug", Knife=("Tableware",), Mug=("Tableware",))
+    assert shown == ["near: Knife → diningtable", "overlap: Tableware → diningtable"]
+
+
+def test_the_published_code_s_lists_are_longer():
+    names = ("knife", "broccoli", "spoon")
+    assert deciding("voc.yaml", "coco", *names)[:2] == ["none", "none"]
+    published = deciding("voc.yaml", "coco", *names, protocol="published-code")
+    assert published == ["overlap: knife → diningtable", "near: broccoli → diningtable", "overlap: spoon → diningtable"]
+
+
+def test_for_bdd_people_and_their_parts_overlap_and_nothing_is_near():
+    rules = Rules(BENCHMARKS / "bdd.yaml")
+    assert not [r for v in rules.vocabularies for r in rules.of(v) if r.kind == "near"]
+    assert deciding("bdd.yaml", "coco", "person", "horse") == ["ID class: person → pedestrian", "none"]
+    shown = deciding(
+        "bdd.yaml", "openimages", "Boy", "Foot", **{"Foot": ("Human body", "Person"), "Human body": ("Person",)}
+    )
+    assert shown == ["ID class: Boy → pedestrian", "overlap: Human body → pedestrian"]
+
+
+def protocol(**lists: str) -> str:
+    return f"{{id_classes: {{cat: {{}}}}, protocols: {{paper: {ONE_PROTOCOL | lists}}}}}".replace("'", "")
+
+
+ONE_PROTOCOL = {"overlap": "{}", "near": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id_classes: [", "not YAML"),
+        ("- a", "expected a mapping"),
+        ("{id_classes: {cat: {}}, protocols: {}, overlaps: {}}", "unknown parameter 'overlaps'"),
+        ("{id_classes: {cat: {coco: cat}}, protocols: {}}", "parameter 'id_classes.cat.coco'"),
+        (protocol(far="{}"), "'paper': unknown parameter 'far'"),
+        (protocol(overlap="{coco: {dog: [fox]}}"), "field 'overlap.coco': 'dog' is not among id_classes"),
+        (protocol(extends="old"), "field 'extends': 'old' is no protocol"),
+        (protocol(extends="paper"), "'paper' extends itself"),
+    ],
+)
+def test_a_wrong_rules_file_is_refused_with_its_name_and_field(tmp_path, text, message):
+    file = tmp_path / "rules.yaml"
+    file.write_text(text)
+    with pytest.raises(DataError, match=message) as error:
+        Rules(file)
+    assert "rules.yaml" in str(error.value)
+
+
+def test_an_absent_rules_file_is_refused(tmp_path):
+    with pytest.raises(DataError, match=r"none\.yaml: the file does not exist"):
+        Rules(tmp_path / "none.yaml")
+
+
+def test_unknown_protocols_and_vocabularies_are_refused_with_the_known_ones():
+    with pytest.raises(ParameterError, match=r"no protocol 'code'\. Known: paper, published-code"):
+        Rules(BENCHMARKS / "voc.yaml", "code")
+    with pytest.raises(ParameterError, match=r"no rules for the vocabulary 'lvis'\. Known: coco, openimages"):
+        Rules(BENCHMARKS / "voc.yaml").of("lvis")

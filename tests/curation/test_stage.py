@@ -1,0 +1,44 @@
+"""The stage script, run as the pipeline runs it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from farther.tables import Images, Objects
+from farther.tables.files import read_json, write_json
+
+ROOT = Path(__file__).parents[2]
+
+
+def ingest(folder: Path, dataset: str, subset: str, categories: list[str]) -> None:
+    """One image for each category."""
+    n = len(categories)
+    ids = [f"{dataset}-{subset}-{i}" for i in range(n)]
+    images = Images(image_id=ids, dataset=[dataset] * n, file=ids, width=[9] * n, height=[9] * n, digest=ids)
+    objects = Objects(image_id=ids, object_id=np.arange(n), box=np.zeros((n, 4)), category=categories)
+    images.write(folder / dataset / subset / "images.parquet")
+    objects.write(folder / dataset / subset / "objects.parquet")
+    write_json(folder / dataset / "categories.json", {"categories": sorted(set(categories)), "parents": {}})
+
+
+def test_the_stage_writes_the_splits_and_flat_counts(tmp_path):
+    tables = tmp_path / "artifacts" / "tables"
+    for subset in ("train", "val", "test"):
+        ingest(tables, "voc", subset, ["dog", "person"])
+    ingest(tables, "coco", "val2017", ["dog", "zebra", "kite", "kite", "spoon"])
+    splits = {f"coco_{d}": {"dataset": "coco", "subset": "val2017", "distance": d} for d in ("near", "far")}
+    section = {"id": "voc", "rules": str(ROOT / "data/benchmarks/voc.yaml"), "splits": splits}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"benchmarks": {"voc": section}}))
+    command = [sys.executable, ROOT / "stages" / "curate.py", "voc"]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, check=True)
+    written = tmp_path / "artifacts" / "splits" / "voc"
+    assert list(Images.read(written / "coco_near" / "images.parquet").image_id) == ["coco-val2017-1"]
+    assert list(Objects.read(written / "coco_far" / "objects.parquet").category) == ["kite", "kite"]
+    assert len(Images.read(written / "test" / "images.parquet")) == 2
+    counts = read_json(tmp_path / "artifacts" / "metrics" / "curate" / "voc.json")
+    assert (counts["coco_near.images"], counts["coco_far.images"], counts["removed.images"]) == (1, 2, 2)
+    assert all(isinstance(count, int) for count in counts.values())

@@ -1,0 +1,205 @@
+"""What must hold of every method, whatever its formula."""
+
+import dataclasses
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from farther import methods
+from farther.errors import DataError, ParameterError
+from farther.methods import FitError
+from farther.tables import Regions, RegionsFolder
+
+#: Parameters that suit the small tables of these tests.
+PARAMS: dict[str, dict] = {"knn": {"k": 3}}
+NAMES = methods.names()
+
+
+def create(name: str) -> methods.Method:
+    return methods.create(name, **PARAMS.get(name, {}))
+
+
+def auroc(id_scores: np.ndarray, ood_scores: np.ndarray) -> float:
+    greater = (id_scores[:, None] > ood_scores).mean()
+    return float(greater + 0.5 * (id_scores[:, None] == ood_scores).mean())
+
+
+def without(regions: Regions, *columns: str) -> Regions:
+    header = regions.header
+    if "last_layer" in columns:
+        header = dataclasses.replace(header, weight=None, bias=None)
+    kept = {n: v for n, v in regions.columns().items() if n not in columns}
+    return Regions(header=header, **kept)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_higher_scores_mean_more_in_distribution(name, make):
+    fitted = create(name).fit(make(seed=1))
+    assert auroc(fitted.score(make(seed=2)), fitted.score(make(seed=3, shift=8.0))) > 0.8
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_loaded_method_scores_bit_for_bit_alike(name, make, tmp_path):
+    fitted = create(name).fit(make(seed=1))
+    fitted.save(tmp_path / "state")
+    loaded = methods.load(tmp_path / "state")
+    assert type(loaded) is type(fitted)
+    assert dataclasses.asdict(loaded) == dataclasses.asdict(fitted)
+    regions = make(seed=2, shift=1.0)
+    np.testing.assert_array_equal(loaded.score(regions), fitted.score(regions))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fitting_twice_gives_the_same_files(name, make, tmp_path):
+    create(name).fit(make(seed=1)).save(tmp_path / "a")
+    create(name).fit(make(seed=1)).save(tmp_path / "b")
+    for file in ("method.json", "state.safetensors"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_folder_read_in_batches_gives_what_memory_gives(name, make, tmp_path, monkeypatch):
+    regions = make(seed=1)
+    monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 64)
+    regions.write(tmp_path / "regions")
+    folder = RegionsFolder(tmp_path / "regions")
+    assert len(list(folder.batches())) == 5
+    streamed = create(name).fit(folder).score(folder)
+    monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 10_000)
+    np.testing.assert_allclose(streamed, create(name).fit(regions).score(regions), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_order_of_the_training_rows_does_not_matter(name, make):
+    regions = make(seed=1)
+    shuffled = regions[np.random.default_rng(0).permutation(len(regions))]
+    test = make(seed=2)
+    np.testing.assert_allclose(create(name).fit(shuffled).score(test), create(name).fit(regions).score(test), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_row_scores_the_same_whatever_stands_beside_it(name, make):
+    fitted = create(name).fit(make(seed=1))
+    regions = make(seed=2)
+    backwards = fitted.score(regions[::-1])[::-1]
+    np.testing.assert_allclose(backwards, fitted.score(regions), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_table_without_rows_gets_no_scores(name, make):
+    scores = create(name).fit(make(seed=1)).score(make(0))
+    assert scores.shape == (0,)
+    assert scores.dtype == np.float64
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_fitting_on_no_rows_says_so(name, make):
+    with pytest.raises(FitError, match="no regions to fit on"):
+        create(name).fit(make(0))
+
+
+DIFFICULT = {
+    "a class without detections": lambda make: _relabelled(make(), lambda label: np.where(label == 2, 1, label)),
+    "a class with one detection": lambda make: _one_of_class(make(), 2),
+    "one class only": lambda make: _relabelled(make(), lambda label: 0 * label),
+    "fewer regions than dimensions": lambda make: make(12, dimensions=32),
+    "a constant feature": lambda make: _with_features(make(), lambda f: np.where(np.arange(f.shape[1]) == 1, 3.0, f)),
+    "features that are all zero": lambda make: _with_features(make(), lambda f: 0 * f),
+    "duplicated rows": lambda make: make()[np.repeat(np.arange(40), 5)],
+    "float16": lambda make: make(dtype=np.float16),
+    "a background column": lambda make: make(background=True),
+    "a sigmoid head": lambda make: make(activation="sigmoid"),
+    "one known class": lambda make: make(classes=1),
+    "huge logits": lambda make: _with_logits(make(), lambda logits: logits * np.float32(1e4)),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("case", DIFFICULT)
+def test_difficult_regions_get_finite_scores_or_a_reason(name, case, make):
+    regions = DIFFICULT[case](make)
+    try:
+        scores = create(name).fit(regions).score(regions)
+    except FitError as reason:
+        assert name in str(reason)
+    else:
+        assert np.isfinite(scores).all()
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if methods.get(n).needs - {"logits", "labels"}])
+def test_a_method_says_what_it_misses(name, make):
+    regions = without(make(), "features", "latent", "last_layer")
+    method = create(name)
+    assert set(method.missing(regions)) == set(method.needs) - {"logits", "labels"}
+    with pytest.raises(FitError, match=method.missing(regions)[0]):
+        method.fit(regions)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if methods.create(n).learns])
+def test_scoring_before_fitting_says_so(name, make):
+    with pytest.raises(FitError, match="not fitted"):
+        create(name).score(make())
+    with pytest.raises(FitError, match="not fitted"):
+        create(name).save("anywhere")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_regions_of_another_detector_are_refused(name, make):
+    with pytest.raises(DataError, match="was fitted on"):
+        create(name).fit(make(classes=5)).score(make(classes=4))
+
+
+def test_an_unknown_name_lists_the_known_ones():
+    with pytest.raises(ParameterError, match="mahalanobis"):
+        methods.create("mahalanobi")
+
+
+def test_an_unknown_parameter_lists_the_known_ones():
+    with pytest.raises(ParameterError, match=r"Known: .*protocol"):
+        methods.create("knn", neighbours=3)
+
+
+def test_a_state_that_names_other_attributes_is_refused(make, tmp_path):
+    create("knn").fit(make()).save(tmp_path / "state")
+    file = tmp_path / "state" / "method.json"
+    file.write_text(file.read_text().replace('"fitted_on_"', '"score"'))
+    with pytest.raises(DataError, match=r"method\.json: field 'state': 'score'"):
+        methods.load(tmp_path / "state")
+
+
+def test_a_damaged_state_is_named(make, tmp_path):
+    create("knn").fit(make()).save(tmp_path / "state")
+    (tmp_path / "state" / "state.safetensors").write_bytes(b"nothing")
+    with pytest.raises(DataError, match=r"state\.safetensors"):
+        methods.load(tmp_path / "state")
+
+
+def test_importing_the_methods_loads_no_heavy_library():
+    program = (
+        "import sys, farther.methods as m; m.create('msp');"
+        "print([n for n in ('torch', 'sklearn', 'scipy.stats', 'scipy.linalg', 'faiss') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def _relabelled(regions: Regions, change) -> Regions:
+    return Regions(header=regions.header, **{**regions.columns(), "label": change(regions.label)})
+
+
+def _one_of_class(regions: Regions, label: int) -> Regions:
+    members = np.flatnonzero(regions.label == label)
+    return regions[np.setdiff1d(np.arange(len(regions)), members[1:])]
+
+
+def _with_features(regions: Regions, change) -> Regions:
+    features = change(regions.features).astype(np.float32)
+    logits = features @ regions.weight.T + regions.bias
+    columns = {"features": features, "latent": features, "logits": logits}
+    return Regions(header=regions.header, **{**regions.columns(), **columns})
+
+
+def _with_logits(regions: Regions, change) -> Regions:
+    return Regions(header=regions.header, **{**regions.columns(), "logits": change(regions.logits)})

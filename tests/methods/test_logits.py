@@ -1,0 +1,68 @@
+"""The one rule for background columns and sigmoid heads."""
+
+import numpy as np
+import pytest
+
+from farther import methods
+from farther.tables import Regions
+
+SOFTMAX_OF_1_2 = np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum()
+
+
+def one_region(logits: list[float], label: int = 0, **header) -> Regions:
+    return Regions(
+        image_id=["image"],
+        region_id=[0],
+        box=[[0, 0, 1, 1]],
+        score=[0.5],
+        label=[label],
+        logits=np.array([logits], np.float32),
+        **header,
+    )
+
+
+def test_the_background_column_is_left_out_by_default():
+    regions = one_region([1.0, 2.0, 9.0], background_index=2)
+    assert methods.create("msp").score(regions) == pytest.approx(SOFTMAX_OF_1_2.max())
+    assert methods.create("energy").score(regions) == pytest.approx(np.log(np.exp([1.0, 2.0]).sum()))
+
+
+def test_the_background_column_may_stand_anywhere():
+    first = one_region([9.0, 1.0, 2.0], label=2, background_index=0)
+    assert methods.create("msp").score(first) == pytest.approx(SOFTMAX_OF_1_2.max())
+
+
+def test_a_kept_background_column_is_one_more_class():
+    regions = one_region([1.0, 2.0, 9.0], background_index=2)
+    expected = np.log(np.exp([1.0, 2.0, 9.0]).sum())
+    assert methods.create("energy", background="keep").score(regions) == pytest.approx(expected)
+
+
+def test_a_head_without_background_keeps_all_columns_either_way():
+    regions = one_region([1.0, 2.0])
+    for background in ("drop", "keep"):
+        assert methods.create("msp", background=background).score(regions) == pytest.approx(SOFTMAX_OF_1_2.max())
+
+
+def test_sigmoid_heads_get_a_softmax_as_in_the_published_code():
+    regions = one_region([1.0, 2.0], activation="sigmoid")
+    assert methods.create("msp").score(regions) == pytest.approx(SOFTMAX_OF_1_2.max())
+
+
+def test_sigmoid_heads_may_be_taken_at_their_word():
+    regions = one_region([0.0, np.log(3.0)], activation="sigmoid")  # probabilities ½ and ¾
+    scores = {n: methods.create(n, activation="detector").score(regions)[0] for n in ("msp", "energy", "gen")}
+    assert scores["msp"] == pytest.approx(0.75)
+    assert scores["energy"] == pytest.approx(np.log(2.0) + np.log(4.0))
+    assert scores["gen"] == pytest.approx(-(np.sqrt(1 / 4) + np.sqrt(3 / 16)))
+
+
+def test_softmax_heads_stay_softmax_when_taken_at_their_word():
+    regions = one_region([1.0, 2.0])
+    assert methods.create("msp", activation="detector").score(regions) == pytest.approx(SOFTMAX_OF_1_2.max())
+
+
+def test_a_sure_sigmoid_probability_keeps_its_digits():
+    regions = one_region([50.0], activation="sigmoid")
+    found = methods.create("gen", gamma=1.0, activation="detector").score(regions)
+    assert found == pytest.approx(-np.exp(-50.0), rel=1e-6)

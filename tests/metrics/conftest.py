@@ -1,0 +1,87 @@
+"""Small tables, written by hand."""
+
+import numpy as np
+import pytest
+
+from farther.tables import Objects, Regions
+
+CLASSES = ("cat", "dog")
+
+
+def make_objects(*rows):
+    """Objects from (image, box, category[, is_crowd]) rows."""
+    return Objects(
+        image_id=[row[0] for row in rows],
+        object_id=np.arange(len(rows)),
+        box=np.array([row[1] for row in rows], dtype=np.float32).reshape(-1, 4),
+        category=[row[2] for row in rows],
+        is_crowd=np.array([len(row) > 3 and row[3] for row in rows], dtype=bool),
+    )
+
+
+def make_regions(*rows, classes=CLASSES):
+    """Regions from (image, box, score[, class]) rows; the logits are those of a softmax that gives the score."""
+    score = np.array([row[2] for row in rows], dtype=np.float64)
+    label = np.array([classes.index(row[3]) if len(row) > 3 else 0 for row in rows], dtype=np.int16)
+    rest = (1 - score) / (len(classes) - 1)
+    logits = np.log(np.repeat(rest[:, None], len(classes), axis=1).clip(1e-9))
+    logits[np.arange(len(rows)), label] = np.log(score.clip(1e-9))
+    return Regions(
+        image_id=[row[0] for row in rows],
+        region_id=np.arange(len(rows)),
+        box=np.array([row[1] for row in rows], dtype=np.float32).reshape(-1, 4),
+        score=score,
+        label=label,
+        logits=logits.reshape(-1, len(classes)),
+        classes=classes,
+    )
+
+
+def make_world(seed, images=40, objects=6, regions=20, classes=CLASSES):
+    """Random objects and random regions around them: (objects, regions). Scores have ties, some objects are crowds."""
+    random = np.random.default_rng(seed)
+    count = images * objects
+    image = np.sort(random.integers(0, images, count))
+    corner = random.uniform(0, 400, (count, 2))
+    size = np.exp(random.uniform(np.log(8), np.log(250), (count, 2)))
+    box = np.concatenate([corner, corner + size], axis=1).round(1)
+    category = random.integers(0, len(classes), count)
+    names = np.array([f"{number:03d}" for number in range(images)], dtype=object)
+    table = Objects(
+        image_id=names[image],
+        object_id=np.arange(count),
+        box=box,
+        category=np.array(classes, dtype=object)[category],
+        is_crowd=random.random(count) < 0.05,
+    )
+    total = images * regions
+    source = random.integers(0, count, total)
+    moved = box[source] + random.normal(0, 0.08, (total, 4)) * np.tile(size[source], 2)
+    moved = np.concatenate([np.minimum(moved[:, :2], moved[:, 2:]), np.maximum(moved[:, :2], moved[:, 2:])], axis=1)
+    elsewhere = random.random(total) < 0.3
+    label = np.where(random.random(total) < 0.8, category[source], random.integers(0, len(classes), total))
+    detections = Regions(
+        image_id=names[np.where(elsewhere, random.integers(0, images, total), image[source])],
+        region_id=np.arange(total),
+        box=moved.round(1),
+        score=random.random(total).round(2),
+        label=label,
+        logits=random.normal(0, 2, (total, len(classes))).round(1),
+        classes=classes,
+    )
+    return table, detections
+
+
+@pytest.fixture(scope="session")
+def objects():
+    return make_objects
+
+
+@pytest.fixture(scope="session")
+def regions():
+    return make_regions
+
+
+@pytest.fixture(scope="session")
+def world():
+    return make_world

@@ -1,0 +1,107 @@
+"""Figures of ID against OOD scores."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from farther.errors import DataError
+from farther.metrics import ood
+
+
+def scores(seed, ties):
+    random = np.random.default_rng(seed)
+    decimals = 1 if ties else 12
+    return random.normal(1, 1, 300).round(decimals), random.normal(0, 1.5, 170).round(decimals)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_areas_equal_scikit_learns(seed, ties):
+    inside, outside = scores(seed, ties)
+    found = ood.evaluate(inside, outside)
+    truth, together = np.repeat([1, 0], [len(inside), len(outside)]), np.concatenate([inside, outside])
+    assert found["auroc"] == pytest.approx(roc_auc_score(truth, together), abs=1e-12)
+    assert found["aupr_in"] == pytest.approx(average_precision_score(truth, together), abs=1e-12)
+    assert found["aupr_out"] == pytest.approx(average_precision_score(1 - truth, -together), abs=1e-12)
+
+
+def test_figures_of_a_case_worked_by_hand():
+    # Pairs (ID, OOD): 3 beats both; each 2 beats the 1 and ties with the 2. So (2 + 1.5 + 1.5) / 6.
+    found = ood.evaluate([3, 2, 2], [2, 1])
+    assert found["auroc"] == pytest.approx(5 / 6)
+    # All ID scores are kept only from 2 down, where one of the two OOD scores comes along.
+    assert found["fpr95"] == 0.5
+    # At 2: TPR 1, FPR 1/2: error 1/4. At 3: TPR 1/3, FPR 0: error 1/3.
+    assert found["detection_error"] == pytest.approx(0.25)
+    # Steps of recall 1/3 at precision 1, and 2/3 at precision 3/4.
+    assert found["aupr_in"] == pytest.approx(1 / 3 + 2 / 3 * 3 / 4)
+    # From below: 1 is OOD (recall 1/2, precision 1), then 2, 2, 2 come together (recall 1, precision 2/4).
+    assert found["aupr_out"] == pytest.approx(1 / 2 + 1 / 2 * 2 / 4)
+
+
+@pytest.mark.parametrize("rate", [0.5, 0.8, 0.95, 0.99, 1.0])
+def test_fpr_is_the_smallest_of_all_thresholds_that_keep_enough(rate):
+    inside, outside = scores(4, ties=True)
+    possible = [np.mean(outside >= t) for t in np.concatenate([inside, outside]) if np.mean(inside >= t) >= rate]
+    assert ood.fpr_at(inside, outside, rate) == min(possible)
+
+
+def test_nineteen_of_twenty_are_ninety_five_per_cent():
+    inside = np.arange(20.0)
+    assert ood.fpr_at(inside, np.array([0.5]), 0.95) == 0.0
+
+
+def test_a_score_that_separates_is_perfect_and_its_opposite_is_worst():
+    good = ood.evaluate([2, 3], [0, 1])
+    assert (good["auroc"], good["fpr95"], good["detection_error"]) == (1, 0, 0)
+    bad = ood.evaluate([0, 1], [2, 3])
+    assert (bad["auroc"], bad["fpr95"], bad["detection_error"]) == (0, 1, 0.5)
+
+
+def test_a_constant_score_tells_nothing():
+    found = ood.evaluate(np.ones(7), np.ones(5))
+    assert (found["auroc"], found["fpr95"], found["detection_error"]) == (0.5, 1, 0.5)
+
+
+def test_the_order_of_rows_and_growing_functions_of_the_score_change_nothing():
+    inside, outside = scores(5, ties=True)
+    before = ood.evaluate(inside, outside)
+    assert ood.evaluate(np.sort(inside), outside[::-1]) == before
+    after = ood.evaluate(np.exp(inside), np.exp(outside))
+    assert after == pytest.approx(before)
+
+
+@pytest.mark.parametrize(("inside", "outside"), [([], [1.0]), ([1.0], []), ([], [])])
+def test_nothing_to_compare_gives_none_not_nan(inside, outside):
+    assert set(ood.evaluate(inside, outside).values()) == {None}
+    assert ood.fpr_at(inside, outside) is None
+
+
+def test_nan_is_refused_with_its_row():
+    with pytest.raises(DataError, match="row 1: field 'ood_scores': the score is NaN"):
+        ood.evaluate([1.0], [1.0, np.nan])
+
+
+@pytest.mark.parametrize("rate", [0, -0.1, 1.01])
+def test_impossible_rates_are_refused(rate):
+    with pytest.raises(ValueError, match="tpr"):
+        ood.fpr_at([1.0], [0.0], rate)
+
+
+def test_an_image_has_the_score_of_its_least_or_most_familiar_region():
+    image, score = np.array(["b", "a", "b"], dtype=object), np.array([3.0, 2.0, -1.0])
+    names, least = ood.per_image(image, score)
+    assert list(names) == ["a", "b"]
+    assert list(least) == [2, -1]
+    assert list(ood.per_image(image, score, "max")[1]) == [2, 3]
+    with pytest.raises(ValueError, match="mean"):
+        ood.per_image(image, score, "mean")
+
+
+def test_the_curve_goes_from_nothing_to_everything():
+    fpr, tpr = ood.roc(*scores(6, ties=True))
+    assert (fpr[0], tpr[0], fpr[-1], tpr[-1]) == (0, 0, 1, 1)
+    assert (np.diff(fpr) >= 0).all()
+    assert (np.diff(tpr) >= 0).all()
+    with pytest.raises(DataError, match="id_scores"):
+        ood.roc([], [1.0])

@@ -1,0 +1,236 @@
+"""Unknown objects found, misclassified, dismissed."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from farther.errors import DataError, ParameterError
+from farther.metrics import open_set
+from farther.tables import Objects, Regions
+
+FIRST, SECOND, THIRD, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [400, 0, 500, 100], [700, 700, 800, 800]
+
+
+def flags(*values):
+    return np.array(values, dtype=bool)
+
+
+def test_figures_of_a_case_worked_by_hand(objects, regions):
+    truth = objects(("a", FIRST, "fox"), ("a", SECOND, "fox"), ("a", THIRD, "bear"), ("b", FIRST, "bear"))
+    found = regions(
+        ("a", FIRST, 0.9),  # unknown: finds the first
+        ("a", [0, 0, 100, 90], 0.8),  # unknown: the first again, so false
+        ("a", SECOND, 0.7),  # kept: misclassifies the second
+        ("a", NOWHERE, 0.6),  # unknown: false
+        ("c", FIRST, 0.5),  # unknown, in an image without objects: false
+        ("b", NOWHERE, 0.4),  # kept, on nothing
+    )
+    figures = open_set.evaluate(truth, found, flags(1, 1, 0, 1, 1, 0))
+    counts = {"unknown_objects": 4, "tp_u": 1, "fp_u": 3, "fn_dismissed": 2, "fn_misclassified": 1, "aose": 1}
+    assert {name: figures[name] for name in counts} == counts
+    assert (figures["nose"], figures["p_u"], figures["r_u"]) == (0.25, 0.25, 0.25)
+    # Recall 1/4 at precision 1. Of the 11 recalls, 0, 0.1 and 0.2 are reached.
+    assert figures["ap_u"] == 0.25
+    assert figures["ap_u_11"] == pytest.approx(3 / 11)
+
+
+def test_ap_ranks_by_the_unknown_score_where_there_is_one(objects, regions):
+    truth = objects(("a", FIRST, "fox"), ("a", SECOND, "fox"))
+    found = regions(("a", NOWHERE, 0.9), ("a", FIRST, 0.8), ("a", SECOND, 0.7))
+    unknown = flags(1, 1, 1)
+    # By confidence: false, true, true: precision 1/2, 2/3; interpolated 2/3 at both.
+    assert open_set.evaluate(truth, found, unknown)["ap_u"] == pytest.approx(2 / 3)
+    score = np.array([0.0, 2.0, 1.0])
+    assert open_set.evaluate(truth, found, unknown, unknown_score=score)["ap_u"] == 1
+    published = open_set.evaluate(truth, found, unknown, protocol="published-code", unknown_score=score)
+    assert published["ap_u"] == pytest.approx(2 / 3)
+
+
+def test_an_object_is_found_or_misclassified_but_never_both(objects, regions):
+    truth = objects(("a", FIRST, "fox"))
+    found = regions(("a", FIRST, 0.9), ("a", FIRST, 0.8), ("a", FIRST, 0.7))
+    figures = open_set.evaluate(truth, found, flags(0, 0, 1))
+    assert (figures["tp_u"], figures["aose"], figures["fn_dismissed"]) == (1, 0, 0)
+    figures = open_set.evaluate(truth, found, flags(0, 0, 0))
+    assert (figures["tp_u"], figures["aose"], figures["nose"]) == (0, 1, 1)
+
+
+def test_the_published_code_counts_an_object_once_for_each_kept_region(objects, regions):
+    truth = objects(("a", FIRST, "fox"), ("a", SECOND, "fox"))
+    found = regions(("a", FIRST, 0.9), ("a", FIRST, 0.8), ("a", FIRST, 0.7))
+    figures = open_set.evaluate(truth, found, flags(0, 0, 0), protocol="published-code")
+    assert figures["aose"] == 3
+    assert figures["nose"] == 1.5
+    assert open_set.evaluate(truth, found, flags(0, 0, 0))["nose"] == 0.5
+
+
+def test_the_published_code_needs_more_than_the_threshold_the_paper_as_much(objects, regions):
+    # With one more pixel in width and height: 100×50 within 100×100, after the shift of the region.
+    truth, found = objects(("a", [0, 0, 99, 99], "fox")), regions(("a", [-1, -1, 99, 49], 0.9))
+    assert open_set.evaluate(truth, found, flags(1), protocol="published-code")["tp_u"] == 0
+    found = regions(("a", [-1, -1, 99, 49.1], 0.9))
+    assert open_set.evaluate(truth, found, flags(1), protocol="published-code")["tp_u"] == 1
+    truth, found = objects(("a", [0, 0, 100, 100], "fox")), regions(("a", [0, 0, 100, 50], 0.9))
+    assert open_set.evaluate(truth, found, flags(1))["tp_u"] == 1
+
+
+def test_the_published_code_does_not_try_the_second_best_object(objects, regions):
+    truth = objects(("a", [0, 0, 100, 100], "fox"), ("a", [30, 0, 130, 100], "fox"))
+    found = regions(("a", [0, 0, 100, 100], 0.9), ("a", [10, 0, 110, 100], 0.8))
+    assert open_set.evaluate(truth, found, flags(1, 1))["tp_u"] == 2
+    published = open_set.evaluate(truth, found, flags(1, 1), protocol="published-code")
+    assert (published["tp_u"], published["fp_u"]) == (1, 1)
+
+
+def test_the_published_code_does_not_look_at_images_without_annotations(objects, regions):
+    truth = objects(("a", FIRST, "fox"))
+    found = regions(("a", FIRST, 0.9), ("b", FIRST, 0.8))
+    assert open_set.evaluate(truth, found, flags(1, 1))["fp_u"] == 1
+    assert open_set.evaluate(truth, found, flags(1, 1), protocol="published-code")["fp_u"] == 0
+
+
+def test_the_published_code_ranks_by_the_largest_softmax_probability_without_the_background():
+    truth = Objects(image_id=["a"], object_id=[0], box=[FIRST], category=["fox"])
+    # The detector's score prefers the region on nothing, the softmax of the two classes the other.
+    found = Regions(
+        image_id=["a", "a"],
+        region_id=[0, 1],
+        box=[NOWHERE, FIRST],
+        score=[0.9, 0.1],
+        label=[0, 0],
+        logits=[[0.0, 0.0, 5.0], [3.0, 0.0, 0.0]],
+        classes=("cat", "dog", "background"),
+        background_index=2,
+    )
+    assert open_set.evaluate(truth, found, flags(1, 1))["ap_u"] == 0.5
+    assert open_set.evaluate(truth, found, flags(1, 1), protocol="published-code")["ap_u"] == 1
+
+
+def test_a_flagged_region_in_a_crowd_is_neither_right_nor_wrong(objects, regions):
+    truth = objects(("a", FIRST, "fox"), ("a", [600, 600, 900, 900], "fox", True))
+    found = regions(("a", FIRST, 0.9), ("a", NOWHERE, 0.8), ("a", NOWHERE, 0.7))
+    figures = open_set.evaluate(truth, found, flags(1, 1, 0))
+    assert (figures["unknown_objects"], figures["tp_u"], figures["fp_u"], figures["aose"]) == (1, 1, 0, 0)
+    assert figures["ap_u"] == 1
+
+
+def test_known_objects_in_the_same_images_are_no_unknown_ones(objects, regions):
+    # The cat lies on the fox so closely that a region of the one overlaps the other.
+    truth = objects(("a", FIRST, "fox"), ("a", [0, 0, 100, 90], "cat"))
+    found = regions(("a", [0, 0, 100, 90], 0.9, "cat"))
+    figures = open_set.evaluate(truth, found, flags(0), known_classes=("cat", "dog"))
+    assert (figures["unknown_objects"], figures["aose"], figures["fn_dismissed"]) == (1, 0, 1)
+    as_dog = regions(("a", [0, 0, 100, 90], 0.9, "dog"))
+    assert open_set.evaluate(truth, as_dog, flags(0), known_classes=("cat", "dog"))["aose"] == 1
+    flagged = open_set.evaluate(
+        truth, regions(("a", FIRST, 0.9), ("a", FIRST, 0.8)), flags(1, 1), known_classes=("cat",)
+    )
+    assert (flagged["tp_u"], flagged["fp_u"]) == (1, 1)
+
+
+def test_figures_by_category_size_and_supercategory(objects, regions):
+    truth = objects(("a", FIRST, "fox"), ("a", [300, 300, 310, 310], "fox"), ("b", [0, 0, 50, 50], "bear"))
+    found = regions(("a", FIRST, 0.9), ("b", [0, 0, 50, 50], 0.8))
+    outcome = open_set.Split(truth, found).judge(flags(1, 0))
+    category = outcome.by_category()
+    assert category["fox"] == {
+        "unknown_objects": 2,
+        "tp_u": 1,
+        "fn_dismissed": 1,
+        "fn_misclassified": 0,
+        "r_u": 0.5,
+        "nose": 0.0,
+    }
+    assert category["bear"]["nose"] == 1
+    size = outcome.by_size()
+    assert {name: group["unknown_objects"] for name, group in size.items()} == {"large": 1, "medium": 1, "small": 1}
+    assert size["large"]["tp_u"] == 1
+    assert outcome.by_supercategory({"fox": "animal", "bear": "animal"})["animal"]["unknown_objects"] == 3
+
+
+def test_over_several_ious_the_mean_is_taken(objects, regions):
+    truth = objects(("a", FIRST, "fox"))
+    found = regions(("a", [0, 0, 100, 72], 0.9))
+    over = open_set.evaluate_over(truth, found, flags(1))
+    # IoU 0.72 passes 0.50, 0.55, 0.60, 0.65, 0.70.
+    assert over == pytest.approx({"nose": 0, "p_u": 0.5, "r_u": 0.5, "ap_u": 0.5, "ap_u_11": 0.5})
+
+
+def test_without_unknown_objects_or_flags_fractions_are_none(objects, regions):
+    figures = open_set.evaluate(objects(), regions(("a", FIRST, 0.9)), flags(0))
+    assert [figures[name] for name in ("nose", "p_u", "r_u", "ap_u")] == [None] * 4
+    figures = open_set.evaluate(objects(("a", FIRST, "fox")), regions(), flags())
+    assert [figures[name] for name in ("nose", "p_u", "r_u", "ap_u")] == [0, None, 0, 0]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(["paper", "published-code"]), st.floats(0, 1))
+def test_each_unknown_object_is_counted_once_and_the_order_of_rows_does_not_matter(world, seed, protocol, share):
+    objects, regions = world(seed, images=6, objects=4, regions=8)
+    random = np.random.default_rng(seed)
+    # Different confidences: among equal ones the order of the rows decides.
+    regions.score[:] = random.permutation(len(regions)) / len(regions)
+    regions.logits[:] = np.log(np.stack([regions.score + 2, 5 - regions.score], axis=1))
+    unknown = random.random(len(regions)) < share
+    figures = open_set.evaluate(objects, regions, unknown, protocol=protocol)
+    total = figures["tp_u"] + figures["fn_dismissed"] + figures["fn_misclassified"]
+    assert total == figures["unknown_objects"] == np.sum(~objects.is_crowd)
+    if protocol == "paper":
+        assert figures["nose"] <= 1
+        assert figures["aose"] == figures["fn_misclassified"]
+        order, other = random.permutation(len(regions)), random.permutation(len(objects))
+        assert open_set.evaluate(objects[other], regions[order], unknown[order]) == figures
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 10_000))
+def test_one_more_crowd_punishes_nobody(world, seed):
+    objects, regions = world(seed, images=3, objects=3, regions=10)
+    unknown = np.random.default_rng(seed).random(len(regions)) < 0.5
+    before = open_set.evaluate(objects, regions, unknown)
+    crowd = Objects(image_id=["001"], object_id=[10**6], box=[[0, 0, 300, 300]], category=["fox"], is_crowd=[True])
+    after = open_set.evaluate(Objects.concatenate([objects, crowd]), regions, unknown)
+    same = ("unknown_objects", "tp_u", "fn_dismissed", "fn_misclassified", "aose", "nose", "r_u")
+    assert {name: after[name] for name in same} == {name: before[name] for name in same}
+    assert after["fp_u"] <= before["fp_u"]
+    assert after["ap_u"] >= before["ap_u"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_matching_all_at_once_equals_matching_one_by_one(world, seed):
+    objects, regions = world(seed, images=5, objects=8, regions=40)
+    matched = open_set.Split(objects, regions).judge(np.ones(len(regions), bool)).matched
+    taken = set()
+    for row in np.argsort(-regions.score.astype(float), kind="stable"):
+        best, chosen = 0.5, -1
+        for other in np.flatnonzero(objects.image_id == regions.image_id[row]):
+            overlap = iou(regions.box[row].astype(float), objects.box[other].astype(float))
+            if other not in taken and not objects.is_crowd[other] and overlap >= best:
+                best, chosen = overlap, other
+        taken.add(chosen)
+        assert matched[row] == chosen
+
+
+def iou(one, other):
+    width = min(one[2], other[2]) - max(one[0], other[0])
+    height = min(one[3], other[3]) - max(one[1], other[1])
+    both = max(width, 0) * max(height, 0)
+    return both / (np.prod(one[2:] - one[:2]) + np.prod(other[2:] - other[:2]) - both)
+
+
+def test_flags_that_are_no_flags_are_refused(objects, regions):
+    found = regions(("a", FIRST, 0.9))
+    with pytest.raises(DataError, match="expected 1 bool values"):
+        open_set.evaluate(objects(), found, np.array([0.3]))
+    with pytest.raises(DataError, match="is_unknown"):
+        open_set.evaluate(objects(), found, flags(1, 0))
+    with pytest.raises(DataError, match="unknown_score"):
+        open_set.evaluate(objects(("a", FIRST, "fox")), found, flags(1), unknown_score=[1, 2])
+
+
+def test_unknown_protocols_and_impossible_ious_are_refused(objects, regions):
+    with pytest.raises(ParameterError, match="paper, published-code"):
+        open_set.evaluate(objects(), regions(), flags(), protocol="code")
+    with pytest.raises(ParameterError, match="IoU"):
+        open_set.evaluate(objects(), regions(), flags(), iou=0)

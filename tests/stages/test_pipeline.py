@@ -1,0 +1,163 @@
+"""The whole pipeline, driven by DVC on a demo world of a few scenes: what runs, what does not, and what comes out."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+
+TINY = {
+    "voc": {"train": 24, "val": 12, "test": 12},
+    "bdd": {"train": 24, "val": 12, "test": 12},
+    "coco": 40,
+    "openimages": 40,
+}
+
+
+class Project:
+    """A copy of the project's pipeline with a tiny world, under git and DVC."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for name in ("stages", "lib", "data"):
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        for name in ("dvc.yaml", ".dvcignore", ".gitignore", "params.yaml"):
+            shutil.copy(ROOT / name, folder / name)
+        self.change(lambda params: params["demo"].update(TINY))
+        self.run("git", "init", "--quiet")
+        self.run("dvc", "init", "--quiet")
+        self.run("dvc", "config", "core.analytics", "false")
+
+    def change(self, edit) -> None:
+        file = self.folder / "params.yaml"
+        params = yaml.safe_load(file.read_text())
+        edit(params)
+        file.write_text(yaml.safe_dump(params, sort_keys=False))
+
+    def run(self, *command: str) -> str:
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(self.folder / "lib"), "DVC_NO_ANALYTICS": "1"}
+        done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+        return done.stdout
+
+    def repro(self) -> list[str]:
+        """Runs what changed; returns the stages that ran, in order."""
+        return re.findall(r"^Running stage '(.+)':$", self.run("dvc", "repro"), flags=re.MULTILINE)
+
+    def commit(self) -> None:
+        self.run("git", "add", "--all")
+        self.run("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "-m", "state")
+
+    def metrics(self) -> dict[str, bytes]:
+        folder = self.folder / "artifacts" / "metrics"
+        return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*.json"))}
+
+    def read(self, name: str):
+        return json.loads((self.folder / name).read_text())
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    project = Project(tmp_path_factory.mktemp("project"))
+    project.repro()
+    project.commit()
+    return project
+
+
+@pytest.fixture(autouse=True)
+def restored(project: Project):
+    """Each test starts from the committed state, with everything up to date."""
+    yield
+    project.run("git", "checkout", "--quiet", "--", "params.yaml")
+    project.repro()
+
+
+def families(stages: list[str]) -> set[str]:
+    return {stage.split("@")[0] for stage in stages}
+
+
+def test_every_stage_left_what_it_promises(project: Project):
+    for run in ("voc-faster_rcnn", "bdd-faster_rcnn"):
+        assert project.read(f"artifacts/metrics/{run}/detector.json")["map50"] >= 0
+    voc = project.folder / "artifacts/metrics/voc-faster_rcnn"
+    assert {p.name for p in voc.iterdir() if p.is_dir()} == {
+        "coco_near",
+        "coco_far",
+        "openimages_near",
+        "openimages_far",
+    }
+    one = project.read("artifacts/metrics/voc-faster_rcnn/coco_near/knn.json")
+    assert {"auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"} <= set(one)
+    assert (project.folder / "artifacts/report/index.html").stat().st_size > 10_000
+
+
+def test_nothing_runs_when_nothing_changed(project: Project):
+    assert project.repro() == []
+
+
+def test_a_changed_parameter_of_one_method_runs_only_that_method_and_what_aggregates(project: Project):
+    project.change(lambda params: params["methods"]["knn"].update(k=5))
+    ran = project.repro()
+    runs = ("voc-faster_rcnn", "bdd-faster_rcnn")
+    assert set(ran) == {
+        *(f"{stage}@{run}-knn" for stage in ("fit", "score") for run in runs),
+        *(f"evaluate@{run}" for run in runs),
+        "report",
+    }
+    table = project.run("dvc", "metrics", "diff", "HEAD")
+    assert re.search(r"Path +Metric +HEAD +workspace +Change", table)
+    assert "knn.json" in table
+    assert "msp.json" not in table
+
+
+def test_a_new_method_runs_alone(project: Project):
+    project.change(lambda params: params["methods"].update(msp_again={}) or params["methods"].pop("msp_again"))
+    project.change(lambda params: params["methods"].update(mls={}))
+    ran = project.repro()
+    assert {stage for stage in ran if stage.startswith(("fit", "score"))} == {
+        f"{stage}@{run}-mls" for stage in ("fit", "score") for run in ("voc-faster_rcnn", "bdd-faster_rcnn")
+    }
+    assert families(ran) == {"fit", "score", "evaluate", "report"}
+
+
+def test_a_new_split_leaves_the_regions_and_scores_of_the_others_as_they_are(project: Project):
+    regions = project.folder / "artifacts/regions/bdd-faster_rcnn"
+    scores = project.folder / "artifacts/scores/bdd-faster_rcnn/knn"
+    before = {file: file.stat().st_mtime_ns for folder in (regions, scores) for file in folder.rglob("*.parquet")}
+    line = {"dataset": "voc", "subset": "test", "distance": "farther"}
+    project.change(lambda params: params["benchmarks"]["bdd"]["splits"].update(voc_farther=line))
+    ran = project.repro()
+    assert not any("voc-faster_rcnn" in stage or stage.startswith(("demo", "ingest", "fit")) for stage in ran)
+    assert "infer@bdd-faster_rcnn" in ran
+    assert {file: file.stat().st_mtime_ns for file in before} == before
+    assert (scores / "voc_farther.parquet").exists()
+
+
+def test_a_new_detector_runs_alone(project: Project):
+    line = {
+        "adapter": "faster_rcnn",
+        "benchmark": "voc",
+        "weights": "data/demo/voc-faster_rcnn.safetensors",
+        "params": {"score_threshold": 0.2},
+    }
+    project.change(lambda params: params["detectors"].update({"voc-strict": line}))
+    ran = project.repro()
+    assert all("voc-strict" in stage for stage in ran if stage != "report")
+    assert families(ran) == {"infer", "threshold", "fit", "score", "evaluate", "report"}
+
+
+def test_the_same_inputs_give_the_same_metrics(project: Project):
+    before = project.metrics()
+    shutil.rmtree(project.folder / "artifacts")
+    shutil.rmtree(project.folder / ".dvc" / "cache")
+    ran = project.repro()
+    assert families(ran) >= {"demo", "infer", "evaluate", "report"}
+    assert project.metrics() == before
