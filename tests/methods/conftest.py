@@ -14,7 +14,7 @@ MakeRegions = Callable[..., Regions]
 def make_regions(
     count: int = 300,
     classes: int = 5,
-    dimensions: int = 8,
+    dimensions: int = 12,
     *,
     seed: int = 0,
     shift: float = 0.0,
@@ -22,23 +22,26 @@ def make_regions(
     dtype: type = np.float32,
     **header: Any,
 ) -> Regions:
-    """Regions around one centre a class; the last layer and the centres are the same for every seed.
+    """Regions with rectified features; the last layer and the classes' centres are the same for every seed.
+
+    Each class has features of its own, and some features are no class's.
 
     Args:
-        shift: How far all features are moved out of the classes' space; they also shrink, to nothing at 10.
+        shift: How far the regions are from their class, 0 to 10: its features fade, and those of no class light up.
         background: Whether a last logits column stands for the background.
     """
-    layer = np.random.default_rng(7)
     columns = classes + background
-    weight = layer.normal(size=(columns, dimensions)).astype(np.float32)
+    owner = np.arange(dimensions) % (classes + 1)
+    own = owner == np.arange(columns)[:, None]
+    layer = np.random.default_rng(7)
+    weight = np.where(own, 1.5, -0.3) * (owner < classes) + layer.normal(scale=0.05, size=own.shape)
+    weight = weight.astype(np.float32)
     bias = layer.normal(scale=0.1, size=columns).astype(np.float32)
-    away = layer.normal(size=dimensions)
-    away -= np.linalg.pinv(weight) @ (weight @ away)  # no logit changes with it, as long as D > K
-    away /= max(np.linalg.norm(away), 1e-9)
     rng = np.random.default_rng(seed)
     member = rng.integers(classes, size=count)
     noise = rng.normal(scale=0.5, size=(count, dimensions))
-    features = (weight[member] * (1 - shift / 10) + noise + shift * away).astype(dtype)
+    centres = 3.0 * own[:classes] * (1 - shift / 10)
+    features = np.maximum(centres[member] + 0.4 * shift * (owner == classes) + noise, 0.0).astype(dtype)
     logits = features.astype(np.float32) @ weight.T + bias
     latent = np.concatenate([features, rng.normal(size=(count, 4))], axis=1).astype(dtype)
     return Regions(

@@ -129,6 +129,30 @@ def test_known_objects_in_the_same_images_are_no_unknown_ones(objects, regions):
     assert (flagged["tp_u"], flagged["fp_u"]) == (1, 1)
 
 
+def test_what_flagging_costs_the_known_classes(objects, regions):
+    truth = objects(("a", FIRST, "cat"), ("a", SECOND, "cat"), ("b", FIRST, "dog"), ("b", THIRD, "fox"))
+    found = regions(
+        ("a", FIRST, 0.9, "cat"),
+        ("a", SECOND, 0.8, "cat"),
+        ("b", FIRST, 0.7, "dog"),
+        ("b", NOWHERE, 0.95, "dog"),
+        ("b", THIRD, 0.85, "dog"),
+        ("b", THIRD, 0.75, "cat"),
+    )
+    # The second cat and one of the regions on the fox are flagged.
+    figures = open_set.evaluate_known(truth, found, flags(0, 1, 0, 0, 1, 0), ("cat", "dog"), recall=0.5)
+    # Cat: 0.9 true, 0.75 false: precision 1 up to recall 1/2. Dog: 0.95 false, 0.7 true.
+    assert figures["ap_k"] == pytest.approx((1 / 2 + 1 / 2) / 2)
+    assert figures["p_k"] == pytest.approx((1 / 2 + 1 / 2) / 2)
+    assert figures["r_k"] == pytest.approx((1 / 2 + 1) / 2)
+    # AP_U: of the two flagged the surer one, 0.85, lies on the fox.
+    assert figures["map"] == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)
+    # From the operating points 0.9 and 0.7 on, no kept region lies on the fox: 0.75 is a cat.
+    assert figures["wi"] == 0
+    nothing = open_set.evaluate_known(truth, found, flags(0, 0, 0, 0, 0, 0), ("cat", "dog"), recall=0.5)
+    assert nothing["wi"] == pytest.approx(1 / 3)
+
+
 def test_figures_by_category_size_and_supercategory(objects, regions):
     truth = objects(("a", FIRST, "fox"), ("a", [300, 300, 310, 310], "fox"), ("b", [0, 0, 50, 50], "bear"))
     found = regions(("a", FIRST, 0.9), ("b", [0, 0, 50, 50], 0.8))

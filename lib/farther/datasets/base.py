@@ -86,12 +86,12 @@ class AnnotatedObjects:
     """Objects as annotated: columns of one length M.
 
     Args:
-        image: Row of the object's image among the `AnnotatedImages`. int64.
+        image: Row of the object's image among the `AnnotatedImages`; an integer.
         box: Edges xmin, ymin, xmax, ymax, float64 of shape (M, 4), in pixels or, with `unit` "image", in widths and
             heights of the image.
-        category: Index into the categories. int64.
+        category: Index into the categories; an integer.
         object_id: Unique number. int64.
-        row: Where the object stands, a number that `Annotations.row` makes readable. int64.
+        row: Where the object stands: a number that `Annotations.row` makes readable.
         is_crowd, is_difficult: See `farther.tables.Objects`.
         unit: Of the boxes.
     """

@@ -103,8 +103,7 @@ class OpenImages(Reader):
         """The images of folders and boxes, sorted, and the row of each image of the boxes."""
         folders = [fill(folder, subset) for folder in self.images]
         found = self._present(folders)
-        absent = [i for i in boxes.images if i not in found]
-        for image_id in absent:
+        for image_id in [image_id for image_id in boxes.images if image_id not in found]:
             place = Place(boxes.path, str(boxes.images[image_id][1]), "ImageID")
             found[image_id] = image_file(self.root, folders[0], image_id + self.extension, place)
         ids = sorted(found)
@@ -122,7 +121,7 @@ class OpenImages(Reader):
             if not path.is_dir():
                 raise DataError("the folder of images does not exist; parameter 'images' names it", file=path)
             for entry in os.scandir(path):
-                if entry.name.endswith(self.extension):
+                if entry.name.endswith(self.extension) and not entry.name.startswith("."):
                     image_id = entry.name.removesuffix(self.extension)
                     if image_id in found:
                         raise DataError(f"the image is also in {found[image_id]}", file=entry.path)
@@ -245,7 +244,7 @@ def _csv_error(message: str, path: Path, header: list[str]) -> DataError:
     row, column = re.search(r"Row #(\d+): ", message), re.search(r"In CSV column #(\d+): ", message)
     problem = re.sub(r"In CSV column #\d+: |Row #\d+: ", "", message)
     field = None if column is None else header[int(column[1])]
-    return DataError(f"{problem}; is the file whole?", file=path, row=None if row is None else row[1], field=field)
+    return DataError(problem, file=path, row=None if row is None else row[1], field=field)
 
 
 def _header(path: Path) -> list[str]:
@@ -266,16 +265,17 @@ def _csv_rows(path: Path) -> Iterator[list[str]]:
 
 def _class_names(path: Path) -> dict[str, str]:
     """Name of each class by its label ("/m/01g317": "Person"), in the file's order."""
-    names: dict[str, str] = {}
+    names, taken = dict[str, str](), set[str]()
     for line, row in enumerate(_csv_rows(path), start=1):
         if row in ([], ["LabelName", "DisplayName"]):
             continue
         if len(row) != 2 or not all(row):
             raise DataError(f"expected a label and a name, found {','.join(row)!r}", file=path, row=line)
         label, name = row
-        if label in names or name in names.values():
+        if label in names or name in taken:
             raise DataError(f"{label!r} or {name!r} stands in an earlier row too", file=path, row=line)
         names[label] = name
+        taken.add(name)
     return names
 
 

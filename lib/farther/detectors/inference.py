@@ -171,7 +171,8 @@ def infer_splits(
     names = sorted(entry.name for entry in splits.iterdir() if entry.is_dir()) if splits.is_dir() else []
     if not names:
         raise DataError("no split here: expected sub-folders with images.parquet, as curate writes them", file=splits)
-    for name in [*_removed(out, names, "regions.json"), *_removed(work, names, "started.json")]:
+    _remove_others(work, names, "started.json")
+    for name in _remove_others(out, names, "regions.json"):
         say(f"{name}: removed, it is no split any more")
     header = detector.header()
     folders = {}
@@ -334,11 +335,17 @@ def _stored_key(folder: Path) -> str | None:
     return regions.key if all(shard.is_file() for shard in regions.shards) else None
 
 
-def _removed(folder: Path, names: Sequence[str], mark: str) -> Iterator[str]:
-    """Removes sub-folders that hold the file `mark` and are not among `names`, and what a kill left half removed."""
-    for entry in sorted(folder.iterdir()) if folder.is_dir() else []:
-        if re.fullmatch(r"\.\d+\..+", entry.name):
+def _remove_others(folder: Path, names: Sequence[str], mark: str) -> list[str]:
+    """Removes the sub-folders that hold the file `mark` and are not among `names`, and what kills left half removed.
+
+    Returns:
+        The names of the first kind.
+    """
+    entries = sorted(folder.iterdir()) if folder.is_dir() else []
+    others = [entry for entry in entries if entry.name not in names and (entry / mark).is_file()]
+    for entry in others:
+        entry.replace(folder / f".{os.getpid()}.{entry.name}")
+    for entry in folder.glob(".*"):
+        if entry.is_dir() and re.fullmatch(r"\.\d+\..+", entry.name):
             shutil.rmtree(entry)
-        elif entry.name not in names and (entry / mark).is_file():
-            shutil.rmtree(entry)
-            yield entry.name
+    return [entry.name for entry in others]

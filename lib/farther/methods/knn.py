@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, RegionsLike, count_rows, register
 from farther.methods.neighbours import kth_neighbour
-from farther.methods.vectors import VectorMethod
+from farther.methods.vectors import VectorMethod, unit_length
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -56,9 +56,3 @@ class KNN(VectorMethod):
         difference -= self.stored_[kth_neighbour(self.stored_, units, self.k)]
         squares = np.einsum("nd,nd->n", difference, difference)
         return -np.sqrt(squares) if self.protocol == "paper" else -squares
-
-
-def unit_length(vectors: np.ndarray) -> np.ndarray:
-    """Rows scaled to Euclidean length 1; a row of zeros stays one."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1.0)

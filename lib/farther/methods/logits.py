@@ -26,15 +26,24 @@ Activation = Literal["softmax", "detector"]
 
 
 @dataclass(config=STRICT, kw_only=True)
-class LogitsMethod(Method):
-    """Base of the scores that are a function of a region's logits.
+class ClassesMethod(Method):
+    """Base of the scores that read logits, or the last layer that makes them, one a class.
 
     Args:
         background: "drop" leaves the background column out, "keep" takes it for one more class.
-        activation: "softmax" over the classes, or "detector": the head's own (sigmoid for a sigmoid head).
     """
 
     background: Background = "drop"
+
+
+@dataclass(config=STRICT, kw_only=True)
+class LogitsMethod(ClassesMethod):
+    """Base of the scores that are a function of a region's logits, and need no fitting.
+
+    Args:
+        activation: "softmax" over the classes, or "detector": the head's own (sigmoid for a sigmoid head).
+    """
+
     activation: Activation = "softmax"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 

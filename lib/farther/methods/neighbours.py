@@ -1,4 +1,7 @@
-"""Which stored vector is the k-th nearest: FAISS where it is installed, blocked matrix products where not."""
+"""Which stored vectors are nearest: FAISS where it is installed, blocked matrix products where not.
+
+Both compare float32. What they find is the same, but for ties and near ties.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import importlib.util
 
 import numpy as np
 
-#: Distances held at once by the matrix products, 64 MiB of float32.
+#: Values held at once by the matrix products, 64 MiB of float32.
 BLOCK = 16 * 1024 * 1024
 
 
@@ -22,23 +25,37 @@ def kth_neighbour(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray
         ndarray of shape (N,), int64.
     """
     if importlib.util.find_spec("faiss") is not None:
-        return _by_faiss(stored, queries, k)
-    return _by_products(stored, queries, k)
+        import faiss
 
-
-def _by_faiss(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
-    import faiss
-
-    _, nearest = faiss.knn(queries, stored, k)
-    return nearest[:, -1]
-
-
-def _by_products(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
+        return faiss.knn(queries, stored, k)[1][:, -1]
     squares = np.einsum("md,md->m", stored, stored)
-    rows = max(1, BLOCK // len(stored))
     found = np.empty(len(queries), np.int64)
-    for first in range(0, len(queries), rows):
+    for rows in _blocks(len(queries), len(stored)):
         # |q − s|² without |q|², which does not change the order
-        distances = squares - 2 * (queries[first : first + rows] @ stored.T)
-        found[first : first + rows] = np.argpartition(distances, k - 1, axis=1)[:, k - 1]
+        distances = squares - 2 * (queries[rows] @ stored.T)
+        found[rows] = np.argpartition(distances, k - 1, axis=1)[:, k - 1]
     return found
+
+
+def largest_products(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
+    """The k largest inner products of each query with a stored vector, in no order, exactly.
+
+    Args:
+        stored, queries, k: As in `kth_neighbour`.
+
+    Returns:
+        ndarray of shape (N, k), float32.
+    """
+    if importlib.util.find_spec("faiss") is not None:
+        import faiss
+
+        return faiss.knn(queries, stored, k, metric=faiss.METRIC_INNER_PRODUCT)[0]
+    found = np.empty((len(queries), k), np.float32)
+    for rows in _blocks(len(queries), len(stored)):
+        found[rows] = np.partition(queries[rows] @ stored.T, -k, axis=1)[:, -k:]
+    return found
+
+
+def _blocks(rows: int, width: int) -> list[slice]:
+    step = max(1, BLOCK // max(width, 1))
+    return [slice(first, first + step) for first in range(0, rows, step)]

@@ -43,6 +43,12 @@ def stored_vectors(regions: Regions, column: Literal["features", "latent"]) -> n
     return values.astype(np.float64)
 
 
+def unit_length(vectors: np.ndarray) -> np.ndarray:
+    """Rows scaled to Euclidean length 1; a row of zeros stays one."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.where(lengths > 0, lengths, 1.0)
+
+
 def class_means(passes: Passes, classes: int) -> tuple[np.ndarray, np.ndarray]:
     """Rows and mean vector of each predicted class (FMIYC, Eq. 20), in one pass.
 
@@ -71,6 +77,30 @@ def shared_covariance(passes: Passes, counts: np.ndarray, means: np.ndarray) -> 
         vectors -= means[labels]
         scatter += vectors.T @ vectors
     return scatter / counts.sum()
+
+
+def mean_vector(passes: Passes) -> np.ndarray:
+    """Mean of all rows, ndarray of shape (D,), in one pass.
+
+    Raises:
+        FitError: there are no rows.
+    """
+    sums, rows = np.zeros(()), 0
+    for vectors, _ in passes():
+        sums, rows = sums + vectors.sum(axis=0), rows + len(vectors)
+    if rows == 0:
+        raise FitError("there are no regions to fit on")
+    return sums / rows
+
+
+def second_moment(passes: Passes, origin: np.ndarray) -> tuple[np.ndarray, int]:
+    """Σ (x − o)(x − o)ᵀ over all rows, ndarray of shape (D, D), and the number of rows."""
+    total, rows = np.zeros((len(origin), len(origin))), 0
+    for vectors, _ in passes():
+        vectors -= origin
+        total += vectors.T @ vectors
+        rows += len(vectors)
+    return total, rows
 
 
 def whitening(covariance: np.ndarray) -> np.ndarray:

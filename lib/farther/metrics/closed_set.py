@@ -179,6 +179,18 @@ class Labelled:
         at_least = min(iou, 1 - 1e-10)
         return pairs(self.region_box, self._region_key, self.object_box, self._object_key, self.not_sought, at_least)
 
+    def matches(self, ious: Sequence[float] | np.ndarray, last_choice: np.ndarray) -> np.ndarray:
+        """The object that each detection gets at each IoU threshold: rows of `object_row`, or −1; shape (T, n).
+
+        Args:
+            last_choice: Objects that are chosen only when there is no other, one bool an object.
+        """
+        candidates = self.pairs if min(ious) >= COCO_IOUS[0] else self.pairs_over(min(ious))
+        candidates = candidates.preferred_first(last_choice)
+        rank = ranks(self.score)
+        each = [assign(candidates[candidates.overlap >= min(i, 1 - 1e-10)], rank, self.not_sought) for i in ious]
+        return np.stack(each)
+
     def verdicts(self, ious: Sequence[float] | np.ndarray, area_range: tuple[float, float] = ALL_AREAS) -> Verdicts:
         """Matches detections to objects at each IoU threshold.
 
@@ -189,12 +201,9 @@ class Labelled:
         outside = _outside(areas(self.object_box), area_range)
         ignored_object = self.not_sought | outside
         ignored_region = _outside(areas(self.region_box), area_range)
-        candidates = self.pairs if min(ious) >= COCO_IOUS[0] else self.pairs_over(min(ious))
-        candidates = candidates.preferred_first(ignored_object)
-        rank = ranks(self.score)
-        kind = np.empty((len(ious), len(self.score)), dtype=np.int8)
-        for row, iou in zip(kind, ious, strict=True):
-            matched = assign(candidates[candidates.overlap >= min(iou, 1 - 1e-10)], rank, self.not_sought)
+        matched_at = self.matches(ious, ignored_object)
+        kind = np.empty(matched_at.shape, dtype=np.int8)
+        for row, matched in zip(kind, matched_at, strict=True):
             found = matched >= 0
             row[:] = np.where(ignored_region, IGNORED, FALSE)
             row[found] = np.where(ignored_object[matched[found]], IGNORED, TRUE)

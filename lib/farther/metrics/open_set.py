@@ -39,9 +39,10 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError
 from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, pairs
-from farther.metrics.closed_set import COCO_IOUS
+from farther.metrics.closed_set import COCO_IOUS, Labelled
 from farther.metrics.matching import assign, ranks
 from farther.metrics.precision_recall import Curve, all_point_ap, sampled_ap
+from farther.metrics.wilderness import impact_on
 from farther.tables import Objects, Regions
 
 Protocol = Literal["paper", "published-code"]
@@ -97,6 +98,49 @@ def evaluate_over(
     """Means of nose, p_u, r_u, ap_u and ap_u_11 over IoU thresholds, None where one is; arguments as in `evaluate`."""
     each = [Split(objects, regions, i, protocol, known_classes).judge(is_unknown).figures(unknown_score) for i in ious]
     return {name: _mean([figures[name] for figures in each]) for name in ("nose", "p_u", "r_u", "ap_u", "ap_u_11")}
+
+
+def evaluate_known(
+    objects: Objects,
+    regions: Regions,
+    is_unknown: np.ndarray,
+    known_classes: Sequence[str],
+    iou: float = 0.5,
+    *,
+    recall: float = 0.8,
+    unknown_score: np.ndarray | None = None,
+) -> dict[str, float | None]:
+    """What flagging regions as unknown costs the known classes, where both share the images.
+
+    Args:
+        objects, regions, is_unknown, iou, unknown_score: see `evaluate`.
+        known_classes: Names of the classes that the detector was taught; all other objects are unknown.
+        recall: Operating point of the wilderness impact.
+
+    Returns:
+        Fractions; None where nothing counts.
+
+        ap_k, p_k, r_k: Means over the known classes with objects of the average precision (all points), the precision
+            and the recall of the regions that are kept; a class without kept regions has no precision.
+        map: Mean average precision over those classes and the unknown one.
+        wi: Wilderness impact, see `farther.metrics.wilderness.impact_on`.
+
+    Raises:
+        DataError: see `evaluate`, or there is no known class.
+    """
+    outcome = Split(objects, regions, iou, known_classes=known_classes).judge(is_unknown)
+    kept = regions[~np.asarray(is_unknown)]
+    verdicts = Labelled(objects, kept, known_classes, max_detections=len(kept) + 1).verdicts([iou])
+    curves = [verdicts.curve(0, k) for k in np.flatnonzero(verdicts.positives).tolist()]
+    ap = [all_point_ap(curve) for curve in curves]
+    ap_unknown = outcome.figures(unknown_score)["ap_u"]
+    return {
+        "ap_k": _mean(ap),
+        "p_k": _mean([float(curve.precision[-1]) for curve in curves if len(curve.precision)]),
+        "r_k": _mean([float(curve.recall[-1]) if len(curve.recall) else 0.0 for curve in curves]),
+        "map": _mean(ap if ap_unknown is None else [*ap, ap_unknown]),
+        "wi": impact_on(objects, kept, known_classes, recall, iou),
+    }
 
 
 class Split:

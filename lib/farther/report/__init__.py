@@ -1,1 +1,22 @@
-""""""
+"""A page to look at, tables to paste into a paper, and the main table in a terminal.
+
+`build(params, root)` writes `artifacts/report/index.html` and the tables beside it; `summary(params, root)` returns the
+main tables as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from farther.report.summary import summary
+
+__all__ = ["build", "summary"]
+
+
+def build(params: Mapping[str, Any], root: str | Path = ".") -> Path:
+    """Writes the report; see `farther.report.page.build`. Needs the extra `farther[report]`."""
+    from farther.report import page
+
+    return page.build(params, root)

@@ -27,7 +27,7 @@ FATES = (
     ("fn_dismissed", "ignored", "#BDBDBD"),
 )
 
-FAMILIES = ("output", "feature", "mixed", "latent", "other")
+FAMILIES = ("output", "feature", "mixed", "latent")
 
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 
@@ -234,7 +234,6 @@ def _curve_rows(file: Path, split: str, wanted: Sequence[str], points: int) -> s
 
 
 def _thinned(curve: list[tuple[float, float]], points: int) -> Iterable[tuple[float, float]]:
-    import numpy as np
 
     if not curve:
         return []
@@ -246,7 +245,9 @@ def _chart(title: str, description: str, made: alt.Chart) -> Chart:
     spec = (
         made.properties(width="container", description=description)
         .configure(font="system-ui, sans-serif", background="transparent")
-        .configure_axis(labelFontSize=12, titleFontSize=12, titleFontWeight="normal", labelLimit=160, gridColor="#e5e7eb")
+        .configure_axis(
+            labelFontSize=12, titleFontSize=12, titleFontWeight="normal", labelLimit=160, gridColor="#e5e7eb"
+        )
         .configure_legend(labelFontSize=12, symbolSize=90, labelLimit=220)
         .configure_view(stroke=None)
         .to_dict()

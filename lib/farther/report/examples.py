@@ -37,6 +37,20 @@ class Mark:
     height: float
     text: str
 
+    def plate_width(self, size: float) -> float:
+        """Width of the plate that the text stands on, for text of this height."""
+        return round(len(self.text) * size * 0.63 + size * 0.6, 1)
+
+    def plate_left(self, width: int, size: float) -> float:
+        """Where the plate starts, so that it stays in an image of this width."""
+        return round(max(min(self.left, width - self.plate_width(size)), 0), 1)
+
+    def plate_top(self, height: int, size: float) -> float:
+        """Above the box for a detection, at its lower edge for ground truth, so that the two do not hide each other."""
+        plate = 1.35 * size
+        wanted = self.top + self.height if self.kind == "truth" else self.top - plate
+        return round(max(min(wanted, height - plate), 0), 1)
+
 
 @dataclass(frozen=True)
 class Example:
@@ -70,7 +84,7 @@ class Example:
 def examples(
     run: Run, split: str, method: str, artifacts: Path, roots: Mapping[str, Path], count: int, side: int
 ) -> list[Example]:
-    """Images of a split: in turn one with an object found as unknown, one with a misclassified one, one with an ignored one.
+    """Images of a split: in turn one with an object that was found, that was misclassified, and that was ignored.
 
     Within each kind the images come in the order of the split's table; none is chosen by eye. Images that are not on
     this machine are passed over.
@@ -94,7 +108,8 @@ def examples(
     overlaps = open_set.Split(data.objects, regions, settings.get("iou", 0.5), settings.get("protocol", "paper"))
     outcome = overlaps.judge(scores < tau)
     made: list[Example] = []
-    for row, images in _in_turn(Images.read(files.images(split)), data.objects, outcome.fate):
+    images = Images.read(files.images(split))
+    for row in _in_turn(images, data.objects, outcome.fate):
         if len(made) == count:
             break
         picture = _thumbnail(images, row, roots, side)
@@ -110,26 +125,24 @@ def examples(
     return made
 
 
-def _in_turn(images: Images, objects: Objects, fate: np.ndarray) -> Iterator[tuple[int, Images]]:
+def _in_turn(images: Images, objects: Objects, fate: np.ndarray) -> list[int]:
     """Rows of images, alternating between the fates of their objects; each row once."""
     groups = []
     for wanted in (open_set.FOUND, open_set.MISCLASSIFIED, open_set.DISMISSED):
         shown = set(objects.image_id[fate == wanted])
         groups.append([row for row, name in enumerate(images.image_id) if name in shown])
-    seen: set[int] = set()
-    for row in chain.from_iterable(zip_longest(*groups)):
-        if row is not None and row not in seen:
-            seen.add(row)
-            yield row, images
+    return [row for row in dict.fromkeys(chain.from_iterable(zip_longest(*groups))) if row is not None]
 
 
 def _thumbnail(images: Images, row: int, roots: Mapping[str, Path], side: int) -> str | None:
-    """A JPEG no larger than `side`, None where the image's file cannot be read here."""
+    """A JPEG no larger than `side`, None where this machine has no such file, or another image under its name."""
     root = roots.get(images.dataset[row])
     if root is None:
         return None
     try:
         with Image.open(inside(root, images.file[row])) as image:
+            if image.size != (images.width[row], images.height[row]):
+                return None
             small = image.convert("RGB")
             small.thumbnail((side, side))
     except (FileNotFoundError, UnidentifiedImageError):

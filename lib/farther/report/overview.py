@@ -9,7 +9,7 @@ from typing import Any
 
 from farther.curation import PRECEDENCE
 from farther.report.results import Run, title_of
-from farther.report.tables import percent
+from farther.report.tables import ABSENT, percent
 from farther.tables.files import read_json
 
 
@@ -44,7 +44,7 @@ def datasets(artifacts: Path) -> Listing:
 def splits(benchmark: str, artifacts: Path) -> Listing:
     """Images and objects of each split of a benchmark (FMIYC, Table 2)."""
     counts = _curation(benchmark, artifacts)
-    names = [key.removesuffix(".images") for key in counts if key.endswith(".images") and f"{key[:-7]}.objects" in counts]
+    names = [key.removesuffix(".objects") for key in counts if key.endswith(".objects")]
     rows = tuple(
         (name.replace("_", " "), f"{counts[f'{name}.images']:,}", f"{counts[f'{name}.objects']:,}") for name in names
     )
@@ -59,31 +59,44 @@ def reasons(benchmark: str, artifacts: Path) -> Listing:
         kinds[dataset, kind] = kinds.get((dataset, kind), 0) + count
     words = {"ID class": "removed: an ID class is labelled", "overlap": "removed: a category overlaps with an ID class"}
     words["near"] = "near: a near category is labelled"
-    order = {kind: place for place, kind in enumerate(PRECEDENCE)}
-    found = sorted(kinds, key=lambda key: (key[0], order.get(key[1], len(order)), key[1]))  # type: ignore[call-overload]
+    order: dict[str, int] = {kind: place for place, kind in enumerate(PRECEDENCE)}
+    found = sorted(kinds, key=lambda key: (key[0], order.get(key[1], len(order)), key[1]))
     rows = tuple((dataset, words.get(kind, kind), f"{kinds[dataset, kind]:,}") for dataset, kind in found)
-    return Listing(f"Why images stand where they do in benchmark {benchmark}.", ("Source", "What decided", "Images"), rows, 1)
+    caption = f"Why images stand where they do in benchmark {benchmark}."
+    return Listing(caption, ("Source", "What decided", "Images"), rows, numbers=1)
 
 
 def rules(benchmark: str, artifacts: Path) -> Listing:
     """How many images each rule took."""
     rows = tuple((dataset, rule, f"{count:,}") for dataset, rule, count in _rules(benchmark, artifacts))
-    return Listing(f"Every rule that decided in benchmark {benchmark}.", ("Source", "Rule", "Images"), rows, 1)
+    caption = f"Every rule that decided in benchmark {benchmark}."
+    return Listing(caption, ("Source", "Rule", "Images"), rows, numbers=1)
 
 
-def detectors(runs: Sequence[Run]) -> Listing:
-    """How good each detector is in distribution, and how often it is silent (FMIYC, Tables 1 and 3)."""
-    rows = []
+def detectors(runs: Sequence[Run]) -> list[Listing]:
+    """How good the detectors of a benchmark are in distribution, how often they are silent (FMIYC, Tables 1 and 3)."""
+    by_benchmark: dict[str, list[Run]] = {}
     for run in runs:
         if run.is_evaluated:
-            silent = run.detector.get("no_detection", {})
-            shares = ", ".join(f"{s.title} {percent(silent.get(s.name))}" for s in run.splits)
-            values = (percent(run.detector.get("map50")), percent(run.detector.get("map")))
-            threshold = run.detector.get("threshold")
-            rows.append((run.name, run.adapter, *values, f"{threshold:.3f}" if threshold is not None else "—", shares))
-    heads = ("Run", "Detector", "mAP50 (%)", "mAP (%)", "t*", "Images without any detection (%)")
-    caption = "Detectors on their own ID test set, and how often they find nothing above t* in OOD images."
-    return Listing(caption, heads, tuple(rows))
+            by_benchmark.setdefault(run.benchmark, []).append(run)
+    return [_detectors_of(benchmark, those) for benchmark, those in by_benchmark.items()]
+
+
+def _detectors_of(benchmark: str, runs: Sequence[Run]) -> Listing:
+    rows = []
+    for run in runs:
+        threshold = run.detector.get("threshold")
+        silent = run.detector.get("no_detection", {})
+        precision = (percent(run.detector.get("map50")), percent(run.detector.get("map")))
+        shares = (percent(silent.get(split.name)) for split in run.splits)
+        rows.append((run.name, run.adapter, *precision, ABSENT if threshold is None else f"{threshold:.3f}", *shares))
+    splits = [f"Silent: {split.title} (%)" for split in runs[0].splits]
+    caption = (
+        f"Detectors on benchmark {benchmark}: quality on the ID test set, operating threshold t*, and the share of "
+        "images without any detection above it."
+    )
+    heads = ("Run", "Detector", "mAP50 (%)", "mAP (%)", "t*", *splits)
+    return Listing(caption, heads, tuple(rows), numbers=len(heads) - 2)
 
 
 def thresholds(run: Run) -> Listing:
@@ -95,7 +108,7 @@ def thresholds(run: Run) -> Listing:
         written = ", ".join(f"{key} = {_word(value)}" for key, value in fitted.get("params", {}).items())
         tau = details.get("tau")
         needs = ", ".join(fitted.get("needs", []))
-        shown = (f"{tau:.6g}" if tau is not None else "—", percent(details.get("id_regions_kept")))
+        shown = (f"{tau:.6g}" if tau is not None else ABSENT, percent(details.get("id_regions_kept")))
         rows.append((title_of(method), run.family(method), needs, written or "none", *shown))
     heads = ("Method", "Family", "Reads", "Parameters", "τ", "ID kept (%)")
     return Listing(f"{run.name}: methods as they were run.", heads, tuple(rows), numbers=2)

@@ -170,7 +170,7 @@ class Run:
             return "latent"
         if "features" in needs:
             return "mixed" if needs & {"logits", "last_layer"} else "feature"
-        return "output" if "logits" in needs else "other"
+        return "output"
 
     def shown_method(self, wanted: str | None) -> str | None:
         """The method whose decisions are shown: the one asked for, else the best by mean AP_U, else by mean AUROC.

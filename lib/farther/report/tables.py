@@ -131,7 +131,9 @@ Method & {names} \\
 def to_text(table: Table, width: int = 100) -> str:
     """The table for a terminal; groups that do not fit beside each other stand below each other."""
     label = max([len("method"), *(len(name) for name, _ in table.rows)])
-    parts, current, used = [], [], label
+    parts: list[list[int]] = []
+    current: list[int] = []
+    used = label
     for place, group in enumerate(table.groups):
         needed = _group_width(group)
         if current and used + needed > width:

@@ -3,7 +3,7 @@
 Two ID datasets (`voc`, `bdd`) and two OOD sources (`coco`, `openimages`), each in its original's own format.
 """
 
-from farther.datasets.demo.generate import NAMES, generate
 from farther.datasets.demo.parameters import DemoWorld, Subsets
+from farther.datasets.demo.world import NAMES, generate
 
 __all__ = ["NAMES", "DemoWorld", "Subsets", "generate"]

@@ -23,7 +23,11 @@ def image_file(subset: str, index: int) -> str:
 
 
 class BddWriter:
-    """Boxes name their first and last pixel (a width is x2 - x1 + 1, as Scalabel counts); no labels are null."""
+    """Writes the lists frame by frame.
+
+    A box names its first and last pixel: a width is x2 - x1 + 1, as Scalabel counts. `labels` is null where there
+    are none.
+    """
 
     def __init__(self, folder: Path, subsets: tuple[str, ...]):
         labels = folder / "labels" / "det_20"

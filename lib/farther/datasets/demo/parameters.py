@@ -31,7 +31,7 @@ class DemoWorld:
         coco, openimages: Number of scenes.
     """
 
-    seed: NonNegativeInt = 0
+    seed: NonNegativeInt = 7
     size: int = Field(default=224, ge=96)
     jpeg_quality: int = Field(default=88, ge=30, le=95)
     held_out: float = Field(default=0.4, ge=0, le=1)

@@ -6,15 +6,15 @@ import csv
 import multiprocessing
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from tqdm import tqdm
 
+from farther.datasets.demo import bdd_writer, coco_writer, openimages_writer, voc_writer
 from farther.datasets.demo.parameters import DemoWorld
 from farther.datasets.demo.recipes import ID_DATASETS, OOD_SOURCES
 from farther.datasets.demo.records import Record, record
@@ -22,6 +22,9 @@ from farther.datasets.demo.scene import scene
 from farther.errors import FartherError, ParameterError
 
 NAMES = (*ID_DATASETS, *OOD_SOURCES)
+
+Task = tuple[str, int]
+"""Subset and number of a scene."""
 
 ATTRIBUTION = """\
 The pictures in this folder are composed from drawings of OpenMoji, the open-source emoji and icon project
@@ -40,13 +43,28 @@ class Writer(Protocol):
         """Finish the files."""
 
 
+@dataclass(frozen=True)
+class _Format:
+    image_file: Callable[[str, int], str]
+    """Path of an image inside the dataset, given its subset and number."""
+    writer: Callable[[Path, tuple[str, ...]], Writer]
+
+
+_FORMATS = {
+    "voc": _Format(voc_writer.image_file, voc_writer.VocWriter),
+    "bdd": _Format(bdd_writer.image_file, bdd_writer.BddWriter),
+    "coco": _Format(coco_writer.image_file, coco_writer.CocoWriter),
+    "openimages": _Format(openimages_writer.image_file, openimages_writer.OpenImagesWriter),
+}
+
+
 def generate(
     name: str, folder: Path, world: DemoWorld | None = None, processes: int | None = None
 ) -> Mapping[str, int]:
     """Write one dataset of the demo world.
 
     Every scene depends on the seed, the dataset, the subset and its own number only, so the number of
-    processes does not change a byte.
+    processes does not change a byte. An interrupted run starts again from the first scene.
 
     Args:
         name: "voc", "bdd", "coco" or "openimages".
@@ -64,7 +82,6 @@ def generate(
     if name not in NAMES:
         raise ParameterError(f"no demo dataset {name!r}; there are {', '.join(NAMES)}")
     world = world or DemoWorld()
-    folder = Path(folder)
     if folder.exists() and any(folder.iterdir()) and not (folder / "ATTRIBUTION.txt").is_file():
         raise FartherError(f"{folder} holds something that is no demo dataset; choose another folder or empty it")
     aside = folder.with_name(folder.name + ".partial")
@@ -87,9 +104,9 @@ def subset_counts(name: str, world: DemoWorld) -> dict[str, int]:
 def _write(name: str, folder: Path, world: DemoWorld, counts: Mapping[str, int], processes: int) -> None:
     (folder / "ATTRIBUTION.txt").write_text(ATTRIBUTION, encoding="utf-8")
     tasks = [(subset, index) for subset, count in counts.items() for index in range(count)]
-    for file in {_image_path(name, folder, subset, 0).parent for subset in counts}:
-        file.mkdir(parents=True)
-    writer = _writer(name, folder, tuple(counts))
+    for images in {(folder / _FORMATS[name].image_file(subset, 0)).parent for subset in counts}:
+        images.mkdir(parents=True)
+    writer = _FORMATS[name].writer(folder, tuple(counts))
     records = _composed(partial(_compose, name, folder, world), tasks, processes)
     progress = tqdm(records, total=len(tasks), desc=f"demo {name}", unit="scene", mininterval=1)
     try:
@@ -109,11 +126,11 @@ def _write_planted(path: Path, name: str, records: Iterable[Record], writer: Wri
         rows.writerow(("image_id", "category", "labelled"))
         for one in records:
             writer.add(one)
-            image = Path(_format(name).image_file(one.subset, one.index)).stem
+            image = Path(_FORMATS[name].image_file(one.subset, one.index)).stem
             rows.writerows((image, category, int(labelled)) for category, labelled in one.known)
 
 
-def _composed(compose: Any, tasks: list[tuple[str, int]], processes: int) -> Iterator[Record]:
+def _composed(compose: Callable[[Task], Record], tasks: list[Task], processes: int) -> Iterator[Record]:
     """Records in the order of the tasks."""
     if processes == 1:
         yield from map(compose, tasks)
@@ -122,23 +139,9 @@ def _composed(compose: Any, tasks: list[tuple[str, int]], processes: int) -> Ite
         yield from pool.imap(compose, tasks, chunksize=16)
 
 
-def _compose(name: str, folder: Path, world: DemoWorld, task: tuple[str, int]) -> Record:
+def _compose(name: str, folder: Path, world: DemoWorld, task: Task) -> Record:
     """Compose one scene, write its picture, describe it."""
     subset, index = task
     one = scene(world, name, subset, index)
-    one.image.save(_image_path(name, folder, subset, index), quality=world.jpeg_quality)
+    one.image.save(folder / _FORMATS[name].image_file(subset, index), quality=world.jpeg_quality)
     return record(one, subset, index)
-
-
-def _format(name: str) -> Any:
-    return import_module(f"{__package__}.{name}_writer")
-
-
-def _image_path(name: str, folder: Path, subset: str, index: int) -> Path:
-    return folder / _format(name).image_file(subset, index)
-
-
-def _writer(name: str, folder: Path, subsets: tuple[str, ...]) -> Writer:
-    module = _format(name)
-    classes = {"voc": "VocWriter", "bdd": "BddWriter", "coco": "CocoWriter", "openimages": "OpenImagesWriter"}
-    return getattr(module, classes[name])(folder, subsets)

@@ -1,0 +1,34 @@
+"""Entropy of the class probabilities."""
+
+from __future__ import annotations
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import register
+from farther.methods.logits import LogitsMethod, log_sum_exp, sigmoid, softplus
+from farther.registry import STRICT
+
+
+@register("entropy")
+@dataclass(config=STRICT, kw_only=True)
+class Entropy(LogitsMethod):
+    """Minus the entropy of the class probabilities.
+
+    SAOD takes the background for a class where there is one: `background="keep"` does.
+
+    Formula:
+        score = Σ_c p_c log p_c, with p = softmax(c); with `activation="detector"` on a sigmoid head, the mean over the
+        classes of p_c log p_c + (1 − p_c) log(1 − p_c), with p = sigmoid(c)
+
+    Source:
+        Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty Quantification and
+        Calibration", 2023, Eq. A.6 and A.17.
+    """
+
+    def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
+        logs = logits - log_sum_exp(logits)[:, None]
+        return (np.exp(logs) * logs).sum(axis=1)
+
+    def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
+        return -(sigmoid(logits) * softplus(-logits) + sigmoid(-logits) * softplus(logits)).mean(axis=1)

@@ -1,0 +1,37 @@
+"""Latent representation density: a score on principal components of the latent activations."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import PositiveInt
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import RegionsLike
+from farther.methods.subspaces import principal_components
+from farther.methods.vectors import VectorMethod, stored_vectors
+from farther.registry import STRICT
+from farther.tables import Regions
+
+
+@dataclass(config=STRICT, kw_only=True)
+class PrincipalLatent(VectorMethod):
+    """Puts the principal components of the latent activations in the place of the features.
+
+    Args:
+        components: Principal components kept, at most as many as there are latent activations.
+    """
+
+    components: PositiveInt = 32
+    column: ClassVar[Literal["features", "latent"]] = "latent"
+
+    def _fit(self, regions: RegionsLike) -> None:
+        self.latent_mean_, self.components_ = principal_components(
+            lambda: ((stored_vectors(batch, self.column), batch.label) for batch in self._batches(regions)),
+            self.components,
+        )
+        super()._fit(regions)
+
+    def _vectors(self, regions: Regions) -> np.ndarray:
+        return (super()._vectors(regions) - self.latent_mean_) @ self.components_

@@ -1,0 +1,62 @@
+"""Scores that change a feature, send it through the last layer again, and take the energy of the logits."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import RegionsLike
+from farther.methods.logits import ClassesMethod, last_layer, log_sum_exp
+from farther.methods.quantiles import percentile
+from farther.methods.vectors import VectorMethod
+from farther.registry import STRICT
+from farther.tables import Regions
+
+#: A percentage that leaves something on either side.
+Percentile = Annotated[float, Field(gt=0, lt=100)]
+#: exp of more than this may overflow when it is multiplied by features and weights.
+LARGEST_EXPONENT = 80.0
+
+
+@dataclass(config=STRICT, kw_only=True)
+class ShapingMethod(ClassesMethod, VectorMethod):
+    """Base of the scores that take the energy of changed features."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        weight, bias = last_layer(regions, self.background)
+        return log_sum_exp(self._shaped(self._vectors(regions)) @ weight.T + bias)
+
+    def _shaped(self, vectors: np.ndarray) -> np.ndarray:
+        """The changed features, ndarray of shape (n, D); may overwrite what it is given."""
+        raise NotImplementedError(type(self).__name__)
+
+    def _activation_percentile(self, regions: RegionsLike, percent: float) -> float:
+        """A percentile of all training activations, of all features together."""
+        return percentile(lambda: (getattr(batch, self.column) for batch in self._batches(regions)), percent)
+
+
+def largest(vectors: np.ndarray, percent: float) -> np.ndarray:
+    """Which values are among the largest (100 − percent) per cent of their row: a mask of shape (n, D).
+
+    Of D values, D − round(D · percent / 100) are.
+    """
+    count = vectors.shape[1] - round(vectors.shape[1] * percent / 100)
+    mask = np.zeros(vectors.shape, bool)
+    if count:
+        np.put_along_axis(mask, np.argpartition(vectors, -count, axis=1)[:, -count:], True, axis=1)
+    return mask
+
+
+def sharpening(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """exp(s1 / s2) of each row, ndarray of shape (n, 1), from its sums before and after pruning.
+
+    s1 / s2 is taken for 0 where s2 is 0, and for at most 80, so that the result is a number one can calculate with.
+    """
+    before, after = before[:, None], after[:, None]
+    ratio = np.divide(before, after, out=np.zeros_like(before), where=after != 0)
+    return np.exp(np.minimum(ratio, LARGEST_EXPONENT))

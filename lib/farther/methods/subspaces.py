@@ -1,0 +1,70 @@
+"""Principal subspaces of features, around the origin in which the last layer has no bias."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import PositiveInt
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import RegionsLike
+from farther.methods.logits import ClassesMethod, last_layer
+from farther.methods.vectors import Passes, VectorMethod, mean_vector, second_moment
+from farther.registry import STRICT
+from farther.tables import Regions
+
+
+@dataclass(config=STRICT, kw_only=True)
+class ResidualMethod(ClassesMethod, VectorMethod):
+    """Base of the scores on what the principal subspace of the training features leaves of a feature.
+
+    Args:
+        dim: Dimension of the principal subspace; None takes the protocol's.
+        protocol: "paper": 1000 for more than 1000 features, else 512, or half of them where there are no more than
+            that; "published-code": 1000 from 2048 features on, 512 from 768 on, else half of them.
+    """
+
+    dim: PositiveInt | None = None
+    protocol: Literal["paper", "published-code"] = "paper"
+    needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
+
+    def _fit(self, regions: RegionsLike) -> None:
+        weight, bias = last_layer(regions, self.background)
+        self.origin_ = -np.linalg.pinv(weight) @ bias
+        self.residual_ = residual_basis(self._passes(regions), self.origin_, self._dimension(weight.shape[1]))
+
+    def _dimension(self, features: int) -> int:
+        if self.dim is not None and self.dim < features:
+            return self.dim
+        if self.dim is None and self.protocol == "paper":
+            wanted = 1000 if features > 1000 else 512
+            return wanted if wanted < features else features // 2
+        if self.dim is None and features >= 768:
+            return 1000 if features >= 2048 else 512
+        return features // 2
+
+    def _residuals(self, regions: Regions) -> np.ndarray:
+        """Length of what the principal subspace leaves of each feature vector, ndarray of shape (n,)."""
+        return np.linalg.norm((self._vectors(regions) - self.origin_) @ self.residual_, axis=1)
+
+
+def residual_basis(passes: Passes, origin: np.ndarray, dimension: int) -> np.ndarray:
+    """Orthonormal columns that span what the principal subspace around `origin` leaves (FMIYC, Eq. 28).
+
+    Returns:
+        ndarray of shape (D, D − dimension): the eigenvectors of XᵀX with the smallest eigenvalues.
+    """
+    moment, _ = second_moment(passes, origin)
+    return np.linalg.eigh(moment)[1][:, : len(origin) - dimension]
+
+
+def principal_components(passes: Passes, components: int) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and directions of largest variance, as in a principal component analysis.
+
+    Returns:
+        mean of shape (D,) and orthonormal columns of shape (D, min(components, D)), largest variance first.
+    """
+    mean = mean_vector(passes)
+    moment, _ = second_moment(passes, mean)
+    return mean, np.linalg.eigh(moment)[1][:, ::-1][:, :components]

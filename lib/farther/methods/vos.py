@@ -1,0 +1,66 @@
+"""Virtual outlier synthesis: the scores of a detector that was trained against virtual outliers."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import FitError, RegionsLike, register
+from farther.methods.logits import ClassesMethod, class_columns, class_logits, log_sum_exp
+from farther.registry import STRICT
+from farther.tables import Regions
+
+
+@register("vos")
+@dataclass(config=STRICT, kw_only=True)
+class VOS(ClassesMethod):
+    """The energy, or what the detector's own head for known and unknown makes of it.
+
+    VOS is a way to train; its score is the energy of the logits. Its training also fits a small head: a weight for each
+    class's share of the energy, and a logistic regression of the energy on known (class 1) and unknown (class 0). The
+    header's `detector["vos_head"]` holds it as plain numbers: `energy_weight` (C, the known classes), `weight` (2) and
+    `bias` (2). Without it the score "logistic" does not apply.
+
+    Formula:
+        score = log Σ_c exp(c_c); with `output="logistic"`, the log odds of known: (w_1 − w_0) · E + b_1 − b_0 with
+        E = log Σ_c max(e_c, 0) exp(c_c), e the energy weights
+
+    Source:
+        Du et al., "VOS: Learning What You Don't Know by Virtual Outlier Synthesis", 2022; FMIYC, Appendix F.
+
+    Args:
+        output: "energy" or "logistic".
+    """
+
+    output: Literal["energy", "logistic"] = "energy"
+
+    def _fit(self, regions: RegionsLike) -> None:
+        classes = len(class_columns(regions.header, self.background))
+        self.energy_weight_, self.slope_, self.intercept_ = np.ones(classes), 1.0, 0.0
+        if self.output == "logistic":
+            head = regions.header.detector.get("vos_head")
+            if head is None:
+                raise FitError(f"{self.name}: the detector has no vos_head; output='energy' needs none")
+            self.energy_weight_ = np.maximum(_numbers(head, "energy_weight", classes), 0.0)
+            if not self.energy_weight_.any():
+                raise FitError(f"{self.name}: no energy_weight of the detector's vos_head is above 0")
+            weight, bias = _numbers(head, "weight", 2), _numbers(head, "bias", 2)
+            self.slope_, self.intercept_ = float(weight[1] - weight[0]), float(bias[1] - bias[0])
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        logits = class_logits(regions, self.background)
+        counted = self.energy_weight_ > 0
+        energy = log_sum_exp(logits[:, counted] + np.log(self.energy_weight_[counted]))
+        return self.slope_ * energy + self.intercept_
+
+
+def _numbers(head: Any, field: str, count: int) -> np.ndarray:
+    try:
+        values = np.asarray(head[field], dtype=np.float64).reshape(-1)
+    except (KeyError, TypeError, ValueError):
+        raise FitError(f"vos: the detector's vos_head has no numbers {field!r}") from None
+    if len(values) != count or not np.isfinite(values).all():
+        raise FitError(f"vos: vos_head's {field!r}: expected {count} finite numbers, found {values.tolist()}")
+    return values

@@ -1,0 +1,126 @@
+"""Makes confidences mean what they say: for each class a map from confidence to the IoU that may be expected
+(Oksuz et al., CVPR 2023, Section 5.3).
+
+A map is learnt from validation detections: the target of a true positive is its IoU, that of a false positive 0. So
+fitted, precision × IoU of a bin, which LaECE compares with the confidence, comes near to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from farther.errors import ParameterError
+from farther.metrics.self_awareness import TRUE_POSITIVE_IOU, Judged, judge
+from farther.tables import Objects, Regions
+
+Kind = Literal["linear", "histogram", "isotonic"]
+
+#: Bins of histogram binning, each with about as many detections; a class with few has fewer, of at least two.
+HISTOGRAM_BINS = 25
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A straight line, cut off at 0 and 1."""
+
+    slope: float
+    intercept: float
+
+    def __call__(self, score: np.ndarray) -> np.ndarray:
+        """Calibrated confidences, ndarray of shape (n,)."""
+        return np.clip(self.slope * score + self.intercept, 0, 1)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """A constant between two edges: `values[j]` from `edges[j − 1]` up to below `edges[j]`."""
+
+    edges: np.ndarray
+    values: np.ndarray
+
+    def __call__(self, score: np.ndarray) -> np.ndarray:
+        """Calibrated confidences, ndarray of shape (n,)."""
+        return self.values[np.searchsorted(self.edges, score, side="right")]
+
+
+@dataclass(frozen=True)
+class Polyline:
+    """Straight lines between points, constant beyond the first and the last."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+    def __call__(self, score: np.ndarray) -> np.ndarray:
+        """Calibrated confidences, ndarray of shape (n,)."""
+        return np.interp(score, self.x, self.y)
+
+
+Calibrator = Linear | Steps | Polyline
+
+
+def fit(
+    kind: Kind,
+    objects: Objects,
+    regions: Regions,
+    classes: Sequence[str] | None = None,
+    iou: float = TRUE_POSITIVE_IOU,
+) -> dict[str, Calibrator]:
+    """Learns a calibrator for each class that has detections.
+
+    Args:
+        kind: "linear" (least squares), "histogram" (bins of equal counts), "isotonic" (the best map that never falls).
+        objects, regions: ID validation data.
+        classes: Names of the known classes; those of `regions` when None.
+        iou: From which IoU on a detection of the right class is a true positive.
+
+    Raises:
+        ParameterError: the kind is unknown, or the IoU is not above 0 and below 1.
+    """
+    if kind not in get_args(Kind):
+        raise ParameterError(f"unknown calibrator {kind!r}. Known: {', '.join(get_args(Kind))}")
+    learn = {"linear": _linear, "histogram": _histogram, "isotonic": _isotonic}[kind]
+    judged = judge(objects, regions, classes, iou)
+    return {name: learn(detections) for name, detections in judged.items() if len(detections.score)}
+
+
+def apply(calibrators: Mapping[str, Calibrator], regions: Regions) -> Regions:
+    """The same detections with calibrated confidences; those of a class without a calibrator keep theirs."""
+    score = regions.score.astype(np.float64)
+    for label, name in enumerate(regions.classes):
+        if name in calibrators:
+            rows = regions.label == label
+            score[rows] = calibrators[name](score[rows])
+    return Regions(**{**regions.columns(), "score": score}, header=regions.header)
+
+
+def _linear(detections: Judged) -> Linear:
+    score, target = detections.score, detections.quality
+    spread = score - score.mean()
+    variance = float(np.sum(spread**2))
+    slope = float(np.sum(spread * target)) / variance if variance > 0 else 0.0
+    return Linear(slope, float(target.mean() - slope * score.mean()))
+
+
+def _histogram(detections: Judged) -> Steps:
+    order = np.argsort(detections.score, kind="stable")
+    score, target = detections.score[order], detections.quality[order]
+    bins = max(1, min(HISTOGRAM_BINS, len(score) // 2))
+    starts = np.arange(1, bins) * len(score) // bins
+    # Equal confidences belong to one bin, so fewer edges than bins may be left.
+    edges = np.unique(score[starts])
+    edges = edges[edges > score[0]]
+    place = np.searchsorted(edges, score, side="right")
+    counts = np.bincount(place, minlength=len(edges) + 1)
+    return Steps(edges, np.bincount(place, target, minlength=len(edges) + 1) / counts)
+
+
+def _isotonic(detections: Judged) -> Polyline:
+    from scipy.optimize import isotonic_regression
+
+    levels, place, counts = np.unique(detections.score, return_inverse=True, return_counts=True)
+    means = np.bincount(place, detections.quality) / counts
+    return Polyline(levels, isotonic_regression(means, weights=counts).x)

@@ -1,0 +1,235 @@
+import contextlib
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pycocotools.coco import COCO
+
+from farther import datasets
+from farther.errors import DataError
+
+FILE = "annotations/instances_val2017.json"
+
+
+def instances():
+    return {
+        "info": {"year": 2017},
+        "licenses": [],
+        "images": [
+            {"id": 139, "file_name": "000000000139.jpg", "width": 640, "height": 426, "license": 2},
+            {"id": 632, "file_name": "000000000632.jpg", "width": 640, "height": 483},
+            {"id": 7, "file_name": "000000000007.jpg"},
+        ],
+        "categories": [
+            {"supercategory": "person", "id": 1, "name": "person"},
+            {"supercategory": "furniture", "id": 90, "name": "toothbrush"},
+            {"id": 13, "name": "stop sign"},
+        ],
+        "annotations": [
+            {
+                "id": 1768,
+                "image_id": 632,
+                "category_id": 90,
+                "bbox": [10.5, 20, 30.25, 40],
+                "iscrowd": 0,
+                "area": 700.5,
+                "segmentation": [[10.5, 20, 40.75, 20, 40.75, 60]],
+            },
+            {
+                "id": 900100000139,
+                "image_id": 139,
+                "category_id": 1,
+                "bbox": [0, 0, 640, 426],
+                "iscrowd": 1,
+                "area": 9,
+                "segmentation": {"counts": [9, 1], "size": [426, 640]},
+            },
+            {"id": 3, "image_id": 632, "category_id": 13, "bbox": [1, 2, 3, 4]},
+        ],
+    }
+
+
+def read(root, subset="val2017", **params):
+    return datasets.create("coco", root=root, **params).read(subset)
+
+
+def test_corner_and_size_become_edges(lay):
+    annotations = read(lay({FILE: instances()}))
+    objects = annotations.objects
+    assert objects.box.tolist() == [[10.5, 20, 40.75, 60], [0, 0, 640, 426], [1, 2, 4, 6]]
+    assert objects.object_id.tolist() == [1768, 900100000139, 3]
+    assert objects.is_crowd.tolist() == [False, True, False]
+
+
+def test_ids_with_gaps_lead_to_the_right_image_and_category(lay):
+    annotations = read(lay({FILE: instances()}))
+    assert annotations.categories == ["person", "toothbrush", "stop sign"]
+    assert [annotations.categories[k] for k in annotations.objects.category] == ["toothbrush", "person", "stop sign"]
+    assert [annotations.images.image_id[k] for k in annotations.objects.image] == [
+        "000000000632",
+        "000000000139",
+        "000000000632",
+    ]
+
+
+def test_images_without_objects_or_size_are_images(lay):
+    images = read(lay({FILE: instances()})).images
+    assert images.image_id.tolist() == ["000000000139", "000000000632", "000000000007"]
+    assert images.file.tolist()[2] == "val2017/000000000007.jpg"
+    assert images.width.tolist() == [640, 640, 0]
+
+
+def test_pycocotools_reads_the_same_boxes(lay):
+    root = lay({FILE: instances()})
+    with contextlib.redirect_stdout(io.StringIO()):
+        reference = COCO(str(root / FILE))
+    annotations = read(root)
+    for index, object_id in enumerate(annotations.objects.object_id.tolist()):
+        annotation = reference.anns[object_id]
+        box = annotations.objects.box[index]
+        assert [box[0], box[1], box[2] - box[0], box[3] - box[1]] == annotation["bbox"]
+        assert f"{annotation['image_id']:012d}" == annotations.images.image_id[annotations.objects.image[index]]
+        category = reference.cats[annotation["category_id"]]["name"]
+        assert category == annotations.categories[annotations.objects.category[index]]
+
+
+def test_the_originals_that_are_present_are_read_by_default(lay):
+    root = lay({FILE: instances(), "annotations/instances_train2017.json": {}})
+    assert datasets.create("coco", root=root).subsets() == ["train2017", "val2017"]
+
+
+def test_other_layouts_are_parameters(lay):
+    content = instances()
+    content["images"][0]["id"] = "street/1"
+    content["images"][0]["file_name"] = "street/a.png"
+    content["annotations"] = [{"id": 1, "image_id": "street/1", "category_id": 1, "bbox": [0, 0, 1, 1]}]
+    params = {"subset_names": ["dev"], "annotations": "{subset}.json", "images": "pictures"}
+    reader = datasets.create("coco", root=lay({"dev.json": content}), **params)
+    assert reader.subsets() == ["dev"]
+    assert reader.read("dev").images.image_id[0] == "street/1"
+    assert reader.read("dev").images.file[0] == "pictures/street/a.png"
+    assert reader.read("dev").objects.image.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "kind"),
+    [("image_id", 5, "object of an unknown image"), ("category_id", 12, "object of an unknown category")],
+)
+def test_what_refers_to_nothing_is_dropped_and_listed(lay, field, value, kind):
+    content = instances()
+    content["annotations"][1][field] = value
+    annotations = read(lay({FILE: content}))
+    (warning,) = annotations.warnings
+    assert (warning.kind, warning.about, warning.action) == (kind, "object", "dropped")
+    assert (warning.file, warning.row, warning.field, warning.found) == (FILE, "annotations[1]", field, str(value))
+    assert annotations.objects.object_id.tolist() == [1768, 3]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "row", "field", "problem"),
+    [
+        ("images.1.id", 139, "images[1]", "id", "id 139 occurs twice"),
+        ("images.1.id", None, "images[1]", "id", "expected a whole number, found None"),
+        ("images.1.file_name", "../../secret.jpg", "images[1]", "file_name", "leaves its folder"),
+        ("images.1.file_name", "/etc/passwd", "images[1]", "file_name", "leaves its folder"),
+        ("images.1.file_name", 7, "images[1]", "file_name", "expected text, found 7"),
+        ("images.1.width", "640", "images[1]", "width", "expected a whole number, found '640'"),
+        ("images.1.height", -1, "images[1]", "height", "expected a positive number of pixels, found -1"),
+        ("images.1", 632, "images[1]", None, "expected an object, found 632"),
+        ("categories.1.id", 1, "categories[1]", "id", "id 1 occurs twice"),
+        ("categories.1.name", "person", "categories[1]", "name", "'person' is the name of another category too"),
+        ("categories.1.name", "", "categories[1]", "name", "expected text, found ''"),
+        ("annotations.2.id", 1768, "annotations[2]", "id", "id 1768 occurs twice"),
+        ("annotations.2.id", 2**63, "annotations[2]", "id", "expected a whole number, found 9223372036854775808"),
+        ("annotations.2.image_id", 632.0, "annotations[2]", "image_id", "expected a whole number, found 632.0"),
+        ("annotations.2.image_id", True, "annotations[2]", "image_id", "expected a whole number, found True"),
+        ("annotations.2.bbox", [1, 2, 3], "annotations[2]", "bbox", "expected 4 numbers, found [1, 2, 3]"),
+        (
+            "annotations.2.bbox",
+            [1, 2, "3", 4],
+            "annotations[2]",
+            "bbox",
+            "expected a finite number, found [1, 2, '3', 4]",
+        ),
+        (
+            "annotations.2.bbox",
+            [1, 2, 3, 10**400],
+            "annotations[2]",
+            "bbox",
+            "expected a finite number, found [1, 2, 3, 1",
+        ),
+        ("annotations.2.bbox", [1, 2, 3, float("nan")], "annotations[2]", "bbox", "expected a finite number"),
+        ("annotations.2.bbox", [9, 2, -3, 4], "annotations[2]", "bbox", "the size is negative"),
+        ("annotations.2.iscrowd", "no", "annotations[2]", "iscrowd", "expected 0 or 1, found 'no'"),
+        ("annotations", {}, None, "annotations", "expected a list, found {}"),
+    ],
+)
+def test_a_wrong_value_is_an_error_that_names_file_row_and_field(lay, path, value, row, field, problem):
+    content = instances()
+    *parents, last = path.split(".")
+    place = content
+    for key in parents:
+        place = place[int(key) if isinstance(place, list) else key]
+    place[int(last) if isinstance(place, list) else last] = value
+    root = lay({FILE: content})
+    with pytest.raises(DataError, match=re.escape(problem)) as error:
+        read(root)
+    assert (error.value.file, error.value.row, error.value.field) == (str(root / FILE), row, field)
+
+
+@pytest.mark.parametrize("field", ["id", "image_id", "category_id", "bbox"])
+def test_a_missing_field_is_an_error_that_names_it(lay, field):
+    content = instances()
+    del content["annotations"][0][field]
+    with pytest.raises(DataError, match=rf"row annotations\[0\]: field '{field}': the field is missing"):
+        read(lay({FILE: content}))
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (json.dumps(instances())[:-200], "row 1: not JSON"),
+        ("", "row 1: not JSON: Expecting value"),
+        (json.dumps(instances()).encode("utf-16"), "not UTF-8 at byte 0"),
+        ("[]", "expected an object with images, annotations and categories, found a list"),
+        ("[" * 100_000, "not JSON that can be read"),
+        ("{}", "field 'categories': the field is missing; expected a list"),
+    ],
+)
+def test_a_damaged_file_is_an_error_that_names_it(lay, content, problem):
+    with pytest.raises(DataError, match=f"instances_val2017.json: {problem}"):
+        read(lay({FILE: content}))
+
+
+def test_an_absent_file_is_an_error_that_names_the_parameter(lay):
+    with pytest.raises(DataError, match=r"instances_dev.json: the file does not exist; parameter 'annotations'"):
+        read(lay({FILE: instances()}), "dev")
+
+
+def test_a_byte_order_mark_is_no_error(lay):
+    assert len(read(lay({FILE: "\ufeff" + json.dumps(instances())})).images) == 3
+
+
+side = st.floats(0, 500, width=32)
+
+
+@settings(deadline=None, max_examples=50)
+@given(boxes=st.lists(st.tuples(side, side, side, side, st.booleans(), st.integers(0, 2)), max_size=8))
+def test_boxes_that_are_written_as_coco_are_read_as_they_were(tmp_path_factory, boxes):
+    root = tmp_path_factory.mktemp("coco")
+    content = instances()
+    content["annotations"] = [
+        {"id": k, "image_id": 7, "category_id": [1, 90, 13][c], "bbox": [x, y, w, h], "iscrowd": int(crowd)}
+        for k, (x, y, w, h, crowd, c) in enumerate(boxes)
+    ]
+    (root / "annotations").mkdir()
+    (root / FILE).write_text(json.dumps(content), encoding="utf-8")
+    objects = read(root).objects
+    expected = np.array([(x, y, x + w, y + h) for x, y, w, h, *_ in boxes]).reshape(-1, 4)
+    np.testing.assert_array_equal(objects.box, expected)
+    assert objects.is_crowd.tolist() == [row[4] for row in boxes]
+    assert objects.category.tolist() == [row[5] for row in boxes]

@@ -1,0 +1,255 @@
+import json
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from farther import datasets
+from farther.datasets import openimages
+from farther.errors import DataError
+
+BOXES = "validation-annotations-bbox.csv"
+CLASSES = "class-descriptions-boxable.csv"
+HIERARCHY = "bbox_labels_600_hierarchy.json"
+
+V4 = """ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside
+0001eeaf4aed83f9,xclick,/m/0bt9lr,1,0.25,0.75,0.125,0.5,0,0,0,0,0
+000595fe6fee6369,xclick,/m/01g317,1,0,1,0,1,-1,-1,1,-1,-1
+0001eeaf4aed83f9,activemil,/m/0dzct,1,0.5,0.625,0.25,1,-1,-1,-1,-1,-1
+"""
+
+DESCRIPTIONS = '/m/01g317,Person\n/m/0dzct,Human face\n/m/0bt9lr,Dog\n/m/0jbk,Animal\n/m/0l515,"Sandwich, open"\n'
+
+TREE = {
+    "LabelName": "/m/0bl9f",
+    "Subcategory": [
+        {"LabelName": "/m/01g317", "Part": [{"LabelName": "/m/04hgtk", "Part": [{"LabelName": "/m/0dzct"}]}]},
+        {"LabelName": "/m/0jbk", "Subcategory": [{"LabelName": "/m/0bt9lr"}]},
+    ],
+}
+
+
+def files(boxes=V4, **others):
+    present = {
+        "validation/0001eeaf4aed83f9.jpg": (40, 20),
+        "validation/000595fe6fee6369.jpg": (10, 10),
+        BOXES: boxes,
+        CLASSES: DESCRIPTIONS,
+        HIERARCHY: TREE,
+    }
+    return present | others
+
+
+def read(root, subset="validation", **params):
+    return datasets.create("openimages", root=root, **params).read(subset)
+
+
+def test_boxes_are_read_as_fractions_of_the_image(lay):
+    objects = read(lay(files())).objects
+    assert objects.unit == "image"
+    assert objects.box.tolist() == [[0.25, 0.125, 0.75, 0.5], [0, 0, 1, 1], [0.5, 0.25, 0.625, 1]]
+
+
+def test_images_are_sorted_and_those_without_boxes_are_images_too(lay):
+    annotations = read(lay(files(**{"validation/000000000000000a.jpg": (5, 5)})))
+    ids = ["000000000000000a", "0001eeaf4aed83f9", "000595fe6fee6369"]
+    assert annotations.images.image_id.tolist() == ids
+    assert annotations.images.file.tolist() == [f"validation/{i}.jpg" for i in ids]
+    assert annotations.objects.image.tolist() == [1, 2, 1]
+
+
+def test_labels_are_called_by_their_names(lay):
+    annotations = read(lay(files()))
+    assert annotations.categories == ["Person", "Human face", "Dog", "Animal", "Sandwich, open"]
+    assert [annotations.categories[k] for k in annotations.objects.category] == ["Dog", "Person", "Human face"]
+
+
+def test_only_a_known_group_is_a_crowd(lay):
+    assert read(lay(files())).objects.is_crowd.tolist() == [False, True, False]
+
+
+def test_ancestors_follow_kinds_and_parts_up_to_what_has_a_name(lay):
+    # The head (/m/04hgtk) and the root have no description here; the face is still a part of a person.
+    assert read(lay(files())).parents == {"Human face": ["Person"], "Dog": ["Animal"]}
+
+
+def test_a_class_may_stand_in_several_places_of_the_hierarchy(lay):
+    tree = {
+        "LabelName": "root",
+        "Subcategory": [*TREE["Subcategory"], {"LabelName": "/m/0l515", "Part": [{"LabelName": "/m/0dzct"}]}],
+    }
+    parents = read(lay(files(**{HIERARCHY: tree}))).parents
+    assert set(parents["Human face"]) == {"Person", "Sandwich, open"}
+
+
+def test_a_hierarchy_that_leads_back_to_itself_ends(lay):
+    tree = {"LabelName": "/m/0jbk", "Subcategory": [{"LabelName": "/m/0bt9lr", "Part": [{"LabelName": "/m/0jbk"}]}]}
+    assert read(lay(files(**{HIERARCHY: tree}))).parents == {"Dog": ["Animal"], "Animal": ["Dog"]}
+
+
+def test_an_absent_hierarchy_is_listed(lay):
+    present = files()
+    del present[HIERARCHY]
+    annotations = read(lay(present))
+    assert annotations.parents == {}
+    assert [(w.kind, w.about, w.file) for w in annotations.warnings] == [("no class hierarchy", "dataset", HIERARCHY)]
+
+
+def test_columns_of_later_versions_may_come_in_any_order(lay):
+    header = "XClick1X,YMax,YMin,XMax,XMin,LabelName,ImageID,Confidence\n"
+    objects = read(lay(files(header + "0.1,0.5,0.125,0.75,0.25,/m/0bt9lr,0001eeaf4aed83f9,1\n"))).objects
+    assert objects.box.tolist() == [[0.25, 0.125, 0.75, 0.5]]
+    assert objects.is_crowd.tolist() == [False]
+
+
+def test_the_training_set_of_later_versions_is_found_in_its_several_folders(lay):
+    root = lay(
+        {
+            "oidv6-train-annotations-bbox.csv": V4,
+            "oidv7-class-descriptions-boxable.csv": "LabelName,DisplayName\n" + DESCRIPTIONS,
+            HIERARCHY: TREE,
+            "train_0/0001eeaf4aed83f9.jpg": (4, 4),
+            "train_f/000595fe6fee6369.jpg": (4, 4),
+            "train_f/.hidden.jpg": "",
+            "train_f/notes.txt": "",
+        }
+    )
+    reader = datasets.create("openimages", root=root, images=["{subset}_0", "{subset}_f"])
+    assert reader.subsets() == ["train"]
+    annotations = reader.read("train")
+    assert annotations.images.file.tolist() == ["train_0/0001eeaf4aed83f9.jpg", "train_f/000595fe6fee6369.jpg"]
+    assert annotations.categories[0] == "Person"
+
+
+def test_an_image_that_only_a_box_names_is_an_image(lay):
+    present = files()
+    del present["validation/000595fe6fee6369.jpg"]
+    assert read(lay(present)).images.file.tolist()[1] == "validation/000595fe6fee6369.jpg"
+
+
+def test_a_box_of_a_class_without_description_is_dropped_and_listed(lay):
+    annotations = read(lay(files(V4.replace("/m/01g317", "/m/99"))))
+    (warning,) = annotations.warnings
+    assert (warning.kind, warning.row, warning.field) == ("object of an unknown category", "3", "LabelName")
+    assert (warning.found, warning.action) == ("/m/99", "dropped")
+    assert len(annotations.objects) == 2
+    assert len(annotations.images) == 2
+
+
+def test_a_file_is_read_alike_however_it_is_cut_into_blocks(lay, monkeypatch):
+    rows = V4.splitlines(keepends=True)
+    root = lay(files("".join([rows[0], *(rows[1:] * 40)])))
+    whole = read(root)
+    monkeypatch.setattr(openimages, "BLOCK", 256)
+    cut = read(root)
+    for column in ("image", "box", "category", "object_id", "row", "is_crowd"):
+        np.testing.assert_array_equal(getattr(whole.objects, column), getattr(cut.objects, column))
+    assert cut.place(119) == (BOXES, "121")
+
+
+def test_an_error_beyond_the_first_block_names_its_line(lay, monkeypatch):
+    monkeypatch.setattr(openimages, "BLOCK", 256)
+    rows = V4.splitlines(keepends=True)
+    text = "".join([rows[0], *(rows[1:] * 40), rows[1].replace("0.25", "left")])
+    with pytest.raises(DataError, match=r"bbox.csv: row 122: field 'XMin': .*'left'"):
+        read(lay(files(text)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "row", "field", "problem"),
+    [
+        ("0.25,0.75", "left,0.75", "2", "XMin", "invalid value 'left'"),
+        ("0.25,0.75", ",0.75", "2", "XMin", "invalid value ''"),
+        (
+            "0.25,0.75",
+            "nan,0.75",
+            "2",
+            "XMin, YMin, XMax, YMax",
+            "expected finite numbers, found nan, 0.125, 0.75, 0.5",
+        ),
+        ("0.25,0.75", "0.75,0.25", "2", "XMin, YMin, XMax, YMax", "the size is negative"),
+        ("0,1,0,1,-1,-1,1", "0,1,0,1,-1,-1,2", 3, "IsGroupOf", "expected 1, 0 or -1 (unknown), found 2"),
+        ("0,1,0,1,-1,-1,1", "0,1,0,1,-1,-1,yes", "3", "IsGroupOf", "invalid value 'yes'"),
+        ("0.5,0.625,0.25,1,-1,-1,-1,-1,-1\n", "0.5,0.6", "4", None, "Expected 13 columns, got 6"),
+        ("LabelName", "Label", 1, "LabelName", "expected one such column, found 0 among ImageID"),
+        ("Source", "ImageID", 1, "ImageID", "expected one such column, found 2 among ImageID"),
+        ("000595fe6fee6369", "../../secret", "3", "ImageID", "leaves its folder"),
+    ],
+)
+def test_a_wrong_row_is_an_error_that_names_file_line_and_field(lay, old, new, row, field, problem):
+    root = lay(files(V4.replace(old, new)))
+    with pytest.raises(DataError, match=re.escape(problem)) as error:
+        read(root)
+    assert (error.value.file, error.value.row, error.value.field) == (str(root / BOXES), row, field)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "problem"),
+    [
+        (BOXES, "", "row 1: the file is empty; expected a header"),
+        (BOXES, V4.encode("utf-16"), "not UTF-8 at byte 0"),
+        (CLASSES, "/m/1\n", "row 1: expected a label and a name, found '/m/1'"),
+        (CLASSES, "/m/1,Cat\n/m/2,Cat\n", "row 2: '/m/2' or 'Cat' stands in an earlier row too"),
+        (CLASSES, "/m/1,Cat\n/m/1,Dog\n", "row 2: '/m/1' or 'Dog' stands in an earlier row too"),
+        (CLASSES, "/m/1,Chât\n".encode("latin-1"), "not UTF-8 at byte 7"),
+        (HIERARCHY, json.dumps(TREE)[:-5], "row 1: not JSON"),
+        (HIERARCHY, "[]", "expected an object with LabelName and Subcategory"),
+        (HIERARCHY, '{"LabelName": "a", "Part": [{}]}', r"row Part\[0\]: field 'LabelName': the field is missing"),
+        (HIERARCHY, '{"Subcategory": {}}', "field 'Subcategory': expected a list, found {}"),
+    ],
+)
+def test_a_damaged_file_is_an_error_that_names_it(lay, name, content, problem):
+    with pytest.raises(DataError, match=f"{name}: {problem}"):
+        read(lay(files(**{name: content})))
+
+
+def test_an_image_in_two_folders_is_an_error(lay):
+    root = lay(files(**{"more/0001eeaf4aed83f9.jpg": (4, 4)}))
+    with pytest.raises(DataError, match=r"0001eeaf4aed83f9.jpg: the image is also in validation/0001eeaf4aed83f9.jpg"):
+        read(root, images=["{subset}", "more"])
+
+
+@pytest.mark.parametrize("name", [BOXES, CLASSES])
+def test_an_absent_file_is_an_error_that_names_the_parameter(lay, name):
+    present = files()
+    del present[name]
+    with pytest.raises(DataError, match=rf"{name}: the file does not exist \(nor does oidv.*\); parameter"):
+        read(lay(present))
+
+
+def test_absent_images_are_an_error_that_names_the_parameter(lay):
+    with pytest.raises(DataError, match="pictures: the folder of images does not exist; parameter 'images'"):
+        read(lay(files()), images=["pictures"])
+
+
+def test_a_file_without_boxes_gives_images_without_objects(lay):
+    annotations = read(lay(files(V4.splitlines(keepends=True)[0])))
+    assert (len(annotations.images), len(annotations.objects)) == (2, 0)
+
+
+fraction = st.floats(0, 1)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    boxes=st.lists(
+        st.tuples(fraction, fraction, fraction, fraction, st.sampled_from([-1, 0, 1]), st.sampled_from("abc")),
+        max_size=8,
+    )
+)
+def test_boxes_that_are_written_as_openimages_are_read_as_they_were(tmp_path_factory, boxes):
+    root = tmp_path_factory.mktemp("openimages")
+    (root / "validation").mkdir()
+    edges = [(min(a, c), min(b, d), max(a, c), max(b, d)) for a, b, c, d, *_ in boxes]
+    rows = [
+        f"{image},/m/0bt9lr,{edge[0]!r},{edge[2]!r},{edge[1]!r},{edge[3]!r},{group}\n"
+        for edge, (*_, group, image) in zip(edges, boxes, strict=True)
+    ]
+    (root / BOXES).write_text("ImageID,LabelName,XMin,XMax,YMin,YMax,IsGroupOf\n" + "".join(rows), encoding="utf-8")
+    (root / CLASSES).write_text(DESCRIPTIONS, encoding="utf-8")
+    annotations = read(root)
+    np.testing.assert_array_equal(annotations.objects.box, np.array(edges).reshape(-1, 4))
+    assert annotations.objects.is_crowd.tolist() == [row[4] == 1 for row in boxes]
+    assert [annotations.images.image_id[k] for k in annotations.objects.image] == [row[5] for row in boxes]

@@ -1,0 +1,220 @@
+import re
+from xml.sax.saxutils import escape
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from farther import datasets
+from farther.errors import DataError
+
+DOG = """
+    <object>
+        <name>dog</name><pose>Left</pose><truncated>1</truncated><difficult>0</difficult>
+        <bndbox><xmin>48</xmin><ymin>240</ymin><xmax>195</xmax><ymax>371</ymax></bndbox>
+    </object>"""
+
+PERSON_WITH_PARTS = """
+    <object>
+        <name>person</name><difficult>1</difficult>
+        <part><name>head</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox></part>
+        <bndbox><ymax>500</ymax><xmax>353</xmax><ymin>12.5</ymin><xmin>8.25</xmin></bndbox>
+        <part><name>hand</name><bndbox><xmin>2</xmin><ymin>2</ymin><xmax>3</xmax><ymax>3</ymax></bndbox></part>
+    </object>"""
+
+
+def annotation(*objects: str, image_id: str = "2007_000001") -> str:
+    return f"""<annotation>
+    <folder>VOC2012</folder><filename>{image_id}.jpg</filename>
+    <source><database>The VOC2007 Database</database></source>
+    <size><width>353</width><height>500</height><depth>3</depth></size><segmented>1</segmented>{"".join(objects)}
+</annotation>
+"""
+
+
+def one_image(xml, image_set="2007_000001\n"):
+    return {
+        "VOC2012/ImageSets/Main/train.txt": image_set,
+        "VOC2012/Annotations/2007_000001.xml": xml,
+    }
+
+
+def read(root, subset="train", **params):
+    return datasets.create("voc", root=root, **params).read(subset)
+
+
+def test_pixels_that_count_from_one_become_edges(lay):
+    annotations = read(lay(one_image(annotation(DOG, PERSON_WITH_PARTS))))
+    assert annotations.objects.box.tolist() == [[47, 239, 195, 371], [7.25, 11.5, 353, 500]]
+    assert [annotations.categories[k] for k in annotations.objects.category] == ["dog", "person"]
+
+
+def test_parts_are_no_objects_and_difficult_objects_are_marked(lay):
+    objects = read(lay(one_image(annotation(DOG, PERSON_WITH_PARTS)))).objects
+    assert len(objects) == 2
+    assert objects.is_difficult.tolist() == [False, True]
+    assert not objects.is_crowd.any()
+
+
+def test_an_image_is_named_by_its_stem_and_has_the_annotated_size(lay):
+    images = read(lay(one_image(annotation(DOG)))).images
+    assert images.image_id.tolist() == ["2007_000001"]
+    assert images.file.tolist() == ["VOC2012/JPEGImages/2007_000001.jpg"]
+    assert (images.width.tolist(), images.height.tolist()) == ([353], [500])
+
+
+def test_all_tags_but_name_and_box_may_be_missing(lay):
+    corners = "<xmin>1</xmin><ymin>1</ymin><xmax>1</xmax><ymax>2</ymax>"
+    bare = f"<object><name> cat </name><bndbox>{corners}</bndbox></object>"
+    annotations = read(lay(one_image(f"<annotation>{bare}</annotation>")))
+    assert annotations.objects.box.tolist() == [[0, 0, 1, 2]]  # one pixel wide, two high
+    assert annotations.objects.is_difficult.tolist() == [False]
+    assert (annotations.images.width.tolist(), annotations.images.height.tolist()) == ([0], [0])
+    assert annotations.warnings == []
+
+
+def test_an_image_without_objects_is_an_image(lay):
+    annotations = read(lay(one_image(annotation())))
+    assert (len(annotations.images), len(annotations.objects)) == (1, 0)
+
+
+def test_image_sets_with_flags_windows_line_ends_a_byte_order_mark_and_blank_lines_are_read(lay):
+    files = one_image(annotation(DOG), "\ufeff2007_000001 -1\r\n\r\n2007_000002  1\r\n")
+    files["VOC2012/Annotations/2007_000002.xml"] = annotation(image_id="2007_000002")
+    assert read(lay(files)).images.image_id.tolist() == ["2007_000001", "2007_000002"]
+
+
+def test_a_name_with_a_space_is_one_name(lay):
+    files = {
+        "VOC2012/ImageSets/Main/train.txt": "my dog\n",
+        "VOC2012/Annotations/my dog.xml": annotation(image_id="my dog"),
+    }
+    assert read(lay(files)).images.image_id.tolist() == ["my dog"]
+
+
+def test_a_subset_may_join_image_sets_of_several_years(lay):
+    files = one_image(annotation(DOG))
+    files["VOC2007/ImageSets/Main/trainval.txt"] = "000005\n"
+    files["VOC2007/Annotations/000005.xml"] = annotation(DOG, DOG, image_id="000005")
+    reader = datasets.create("voc", root=lay(files), image_sets={"train": ["VOC2007/trainval", "VOC2012/train"]})
+    annotations = reader.read("train")
+    assert reader.subsets() == ["train"]
+    assert annotations.images.file.tolist() == ["VOC2007/JPEGImages/000005.jpg", "VOC2012/JPEGImages/2007_000001.jpg"]
+    assert annotations.objects.image.tolist() == [0, 0, 1]
+    assert annotations.place(2) == ("VOC2012/Annotations/2007_000001.xml", "object[0]")
+
+
+def test_the_original_subsets_that_are_present_are_read_by_default(lay):
+    root = lay(
+        {**one_image(annotation()), "VOC2012/ImageSets/Main/val.txt": "", "VOC2012/ImageSets/Main/dog_val.txt": ""}
+    )
+    assert datasets.create("voc", root=root).subsets() == ["train", "val"]
+
+
+def test_classes_of_ones_own_are_a_parameter(lay):
+    fox = DOG.replace("dog", "fox")
+    annotations = read(lay(one_image(annotation(fox))), categories=["hare", "fox"])
+    assert annotations.objects.category.tolist() == [1]
+    assert annotations.categories == ["hare", "fox"]
+
+
+def test_a_file_that_calls_its_image_otherwise_is_listed(lay):
+    annotations = read(lay(one_image(annotation(DOG, image_id="other"))))
+    (warning,) = annotations.warnings
+    assert (warning.kind, warning.about, warning.field) == ("image called otherwise", "image", "filename")
+    assert (warning.file, warning.found) == ("VOC2012/Annotations/2007_000001.xml", "other.jpg")
+    assert annotations.images.file.tolist() == ["VOC2012/JPEGImages/2007_000001.jpg"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field", "problem"),
+    [
+        ("<name>dog</name>", "", "name", "the tag is missing or empty in <object>"),
+        ("<name>dog</name>", "<name>fox</name>", "name", "unknown class 'fox'; parameter 'categories' has aeroplane"),
+        ("<xmin>48</xmin>", "", "bndbox/xmin", "the tag is missing or empty in <object>"),
+        ("<ymax>371</ymax>", "<ymax>many</ymax>", "bndbox/ymax", "expected a number, found 'many'"),
+        ("<ymax>371</ymax>", "<ymax>nan</ymax>", "bndbox", "expected finite numbers, found 47, 239, 195, nan"),
+        ("<xmax>195</xmax>", "<xmax>20</xmax>", "bndbox", "the size is negative"),
+        ("<difficult>0</difficult>", "<difficult>no</difficult>", "difficult", "expected 0 or 1, found 'no'"),
+        ("bndbox", "box", "bndbox", "the object has no box"),
+    ],
+)
+def test_a_wrong_object_is_an_error_that_names_file_object_and_field(lay, old, new, field, problem):
+    root = lay(one_image(annotation(PERSON_WITH_PARTS, DOG.replace(old, new))))
+    with pytest.raises(DataError, match=re.escape(problem)) as error:
+        read(root)
+    assert error.value.file == str(root / "VOC2012/Annotations/2007_000001.xml")
+    assert (error.value.row, error.value.field) == ("object[1]", field)
+
+
+@pytest.mark.parametrize(
+    ("xml", "problem"),
+    [
+        (annotation(DOG)[:-30], "not XML"),
+        ("", "not XML: no element found"),
+        (b"\xff\xfe\x00garbage", "not XML"),
+        ('<?xml version="1.0" encoding="nonsense"?><annotation/>', "not XML: unknown encoding"),
+        (annotation().replace("353", "-3"), "field 'size/width': expected a number of pixels, found -3"),
+        (annotation(image_id="../../../secret"), "field 'filename': file name '../../../secret.jpg' leaves its folder"),
+    ],
+)
+def test_a_damaged_annotation_is_an_error_that_names_the_file(lay, xml, problem):
+    with pytest.raises(DataError, match="2007_000001.xml: " + problem):
+        read(lay(one_image(xml)))
+
+
+@pytest.mark.parametrize(
+    ("image_set", "line", "problem"),
+    [
+        ("2007_000001\n\n2007_000001\n", "3", "image '2007_000001' is listed twice, first in VOC2012/train line 1"),
+        ("../../../secret\n", "1", "file name '../../../secret.jpg' leaves its folder"),
+        ("/etc/passwd\n", "1", "leaves its folder"),
+    ],
+)
+def test_a_wrong_line_of_an_image_set_is_an_error_that_names_the_line(lay, image_set, line, problem):
+    with pytest.raises(DataError, match=re.escape(problem)) as error:
+        read(lay(one_image(annotation(DOG), image_set)))
+    assert error.value.file is not None
+    assert error.value.file.endswith("VOC2012/ImageSets/Main/train.txt")
+    assert error.value.row == line
+
+
+def test_absent_files_are_errors_that_say_what_lists_them(lay):
+    root = lay(one_image(annotation(DOG), "2007_000001\n2007_000009\n"))
+    with pytest.raises(DataError, match=r"2007_000009.xml: the file does not exist, but an image set lists"):
+        read(root)
+    with pytest.raises(DataError, match=r"Main/val.txt: the image set does not exist; parameter 'image_sets'"):
+        read(root, "val")
+
+
+def test_an_image_set_in_another_encoding_is_an_error(lay):
+    with pytest.raises(DataError, match=r"train.txt: not UTF-8 at byte 2"):
+        read(lay(one_image(annotation(), "ab\xe9".encode("latin-1"))))
+
+
+pixels = st.integers(1, 400)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    boxes=st.lists(st.tuples(pixels, pixels, pixels, pixels), max_size=5),
+    name=st.sampled_from(["dog", "cat", "tvmonitor"]),
+    stem=st.text("abc 7_é&<", min_size=1, max_size=8).filter(lambda stem: stem.strip() == stem),
+)
+def test_boxes_that_are_written_as_voc_are_read_as_they_were(tmp_path_factory, boxes, name, stem):
+    root = tmp_path_factory.mktemp("voc")
+    edges = [[min(a, c) - 1, min(b, d) - 1, max(a, c), max(b, d)] for a, b, c, d in boxes]
+    objects = [
+        f"<object><name>{name}</name><bndbox><xmin>{left + 1}</xmin><ymin>{top + 1}</ymin>"
+        f"<xmax>{right}</xmax><ymax>{bottom}</ymax></bndbox></object>"
+        for left, top, right, bottom in edges
+    ]
+    for folder in ("Annotations", "ImageSets/Main"):
+        (root / "VOC2012" / folder).mkdir(parents=True)
+    (root / "VOC2012/ImageSets/Main/train.txt").write_text(stem + "\n", encoding="utf-8")
+    (root / f"VOC2012/Annotations/{stem}.xml").write_text(annotation(*objects, image_id=escape(stem)), encoding="utf-8")
+    annotations = read(root)
+    assert annotations.images.image_id.tolist() == [stem]
+    np.testing.assert_array_equal(annotations.objects.box, np.array(edges, dtype=float).reshape(-1, 4))
+    assert {annotations.categories[k] for k in annotations.objects.category} <= {name}

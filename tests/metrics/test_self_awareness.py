@@ -1,0 +1,184 @@
+"""LRP, LaECE and what is made of them; calibrators."""
+
+import numpy as np
+import pytest
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LinearRegression
+
+from farther.errors import DataError, ParameterError
+from farther.metrics import calibration, self_awareness
+
+FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
+HALF_OF_SECOND = [200, 0, 300, 55]
+
+
+@pytest.fixture
+def case(objects, regions):
+    truth = objects(("a", FIRST, "cat"), ("a", SECOND, "cat"))
+    return truth, regions(("a", FIRST, 0.9), ("a", HALF_OF_SECOND, 0.8), ("a", NOWHERE, 0.3))
+
+
+def test_errors_worked_by_hand(case):
+    figures = self_awareness.evaluate(*case)
+    # One false positive, and 1 − IoU = 0.45 of the second one over 1 − τ = 0.9; all over three.
+    assert figures["lrp"] == pytest.approx((1 + 0.45 / 0.9) / 3)
+    assert figures["lrp_loc"] == pytest.approx(0.45 / 2)
+    assert figures["lrp_fp"] == pytest.approx(1 / 3)
+    assert figures["lrp_fn"] == 0
+    # Three bins of one detection each: gaps 0.1, 0.25, 0.3.
+    assert figures["laece"] == pytest.approx((0.1 + 0.25 + 0.3) / 3)
+    better, calmer = 1 - figures["lrp"], 1 - figures["laece"]
+    assert figures["idq"] == pytest.approx(2 * better * calmer / (better + calmer))
+    diagram = figures["reliability"]
+    assert diagram["detections"][22] == 1
+    assert diagram["confidence"][22] == pytest.approx(0.9)
+    assert diagram["performance"][22] == pytest.approx(1)
+    assert diagram["performance"][0] is None
+    assert sum(diagram["detections"]) == 3
+
+
+def test_the_lrp_optimal_threshold_drops_what_only_harms(case):
+    thresholds = self_awareness.lrp_thresholds(*case)
+    # LRP of the best one is 1/2, of the best two 0.5/2, of all three 1.5/3.
+    assert thresholds == {"cat": pytest.approx(0.8), "dog": None}
+    truth, found = case
+    kept = self_awareness.above(found, thresholds)
+    assert len(kept) == 2
+    assert self_awareness.evaluate(truth, kept)["lrp"] == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_other_threshold_has_a_smaller_lrp(world, seed):
+    objects, regions = world(seed)
+    best = self_awareness.lrp_thresholds(objects, regions)
+    for name in regions.classes:
+        reached = self_awareness.evaluate(objects, self_awareness.above(regions, {name: best[name]}), classes=[name])
+        others = [
+            self_awareness.evaluate(objects, self_awareness.above(regions, {name: level}), classes=[name])["lrp"]
+            for level in np.unique(regions.score)
+        ]
+        assert reached["lrp"] == pytest.approx(min(others))
+
+
+def test_a_class_without_detections_has_the_largest_error(objects, regions):
+    truth = objects(("a", FIRST, "cat"), ("a", SECOND, "dog"))
+    figures = self_awareness.evaluate(truth, regions(("a", FIRST, 0.5, "cat")))
+    assert figures["per_class"]["dog"]["lrp"] == 1
+    assert figures["per_class"]["dog"]["laece"] is None
+    assert figures["lrp"] == 0.5
+    assert figures["laece"] == 0.5
+
+
+def test_a_class_without_objects_counts_for_calibration_only(objects, regions):
+    figures = self_awareness.evaluate(objects(("a", FIRST, "cat")), regions(("a", NOWHERE, 0.6, "dog")))
+    assert figures["per_class"]["dog"]["lrp"] is None
+    assert figures["laece"] == pytest.approx(0.6)
+    assert figures["lrp"] == 1
+
+
+def test_a_rejected_image_costs_its_objects_unless_it_may_be_rejected(case, objects, regions):
+    truth = objects(("a", FIRST, "cat"), ("b", FIRST, "cat"))
+    found = regions(("a", FIRST, 1.0), ("b", FIRST, 1.0))
+    assert self_awareness.evaluate(truth, found)["lrp"] == 0
+    assert self_awareness.evaluate(truth, found, rejected=["b"])["lrp"] == 0.5
+    assert self_awareness.evaluate(truth, found, rejected=["b"], may_reject=["a", "b"])["lrp"] == 0
+    # Accepting an image that might have been rejected counts in full.
+    assert self_awareness.evaluate(truth, found[:1], may_reject=["b"])["lrp"] == 0.5
+
+
+def test_a_confidence_of_exactly_one_lies_in_no_bin(objects, regions):
+    figures = self_awareness.evaluate(objects(), regions(("a", NOWHERE, 1.0), ("a", NOWHERE, 0.0)))
+    assert figures["laece"] == 0
+    assert sum(figures["reliability"]["detections"]) == 1
+
+
+def test_nothing_at_all_gives_none(objects, regions):
+    figures = self_awareness.evaluate(objects(), regions())
+    assert [figures[name] for name in ("lrp", "laece", "idq", "lrp_loc")] == [None] * 4
+
+
+def test_an_image_is_as_familiar_as_its_three_surest_detections(regions):
+    found = regions(*(("a", NOWHERE, score) for score in (0.125, 0.5, 0.25, 0.75)), ("b", NOWHERE, 0.875))
+    scores = self_awareness.image_scores(["b", "a", "c"], found)
+    assert scores.tolist() == [-0.125, -0.5, self_awareness.NO_DETECTION]
+    assert self_awareness.image_scores(["a", "b"], found, top=1).tolist() == [-0.25, -0.125]
+    with pytest.raises(DataError, match="'b', which is none of the images"):
+        self_awareness.image_scores(["a"], found)
+    with pytest.raises(ParameterError, match="top=0"):
+        self_awareness.image_scores(["a", "b"], found, top=0)
+
+
+def test_balanced_accuracy_is_the_harmonic_mean_of_accepting_and_rejecting_rightly():
+    figures = self_awareness.balanced_accuracy(np.array([3, 2, 1, 0]), np.array([2, 1]), 2)
+    assert figures == {"tpr": 0.5, "tnr": 0.5, "balanced_accuracy": 0.5}
+    assert self_awareness.balanced_accuracy(np.array([1.0]), np.array([0.0]), 5)["balanced_accuracy"] == 0
+    assert self_awareness.balanced_accuracy(np.array([]), np.array([0.0]), 5)["tpr"] is None
+
+
+def test_the_best_image_threshold_is_the_best_of_all():
+    random = np.random.default_rng(0)
+    inside, outside = random.normal(1, 1, 80).round(1), random.normal(0, 1, 50).round(1)
+    chosen = self_awareness.best_threshold(inside, outside)
+    reached = self_awareness.balanced_accuracy(inside, outside, chosen)["balanced_accuracy"]
+    every = np.concatenate([inside, outside])
+    assert reached == max(self_awareness.balanced_accuracy(inside, outside, t)["balanced_accuracy"] for t in every)
+    with pytest.raises(DataError, match="ood_scores"):
+        self_awareness.best_threshold(inside, [])
+
+
+@pytest.mark.parametrize(
+    ("balanced", "laece", "lrp", "idq", "idq_shifted", "daq"),
+    [(0.877, 0.173, 0.749, 0.385, 0.262, 0.397), (0.889, 0.164, 0.723, 0.417, 0.296, 0.435)],
+)
+def test_the_qualities_printed_in_the_paper_come_out(balanced, laece, lrp, idq, idq_shifted, daq):
+    # Table 6, SA-F-RCNN and SA-D-DETR on SAOD-Gen.
+    assert self_awareness.harmonic_mean(1 - lrp, 1 - laece) == pytest.approx(idq, abs=0.001)
+    assert self_awareness.detection_awareness_quality(balanced, idq, idq_shifted) == pytest.approx(daq, abs=0.001)
+
+
+@pytest.mark.parametrize("iou", [0, 1, -0.1])
+def test_impossible_ious_are_refused(case, iou):
+    with pytest.raises(ParameterError, match="IoU"):
+        self_awareness.evaluate(*case, iou=iou)
+
+
+@pytest.mark.parametrize("kind", ["linear", "isotonic"])
+def test_calibrators_equal_scikit_learns(world, kind):
+    objects, regions = world(2)
+    judged = self_awareness.judge(objects, regions)["cat"]
+    peer = LinearRegression() if kind == "linear" else IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
+    shape = (-1, 1) if kind == "linear" else (-1,)
+    peer.fit(judged.score.reshape(shape), judged.quality)
+    asked = np.linspace(0, 1, 37)
+    expected = np.clip(peer.predict(asked.reshape(shape)), 0, 1)
+    assert calibration.fit(kind, objects, regions)["cat"](asked) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["linear", "histogram", "isotonic"])
+def test_calibration_lowers_the_error_where_it_was_learnt_and_keeps_confidences_between_0_and_1(world, kind):
+    objects, regions = world(3, images=150)
+    calibrated = calibration.apply(calibration.fit(kind, objects, regions), regions)
+    before, after = (self_awareness.evaluate(objects, r)["laece"] for r in (regions, calibrated))
+    assert after < before / 2
+    assert calibrated.score.min() >= 0
+    assert calibrated.score.max() <= 1
+
+
+def test_histogram_bins_hold_equally_many_detections_and_few_detections_make_few_bins(objects, regions):
+    truth = objects(("a", FIRST, "cat"))
+    rows = [("a", NOWHERE, 0.1), ("a", NOWHERE, 0.2), ("a", NOWHERE, 0.3), ("a", FIRST, 0.4)]
+    steps = calibration.fit("histogram", truth, regions(*rows))["cat"]
+    # Four detections make two bins: of 0.1 and 0.2, and of 0.3 and 0.4.
+    assert steps(np.array([0.0, 0.15, 0.25, 0.35, 1.0])) == pytest.approx([0, 0, 0, 0.5, 0.5])
+    single = calibration.fit("histogram", truth, regions(("a", FIRST, 0.4)))["cat"]
+    assert single(np.array([0.0, 1.0])).tolist() == [1, 1]
+
+
+def test_classes_without_detections_are_left_as_they_are(objects, regions):
+    truth, found = objects(("a", FIRST, "cat")), regions(("a", FIRST, 0.25, "cat"))
+    calibrators = calibration.fit("linear", truth, found)
+    assert set(calibrators) == {"cat"}
+    other = regions(("a", FIRST, 0.25, "cat"), ("a", FIRST, 0.25, "dog"))
+    assert calibration.apply(calibrators, other).score.tolist() == [1, 0.25]
+    with pytest.raises(ParameterError, match="linear, histogram, isotonic"):
+        calibration.fit("platt", truth, found)

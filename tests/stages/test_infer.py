@@ -1,0 +1,81 @@
+"""The stage `infer`, with torchvision's Faster R-CNN: small and untrained."""
+
+import json
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from farther.detectors.networks.architectures import Blueprint, build_network
+from farther.detectors.networks.checkpoint import save_checkpoint
+from farther.errors import ParameterError
+from farther.tables import Images, Regions
+
+STAGES = Path(__file__).parents[2] / "stages"
+SIZES = ((64, 48), (48, 64), (40, 40))
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder with two splits, a checkpoint and params.yaml, as the stage finds them."""
+    rng = np.random.default_rng(0)
+    for split in ("test", "coco_far"):
+        images = []
+        for n, (width, height) in enumerate(SIZES):
+            (tmp_path / "pictures" / split).mkdir(parents=True, exist_ok=True)
+            pixels = rng.integers(0, 256, (height, width, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "pictures" / split / f"{n}.png")
+            images.append((f"{split} {n}", "drawn", f"{split}/{n}.png", width, height, ""))
+        names = ("image_id", "dataset", "file", "width", "height", "digest")
+        table = Images(**dict(zip(names, zip(*images, strict=True), strict=True)))
+        table.write(tmp_path / "artifacts/splits/voc" / split / "images.parquet")
+    torch.manual_seed(0)
+    blueprint = Blueprint("small", ("dog", "cat"), 48, 64)
+    save_checkpoint(tmp_path / "weights.safetensors", build_network(blueprint).state_dict(), blueprint)
+    params = {
+        "datasets": {"drawn": {"format": "voc", "root": "pictures"}},
+        "detectors": {
+            "demo": {
+                "adapter": "faster_rcnn",
+                "benchmark": "voc",
+                "weights": "weights.safetensors",
+                "params": {"max_detections": 5, "device": "cpu"},
+            }
+        },
+        "inference": {"batch_size": 2, "workers": 1},
+    }
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(STAGES)
+    return tmp_path
+
+
+def run(name):
+    runpy.run_path(str(STAGES / "infer.py"))["main"](name)
+
+
+def test_each_split_of_the_benchmark_gets_its_regions_and_only_once(project, capsys):
+    run("demo")
+    assert capsys.readouterr().out.splitlines() == [
+        "coco_far: 3 images, 15 regions, 0 failures",
+        "test: 3 images, 15 regions, 0 failures",
+    ]
+    regions = Regions.read(project / "artifacts/regions/demo/test")
+    assert list(regions.image_id) == [f"test {n}" for n in range(3) for _ in range(5)]
+    np.testing.assert_allclose(regions.features @ regions.weight.T + regions.bias, regions.logits, atol=1e-4)
+    run("demo")
+    assert capsys.readouterr().out.splitlines() == ["coco_far: unchanged", "test: unchanged"]
+
+
+def test_a_misspelt_setting_ends_the_stage_with_the_known_ones(project):
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params["inference"]["batchsize"] = 2
+    (project / "params.yaml").write_text(json.dumps(params))
+    with pytest.raises(
+        ParameterError, match=r"params\.yaml: inference: unknown parameter 'batchsize'\. Known: batch_size"
+    ):
+        run("demo")
