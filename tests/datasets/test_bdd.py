@@ -32,6 +32,7 @@ def frames():
                 },
                 {"id": "1", "category": "other vehicle", "box2d": box(0, 0, 9, 19)},
                 {"category": "rider", "attributes": {"crowd": True}, "box2d": box(7, 7, 7, 7)},
+                {"category": "bus", "attributes": {"ignored": True}, "box2d": box(1, 2, 3, 4)},
             ],
         },
         {"name": "b1c81faa-3df17267.jpg", "labels": None},
@@ -50,20 +51,20 @@ def categories(annotations):
 def test_the_last_pixel_belongs_to_a_box(lay):
     # Scalabel's toolkit turns x1, y1, x2, y2 into x1, y1, x2 + 1, y2 + 1, so that (7, 7, 7, 7) is one pixel.
     objects = read(lay({FILE: frames()})).objects
-    assert objects.box.tolist() == [[1000.5, 281.25, 1041, 327], [0, 0, 10, 20], [7, 7, 8, 8]]
+    assert objects.box.tolist() == [[1000.5, 281.25, 1041, 327], [0, 0, 10, 20], [7, 7, 8, 8], [1, 2, 4, 5]]
 
 
 def test_frames_without_labels_are_images_without_objects(lay):
     annotations = read(lay({FILE: frames()}))
     assert annotations.images.image_id.tolist() == [f["name"] for f in frames()]
     assert annotations.images.file[1] == "images/100k/val/b1c81faa-3df17267.jpg"
-    assert annotations.objects.image.tolist() == [0, 0, 0]
+    assert annotations.objects.image.tolist() == [0, 0, 0, 0]
 
 
 def test_crowds_and_what_the_toolkit_ignores_are_no_single_objects(lay):
     annotations = read(lay({FILE: frames()}))
-    assert categories(annotations) == ["traffic sign", "car", "rider"]
-    assert annotations.objects.is_crowd.tolist() == [False, True, True]
+    assert categories(annotations) == ["traffic sign", "car", "rider", "bus"]
+    assert annotations.objects.is_crowd.tolist() == [False, True, True, True]
 
 
 def test_the_labels_of_2018_give_the_classes_of_2020(lay):
@@ -104,7 +105,7 @@ def test_a_folder_of_one_file_an_image_is_read_in_the_order_of_names(lay):
 
 def test_an_object_with_frames_is_read_as_the_list_of_them(lay):
     annotations = read(lay({FILE: {"frames": frames(), "config": None}}))
-    assert (len(annotations.images), len(annotations.objects)) == (3, 3)
+    assert (len(annotations.images), len(annotations.objects)) == (3, 4)
 
 
 def test_an_annotated_size_is_kept(lay):
@@ -145,6 +146,7 @@ def test_names_of_ones_own_are_parameters(lay):
         ({"box2d": box(1, 2, float("inf"), 4)}, "labels[1]", "box2d.x2", "expected a finite number, found inf"),
         ({"box2d": [1, 2, 3, 4]}, "labels[1]", "box2d", "expected an object, found [1, 2, 3, 4]"),
         ({"box2d": box(9, 2, 3, 4)}, "labels[1]", "box2d", "the size is negative"),
+        ({"box2d": box(1, 9, 3, 4)}, "labels[1]", "box2d", "the size is negative"),
         ({"attributes": {"crowd": "yes"}}, "labels[1]", "attributes.crowd", "expected 0 or 1, found 'yes'"),
         ({"attributes": []}, "labels[1]", "attributes", "expected an object, found []"),
     ],

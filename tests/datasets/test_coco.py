@@ -164,6 +164,8 @@ def test_what_refers_to_nothing_is_dropped_and_listed(lay, field, value, kind):
         ),
         ("annotations.2.bbox", [1, 2, 3, float("nan")], "annotations[2]", "bbox", "expected a finite number"),
         ("annotations.2.bbox", [9, 2, -3, 4], "annotations[2]", "bbox", "the size is negative"),
+        ("annotations.2.bbox", [9, 2, 3, -4], "annotations[2]", "bbox", "the size is negative"),
+        ("annotations.2.bbox", [9, 2, 3, True], "annotations[2]", "bbox", "expected a finite number"),
         ("annotations.2.iscrowd", "no", "annotations[2]", "iscrowd", "expected 0 or 1, found 'no'"),
         ("annotations", {}, None, "annotations", "expected a list, found {}"),
     ],

@@ -79,6 +79,12 @@ def test_a_box_that_leaves_its_image_is_clipped_and_listed(lay, tmp_path):
     ]
 
 
+def test_a_box_that_leaves_its_image_by_more_than_a_pixel_was_not_rounded(lay, tmp_path):
+    root = lay(pictures(**{FILE: coco((1, 90, 70, 10, 11.5), (1, 0, -1.25, 9, 9))}))
+    _, warnings = run(root, tmp_path)
+    assert warnings["counts"] == {"box leaves its image": 2}
+
+
 def test_a_box_that_was_rounded_over_the_border_is_clipped_and_not_listed(lay, tmp_path):
     root = lay(pictures(**{FILE: coco((1, 90.5, 70, 10, 11))}))
     _, warnings = run(root, tmp_path, max_warnings=0)
@@ -213,13 +219,15 @@ def test_fractions_become_pixels_of_the_true_image(lay, tmp_path):
         {
             "validation/a.jpg": (40, 20),
             "validation-annotations-bbox.csv": "ImageID,LabelName,XMin,XMax,YMin,YMax\na,/m/1,0.25,0.75,0.1,0.5\n",
-            "class-descriptions-boxable.csv": "/m/1,Cat\n",
+            "class-descriptions-boxable.csv": "/m/1,Cat\n/m/0,Animal\n",
             "bbox_labels_600_hierarchy.json": {"LabelName": "/m/0", "Subcategory": [{"LabelName": "/m/1"}]},
         }
     )
     ingest(datasets.create("openimages", root=root), "oi", tmp_path / "out")
     objects = Objects.read(tmp_path / "out/validation/objects.parquet")
     np.testing.assert_array_equal(objects.box, np.float32([[10, 2, 30, 10]]))
+    categories = json.loads((tmp_path / "out/categories.json").read_text())
+    assert categories == {"categories": ["Cat", "Animal"], "parents": {"Cat": ["Animal"]}}
 
 
 def test_several_subsets_share_one_list_of_categories(lay, tmp_path):

@@ -105,6 +105,12 @@ def test_a_subset_may_join_image_sets_of_several_years(lay):
     assert annotations.place(2) == ("VOC2012/Annotations/2007_000001.xml", "object[0]")
 
 
+def test_the_root_may_be_the_folder_of_one_year(lay):
+    files = {name.removeprefix("VOC2012/"): content for name, content in one_image(annotation(DOG)).items()}
+    annotations = read(lay(files), "mine", image_sets={"mine": ["train"]})
+    assert annotations.images.file.tolist() == ["JPEGImages/2007_000001.jpg"]
+
+
 def test_the_original_subsets_that_are_present_are_read_by_default(lay):
     root = lay(
         {**one_image(annotation()), "VOC2012/ImageSets/Main/val.txt": "", "VOC2012/ImageSets/Main/dog_val.txt": ""}

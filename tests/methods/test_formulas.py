@@ -6,6 +6,10 @@ import torch
 from pytorch_ood import detector as peer
 
 from farther import methods
+from farther.errors import DataError
+from farther.methods import FitError
+from farther.methods.openmax import fit_weibull
+from farther.methods.temperature_scaling import fit_temperature
 from farther.tables import Regions
 
 RTOL = 1e-5
@@ -109,3 +113,366 @@ def test_mahalanobis_with_a_singular_covariance_is_that_of_scikit_learn(make):
     fitted = EmpiricalCovariance().fit(train.features.astype(np.float64))
     found = methods.create("mahalanobis").fit(train).score(test)
     np.testing.assert_allclose(found, -fitted.mahalanobis(test.features.astype(np.float64)), rtol=RTOL)
+
+
+def test_a_feature_that_never_varied_in_training_is_ignored(make):
+    regions = make(200)
+    features = regions.features.copy()
+    features[:, 3] = 1.0
+    train = Regions(header=regions.header, **{**regions.columns(), "features": features})
+    fitted = methods.create("mahalanobis").fit(train)
+    np.testing.assert_allclose(fitted.score(regions), fitted.score(train), rtol=1e-9)
+
+
+def test_relative_mahalanobis_is_that_of_pytorch_ood_but_for_its_scale(make):
+    def distances(train, test):
+        return peer.RMD(None).fit_features(*tensors(train)[:2]).predict_features(tensors(test)[0]) * len(train)
+
+    agrees("relative_mahalanobis", make, distances)
+
+
+@pytest.mark.parametrize("name", ["ddu", "lard_gmm"])
+def test_gaussian_densities_are_those_of_pytorch_ood(make, name):
+    def densities(train, test):
+        _, label, _ = tensors(train)
+        column = "latent" if name == "lard_gmm" else "features"
+        stored, asked = (torch.from_numpy(getattr(r, column).astype(np.float64)) for r in (train, test))
+        # a rotation, as that of all principal components is, leaves densities alone
+        return peer.GMM(None, reg=0.01).fit_features(stored, label).predict_features(asked)
+
+    agrees(name, make, densities, jitter=0.01)
+
+
+def test_ddu_of_the_published_code_leaves_the_class_weights_out(make):
+    from scipy.stats import multivariate_normal
+
+    train, test = make(400, seed=1), make(100, seed=2)
+    features, asked = train.features.astype(np.float64), test.features.astype(np.float64)
+    densities = 0.0
+    for k in range(5):
+        members = features[train.label == k]
+        covariance = np.cov(members.T, bias=True) + 0.01 * np.eye(members.shape[1])
+        densities = densities + multivariate_normal(members.mean(axis=0), covariance).pdf(asked)
+    found = methods.create("ddu", protocol="published-code", jitter=0.01).fit(train).score(test)
+    np.testing.assert_allclose(found, np.log(densities), rtol=RTOL)
+
+
+def test_ddu_takes_the_smallest_jitter_that_factorises(make):
+    assert methods.create("ddu").fit(make(2000)).jitter_ == 0.0
+    # fewer detections than dimensions: rounding decides, but something as small as it is enough
+    assert 0 < methods.create("ddu").fit(make(60, dimensions=64)).jitter_ < 1e-10
+
+
+def head(regions: Regions) -> torch.nn.Linear:
+    layer = torch.nn.Linear(*reversed(regions.weight.shape))
+    layer.weight.data.copy_(torch.from_numpy(regions.weight))
+    layer.bias.data.copy_(torch.from_numpy(regions.bias))
+    return layer
+
+
+def maps(regions: Regions) -> torch.Tensor:
+    return tensors(regions)[0][:, :, None, None]
+
+
+@pytest.mark.parametrize("variant", ["s", "p", "b"])
+def test_ash_of_the_published_code_is_that_of_pytorch_ood(make, variant):
+    def energies(_, test):
+        made = peer.ASH(None, lambda x: head(test)(x.flatten(1)), variant=f"ash-{variant}", percentile=0.85)
+        return made.predict_feature_maps(maps(test)).detach()
+
+    agrees("ash", make, energies, variant=variant, percentile=85, protocol="published-code")
+
+
+@pytest.mark.parametrize("variant", ["s", "p", "b"])
+def test_ash_of_the_paper_prunes_below_a_percentile_of_the_training_set(make, variant):
+    train, test = make(400, seed=1), make(100, seed=2)
+    cut = np.percentile(train.features, 70)
+    expected = []
+    for z in test.features.astype(np.float64):
+        kept = z >= cut
+        shaped = np.where(kept, z, 0.0)
+        if variant == "s":
+            shaped = shaped * np.exp(z.sum() / shaped.sum())
+        elif variant == "b":
+            shaped = kept * z.sum() / kept.sum()
+        expected.append(np.log(np.exp(test.weight @ shaped + test.bias).sum()))
+    found = methods.create("ash", variant=variant, percentile=70).fit(train).score(test)
+    np.testing.assert_allclose(found, expected, rtol=RTOL)
+
+
+def test_scale_is_that_of_pytorch_ood(make):
+    def energies(_, test):
+        made = peer.SCALE(None, lambda x: head(test)(x.flatten(1)), percentile=0.65)
+        return made.predict_feature_maps(maps(test)).detach()
+
+    agrees("scale", make, energies, percentile=65)
+
+
+def test_react_is_that_of_pytorch_ood(make):
+    def energies(train, test):
+        made = peer.ReAct(None, lambda x: head(test)(x.flatten(1)), percentile=0.8)
+        return made.fit_feature_maps(maps(train), tensors(train)[1]).predict_feature_maps(maps(test)).detach()
+
+    agrees("react", make, energies, percentile=80)
+
+
+def test_dice_is_that_of_pytorch_ood(make):
+    def energies(train, test):
+        torch.set_default_dtype(torch.float32)  # this peer computes in it
+        layer = head(test)
+        fitted = peer.DICE(None, layer.weight, layer.bias, p=0.7).fit_features(*tensors(train)[:2])
+        return fitted.predict_features(tensors(test)[0].float())
+
+    agrees("dice", make, energies, percentile=70)
+
+
+def test_dice_react_is_dice_on_cut_activations(make):
+    train, test = make(400, seed=1), make(100, seed=2)
+    columns = {**test.columns(), "features": np.minimum(test.features, np.float32(np.percentile(train.features, 80)))}
+    cut = Regions(header=test.header, **columns)
+    expected = methods.create("dice", percentile=70).fit(train).score(cut)
+    found = methods.create("dice_react", percentile=70, react_percentile=80).fit(train).score(test)
+    np.testing.assert_allclose(found, expected, rtol=RTOL)
+
+
+def test_vim_is_that_of_pytorch_ood(make):
+    train, test = make(400, seed=1), make(100, seed=2, shift=1.0)
+    layer = head(test)
+    fitted = peer.ViM(None, 7, layer.weight, layer.bias).fit_features(*tensors(train)[:2])
+    expected = -fitted.predict_features(tensors(test)[0]).numpy()
+    found = methods.create("vim", dim=7).fit(train).score(test)
+    np.testing.assert_allclose(found, expected, atol=1e-3)  # it computes in single precision
+
+
+def test_vim_is_its_formula(make):
+    train, test = make(400, seed=1), make(100, seed=2, shift=1.0)
+    weight, bias = test.weight.astype(np.float64), test.bias.astype(np.float64)
+    origin = -np.linalg.pinv(weight) @ bias
+    directions = np.linalg.svd(train.features - origin)[2][7:]
+    residual = lambda regions: np.linalg.norm((regions.features - origin) @ directions.T, axis=1)  # noqa: E731
+    alpha = train.logits.max(axis=1).sum(dtype=np.float64) / residual(train).sum()
+    expected = np.log(np.exp(test.logits.astype(np.float64)).sum(axis=1)) - alpha * residual(test)
+    np.testing.assert_allclose(methods.create("vim", dim=7).fit(train).score(test), expected, rtol=RTOL)
+
+
+def test_residual_is_the_length_of_the_smallest_principal_directions(make):
+    train, test = make(400, seed=1), make(100, seed=2)
+    origin = np.linalg.lstsq(train.weight.astype(np.float64), -train.bias.astype(np.float64), rcond=None)[0]
+    directions = np.linalg.svd(train.features - origin)[2][7:]
+    expected = [-np.linalg.norm(directions @ (z - origin)) for z in test.features]
+    np.testing.assert_allclose(methods.create("residual", dim=7).fit(train).score(test), expected, rtol=RTOL)
+
+
+@pytest.mark.parametrize(
+    ("features", "paper", "published_code"),
+    [(12, 6, 6), (512, 256, 256), (600, 512, 300), (800, 512, 512), (1024, 1000, 512), (2048, 1000, 1000)],
+)
+def test_vim_keeps_as_many_dimensions_as_the_protocol_says(features, paper, published_code):
+    assert methods.create("vim")._dimension(features) == paper
+    assert methods.create("vim", protocol="published-code")._dimension(features) == published_code
+
+
+def test_lard_distances_are_those_of_principal_components(make):
+    from sklearn.decomposition import PCA
+
+    train, test = make(400, seed=1), make(100, seed=2)
+    analysis = PCA(4, svd_solver="full").fit(train.latent.astype(np.float64))
+    swapped = [
+        Regions(
+            header=type(r.header)(classes=r.classes),
+            **{**r.columns(), "features": analysis.transform(r.latent.astype(np.float64))},
+        )
+        for r in (train, test)
+    ]
+    for name, params in (("knn", {"k": 3}), ("mahalanobis", {})):
+        found = methods.create(f"lard_{name}", components=4, **params).fit(train).score(test)
+        expected = methods.create(name, **params).fit(swapped[0]).score(swapped[1])
+        np.testing.assert_allclose(found, expected, rtol=RTOL)
+
+
+VOS_HEAD = {"energy_weight": [1.0, 0.5, -2.0, 3.0, 1.0], "weight": [[-0.5], [1.5]], "bias": [0.25, -0.25]}
+
+
+def test_vos_is_the_energy(make):
+    regions = make(background=True)
+    expected = methods.create("energy").score(regions)
+    np.testing.assert_allclose(methods.create("vos").fit(regions).score(regions), expected, rtol=1e-12)
+
+
+def test_vos_with_its_head_gives_the_log_odds_of_known(make):
+    regions = make(background=True, detector={"vos_head": VOS_HEAD})
+    found = methods.create("vos", output="logistic").fit(regions).score(regions)
+    for score, logits in zip(found[:20], regions.logits.astype(np.float64), strict=False):
+        energy = np.log(sum(max(e, 0) * np.exp(c) for e, c in zip(VOS_HEAD["energy_weight"], logits, strict=False)))
+        unknown, known = (w * energy + b for w, b in zip([-0.5, 1.5], VOS_HEAD["bias"], strict=True))
+        assert score == pytest.approx(known - unknown, rel=RTOL)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [None, {}, {**VOS_HEAD, "weight": [1.0]}, {**VOS_HEAD, "bias": ["a", 1]}, {**VOS_HEAD, "energy_weight": [0] * 5}],
+)
+def test_vos_says_what_its_head_lacks(make, wrong):
+    regions = make(detector={} if wrong is None else {"vos_head": wrong})
+    with pytest.raises(FitError, match=r"vos_head|energy_weight"):
+        methods.create("vos", output="logistic").fit(regions)
+
+
+def test_mls_is_that_of_pytorch_ood(make):
+    agrees("mls", make, lambda _, test: peer.MaxLogit.score(tensors(test)[2]))
+
+
+def test_entropy_is_that_of_scipy(make):
+    from scipy.special import entr, expit, softmax
+
+    test = make(100, seed=2, activation="sigmoid")
+    logits = test.logits.astype(np.float64)
+    expected = -entr(softmax(logits, axis=1)).sum(axis=1)
+    np.testing.assert_allclose(methods.create("entropy").score(test), expected, rtol=RTOL)
+    expected = -(entr(expit(logits)) + entr(expit(-logits))).mean(axis=1)
+    np.testing.assert_allclose(methods.create("entropy", activation="detector").score(test), expected, rtol=RTOL)
+
+
+def test_dempster_shafer_is_its_formula(make):
+    test = make(100, background=True)
+    evidence = np.exp(test.logits.astype(np.float64))
+    np.testing.assert_allclose(
+        methods.create("dempster_shafer").score(test), -5 / (5 + evidence[:, :5].sum(axis=1)), rtol=RTOL
+    )
+    np.testing.assert_allclose(
+        methods.create("dempster_shafer", background="keep").score(test), -6 / (6 + evidence.sum(axis=1)), rtol=RTOL
+    )
+
+
+def test_temperature_scaling_is_that_of_pytorch_ood(make):
+    agrees("temperature_scaling", make, lambda _, test: peer.MaxSoftmax.score(tensors(test)[2] / 2.5), temperature=2.5)
+
+
+def test_the_fitted_temperature_is_that_of_greatest_likelihood(make):
+    from scipy.optimize import minimize_scalar
+    from scipy.special import log_softmax
+
+    regions = make(400)
+    truth = np.where(np.arange(400) % 5 == 0, (regions.label + 1) % 5, regions.label)  # every fifth is wrong
+    logits = regions.logits.astype(np.float64)
+    best = minimize_scalar(
+        lambda t: -log_softmax(logits / t, axis=1)[np.arange(400), truth].mean(), bounds=(0.1, 50), method="bounded"
+    )
+    assert fit_temperature(logits, truth) == pytest.approx(best.x, rel=1e-4)
+
+
+def test_true_classes_without_a_column_are_refused(make):
+    for truth in ([0, 5], [-1, 0], [0]):
+        with pytest.raises(DataError, match="expected"):
+            fit_temperature(make(2).logits, np.array(truth))
+
+
+def test_kl_matching_is_that_of_pytorch_ood(make):
+    def divergences(train, test):
+        return peer.KLMatching(None).fit_logits(tensors(train)[2]).predict_logits(tensors(test)[2]).detach()
+
+    agrees("kl_matching", make, divergences)
+
+
+def test_openmax_is_that_of_pytorch_ood_given_the_same_weibull_distributions(make):
+    train, test = make(400, seed=1), make(100, seed=2, shift=1.0)
+    fitted = methods.create("openmax", tail=20, alpha=3).fit(train)
+    other = peer.OpenMax(None, tailsize=20, alpha=3).fit_logits(tensors(train)[2], tensors(train)[1])
+    for k, distribution in other._openmax.distributions.items():
+        assert distribution.min_val == pytest.approx(fitted.smallest_[k], rel=RTOL)
+        # its simplex search stops early: take the distribution from us
+        distribution.c, distribution.scale = fitted.shape_[k], np.exp(fitted.log_scale_[k])
+    unknown = other.predict_logits(tensors(test)[2]).numpy()
+    np.testing.assert_allclose(1 / (1 + np.exp(fitted.score(test))), unknown, rtol=RTOL)
+
+
+@pytest.mark.parametrize(("shape", "scale"), [(0.7, 2.0), (3.0, 10.0), (5000.0, 10_000.0)])
+def test_weibull_distributions_are_fitted_by_maximum_likelihood(shape, scale):
+    from scipy.stats import weibull_min
+
+    values = weibull_min.rvs(shape, scale=scale, size=200, random_state=0)
+    found, log_scale = fit_weibull(values)
+
+    def likelihood(k: float, log_s: float) -> float:
+        return weibull_min.logpdf(values, k, scale=np.exp(log_s)).sum()
+
+    best = likelihood(found, log_scale)
+    assert found == pytest.approx(shape, rel=0.2)
+    for k, log_s in ((1.001, 0), (0.999, 0), (1, 1e-3 / shape), (1, -1e-3 / shape)):
+        assert likelihood(found * k, log_scale + log_s) < best
+
+
+def test_she_is_that_of_pytorch_ood(make):
+    def products(train, test):
+        fitted = peer.SHE(None, head(train)).fit_features(*tensors(train)[:2])
+        return fitted.predict_features(tensors(test)[0]).detach()
+
+    agrees("she", make, products)
+
+
+def test_she_gives_a_class_without_detections_the_mean_of_all(make):
+    regions = make(100)
+    seen = regions[regions.label != 2]
+    expected = regions.features @ seen.features.astype(np.float64).mean(axis=0)
+    unseen = regions.label == 2
+    np.testing.assert_allclose(methods.create("she").fit(seen).score(regions)[unseen], expected[unseen], rtol=RTOL)
+
+
+def test_gradnorm_is_the_gradient_that_pytorch_takes(make):
+    def norms(_, test):
+        made = peer.GradNorm(head(test), param_filter=lambda name: name == "weight", temperature=2.0)
+        return made.predict(tensors(test)[0])
+
+    agrees("gradnorm", make, norms, temperature=2.0)
+
+
+def test_fdbd_is_the_distance_to_each_decision_boundary(make):
+    train, test = make(400, seed=1), make(100, seed=2)
+    centre = train.features.astype(np.float64).mean(axis=0)
+    weight, bias = test.weight.astype(np.float64), test.bias.astype(np.float64)
+    expected = []
+    for z in test.features.astype(np.float64):
+        logits = weight @ z + bias
+        y = logits.argmax()
+        others = [c for c in range(5) if c != y]
+        distances = [(logits[y] - logits[c]) / np.linalg.norm(weight[y] - weight[c]) for c in others]
+        expected.append(np.mean(distances) / np.linalg.norm(z - centre))
+    np.testing.assert_allclose(methods.create("fdbd").fit(train).score(test), expected, rtol=RTOL)
+
+
+def test_nnguide_is_that_of_pytorch_ood(make, monkeypatch):
+    def scores(train, test):
+        fitted = peer.NNGuide(None, head(test).float(), k=7).fit_features(*tensors(train)[:2])
+        return fitted.predict_features(tensors(test)[0].float()).detach()
+
+    agrees("nnguide", make, scores, k=7)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    agrees("nnguide", make, scores, k=7)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "nystroem"])
+def test_oodl_is_the_decision_function_of_scikit_learn(make, kernel):
+    from sklearn.decomposition import PCA
+    from sklearn.kernel_approximation import Nystroem
+    from sklearn.linear_model import SGDOneClassSVM
+    from sklearn.pipeline import make_pipeline
+    from sklearn.svm import OneClassSVM
+
+    train, test = make(400, seed=1), make(100, seed=2)
+    machine = OneClassSVM(nu=0.2, gamma=0.05, tol=1e-6)
+    if kernel == "nystroem":
+        approximation = Nystroem(gamma=0.05, n_components=50, random_state=0)
+        machine = make_pipeline(approximation, SGDOneClassSVM(nu=0.2, random_state=0))
+    params = {"components": 6, "nu": 0.2, "gamma": 0.05, "kernel": kernel, "landmarks": 50}
+    fitted = methods.create("oodl", **params).fit(train)
+    # the signs of principal directions are arbitrary, and the draws of landmarks see them
+    project = lambda r: (r.features.astype(np.float64) - fitted.mean_) @ fitted.components_  # noqa: E731
+    analysis = PCA(6, svd_solver="full").fit(train.features.astype(np.float64))
+    np.testing.assert_allclose(np.abs(project(test)), np.abs(analysis.transform(test.features)), rtol=1e-4, atol=1e-4)
+    expected = machine.fit(project(train)).decision_function(project(test))
+    np.testing.assert_allclose(fitted.score(test), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_oodl_learns_from_a_sample(make):
+    fitted = methods.create("oodl", sample=50, nu=0.99).fit(make(300))
+    assert 45 < len(fitted.vectors_) <= 50

@@ -34,12 +34,13 @@ StoredType = Literal["float32", "float16"]
 class Detector(ABC):
     """An adapter: the only code that knows a framework.
 
-    The checkpoint is read when something first needs it, so that a detector is cheap to make. An instance can be pickled
-    for worker processes; the network stays behind, and `prepare` does not need it.
+    The checkpoint is read when something first needs it, so that a detector is cheap to make. An instance can be
+    pickled for worker processes; the network stays behind, and `prepare` does not need it.
 
     Args:
         weights: The checkpoint's file.
-        score_threshold: Detections below this score are not given out. Keep it low: the operating threshold is applied later.
+        score_threshold: Detections below this score are not given out. Keep it low: the operating threshold is applied
+            later.
         max_detections: At most so many detections an image, the best first.
         nms_iou: Of two detections of one class that overlap more than this, the better one stays.
         device: "cpu", "cuda", "cuda:1", "mps", …; "auto" is the first GPU, or else the CPU.
@@ -119,7 +120,7 @@ class Detector(ABC):
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Where the numbers come from: the adapter's name, the checkpoint's content, and every parameter but the device.
+        """Where the numbers come from: adapter, content of the checkpoint, and every parameter but the device.
 
         Raises:
             DataError: the checkpoint is absent.

@@ -14,10 +14,9 @@ from farther.registry import STRICT
 from farther.tables import Header, Regions
 
 if TYPE_CHECKING:
-    import torch
+    from torchvision.models.detection import FasterRCNN as Network
 
     from farther.detectors.networks.architectures import Blueprint
-    from farther.detectors.networks.detection import RegionNetwork
 
 
 @registry.register("faster_rcnn")
@@ -26,12 +25,13 @@ class FasterRCNN(Detector):
     """torchvision's Faster R-CNN, with everything that OOD scores read.
 
     Logits are the box head's, the background in column 0; `features` is the input of their linear layer. `latent` pools
-    the RPN's shared activations over each detection's box and averages them per channel, as LaRD does (Arnez et al. 2024).
+    the RPN's shared activations over each detection's box and averages them per channel (LaRD; FMIYC, Appendix F.2.4).
 
     Args:
         latent_size: Cells along one side of the grid that `latent` is pooled from.
         latent_sampling: Samples along one side of a cell; 0 takes as many as fit.
-        architecture: For a PyTorch file of weights alone: "resnet50_fpn" or "small". A safetensors checkpoint says it itself.
+        architecture: For a PyTorch file of weights alone: "resnet50_fpn" or "small". A safetensors checkpoint of farther's
+            own says this and the following itself.
         classes: For a PyTorch file: its classes, without the background, in the order of its logits.
         min_size: For a PyTorch file: images are scaled to this many pixels on the shorter side …
         max_size: … unless the longer one would then have more than this.
@@ -48,3 +48,72 @@ class FasterRCNN(Detector):
     classes: tuple[str, ...] | None = None
     min_size: Count | None = None
     max_size: Count | None = None
+
+    def __post_init__(self) -> None:
+        told = [f for f in ("architecture", "classes", "min_size", "max_size") if getattr(self, f) is not None]
+        if self.weights.suffix == ".safetensors" and told:
+            problem = "says so itself; remove the parameter"
+            raise ParameterError(
+                f"detector 'faster_rcnn': parameter {told[0]!r}: the checkpoint {self.weights} {problem}"
+            )
+        if self.weights.suffix != ".safetensors" and self.classes is None:
+            problem = (
+                "a PyTorch file does not name its classes: list them in the order of its logits, without the background"
+            )
+            raise ParameterError(f"detector 'faster_rcnn': parameter 'classes': {problem}")
+
+    @cached_property
+    def blueprint(self) -> Blueprint:
+        """How the network is built.
+
+        Raises:
+            DataError: the checkpoint is absent or its metadata is wrong.
+        """
+        from torchvision.models.detection import FasterRCNN as Network
+
+    from farther.detectors.networks.architectures import Blueprint
+        from farther.detectors.networks.checkpoint import read_blueprint
+
+        if self.classes is None:
+            return read_blueprint(self.weights)
+        return Blueprint(self.architecture or "resnet50_fpn", self.classes, self.min_size or 800, self.max_size or 1333)
+
+    @cached_property
+    def network(self) -> Network:
+        """The network on its device, with this adapter's thresholds.
+
+        Raises:
+            DataError: the checkpoint is absent or damaged, or does not fit.
+            ParameterError: the device cannot be used.
+        """
+        from farther.detectors.networks.checkpoint import load_network
+
+        network = load_network(self.weights, self.blueprint).to(self.torch_device())
+        heads = network.roi_heads
+        heads.score_thresh, heads.nms_thresh = self.score_threshold, self.nms_iou
+        heads.detections_per_img = self.max_detections
+        return network
+
+    def header(self) -> Header:
+        """See `Detector.header`."""
+        last = self.network.roi_heads.box_predictor.cls_score
+        return Header(
+            classes=self.blueprint.columns,
+            background_index=0,
+            activation="softmax",
+            score_threshold=self.score_threshold,
+            detector=self.identity,
+            weight=last.weight.detach().float().cpu().numpy(),
+            bias=last.bias.detach().float().cpu().numpy(),
+        )
+
+    def prepare(self, image: np.ndarray) -> np.ndarray:
+        """The image itself: it is scaled and normalised on the network's device."""
+        return np.ascontiguousarray(image)
+
+    def forward(self, prepared: list, image_ids: list[str]) -> Regions:
+        """See `Detector.forward`."""
+        from farther.detectors.networks.detection import StoredColumns, detect_regions
+
+        stored = StoredColumns(self.latent_size, self.latent_sampling, self.features_dtype)
+        return detect_regions(self.network, self._header, prepared, image_ids, self.precision, stored)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, RegionsLike, count_rows, register
-from farther.methods.neighbours import kth_neighbour
+from farther.methods.lists import ListIndex
+from farther.methods.neighbours import nearest
 from farther.methods.vectors import VectorMethod, unit_length
 from farther.registry import STRICT
 from farther.tables import Regions
@@ -20,7 +21,9 @@ from farther.tables import Regions
 class KNN(VectorMethod):
     """Minus the distance to the k-th nearest training region, on features scaled to unit length.
 
-    The search compares float32; the distance to the neighbour that it finds is then taken in float64.
+    The search compares float32; the distance to the neighbour that it finds is then taken in float64. It is exact
+    unless `index="approximate"` is asked for; then `recall_` in the fitted state says how much of the k nearest the
+    index finds, of a sample of the training regions.
 
     Formula:
         score = − ‖u − u_(k)‖, u = z / ‖z‖
@@ -30,29 +33,48 @@ class KNN(VectorMethod):
 
     Args:
         k: Which neighbour, 1 the nearest. The published code takes 10 (Faster R-CNN), 8 (YOLOv8), 12 (RT-DETR).
+        index: "exact", or "approximate": training regions in lists, of which a query looks through a few.
+        probes: How many lists a query looks through in an approximate index.
+        seed: Of the draw that an approximate index starts from.
         protocol: "paper": the distance; "published-code": its square. The order of the scores is the same.
     """
 
     k: PositiveInt = 10
+    index: Literal["exact", "approximate"] = "exact"
+    probes: PositiveInt = 16
+    seed: NonNegativeInt = 0
     protocol: Literal["paper", "published-code"] = "paper"
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
 
     def _fit(self, regions: RegionsLike) -> None:
+        self.stored_ = self._stored_units(regions)
+        if self.index == "approximate":
+            lists = ListIndex.build(self.stored_, self.seed)
+            self.stored_, self.centroids_, self.starts_ = lists.stored, lists.centroids, lists.starts
+            self.recall_ = lists.recall(self.k, self.probes)
+
+    def _stored_units(self, regions: RegionsLike) -> np.ndarray:
+        """All training vectors at unit length, ndarray of shape (M, D), float32."""
         count = count_rows(regions)
         if count < self.k:
             raise FitError(f"{self.name}: {count} regions to fit on, but k is {self.k}; lower k")
         stored, filled = np.zeros((0, 0), np.float32), 0
         for batch in self._batches(regions):
             units = unit_length(self._vectors(batch))
-            if filled == 0:
+            if filled == 0:  # once, at its final size: two copies of the largest thing here may not fit
                 stored = np.empty((count, units.shape[1]), np.float32)
             stored[filled : filled + len(units)] = units
             filled += len(units)
-        self.stored_ = stored
+        return stored
 
     def _score(self, regions: Regions) -> np.ndarray:
         units = unit_length(self._vectors(regions)).astype(np.float32)
         difference = units.astype(np.float64)
-        difference -= self.stored_[kth_neighbour(self.stored_, units, self.k)]
+        difference -= self.stored_[self._kth(units)]
         squares = np.einsum("nd,nd->n", difference, difference)
         return -np.sqrt(squares) if self.protocol == "paper" else -squares
+
+    def _kth(self, units: np.ndarray) -> np.ndarray:
+        if self.index == "exact":
+            return nearest(self.stored_, units, self.k)[:, -1]
+        return ListIndex(self.centroids_, self.stored_, self.starts_).nearest(units, self.k, self.probes)[:, -1]

@@ -13,27 +13,29 @@ import numpy as np
 BLOCK = 16 * 1024 * 1024
 
 
-def kth_neighbour(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
-    """Index of the k-th nearest stored vector by Euclidean distance, exactly.
+def nearest(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
+    """The k nearest stored vectors by Euclidean distance, exactly.
 
     Args:
         stored: ndarray of shape (M, D), float32, C-contiguous, M ≥ k.
         queries: ndarray of shape (N, D), float32, C-contiguous.
-        k: 1 is the nearest.
+        k: How many.
 
     Returns:
-        ndarray of shape (N,), int64.
+        Their indices, nearest first: ndarray of shape (N, k), int64.
     """
     if importlib.util.find_spec("faiss") is not None:
         import faiss
 
-        return faiss.knn(queries, stored, k)[1][:, -1]
+        return faiss.knn(queries, stored, k)[1]
     squares = np.einsum("md,md->m", stored, stored)
-    found = np.empty(len(queries), np.int64)
+    found = np.empty((len(queries), k), np.int64)
     for rows in _blocks(len(queries), len(stored)):
         # |q − s|² without |q|², which does not change the order
         distances = squares - 2 * (queries[rows] @ stored.T)
-        found[rows] = np.argpartition(distances, k - 1, axis=1)[:, k - 1]
+        chosen = np.argpartition(distances, k - 1, axis=1)[:, :k]
+        order = np.argsort(np.take_along_axis(distances, chosen, axis=1), axis=1, kind="stable")
+        found[rows] = np.take_along_axis(chosen, order, axis=1)
     return found
 
 
@@ -41,7 +43,7 @@ def largest_products(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndar
     """The k largest inner products of each query with a stored vector, in no order, exactly.
 
     Args:
-        stored, queries, k: As in `kth_neighbour`.
+        stored, queries, k: As in `nearest`.
 
     Returns:
         ndarray of shape (N, k), float32.

@@ -43,7 +43,7 @@ class OODL(VectorMethod):
     """
 
     components: PositiveInt = 64
-    nu: Annotated[float, Field(gt=0, le=1)] = 0.1
+    nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
     gamma: PositiveFloat | None = None
     kernel: Literal["rbf", "nystroem"] = "rbf"
     landmarks: PositiveInt = 256
@@ -60,10 +60,10 @@ class OODL(VectorMethod):
         if variance == 0:
             raise FitError(f"{self.name}: the features of all regions are the same")
         self.gamma_ = self.gamma if self.gamma is not None else 1 / (vectors.shape[1] * variance)
-        if self.kernel == "rbf":
-            self._fit_support_vectors(vectors)
-        else:
-            self._fit_landmarks(vectors)
+        try:
+            (self._fit_support_vectors if self.kernel == "rbf" else self._fit_landmarks)(vectors)
+        except ValueError as error:
+            raise FitError(f"{self.name}: scikit-learn cannot fit {len(vectors)} regions: {error}") from None
 
     def _sample(self, regions: RegionsLike) -> np.ndarray:
         count = count_rows(regions)

@@ -7,7 +7,7 @@ fitted, precision × IoU of a bin, which LaECE compares with the confidence, com
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -82,9 +82,10 @@ def fit(
     """
     if kind not in get_args(Kind):
         raise ParameterError(f"unknown calibrator {kind!r}. Known: {', '.join(get_args(Kind))}")
-    learn = {"linear": _linear, "histogram": _histogram, "isotonic": _isotonic}[kind]
+    known: dict[str, Callable[[Judged], Calibrator]]
+    known = {"linear": _linear, "histogram": _histogram, "isotonic": _isotonic}
     judged = judge(objects, regions, classes, iou)
-    return {name: learn(detections) for name, detections in judged.items() if len(detections.score)}
+    return {name: known[kind](detections) for name, detections in judged.items() if len(detections.score)}
 
 
 def apply(calibrators: Mapping[str, Calibrator], regions: Regions) -> Regions:

@@ -134,8 +134,8 @@ class Labelled:
     Args:
         objects, regions, classes, max_detections: see `evaluate`.
 
-    `region_row` and `object_row` are the rows in the tables given; detections are sorted by class, then falling score,
-    then image.
+    `region_row` and `object_row` are rows of the tables given, `region_image` and `object_image` the places of their
+    images in `images`; detections are sorted by class, then falling score, then image.
 
     Raises:
         DataError: `classes` is empty or names a class twice.
@@ -148,20 +148,22 @@ class Labelled:
         if not self.classes or len(set(self.classes)) != len(self.classes):
             raise DataError(f"expected different names of classes, found {list(self.classes)}", field="classes")
         number = {name: k for k, name in enumerate(self.classes)}
-        _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
+        self.images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
         region_class = np.array([number.get(name, -1) for name in regions.classes], dtype=np.int64)[regions.label]
         object_class = np.fromiter((number.get(name, -1) for name in objects.category), np.int64, len(objects))
         self.object_row = np.flatnonzero(object_class >= 0)
         self.object_class = object_class[self.object_row]
         self.object_box = objects.box[self.object_row]
         self.not_sought = (objects.is_crowd | objects.is_difficult)[self.object_row]
-        self._object_key = object_image[self.object_row] * len(self.classes) + self.object_class
+        self.object_image = object_image[self.object_row]
+        self._object_key = self.object_image * len(self.classes) + self.object_class
 
         region_key = region_image * len(self.classes) + region_class
         place = ranks_within(regions.score, np.where(region_class >= 0, region_key, -1))
         row = np.flatnonzero((region_class >= 0) & (place < max_detections))
         row = row[np.lexsort((region_image[row], -regions.score[row].astype(np.float64), region_class[row]))]
         self.region_row = row
+        self.region_image = region_image[row]
         self.place = place[row]
         self.score = regions.score[row].astype(np.float64)
         self.region_box = regions.box[row]

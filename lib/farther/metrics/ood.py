@@ -74,14 +74,25 @@ def fpr_at(id_scores: np.ndarray, ood_scores: np.ndarray, tpr: float = 0.95) -> 
         DataError: a score is NaN.
         ValueError: `tpr` is not above 0 and at most 1.
     """
+    threshold = threshold_at(id_scores, tpr)
+    ood_scores = _checked(ood_scores, "ood_scores")
+    return None if threshold is None or not len(ood_scores) else float(np.mean(ood_scores >= threshold))
+
+
+def threshold_at(id_scores: np.ndarray, tpr: float) -> float | None:
+    """The largest threshold that keeps at least `tpr` of the ID regions; None where there is none.
+
+    Raises:
+        DataError: a score is NaN.
+        ValueError: `tpr` is not above 0 and at most 1.
+    """
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr is above 0 and at most 1, found {tpr}")
-    id_scores, ood_scores = _checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores")
-    if not len(id_scores) or not len(ood_scores):
+    id_scores = _checked(id_scores, "id_scores")
+    if not len(id_scores):
         return None
     kept = np.arange(1, len(id_scores) + 1) / len(id_scores)
-    threshold = np.sort(id_scores)[::-1][np.searchsorted(kept, tpr)]
-    return float(np.mean(ood_scores >= threshold))
+    return float(np.sort(id_scores)[::-1][np.searchsorted(kept, tpr)])
 
 
 def per_image(

@@ -281,6 +281,16 @@ class Outcome:
         Raises:
             DataError: `unknown_score` is not one number a region.
         """
+        ranked = self.ranked(unknown_score)
+        unknown = int(np.sum(self.fate != NOT_COUNTED))
+        return Curve.of(self.kind[ranked] == TRUE_UNKNOWN, unknown) if unknown else None
+
+    def ranked(self, unknown_score: np.ndarray | None = None) -> np.ndarray:
+        """Rows of the regions that are true or false positives of the unknown class, the best ranked first.
+
+        Raises:
+            DataError: `unknown_score` is not one number a region.
+        """
         order_by = self.split.confidence
         if unknown_score is not None:
             if np.shape(unknown_score) != self.kind.shape:
@@ -288,13 +298,9 @@ class Outcome:
                 raise DataError(problem, field="unknown_score")
             if self.split.protocol == "paper":
                 order_by = np.asarray(unknown_score, dtype=np.float64)
-        unknown = int(np.sum(self.fate != NOT_COUNTED))
-        if not unknown:
-            return None
         ranked = np.flatnonzero((self.kind == TRUE_UNKNOWN) | (self.kind == FALSE_UNKNOWN))
         # Equal scores follow the confidence, so that the order of the rows does not matter more than it must.
-        ranked = ranked[np.lexsort((-self.split.confidence[ranked], -order_by[ranked]))]
-        return Curve.of(self.kind[ranked] == TRUE_UNKNOWN, unknown)
+        return ranked[np.lexsort((-self.split.confidence[ranked], -order_by[ranked]))]
 
     def by_category(self) -> dict[str, dict[str, Any]]:
         """Counts and rates of the unknown objects of each category; see `by_group`."""

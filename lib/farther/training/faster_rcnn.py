@@ -134,7 +134,9 @@ class Run:
         total = torch.stack(list(found.values())).sum()
         if not torch.isfinite(total):
             values = {name: loss.item() for name, loss in found.items()}
-            raise TrainingError(f"step {self.step}: the loss is not finite: {values}. Lower learning_rate or set clip_norm")
+            raise TrainingError(
+                f"step {self.step}: the loss is not finite: {values}. Lower learning_rate or set clip_norm"
+            )
         self.optimizer.zero_grad()
         total.backward()
         if self.recipe.clip_norm is not None:
@@ -246,9 +248,7 @@ def evaluate(network: FasterRCNN, samples: Samples, recipe: Recipe) -> dict[str,
     for start in range(0, len(samples), recipe.batch_size):
         rows = range(start, min(start + recipe.batch_size, len(samples)))
         names = [samples.images.image_id[row] for row in rows]
-        found.append(
-            detect_regions(network, header, [samples.pixels(row) for row in rows], names, recipe.precision)
-        )
+        found.append(detect_regions(network, header, [samples.pixels(row) for row in rows], names, recipe.precision))
     return closed_set.evaluate(samples.objects, Regions.concatenate(found[1:]), samples.classes)
 
 

@@ -56,12 +56,15 @@ class Samples:
         self.left_out = dict(sorted(Counter(objects.category[~wanted]).items()))
         learned = objects[wanted & ~objects.is_crowd]
         if len(images) == 0 or len(learned) == 0:
-            raise DataError(f"{len(images)} images with {len(learned)} objects of {list(self.classes)}: nothing to learn")
+            raise DataError(
+                f"{len(images)} images with {len(learned)} objects of {list(self.classes)}: nothing to learn"
+            )
         row = {name: r for r, name in enumerate(images.image_id)}
         rows = np.array([row.get(name, -1) for name in learned.image_id])
         order = np.argsort(rows, kind="stable")
         bounds = np.searchsorted(rows[order], np.arange(len(images) + 1))
         labels = np.array([number[c] for c in learned.category], dtype=np.int64)
+        self.learned = len(learned)
         self._boxes = [learned.box[order[a:b]] for a, b in zip(bounds, bounds[1:], strict=False)]
         self._labels = [labels[order[a:b]] for a, b in zip(bounds, bounds[1:], strict=False)]
         self._cached: list[np.ndarray] | None = None
@@ -76,11 +79,16 @@ class Samples:
         """The image in a row of the table, ndarray of shape (H, W, 3), uint8.
 
         Raises:
-            DataError: the file is absent or damaged, or its name leaves the root.
+            DataError: the file is absent or damaged, is not the one that the table describes, or its name leaves the root.
         """
         if self._cached is not None:
             return self._cached[row]
-        return load(inside(self.root, self.images.file[row]))
+        path = inside(self.root, self.images.file[row])
+        pixels = load(path)
+        if digest(path) != self.images.digest[row]:
+            # Boxes of another picture teach nonsense, and nothing but the figures would show it.
+            raise DataError("the file changed since it was ingested; ingest the dataset again", file=path, row=row)
+        return pixels
 
     def cache(self) -> None:
         """Keeps all images in memory from now on: width × height × 3 bytes each."""

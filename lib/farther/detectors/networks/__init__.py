@@ -1,1 +1,1 @@
-"""Networks that farther builds itself. These modules need PyTorch and torchvision; adapters import them when they run."""
+"""Networks, and what reads their checkpoints. These modules need PyTorch; adapters import them when they run."""

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import nn
 from torchvision.models.detection import FasterRCNN, fasterrcnn_resnet50_fpn
 from torchvision.models.detection.anchor_utils import AnchorGenerator
-from torchvision.models.detection.faster_rcnn import FastRCNNPredictor, TwoMLPHead
+from torchvision.models.detection.faster_rcnn import FastRCNNPredictor
 from torchvision.ops import MultiScaleRoIAlign
 
-from farther.detectors.networks.compact import CompactPyramid
+from farther.detectors.networks.compact import CompactPyramid, NormalizedHead
 from farther.errors import ParameterError
 
 BACKGROUND = "background"
@@ -65,12 +64,11 @@ def _resnet50_fpn(blueprint: Blueprint) -> FasterRCNN:
 
 
 def _small(blueprint: Blueprint) -> FasterRCNN:
-    """2.4 million weights for scenes of about 224 pixels: strides 8 to 32, anchors of 24 to 136 pixels."""
+    """2.4 million weights for scenes of about 224 pixels: strides 8 to 32, anchors of 20 to 150 pixels."""
     pyramid = CompactPyramid(widths=(24, 48, 96, 160, 224), blocks=(1, 1, 1, 1), out_channels=64)
     levels = ["0", "1", "2"]
-    sizes = ((24, 34), (48, 68), (96, 136))
+    sizes = ((20, 30), (46, 70), (104, 150))
     pool = MultiScaleRoIAlign(levels, output_size=7, sampling_ratio=1, canonical_scale=112)
-    head: nn.Module = TwoMLPHead(pyramid.out_channels * 7 * 7, 256)
     return FasterRCNN(
         pyramid,
         min_size=blueprint.min_size,
@@ -82,9 +80,9 @@ def _small(blueprint: Blueprint) -> FasterRCNN:
         rpn_post_nms_top_n_test=100,
         rpn_batch_size_per_image=128,
         box_roi_pool=pool,
-        box_head=head,
+        box_head=NormalizedHead(pyramid.out_channels * 7 * 7, 256),
         box_predictor=FastRCNNPredictor(256, len(blueprint.columns)),
-        box_batch_size_per_image=48,
+        box_batch_size_per_image=32,
         box_positive_fraction=0.33,
     )
 

@@ -95,8 +95,8 @@ def load_network(path: str | Path, blueprint: Blueprint) -> FasterRCNN:
     """A network with a checkpoint's weights, in evaluation mode and float32.
 
     Raises:
-        DataError: the file cannot be read, or its weights do not fit the network: says which are missing, unexpected, or
-            of another shape.
+        DataError: the file cannot be read, or its weights do not fit the network: says which are missing,
+            unexpected, or of another shape.
         ParameterError: the architecture is unknown.
     """
     weights = read_weights(path)
@@ -138,6 +138,6 @@ def _open(path: str | Path, part: str) -> dict:
         with safe_open(path, framework="pt") as file:
             if part == "metadata":
                 return file.metadata() or {}
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118: not a mapping
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise DataError(f"not a readable safetensors file: {error}", file=path) from None

@@ -50,7 +50,7 @@ class CompactPyramid(nn.Module):
             nn.Sequential(ResidualBlock(before, after, 2), *(ResidualBlock(after, after, 1) for _ in range(count - 1)))
             for before, after, count in zip(widths[:-1], widths[1:], blocks, strict=True)
         )
-        self.pyramid = FeaturePyramidNetwork(list(widths[2:]), out_channels)
+        self.pyramid = FeaturePyramidNetwork(list(widths[2:]), out_channels, norm_layer=nn.BatchNorm2d)
 
     def forward(self, x: Tensor) -> dict[str, Tensor]:
         """Shape (B, 3, H, W) → {"0": (B, out_channels, H / 8, W / 8), "1": …}."""
@@ -60,3 +60,18 @@ class CompactPyramid(nn.Module):
             x = step(x)
             levels[str(number)] = x
         return self.pyramid(levels)
+
+
+class NormalizedHead(nn.Sequential):
+    """Box head of two linear layers, each normalised over the proposals, so that it learns from the first step.
+
+    Args:
+        channels_in: Values of one pooled proposal.
+        width: Features of the box head.
+    """
+
+    def __init__(self, channels_in: int, width: int):
+        layers: list[nn.Module] = [nn.Flatten()]
+        for before in (channels_in, width):
+            layers += [nn.Linear(before, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(inplace=True)]
+        super().__init__(*layers)

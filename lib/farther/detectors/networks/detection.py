@@ -88,7 +88,12 @@ def detect_regions(
         "image_id": np.repeat(np.array(image_ids, dtype=object), [len(one.rows) for one in found]),
         "region_id": np.arange(len(rows)),
         "box": _numpy(
-            torch.cat([resize_boxes(one.boxes, size, original) for one, size, original in zip(found, batch.image_sizes, originals, strict=True)])
+            torch.cat(
+                [
+                    resize_boxes(one.boxes, size, original)
+                    for one, size, original in zip(found, batch.image_sizes, originals, strict=True)
+                ]
+            )
         ),
         "score": _numpy(torch.cat([one.scores for one in found])),
         "label": _numpy(torch.cat([one.labels for one in found])).astype(np.int16),

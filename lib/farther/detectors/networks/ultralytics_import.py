@@ -1,0 +1,54 @@
+"""Importing Ultralytics without its side effects."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+_settings: tempfile.TemporaryDirectory | None = None
+
+
+def import_quietly() -> None:
+    """Imports `ultralytics`, unless it is there already, so that it asks nothing of the network and leaves no file.
+
+    On import, Ultralytics looks for a connection, to report usage over it later, and writes settings to the user's
+    configuration folder. Here it takes itself for offline, and its settings go to a folder that ends with the process,
+    unless the variable YOLO_CONFIG_DIR names another.
+    """
+    global _settings
+    if "ultralytics.nn.tasks" in sys.modules:
+        return
+    _settings = tempfile.TemporaryDirectory(prefix="farther-ultralytics-")
+    folder = os.environ.get("YOLO_CONFIG_DIR", _settings.name)
+    with _environment({"YOLO_CONFIG_DIR": folder, "YOLO_OFFLINE": "true"}), _silence():
+        import ultralytics.nn.tasks  # noqa: F401: only to have it imported
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Environment variables for the length of a block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Nothing below a warning is logged in a block."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.INFO))
+    try:
+        yield
+    finally:
+        logging.disable(before)

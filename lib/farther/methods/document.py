@@ -1,0 +1,119 @@
+"""Writes the reference of all methods, from their docstrings and fields: `python -m farther.methods.document`."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import re
+from typing import Any
+
+from farther.methods.base import METHODS, Method
+
+NEEDS = {
+    "logits": "logits",
+    "labels": "the predicted class",
+    "features": "features (the input of the last linear layer)",
+    "latent": "latent activations (ROI-aligned, averaged a channel)",
+    "last_layer": "weight and bias of the last layer",
+}
+
+INTRODUCTION = """# Methods
+
+<!-- Written by `python -m farther.methods.document > docs/methods.md`: edit the docstrings, not this file. -->
+
+A method gives each region one score; **higher means more in-distribution**. Write its name under `methods:` in
+`params.yaml`, with the parameters that should differ from their defaults, or in Python:
+
+```python
+from farther import methods
+
+method = methods.create("knn", k=10).fit(train_regions)
+scores = method.score(test_regions)
+tau = methods.threshold(method.score(validation_regions), keep=0.95)
+```
+
+Where the benchmark's paper and the code published with it differ, `protocol="paper"` is the default and
+`protocol="published-code"` does what the code does. Symbols: c the logits, C the number of classes, p probabilities,
+z the features, w and b weight and bias of the last layer, y the predicted class.
+
+"""
+
+NOT_HERE = """## What cannot be here
+
+A method sees what a detector stored about a region, not the image and not the network. So these have no place here, and
+a name that pretended to be one of them would be worse than none:
+
+- **ODIN** and other scores that step along the gradient of the image: a detector adapter would have to run each image
+  twice and store a second set of logits. Its temperature alone is `temperature_scaling` with T = 1000.
+- **Monte Carlo dropout** and **ensembles**: an adapter would have to run several passes, match their detections, and
+  store their mean and spread. `box_variance` is the column for the spread of boxes.
+- **Gram matrices** and others that read several layers: an adapter would have to store those layers.
+"""
+
+
+def reference() -> str:
+    """The whole page, in Markdown."""
+    names = METHODS.names()
+    table = ["| name | what it is | needs |", "| --- | --- | --- |"]
+    for name in names:
+        cls = METHODS.get(name)
+        needs = ", ".join(f"`{need}`" for need in sorted(cls.needs))
+        table.append(f"| [`{name}`](#{name}) | {_sections(cls)['']} | {needs} |".replace("\n", " "))
+    legend = "\n".join(f"- `{need}`: {text}" for need, text in NEEDS.items())
+    parts = [INTRODUCTION + "\n".join(table), f"What a method needs:\n\n{legend}", _logits_rule()]
+    return "\n\n".join([*parts, *(_entry(name) for name in names), NOT_HERE])
+
+
+def _logits_rule() -> str:
+    import farther.methods.logits as logits
+
+    text = inspect.getdoc(logits) or ""
+    return "## Background and sigmoid heads\n\n" + text.partition("\n\n")[2]
+
+
+def _entry(name: str) -> str:
+    cls = METHODS.get(name)
+    sections = _sections(cls)
+    lines = [f"## {name}", sections[""]]
+    if sections.get("more"):
+        lines.append(sections["more"])
+    lines += [f"> {_flat(sections['Formula'])}", f"Source: {_flat(sections['Source'])}"]
+    descriptions = _descriptions(cls)
+    rows = [
+        f"| `{field.name}` | `{_shown(field.default)}` | {descriptions[field.name]} |"
+        for field in dataclasses.fields(cls)  # type: ignore[arg-type]
+        if field.init
+    ]
+    if rows:
+        lines.append("\n".join(["| parameter | default | |", "| --- | --- | --- |", *rows]))
+    return "\n\n".join(lines)
+
+
+def _sections(cls: type) -> dict[str, str]:
+    """A docstring by section: "" the first sentence, "more" what follows, then "Formula", "Source", "Args"."""
+    head, *rest = re.split(r"^(Formula|Source|Args):\n", inspect.cleandoc(cls.__doc__ or ""), flags=re.MULTILINE)
+    first, _, more = head.strip().partition("\n\n")
+    sections = {"": _flat(first), "more": more.strip()}
+    return sections | {title: inspect.cleandoc(text) for title, text in zip(rest[::2], rest[1::2], strict=True)}
+
+
+def _descriptions(cls: type[Method]) -> dict[str, str]:
+    """What each parameter is: from the class that says so, its own docstring before those it is made of."""
+    found: dict[str, str] = {}
+    for owner in reversed(cls.__mro__):
+        text = _sections(owner).get("Args", "") if owner.__module__.startswith("farther.methods") else ""
+        for name, description in re.findall(r"^(\w+): (.+(?:\n +.+)*)", text, flags=re.MULTILINE):
+            found[name] = _flat(description)
+    return found
+
+
+def _shown(default: Any) -> str:
+    return "none" if default is None else str(default)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

@@ -1,0 +1,293 @@
+"""How far a figure may be off by chance: the bootstrap over images.
+
+Regions of one image are not independent, so images are drawn, with replacement, as many as there are. A replicate is
+one number an image: how often it was drawn. Nothing is matched again: what each region and each object turned out to be
+stays, and each figure is computed with those numbers as weights. That equals computing it on the drawn images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import numpy as np
+
+from farther.errors import DataError, ParameterError
+from farther.metrics import open_set
+from farther.metrics.closed_set import COCO_IOUS, FALSE, IGNORED, RECALL_POINTS, TRUE, Labelled
+
+#: Weights that are held at once; bounds memory.
+BLOCK = 1 << 19
+
+
+class ImageDraws:
+    """Replicates of a split's images.
+
+    Args:
+        images: Names of all images, those without regions too.
+        replicates: How many replicates, B.
+        seed: Of the draws: the same images and seed give the same replicates, so that methods can be compared on them.
+
+    Attributes:
+        names: The images, sorted, I of them.
+        weights: ndarray of shape (B, I): how often each image was drawn.
+
+    Raises:
+        ParameterError: `replicates` is below 1.
+    """
+
+    def __init__(self, images: Collection[str], replicates: int = 1000, seed: int = 0):
+        if replicates < 1:
+            raise ParameterError(f"at least one replicate is needed, found {replicates}")
+        self.names = np.array(sorted(set(images)), dtype=object)
+        count = len(self.names)
+        random = np.random.default_rng(seed)
+        shares = np.full(count, 1 / count) if count else np.zeros(0)
+        drawn = random.multinomial(count, shares, size=replicates) if count else np.zeros((replicates, 0))
+        self.weights = drawn.astype(np.int32)
+
+    def places(self, image_id: np.ndarray) -> np.ndarray:
+        """Where each row's image stands in `names`, ndarray of shape (N,).
+
+        Raises:
+            DataError: a row's image is none of them.
+        """
+        place = np.searchsorted(self.names, image_id)
+        known = place < len(self.names)
+        known[known] = self.names[place[known]] == image_id[known]
+        if not known.all():
+            row = int(np.flatnonzero(~known)[0])
+            raise DataError(f"{image_id[row]!r} is none of the images drawn from", row=row, field="image_id")
+        return place
+
+    def blocks(self, rows: int) -> Iterator[slice]:
+        """Slices of replicates, so that a weight for each of so many rows fits in memory."""
+        step = max(1, BLOCK // max(rows, 1))
+        return (slice(start, start + step) for start in range(0, len(self.weights), step))
+
+
+def ood_figures(
+    id_draws: ImageDraws,
+    id_image: np.ndarray,
+    id_scores: np.ndarray,
+    ood_draws: ImageDraws,
+    ood_image: np.ndarray,
+    ood_scores: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """The figures of `farther.metrics.ood.evaluate`, for each replicate; ID and OOD images are drawn independently.
+
+    Args:
+        id_image, ood_image: Each region's image, object arrays of shape (N,) and (M,).
+        id_scores, ood_scores: Each region's score.
+
+    Returns:
+        {figure: ndarray of shape (B,)}; NaN where a replicate has no region on one side.
+
+    Raises:
+        DataError: a region's image is none of those drawn from.
+        ParameterError: the two have different numbers of replicates.
+    """
+    if len(id_draws.weights) != len(ood_draws.weights):
+        raise ParameterError("ID and OOD images need the same number of replicates")
+    levels = np.unique(np.concatenate([id_scores, ood_scores]))[::-1]
+    sides = []
+    for draws, image, scores in ((id_draws, id_image, id_scores), (ood_draws, ood_image, ood_scores)):
+        falling = np.argsort(-scores, kind="stable")
+        reached = len(scores) - np.searchsorted(scores[falling][::-1], levels, side="left")
+        sides.append((draws.weights, draws.places(image)[falling], reached))
+    names = ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error")
+    result = {name: np.full(len(id_draws.weights), np.nan) for name in names}
+    if len(levels):
+        for block in id_draws.blocks(max(len(id_scores), len(ood_scores), len(levels))):
+            true, false = (_accumulated(weights[block][:, place])[:, reached] for weights, place, reached in sides)
+            usable = (true[:, -1] > 0) & (false[:, -1] > 0)
+            for name, values in _ood_figures(true[usable], false[usable]).items():
+                result[name][block][usable] = values
+    return result
+
+
+def _accumulated(weights: np.ndarray) -> np.ndarray:
+    """Weight of the first 0, 1, 2, … rows, ndarray of shape (b, n + 1), from weights of shape (b, n)."""
+    total = np.zeros((len(weights), weights.shape[1] + 1), dtype=np.int32)
+    np.cumsum(weights, axis=1, out=total[:, 1:])
+    return total
+
+
+def _ood_figures(true: np.ndarray, false: np.ndarray) -> dict[str, np.ndarray]:
+    """Figures from the accepted ID and OOD weights at each level, from the highest score down; shapes (b, L)."""
+    tpr, fpr = true / true[:, -1:], false / false[:, -1:]
+    start = np.zeros((len(true), 1))
+    tpr_steps, fpr_steps = np.diff(tpr, axis=1, prepend=start), np.diff(fpr, axis=1, prepend=start)
+    rejected_true, rejected_false = true[:, -1:] - true, false[:, -1:] - false
+    # With OOD as the positive class, scores are taken from the lowest up: what was not accepted one level higher.
+    below_true = np.concatenate([true[:, -1:], rejected_true[:, :-1]], axis=1)
+    below_false = np.concatenate([false[:, -1:], rejected_false[:, :-1]], axis=1)
+    first = np.argmax(tpr >= 0.95, axis=1)
+    return {
+        "auroc": np.sum(fpr_steps * (tpr - tpr_steps / 2), axis=1),
+        "fpr95": fpr[np.arange(len(fpr)), first],
+        "aupr_in": np.sum(tpr_steps * _share(true, false), axis=1),
+        "aupr_out": np.sum(fpr_steps * _share(below_false, below_true), axis=1),
+        "detection_error": np.minimum(0.5, np.min((1 - tpr + fpr) / 2, axis=1)),
+    }
+
+
+def open_set_figures(
+    draws: ImageDraws, outcome: open_set.Outcome, unknown_score: np.ndarray | None = None
+) -> dict[str, np.ndarray]:
+    """nose, p_u, r_u, ap_u of `farther.metrics.open_set`, for each replicate.
+
+    Args:
+        outcome: What became of the split's objects and regions.
+        unknown_score: see `farther.metrics.open_set.evaluate`.
+
+    Returns:
+        {figure: ndarray of shape (B,)}; NaN where its denominator is 0.
+
+    Raises:
+        DataError: an image of the split is none of those drawn from.
+    """
+    split = outcome.split
+    place = draws.places(split.images)
+    region_place, object_place = place[split.region_image], place[split.object_image]
+    wrong = (
+        object_place[outcome.fate == open_set.MISCLASSIFIED]
+        if split.protocol == "paper"
+        else region_place[outcome.misclassifies]
+    )
+    columns = {
+        "unknown": object_place[outcome.fate != open_set.NOT_COUNTED],
+        "found": object_place[outcome.fate == open_set.FOUND],
+        "wrong": wrong,
+        "false": region_place[outcome.kind == open_set.FALSE_UNKNOWN],
+    }
+    total = {name: _drawn(draws, rows) for name, rows in columns.items()}
+    ranked = outcome.ranked(unknown_score)
+    kind = np.where(outcome.kind[ranked] == open_set.TRUE_UNKNOWN, TRUE, FALSE)[None]
+    return {
+        "nose": _ratio(total["wrong"], total["unknown"]),
+        "p_u": _ratio(total["found"], total["found"] + total["false"]),
+        "r_u": _ratio(total["found"], total["unknown"]),
+        "ap_u": _average_precision(draws, region_place[ranked], kind, total["unknown"], points=None)[0],
+    }
+
+
+def closed_set_figures(draws: ImageDraws, known: Labelled, ious: np.ndarray = COCO_IOUS) -> dict[str, np.ndarray]:
+    """map (mean over `ious`) and map50 of `farther.metrics.closed_set`, for each replicate.
+
+    Args:
+        known: Objects and detections of the known classes.
+        ious: IoU thresholds, the first of which is that of map50.
+
+    Returns:
+        {figure: ndarray of shape (B,)}; a replicate's mean is over the classes that have an object in it.
+
+    Raises:
+        DataError: an image of the tables is none of those drawn from.
+    """
+    place = draws.places(known.images)
+    verdicts = known.verdicts(ious)
+    aps = np.full((len(ious), len(known.classes), len(draws.weights)), np.nan)
+    for k in range(len(known.classes)):
+        sought = known.object_image[(known.object_class == k) & ~known.not_sought]
+        rows = slice(verdicts.bounds[k], verdicts.bounds[k + 1])
+        images = place[known.region_image[rows]]
+        aps[:, k] = _average_precision(
+            draws, images, verdicts.kind[:, rows], _drawn(draws, place[sought]), RECALL_POINTS
+        )
+    counted = ~np.isnan(aps[0])
+    classes = np.where(counted.any(axis=0), counted.sum(axis=0), np.nan)
+    means = np.nansum(aps, axis=1) / classes
+    return {"map": means.mean(axis=0), "map50": means[0]}
+
+
+def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:
+    """The middle `level` of a figure's replicates: the percentile interval; None where no replicate has the figure.
+
+    Raises:
+        ParameterError: `level` is not between 0 and 1.
+    """
+    if not 0 < level < 1:
+        raise ParameterError(f"a level is between 0 and 1, found {level}")
+    given = values[~np.isnan(values)]
+    if not len(given):
+        return None
+    low, high = np.quantile(given, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[str, Any]:
+    """Whether two methods differ in a figure, from replicates of the same draws.
+
+    Args:
+        first, second: A figure of either method, ndarrays of shape (B,); replicate b of both has the same images.
+        level: Of the interval.
+
+    Returns:
+        interval of first − second, or None; p: how often chance alone gives so clear a difference: twice the smaller
+        share of replicates on one side of 0 (Efron and Tibshirani, 1993; one is added to both counts, so that p is
+        never 0), or None.
+
+    Raises:
+        ParameterError: the two have different numbers of replicates.
+    """
+    if first.shape != second.shape:
+        raise ParameterError(f"compare replicates of the same draws, found {len(first)} and {len(second)}")
+    difference = first - second
+    given = difference[~np.isnan(difference)]
+    if not len(given):
+        return {"interval": None, "p": None}
+    rarer = min(np.sum(given <= 0), np.sum(given >= 0))
+    return {"interval": interval(given, level), "p": float(min(1.0, 2 * (rarer + 1) / (len(given) + 1)))}
+
+
+def _drawn(draws: ImageDraws, place: np.ndarray) -> np.ndarray:
+    """How many rows each replicate has, ndarray of shape (B,)."""
+    return (draws.weights @ np.bincount(place, minlength=len(draws.names))).astype(np.float64)
+
+
+def _average_precision(
+    draws: ImageDraws, place: np.ndarray, kind: np.ndarray, positives: np.ndarray, points: int | None
+) -> np.ndarray:
+    """Average precision of ranked rows in each replicate: of all points, or sampled at so many recalls.
+
+    Args:
+        place: The image of each row, shape (n,).
+        kind: TRUE, FALSE or IGNORED at each IoU threshold, shape (T, n).
+        positives: Objects in each replicate, shape (B,).
+
+    Returns:
+        ndarray of shape (T, B); NaN where there is no object.
+    """
+    result = np.full((len(kind), len(positives)), np.nan)
+    true_rows = [np.flatnonzero(of_one == TRUE) for of_one in kind]
+    ignored_rows = [np.flatnonzero(of_one == IGNORED) for of_one in kind]
+    for block in draws.blocks(len(place)):
+        weights = draws.weights[block][:, place]
+        so_far = np.cumsum(weights, axis=1, dtype=np.int32)
+        for values, true, ignored in zip(result, true_rows, ignored_rows, strict=True):
+            made = so_far[:, true] - _accumulated(weights[:, ignored])[:, np.searchsorted(ignored, true)]
+            values[block] = _area(weights[:, true], made, positives[block], points)
+    return result
+
+
+def _area(weights: np.ndarray, made: np.ndarray, positives: np.ndarray, points: int | None) -> np.ndarray:
+    """Area under each replicate's curve, from its true rows: their weights, and all rows up to each; shapes (b, n)."""
+    found = np.cumsum(weights, axis=1, dtype=np.float64)
+    precision = np.divide(found, made, out=np.zeros(made.shape), where=made > 0)
+    best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    recall = np.divide(found, positives[:, None], out=found, where=positives[:, None] > 0)
+    # How much of the recall axis each true row covers: its step, or the share of sampled recalls in its step.
+    covered = recall
+    if points is not None:
+        covered = np.searchsorted(np.linspace(0.0, 1.0, points), recall, side="right") / points
+    return np.where(positives > 0, np.sum(np.diff(covered, axis=1, prepend=0.0) * best, axis=1), np.nan)
+
+
+def _share(part: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    total = part + rest
+    return np.divide(part, total, out=np.zeros(total.shape), where=total > 0)
+
+
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)

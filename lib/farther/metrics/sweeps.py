@@ -1,0 +1,128 @@
+"""Figures as functions of the two thresholds: τ of the OOD score, and t* of the detector's confidence.
+
+Detections are stored at a low confidence once, so any threshold can be tried without running the detector again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from farther.errors import DataError
+from farther.metrics import ood, open_set
+from farther.tables import Objects, Regions
+
+#: Shares of the ID regions that τ keeps, from 5% to all but a tenth of a per cent.
+KEPT = (*(step / 20 for step in range(1, 20)), 0.99, 0.999)
+
+#: Confidences that t* is set to.
+CONFIDENCES = tuple(step / 20 for step in range(1, 20))
+
+
+def over_tau(
+    split: open_set.Split, scores: np.ndarray, id_scores: np.ndarray, kept: Sequence[float] = KEPT
+) -> list[dict[str, Any]]:
+    """Open-set figures for thresholds τ that keep more and more of the ID regions.
+
+    Args:
+        split: The split's objects and its N regions.
+        scores: ndarray of shape (N,), higher means more in-distribution.
+        id_scores: Scores of ID regions, ndarray of shape (M,).
+        kept: Shares of them that τ keeps at least.
+
+    Returns:
+        A row for each share: kept, tau, and nose, p_u, r_u, fn_dismissed (share of the unknown objects); an empty list
+        where there is no ID region.
+
+    Raises:
+        DataError: `scores` is not one number a region.
+        ValueError: a share is not above 0 and at most 1.
+    """
+    rows = []
+    for share in kept:
+        tau = ood.threshold_at(id_scores, share)
+        if tau is None:
+            continue
+        figures = split.judge(np.asarray(scores) < tau).figures()
+        unknown = figures["unknown_objects"]
+        dismissed = figures["fn_dismissed"] / unknown if unknown else None
+        open_set_figures = {name: figures[name] for name in ("nose", "p_u", "r_u")}
+        rows.append({"kept": share, "tau": tau, **open_set_figures, "fn_dismissed": dismissed})
+    return rows
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Regions of some images with the scores that methods gave them.
+
+    Args:
+        regions: N regions, stored at a low confidence.
+        scores: {method: ndarray of shape (N,)}, higher means more in-distribution.
+        images: How many images there are, those without regions too.
+
+    Raises:
+        DataError: a method has another number of scores.
+    """
+
+    regions: Regions
+    scores: Mapping[str, np.ndarray]
+    images: int
+
+    def __post_init__(self) -> None:
+        for method, scores in self.scores.items():
+            if len(scores) != len(self.regions):
+                raise DataError(f"{len(scores)} scores of {method!r}, but {len(self.regions)} regions", field="scores")
+
+    def above(self, confidence: float) -> Scored:
+        """Only the regions whose confidence is at least that."""
+        rows = self.regions.score >= confidence
+        return Scored(self.regions[rows], {method: s[rows] for method, s in self.scores.items()}, self.images)
+
+    @property
+    def no_detection(self) -> float | None:
+        """Share of the images without a region."""
+        return 1 - len(set(self.regions.image_id)) / self.images if self.images else None
+
+
+def over_confidence(
+    objects: Objects,
+    tested: Scored,
+    reference: Scored,
+    taus: Mapping[str, float],
+    confidences: Sequence[float] = CONFIDENCES,
+    iou: float = 0.5,
+    protocol: open_set.Protocol = "paper",
+) -> list[dict[str, Any]]:
+    """All figures for operating thresholds t*, with each method's τ left as it is.
+
+    Args:
+        objects: Ground truth of the OOD split.
+        tested, reference: Its regions, and those of the ID split it is compared with.
+        taus: {method: τ}: the methods that are swept.
+        confidences: Values of t*.
+        iou, protocol: see `farther.metrics.open_set.evaluate`.
+
+    Returns:
+        A row for each t* and method: t, method, no_detection, auroc, fpr95, nose, ap_u, p_u, r_u.
+
+    Raises:
+        DataError: a method has no scores.
+    """
+    for method in taus:
+        if method not in tested.scores or method not in reference.scores:
+            raise DataError(f"there are no scores of {method!r}", field="scores")
+    rows = []
+    for confidence in confidences:
+        made, known = tested.above(confidence), reference.above(confidence)
+        split = open_set.Split(objects, made.regions, iou, protocol)
+        for method, tau in taus.items():
+            scores = made.scores[method]
+            detection = ood.evaluate(known.scores[method], scores)
+            figures = split.judge(scores < tau).figures(unknown_score=-scores)
+            row = {"t": confidence, "method": method, "no_detection": made.no_detection}
+            row |= {name: detection[name] for name in ("auroc", "fpr95")}
+            rows.append(row | {name: figures[name] for name in ("nose", "ap_u", "p_u", "r_u")})
+    return rows

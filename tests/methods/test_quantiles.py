@@ -1,0 +1,40 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from farther.methods.quantiles import percentile
+
+FLOATS = st.floats(-1e6, 1e6, width=32)
+
+
+@given(arrays.arrays(np.float32, st.integers(1, 200), elements=FLOATS), st.floats(0, 100))
+def test_it_is_the_percentile_of_numpy(values, percent):
+    found = percentile(lambda: iter(np.array_split(values, 3)), percent)
+    assert found == pytest.approx(np.percentile(values.astype(np.float64), percent), rel=1e-9, abs=1e-9)
+
+
+def test_many_equal_values_are_no_harder():
+    values = np.repeat(np.float32([0, 1]), [900, 100])
+    assert percentile(lambda: iter([values]), 89.9) == 0.0
+    assert percentile(lambda: iter([values]), 91) == 1.0
+
+
+def test_half_precision_is_widened():
+    assert percentile(lambda: iter([np.float16([1, 2, 4])]), 50) == 2.0
+
+
+def test_negative_values_sort_below_positive_ones():
+    assert percentile(lambda: iter([np.float32([-2, -1, 0, 1, 2])]), 25) == -1.0
+
+
+def test_large_arrays_are_cut_into_chunks(monkeypatch):
+    monkeypatch.setattr("farther.methods.quantiles.CHUNK", 7)
+    values = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
+    assert percentile(lambda: iter([values]), 37) == pytest.approx(np.percentile(values, 37), rel=1e-6)
+
+
+def test_no_values_have_no_percentile():
+    with pytest.raises(ValueError, match="no values"):
+        percentile(lambda: iter([]), 50)

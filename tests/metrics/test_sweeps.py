@@ -1,0 +1,57 @@
+"""Figures over thresholds."""
+
+import numpy as np
+import pytest
+
+from farther.errors import DataError
+from farther.metrics import ood, open_set, sweeps
+
+FIRST, SECOND = [0, 0, 100, 100], [200, 0, 300, 100]
+
+
+def test_a_tau_that_keeps_more_id_regions_finds_fewer_unknown_objects(world):
+    objects, regions = world(0)
+    random = np.random.default_rng(0)
+    scores, id_scores = random.normal(0, 1, len(regions)), random.normal(1, 1, 500)
+    rows = sweeps.over_tau(open_set.Split(objects, regions), scores, id_scores)
+    assert [row["kept"] for row in rows] == list(sweeps.KEPT)
+    assert np.all(np.diff([row["tau"] for row in rows]) <= 0)
+    assert np.all(np.diff([row["r_u"] for row in rows]) <= 0)
+    for row in rows:
+        assert np.mean(id_scores >= row["tau"]) >= row["kept"]
+        assert row["r_u"] + row["nose"] + row["fn_dismissed"] == pytest.approx(1)
+
+
+def test_each_row_is_what_evaluating_at_that_threshold_gives(world):
+    objects, regions = world(1)
+    scores = np.random.default_rng(1).normal(size=len(regions))
+    _, id_regions = world(2)
+    id_scores = np.random.default_rng(2).normal(1, 1, len(id_regions))
+    tested = sweeps.Scored(regions, {"msp": scores}, images=50)
+    reference = sweeps.Scored(id_regions, {"msp": id_scores}, images=40)
+    rows = sweeps.over_confidence(objects, tested, reference, {"msp": 0.5}, confidences=[0.0, 0.75])
+    assert [row["t"] for row in rows] == [0.0, 0.75]
+    above = regions.score >= 0.75
+    expected = open_set.evaluate(objects, regions[above], scores[above] < 0.5, unknown_score=-scores[above])
+    assert {name: rows[1][name] for name in ("nose", "ap_u", "p_u", "r_u")} == {
+        name: expected[name] for name in ("nose", "ap_u", "p_u", "r_u")
+    }
+    assert rows[1]["auroc"] == ood.evaluate(id_scores[id_regions.score >= 0.75], scores[above])["auroc"]
+    assert rows[1]["no_detection"] == 1 - len(set(regions.image_id[above])) / 50
+
+
+def test_without_regions_there_is_nothing_to_sweep_and_nothing_breaks(objects, regions):
+    truth = objects(("a", FIRST, "fox"))
+    assert sweeps.over_tau(open_set.Split(truth, regions()), np.zeros(0), np.zeros(0)) == []
+    nothing = sweeps.Scored(regions(), {"msp": np.zeros(0)}, images=1)
+    row = sweeps.over_confidence(truth, nothing, nothing, {"msp": 0.0}, confidences=[0.5])[0]
+    assert (row["no_detection"], row["auroc"], row["r_u"], row["p_u"]) == (1, None, 0, None)
+
+
+def test_missing_scores_are_named(objects, regions):
+    found = regions(("a", FIRST, 0.9), ("a", SECOND, 0.8))
+    with pytest.raises(DataError, match="1 scores of 'msp', but 2 regions"):
+        sweeps.Scored(found, {"msp": np.zeros(1)}, images=1)
+    scored = sweeps.Scored(found, {"msp": np.zeros(2)}, images=1)
+    with pytest.raises(DataError, match="no scores of 'gen'"):
+        sweeps.over_confidence(objects(), scored, scored, {"gen": 0.0})
