@@ -16,7 +16,7 @@ repro: $(VENV)/ready
 	dvc repro
 
 test: lint
-	python -m pytest -n 2
+	python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/ready
 	ruff check $(SOURCES)

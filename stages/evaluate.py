@@ -3,7 +3,8 @@
 import sys
 
 from _params import section
-from farther.metrics.run import EvaluationSettings, RunFiles, evaluate_run
+from farther.metrics.evaluation import EvaluationSettings, evaluate_run
+from farther.metrics.run import RunFiles
 from farther.registry import build
 
 

@@ -150,6 +150,13 @@ def test_a_file_that_is_no_image_does_not_end_the_run(lay, tmp_path, content):
     assert warnings["counts"] == {"image unreadable": 1}
 
 
+def test_warnings_hold_no_path_of_this_machine(lay, tmp_path):
+    root = lay({"val2017/1.png": (100, 80), "val2017/2.png/folder": "", FILE: coco((1, 0, 0, 9, 9))})
+    _, warnings = run(root, tmp_path)
+    assert warnings["warnings"][0]["found"] == "IsADirectoryError: [Errno 21] Is a directory: '2.png'"
+    assert str(tmp_path) not in json.dumps(warnings)
+
+
 def test_the_size_of_the_file_counts_where_the_annotations_say_another(lay, tmp_path):
     root = lay(pictures(**{FILE: coco((1, 0, 0, 100, 80), images=[(1, 80, 100)])}))
     _, warnings = run(root, tmp_path)

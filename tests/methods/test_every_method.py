@@ -139,6 +139,15 @@ def test_a_method_says_what_it_misses(name, make):
         method.fit(regions)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_method_reads_nothing_that_it_does_not_say(name, make):
+    method, train, test = create(name), make(seed=1), make(seed=2)
+    assert method.needs <= {"logits", "labels", "features", "latent", "last_layer"}
+    expected = method.fit(train).score(test)
+    spared = [_without(without(r, *{"features", "latent", "last_layer"} - method.needs), method) for r in (train, test)]
+    np.testing.assert_array_equal(create(name).fit(spared[0]).score(spared[1]), expected)
+
+
 @pytest.mark.parametrize("name", [n for n in NAMES if methods.create(n).learns])
 def test_scoring_before_fitting_says_so(name, make):
     with pytest.raises(FitError, match="not fitted"):
@@ -185,6 +194,16 @@ def test_importing_the_methods_loads_no_heavy_library():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def _without(regions: Regions, method: methods.Method) -> Regions:
+    """Nonsense in the place of logits and predicted classes that the method does not say it needs."""
+    columns = regions.columns()
+    if "logits" not in method.needs:
+        columns["logits"] = np.ones_like(regions.logits)
+    if "labels" not in method.needs:
+        columns["label"] = np.zeros_like(regions.label)
+    return Regions(header=regions.header, **columns)
 
 
 def _relabelled(regions: Regions, change) -> Regions:

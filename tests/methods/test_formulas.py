@@ -94,7 +94,7 @@ def test_knn_without_faiss_finds_the_same(make, monkeypatch):
     with_faiss = methods.create("knn", k=7).fit(train).score(test)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("farther.methods.neighbours.BLOCK", 1000)  # two rows at a time
-    np.testing.assert_allclose(methods.create("knn", k=7).fit(train).score(test), with_faiss, rtol=1e-6)
+    np.testing.assert_allclose(methods.create("knn", k=7).fit(train).score(test), with_faiss, rtol=1e-5)
 
 
 def test_mahalanobis_is_that_of_pytorch_ood_but_for_its_scale(make):
@@ -459,7 +459,7 @@ def test_oodl_is_the_decision_function_of_scikit_learn(make, kernel):
     from sklearn.svm import OneClassSVM
 
     train, test = make(400, seed=1), make(100, seed=2)
-    machine = OneClassSVM(nu=0.2, gamma=0.05, tol=1e-6)
+    machine = OneClassSVM(nu=0.2, gamma=0.05, tol=1e-5)
     if kernel == "nystroem":
         approximation = Nystroem(gamma=0.05, n_components=50, random_state=0)
         machine = make_pipeline(approximation, SGDOneClassSVM(nu=0.2, random_state=0))

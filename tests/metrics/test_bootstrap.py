@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError, ParameterError
-from farther.metrics import bootstrap, closed_set, ood, open_set
+from farther.metrics import bootstrap, closed_set, ood, open_set, self_awareness
 
 IMAGES = [f"{number:03d}" for number in range(12)]
 
@@ -89,6 +89,23 @@ def test_memory_is_bounded_by_blocks_of_replicates_with_the_same_result(case, mo
     after, after_ood = bootstrap.open_set_figures(draws, outcome), bootstrap.ood_figures(*both)
     assert all((before[name] == after[name]).all() for name in before)
     assert all((before_ood[name] == after_ood[name]).all() for name in before_ood)
+
+
+def test_the_drawn_images_can_be_written_out_for_any_figure(case):
+    objects, regions, _, _ = case
+    draws = bootstrap.ImageDraws(IMAGES, replicates=6)
+    for replicate, weights in enumerate(draws.weights):
+        expected, rows = drawn(regions, draws.names, weights)
+        table, chosen = draws.written_out(replicate, regions)
+        assert (chosen == rows).all()
+        assert (table.image_id == expected.image_id).all()
+        assert len(draws.written_out(replicate, objects)[0]) == weights[draws.places(objects.image_id)].sum()
+    found = bootstrap.figures_of(draws, objects, regions, lambda o, r: closed_set.evaluate(o, r))
+    expected = bootstrap.closed_set_figures(draws, closed_set.Labelled(objects, regions))
+    assert found["ap"] == pytest.approx(expected["map"])
+    assert "per_class" not in found
+    lrp = bootstrap.figures_of(draws, objects, regions, self_awareness.evaluate)["lrp"]
+    assert ((lrp > 0) & (lrp < 1)).all()
 
 
 def test_the_interval_holds_the_truth_about_as_often_as_it_says():

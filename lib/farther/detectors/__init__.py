@@ -6,10 +6,10 @@ Example:
     True
 """
 
-from farther.detectors.base import Detector, registry
+from farther.detectors.base import Detector, register, registry
 
 create = registry.create
 get = registry.get
 names = registry.names
 
-__all__ = ["Detector", "create", "get", "names", "registry"]
+__all__ = ["Detector", "create", "get", "names", "register", "registry"]

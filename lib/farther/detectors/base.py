@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 registry: Registry[Detector] = Registry("detector", "farther.detectors")
+C = TypeVar("C", bound=type)
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -109,12 +110,14 @@ class Detector(ABC):
             image_ids = [str(n) if isinstance(image, np.ndarray) else str(image) for n, image in enumerate(images)]
         if len(image_ids) != len(images):
             raise ParameterError(f"{len(images)} images, but {len(image_ids)} image_ids")
-        found = [Regions.empty(self.header())]
+        if len(images) == 0:
+            return Regions.empty(self.header())
+        found = []
         for start in range(0, len(images), batch_size):
             names = list(image_ids[start : start + batch_size])
             pixels = [as_pixels(i, n) for i, n in zip(images[start : start + batch_size], names, strict=True)]
             found.append(self.forward([self.prepare(image) for image in pixels], names))
-        together = Regions.concatenate(found[1:] or found)
+        together = Regions.concatenate(found)
         together.region_id = np.arange(len(together))
         return together
 
@@ -141,6 +144,17 @@ class Detector(ABC):
     def __getstate__(self) -> dict[str, Any]:
         names = {f.name for f in fields(self)}
         return {name: value for name, value in self.__dict__.items() if name in names}
+
+
+def register(name: str) -> Callable[[C], C]:
+    """Class decorator that makes an adapter known as `name`, and lets it know its own name."""
+
+    def add(cls: C) -> C:
+        cls.name = name  # type: ignore[attr-defined]
+        registry.register(name)(cls)
+        return cls
+
+    return add
 
 
 def torch_device(name: str) -> torch.device:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import Count, Detector, registry
+from farther.detectors.base import Count, Detector, register
 from farther.errors import ParameterError
 from farther.registry import STRICT
 from farther.tables import Header, Regions
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from farther.detectors.networks.architectures import Blueprint
 
 
-@registry.register("faster_rcnn")
+@register("faster_rcnn")
 @dataclass(config=STRICT, kw_only=True)
 class FasterRCNN(Detector):
     """torchvision's Faster R-CNN, with everything that OOD scores read.
@@ -30,17 +31,17 @@ class FasterRCNN(Detector):
     Args:
         latent_size: Cells along one side of the grid that `latent` is pooled from.
         latent_sampling: Samples along one side of a cell; 0 takes as many as fit.
-        architecture: For a PyTorch file of weights alone: "resnet50_fpn" or "small". A safetensors checkpoint of farther's
-            own says this and the following itself.
+        architecture: For a PyTorch file of weights alone: "resnet50_fpn" or "small". A safetensors checkpoint says this
+            and the following itself.
         classes: For a PyTorch file: its classes, without the background, in the order of its logits.
         min_size: For a PyTorch file: images are scaled to this many pixels on the shorter side …
         max_size: … unless the longer one would then have more than this.
+        norm_epsilon: For a PyTorch file: ε of the frozen normalisations. Networks fine-tuned from torchvision's weights
+            `COCO_V1` were trained with 0, which their files do not say; all others with 1e-5.
 
     Raises:
         ParameterError: a PyTorch file is given without its classes, or a safetensors checkpoint with them.
     """
-
-    name: ClassVar[str] = "faster_rcnn"
 
     latent_size: Count = 9
     latent_sampling: int = 2
@@ -48,18 +49,16 @@ class FasterRCNN(Detector):
     classes: tuple[str, ...] | None = None
     min_size: Count | None = None
     max_size: Count | None = None
+    norm_epsilon: Annotated[float, Field(ge=0)] | None = None
 
     def __post_init__(self) -> None:
-        told = [f for f in ("architecture", "classes", "min_size", "max_size") if getattr(self, f) is not None]
+        names = ("architecture", "classes", "min_size", "max_size", "norm_epsilon")
+        told = [name for name in names if getattr(self, name) is not None]
         if self.weights.suffix == ".safetensors" and told:
-            problem = "says so itself; remove the parameter"
-            raise ParameterError(
-                f"detector 'faster_rcnn': parameter {told[0]!r}: the checkpoint {self.weights} {problem}"
-            )
+            problem = f"the checkpoint {self.weights} says so itself; remove the parameter"
+            raise ParameterError(f"detector 'faster_rcnn': parameter {told[0]!r}: {problem}")
         if self.weights.suffix != ".safetensors" and self.classes is None:
-            problem = (
-                "a PyTorch file does not name its classes: list them in the order of its logits, without the background"
-            )
+            problem = "a PyTorch file does not name its classes: list them in its order, without the background"
             raise ParameterError(f"detector 'faster_rcnn': parameter 'classes': {problem}")
 
     @cached_property
@@ -69,9 +68,7 @@ class FasterRCNN(Detector):
         Raises:
             DataError: the checkpoint is absent or its metadata is wrong.
         """
-        from torchvision.models.detection import FasterRCNN as Network
-
-    from farther.detectors.networks.architectures import Blueprint
+        from farther.detectors.networks.architectures import Blueprint
         from farther.detectors.networks.checkpoint import read_blueprint
 
         if self.classes is None:
@@ -86,16 +83,21 @@ class FasterRCNN(Detector):
             DataError: the checkpoint is absent or damaged, or does not fit.
             ParameterError: the device cannot be used.
         """
+        from torchvision.ops import FrozenBatchNorm2d
+
         from farther.detectors.networks.checkpoint import load_network
 
         network = load_network(self.weights, self.blueprint).to(self.torch_device())
+        for module in network.modules():
+            if isinstance(module, FrozenBatchNorm2d) and self.norm_epsilon is not None:
+                module.eps = self.norm_epsilon
         heads = network.roi_heads
         heads.score_thresh, heads.nms_thresh = self.score_threshold, self.nms_iou
         heads.detections_per_img = self.max_detections
         return network
 
-    def header(self) -> Header:
-        """See `Detector.header`."""
+    @cached_property
+    def _header(self) -> Header:
         last = self.network.roi_heads.box_predictor.cls_score
         return Header(
             classes=self.blueprint.columns,
@@ -106,6 +108,10 @@ class FasterRCNN(Detector):
             weight=last.weight.detach().float().cpu().numpy(),
             bias=last.bias.detach().float().cpu().numpy(),
         )
+
+    def header(self) -> Header:
+        """See `Detector.header`."""
+        return self._header
 
     def prepare(self, image: np.ndarray) -> np.ndarray:
         """The image itself: it is scaled and normalised on the network's device."""

@@ -33,10 +33,54 @@ tau = methods.threshold(method.score(validation_regions), keep=0.95)
 ```
 
 Where the benchmark's paper and the code published with it differ, `protocol="paper"` is the default and
-`protocol="published-code"` does what the code does. Symbols: c the logits, C the number of classes, p probabilities,
+`protocol="published-code"` does what the code does. FMIYC is that paper, "Find Me If You
+Can". Symbols: c the logits, C the number of classes, p probabilities,
 z the features, w and b weight and bias of the last layer, y the predicted class.
 
 """
+
+ADDING = '''## Adding a method
+
+Write `lib/farther/methods/<name>.py`; nothing else has to know of it. The parameters are fields, what is learned is
+stored in attributes whose names end in `_`, and the docstring's sections are this page's.
+
+```python
+from typing import ClassVar
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import RegionsLike, register
+from farther.methods.logits import ClassesMethod, class_logits
+from farther.registry import STRICT
+from farther.tables import Regions
+
+
+@register("sharpness")
+@dataclass(config=STRICT, kw_only=True)
+class Sharpness(ClassesMethod):
+    """The largest logit, by the spread of the training regions' largest logits.
+
+    Formula:
+        score = max_c c_c / σ
+
+    Source:
+        Nobody; an example.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+
+    def _fit(self, regions: RegionsLike) -> None:
+        largest = [class_logits(batch, self.background).max(axis=1) for batch in self._batches(regions)]
+        self.spread_ = float(np.concatenate(largest).std())
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        return class_logits(regions, self.background).max(axis=1) / self.spread_
+```
+
+`tests/methods/test_every_method.py` then holds for it too: sign, saving, streaming, difficult regions. Its formula
+wants a test of its own.
+'''
 
 NOT_HERE = """## What cannot be here
 
@@ -61,7 +105,7 @@ def reference() -> str:
         table.append(f"| [`{name}`](#{name}) | {_sections(cls)['']} | {needs} |".replace("\n", " "))
     legend = "\n".join(f"- `{need}`: {text}" for need, text in NEEDS.items())
     parts = [INTRODUCTION + "\n".join(table), f"What a method needs:\n\n{legend}", _logits_rule()]
-    return "\n\n".join([*parts, *(_entry(name) for name in names), NOT_HERE])
+    return "\n\n".join([*parts, *(_entry(name) for name in names), ADDING, NOT_HERE])
 
 
 def _logits_rule() -> str:
@@ -81,7 +125,7 @@ def _entry(name: str) -> str:
     descriptions = _descriptions(cls)
     rows = [
         f"| `{field.name}` | `{_shown(field.default)}` | {descriptions[field.name]} |"
-        for field in dataclasses.fields(cls)  # type: ignore[arg-type]
+        for field in dataclasses.fields(cls)
         if field.init
     ]
     if rows:
@@ -108,7 +152,7 @@ def _descriptions(cls: type[Method]) -> dict[str, str]:
 
 
 def _shown(default: Any) -> str:
-    return "none" if default is None else str(default)
+    return "null" if default is None else str(default)
 
 
 def _flat(text: str) -> str:

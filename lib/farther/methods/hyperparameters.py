@@ -45,7 +45,7 @@ class Search:
         best: The trial with the largest value, the first of equals.
         trials: All, in the order tried.
         id_split, ood_split: What they were measured on.
-        oracle: Whether `ood_split` is one that results are reported on. Such a best-of is no result to expect elsewhere.
+        oracle: Whether `ood_split` was allowed to be one that results are reported on: nothing to expect elsewhere.
     """
 
     best: Trial
@@ -135,8 +135,7 @@ def _best(
     oracle: bool,
 ) -> Search:
     train, id_val, ood_val = (
-        RegionsFolder(run / split).above(operating)
-        for split in (settings.split, settings.calibration_split, ood_split)
+        RegionsFolder(run / split).above(operating) for split in (settings.split, settings.calibration_split, ood_split)
     )
     trials = []
     for method in _combinations(grids):

@@ -79,7 +79,7 @@ class OODL(VectorMethod):
     def _fit_support_vectors(self, vectors: np.ndarray) -> None:
         from sklearn.svm import OneClassSVM
 
-        machine = OneClassSVM(nu=self.nu, gamma=self.gamma_, tol=1e-6).fit(vectors)
+        machine = OneClassSVM(nu=self.nu, gamma=self.gamma_, tol=1e-5).fit(vectors)
         self.vectors_, self.weights_ = machine.support_vectors_, machine.dual_coef_[0]
         self.offset_ = -float(machine.intercept_[0])
 

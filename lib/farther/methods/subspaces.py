@@ -56,7 +56,7 @@ def residual_basis(passes: Passes, origin: np.ndarray, dimension: int) -> np.nda
         ndarray of shape (D, D − dimension): the eigenvectors of XᵀX with the smallest eigenvalues.
     """
     moment, _ = second_moment(passes, origin)
-    return np.linalg.eigh(moment)[1][:, : len(origin) - dimension]
+    return _eigenvectors(moment, 0, len(origin) - dimension)
 
 
 def principal_components(passes: Passes, components: int) -> tuple[np.ndarray, np.ndarray]:
@@ -67,4 +67,11 @@ def principal_components(passes: Passes, components: int) -> tuple[np.ndarray, n
     """
     mean = mean_vector(passes)
     moment, _ = second_moment(passes, mean)
-    return mean, np.linalg.eigh(moment)[1][:, ::-1][:, :components]
+    return mean, _eigenvectors(moment, max(0, len(mean) - components), len(mean))[:, ::-1]
+
+
+def _eigenvectors(symmetric: np.ndarray, first: int, last: int) -> np.ndarray:
+    """Eigenvectors `first` to `last` - 1 in order of rising eigenvalues, as columns; the others are not computed."""
+    from scipy.linalg import eigh
+
+    return eigh(symmetric, subset_by_index=(first, last - 1), overwrite_a=True, check_finite=False)[1]

@@ -111,7 +111,15 @@ def whitening(covariance: np.ndarray) -> np.ndarray:
     Returns:
         ndarray of shape (D, r), r the rank.
     """
+    smallest = len(covariance) * np.finfo(np.float64).eps
+    try:
+        factor = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        pass
+    else:
+        pivots = np.diagonal(factor) ** 2
+        if pivots.min() > smallest * pivots.max():  # of full rank: much cheaper than its eigenvectors
+            return np.linalg.inv(factor).T
     variances, directions = np.linalg.eigh(covariance)
-    floor = max(float(variances[-1]), 0.0) * len(variances) * np.finfo(np.float64).eps
-    kept = variances > floor
+    kept = variances > smallest * max(float(variances[-1]), 0.0)
     return directions[:, kept] / np.sqrt(variances[kept])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -35,6 +35,7 @@ class VOS(ClassesMethod):
     """
 
     output: Literal["energy", "logistic"] = "energy"
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     def _fit(self, regions: RegionsLike) -> None:
         classes = len(class_columns(regions.header, self.background))

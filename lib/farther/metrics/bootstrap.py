@@ -7,14 +7,17 @@ stays, and each figure is computed with those numbers as weights. That equals co
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 
 from farther.errors import DataError, ParameterError
 from farther.metrics import open_set
 from farther.metrics.closed_set import COCO_IOUS, FALSE, IGNORED, RECALL_POINTS, TRUE, Labelled
+from farther.tables import Objects, Regions
+
+T = TypeVar("T", Objects, Regions)
 
 #: Weights that are held at once; bounds memory.
 BLOCK = 1 << 19
@@ -59,6 +62,28 @@ class ImageDraws:
             row = int(np.flatnonzero(~known)[0])
             raise DataError(f"{image_id[row]!r} is none of the images drawn from", row=row, field="image_id")
         return place
+
+    def written_out(self, replicate: int, table: T) -> tuple[T, np.ndarray]:
+        """The table of one replicate: each image's rows as often as it was drawn, each time under another image name.
+
+        Returns:
+            The table, and which row of `table` each of its rows is, so that columns kept elsewhere can be drawn too.
+
+        Raises:
+            DataError: a row's image is none of those drawn from.
+        """
+        times = self.weights[replicate][self.places(table.image_id)]
+        rows = np.repeat(np.arange(len(times)), times)
+        copy = np.arange(len(rows)) - np.repeat(np.cumsum(times) - times, times)
+        # Copies of an image stay together and keep the order of its rows.
+        order = np.lexsort((rows, copy, self.places(table.image_id)[rows]))
+        rows, copy = rows[order], copy[order]
+        drawn = table[rows]
+        names = zip(drawn.image_id, copy.tolist(), strict=True)
+        drawn.image_id = np.array([f"{image}#{number}" for image, number in names], dtype=object)
+        if isinstance(drawn, Objects):
+            drawn.object_id = np.arange(len(drawn))
+        return drawn, rows
 
     def blocks(self, rows: int) -> Iterator[slice]:
         """Slices of replicates, so that a weight for each of so many rows fits in memory."""
@@ -199,6 +224,35 @@ def closed_set_figures(draws: ImageDraws, known: Labelled, ious: np.ndarray = CO
     classes = np.where(counted.any(axis=0), counted.sum(axis=0), np.nan)
     means = np.nansum(aps, axis=1) / classes
     return {"map": means.mean(axis=0), "map50": means[0]}
+
+
+def figures_of(
+    draws: ImageDraws,
+    objects: Objects,
+    regions: Regions,
+    compute: Callable[[Objects, Regions], Mapping[str, Any]],
+) -> dict[str, np.ndarray]:
+    """Any other figures, for each replicate: those of the drawn images, written out as tables of their own.
+
+    That computes everything anew for each replicate, matching too; take few replicates.
+
+    Args:
+        compute: Gives the figures of two tables; entries that are no number are left out, None counts as NaN.
+
+    Returns:
+        {figure: ndarray of shape (B,)}.
+
+    Raises:
+        DataError: an image of the tables is none of those drawn from.
+    """
+    result: dict[str, np.ndarray] = {}
+    for replicate in range(len(draws.weights)):
+        figures = compute(draws.written_out(replicate, objects)[0], draws.written_out(replicate, regions)[0])
+        for name, value in figures.items():
+            if value is None or isinstance(value, (int, float)):
+                column = result.setdefault(name, np.full(len(draws.weights), np.nan))
+                column[replicate] = np.nan if value is None else value
+    return result
 
 
 def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:

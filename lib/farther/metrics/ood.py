@@ -32,8 +32,8 @@ def evaluate(id_scores: np.ndarray, ood_scores: np.ndarray) -> dict[str, float |
     Raises:
         DataError: a score is NaN.
 
-    >>> evaluate([3, 2, 2], [2, 1])["auroc"]
-    0.8333333333333334
+    >>> evaluate([3, 2, 2, 2], [2, 1])["auroc"]
+    0.8125
     """
     id_scores, ood_scores = _checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores")
     if not len(id_scores) or not len(ood_scores):

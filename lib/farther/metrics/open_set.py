@@ -209,7 +209,7 @@ class Split:
         Raises:
             DataError: `is_unknown` is not one bool a region.
         """
-        flagged = np.asarray(is_unknown)
+        flagged = np.asarray(is_unknown, dtype=None if np.size(is_unknown) else bool)
         if flagged.dtype != bool or flagged.shape != self._rank.shape:
             problem = f"expected {len(self._rank)} bool values, found {flagged.dtype} of shape {flagged.shape}"
             raise DataError(problem, field="is_unknown")

@@ -1,6 +1,6 @@
-"""All figures of one run (a detector on a benchmark) from the files that the stages before have written.
+"""The files of one run (a detector on a benchmark): where they lie, and what the metrics read of them.
 
-The files of a run, below the artifacts folder:
+Below the artifacts folder:
 
     splits/<benchmark>/<split>/images.parquet, objects.parquet
     regions/<run>/<split>/                   detections
@@ -8,17 +8,13 @@ The files of a run, below the artifacts folder:
     fitted/<run>/<method>/method.json        a method's parameters, or why it does not apply
     fitted/<run>/<method>/threshold.json     its threshold τ
     scores/<run>/<method>/<split>.parquet    its scores
-    metrics/<run>/<split>/<method>.json      written here: the figures to compare
-    metrics/<run>/detector.json              written here: the detector's own figures
-    plots/<run>/roc.csv, pr.csv              written here: curves
-    evaluation/<run>.json                    written here: everything, with counts, parameters and digests
+    metrics/<run>/, plots/<run>/, evaluation/<run>.json    see `farther.metrics.evaluation`
 """
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +23,14 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError
-from farther.metrics import closed_set, ood, open_set, operating_threshold
+from farther.metrics import operating_threshold
 from farther.metrics.boxes import image_numbers
 from farther.registry import STRICT
 from farther.tables import Images, Objects, Regions, RegionsFolder, Scores
-from farther.tables.files import digest, inside, read_json, write_aside, write_json
+from farther.tables.files import digest, inside, write_json
 
 #: Points of a curve that are kept for plotting.
 CURVE_POINTS = 200
-
-#: Figures that stand in a metrics file.
-COMPARED = ("auroc", "fpr95", "nose", "ap_u", "p_u", "r_u")
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -52,20 +45,6 @@ class ThresholdSettings:
     split: str = "val"
     rule: operating_threshold.Rule = "best_f1"
     tolerance: float = Field(default=0.0, ge=0, le=1)
-
-
-@dataclass(config=STRICT, kw_only=True)
-class EvaluationSettings:
-    """How runs are evaluated: section `evaluate` of params.yaml.
-
-    Args:
-        id_split: ID split that the OOD splits are compared with.
-        iou, protocol: see `farther.metrics.open_set.evaluate`.
-    """
-
-    id_split: str = "test"
-    iou: float = Field(default=0.5, gt=0, le=1)
-    protocol: open_set.Protocol = "paper"
 
 
 class RunFiles:
@@ -122,66 +101,6 @@ def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> None:
     write_json(files.threshold, {**chosen, "settings": asdict(settings), "inputs": split.inputs()})
 
 
-def evaluate_run(
-    files: RunFiles, methods: Sequence[str], ood_splits: Sequence[str], settings: EvaluationSettings
-) -> dict[str, Any]:
-    """Computes and writes all figures of a run; what an earlier evaluation wrote is replaced as a whole.
-
-    Args:
-        methods: Names in section `methods` of params.yaml.
-        ood_splits: Names of the benchmark's OOD splits.
-
-    Returns:
-        What stands in `evaluation/<run>.json`.
-
-    Raises:
-        DataError: an input is absent or wrong; names file, row and field.
-    """
-    chosen = read_json(files.threshold)
-    threshold = _number(chosen, "threshold", files.threshold)
-    id_split = RunSplit(files, settings.id_split)
-    id_regions = id_split.regions(threshold)
-    applicable, refused = _sort_methods(files, methods)
-    report: dict[str, Any] = {
-        "run": files.run,
-        "benchmark": files.benchmark,
-        "settings": asdict(settings),
-        "threshold": threshold,
-        "threshold_rule": chosen.get("rule"),
-        "detector": id_split.folder.header.detector,
-        "closed_set": _closed_set(id_split),
-        "splits": {},
-        "methods": {name: {"fitted": read_json(files.fitted(name) / "method.json")} for name in applicable},
-        "not_applicable": refused,
-    }
-    taus = {name: _tau(files, name) for name in applicable}
-    report["splits"][id_split.name] = id_split.summary(id_regions)
-    id_scores = {
-        name: aligned_scores(id_regions, files.scores(name, id_split.name), len(id_split.folder)) for name in applicable
-    }
-    for name in applicable:
-        kept = id_scores[name] >= taus[name]
-        report["methods"][name] |= {
-            "tau": taus[name],
-            "id_regions": len(kept),
-            "id_regions_kept": float(np.mean(kept)) if len(kept) else None,
-            "splits": {},
-        }
-    curves = _Curves()
-    for split_name in ood_splits:
-        split = RunSplit(files, split_name)
-        regions = split.regions(threshold)
-        report["splits"][split_name] = split.summary(regions)
-        overlaps = open_set.Split(split.objects, regions, settings.iou, settings.protocol)
-        for name in applicable:
-            scores = aligned_scores(regions, files.scores(name, split_name), len(split.folder))
-            outcome = overlaps.judge(scores < taus[name])
-            report["methods"][name]["splits"][split_name] = _figures(id_scores[name], scores, outcome)
-            curves.add(split_name, name, id_scores[name], scores, outcome)
-    _write(files, report, curves)
-    return report
-
-
 class RunSplit:
     """One split of a run: its images and objects, and the detector's regions in them.
 
@@ -208,7 +127,6 @@ class RunSplit:
         readable = np.fromiter((name not in failed for name in objects.image_id), bool, len(objects))
         self.objects = objects[readable]
         self._refuse_strangers(self.objects.image_id, self.source)
-        self._digests: dict[str, str] = {}
 
     def regions(self, threshold: float = 0.0) -> Regions:
         """The regions whose confidence is at least `threshold`, without what only methods need.
@@ -216,11 +134,13 @@ class RunSplit:
         Raises:
             DataError: a shard is wrong, or shows an image that the split does not have.
         """
-        parts = list(self.folder.above(threshold).batches(columns=()))
+        return self._stored if threshold <= 0 else self._stored.above(threshold)
+
+    @cached_property
+    def _stored(self) -> Regions:
+        parts = list(self.folder.batches(columns=()))
         regions = Regions.concatenate(parts) if parts else Regions.empty(self.folder.header)
         self._refuse_strangers(regions.image_id, self.folder.path)
-        columns = [getattr(regions, name).tobytes() for name in ("region_id", "box", "score", "label")]
-        self._digests[f"regions from {threshold:g}"] = digest("\0".join(regions.image_id), *columns)
         return regions
 
     def summary(self, regions: Regions) -> dict[str, Any]:
@@ -236,8 +156,10 @@ class RunSplit:
         }
 
     def inputs(self) -> dict[str, str]:
-        """Digests of what was read: files, and the columns of regions that were used."""
-        return {name: digest(path) for name, path in self._files.items()} | self._digests
+        """Digests of what was read: of files, and of the columns of regions that the metrics use."""
+        columns = [getattr(self._stored, name).tobytes() for name in ("region_id", "box", "score", "label")]
+        used = digest("\0".join(self._stored.image_id), *columns)
+        return {name: digest(path) for name, path in self._files.items()} | {"regions": used}
 
     def _refuse_strangers(self, image_id: np.ndarray, source: Path) -> None:
         strangers = set(image_id) - self.images
@@ -262,8 +184,10 @@ def aligned_scores(regions: Regions, path: Path, stored: int) -> np.ndarray:
         problem = f"{len(scores)} scores, but {stored} regions; score the split again"
         raise DataError(problem, file=path)
     _, (score_image, region_image) = image_numbers(scores.image_id, regions.image_id)
-    span = int(max(scores.region_id.max(initial=0), regions.region_id.max(initial=0))) + 1
-    key, wanted = score_image * span + scores.region_id, region_image * span + regions.region_id
+    # Numbers of regions may be as large as int64 is; their places among each other are not.
+    numbers, place = np.unique(np.concatenate([scores.region_id, regions.region_id]), return_inverse=True)
+    key = score_image * len(numbers) + place[: len(scores)]
+    wanted = region_image * len(numbers) + place[len(scores) :]
     order = np.argsort(key, kind="stable")
     key = key[order]
     twice = np.flatnonzero(key[1:] == key[:-1])
@@ -288,90 +212,3 @@ def thin(x: np.ndarray, y: np.ndarray, points: int = CURVE_POINTS) -> tuple[np.n
     chosen = np.searchsorted(way, np.linspace(0, way[-1], points - 1))
     chosen = np.unique(np.append(chosen, len(x) - 1))
     return x[chosen], y[chosen]
-
-
-def _closed_set(split: RunSplit) -> dict[str, Any]:
-    known = split.folder.header.known_classes
-    if len(split.objects) and not np.isin(split.objects.category.astype(str), known).any():
-        problem = (
-            f"none of the categories ({', '.join(sorted(set(split.objects.category))[:5])}, …) of split '{split.name}' "
-            f"is a class of the detector ({', '.join(known[:5])}, …): names must agree"
-        )
-        raise DataError(problem, file=split.source, field="category")
-    return closed_set.evaluate(split.objects, split.regions())
-
-
-def _sort_methods(files: RunFiles, methods: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Methods that have scores, and the reasons of those that do not apply to this run's detector."""
-    applicable, refused = [], {}
-    for name in methods:
-        reason = read_json(files.fitted(name) / "method.json").get("not_applicable")
-        if reason:
-            refused[name] = str(reason)
-        else:
-            applicable.append(name)
-    return applicable, refused
-
-
-def _tau(files: RunFiles, method: str) -> float:
-    path = files.fitted(method) / "threshold.json"
-    return _number(read_json(path), "threshold", path)
-
-
-def _number(values: Any, name: str, source: Path) -> float:
-    value = values.get(name) if isinstance(values, dict) else None
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not np.isfinite(value):
-        raise DataError(f"expected a number, found {value!r}", file=source, field=name)
-    return float(value)
-
-
-def _figures(id_scores: np.ndarray, scores: np.ndarray, outcome: open_set.Outcome) -> dict[str, Any]:
-    return {
-        "ood": {"id_regions": len(id_scores), "ood_regions": len(scores), **ood.evaluate(id_scores, scores)},
-        "open_set": outcome.figures(unknown_score=-scores),
-        "ap_u_by_confidence": outcome.figures()["ap_u"],
-        "by_category": outcome.by_category(),
-        "by_size": outcome.by_size(),
-    }
-
-
-class _Curves:
-    """Rows of the two plot files."""
-
-    def __init__(self) -> None:
-        self.roc: list[tuple[str, str, float, float]] = []
-        self.pr: list[tuple[str, str, float, float]] = []
-
-    def add(
-        self, split: str, method: str, id_scores: np.ndarray, scores: np.ndarray, outcome: open_set.Outcome
-    ) -> None:
-        if len(id_scores) and len(scores):
-            self.roc.extend(self._rows(split, method, *ood.roc(id_scores, scores)))
-        curve = outcome.curve(-scores)
-        if curve is not None and len(curve.recall):
-            self.pr.extend(self._rows(split, method, curve.recall, curve.precision))
-
-    @staticmethod
-    def _rows(split: str, method: str, x: np.ndarray, y: np.ndarray) -> Iterator[tuple[str, str, float, float]]:
-        for at, value in zip(*thin(x, y), strict=True):
-            yield split, method, round(float(at), 6), round(float(value), 6)
-
-
-def _write(files: RunFiles, report: dict[str, Any], curves: _Curves) -> None:
-    with write_aside(files.metrics) as folder:
-        closed, splits = report["closed_set"], report["splits"]
-        detector = {"map50": closed["ap50"], "map": closed["ap"], "threshold": report["threshold"]}
-        no_detection = {name: split["no_detection"] for name, split in splits.items()}
-        write_json(folder / "detector.json", {**detector, "no_detection": no_detection})
-        for method, evaluated in report["methods"].items():
-            for split, figures in evaluated["splits"].items():
-                flat = figures["ood"] | figures["open_set"]
-                write_json(inside(folder, f"{split}/{method}.json"), {name: flat[name] for name in COMPARED})
-    with write_aside(files.plots) as folder:
-        folder.mkdir()
-        for name, rows in (("roc.csv", curves.roc), ("pr.csv", curves.pr)):
-            with (folder / name).open("w", newline="", encoding="utf-8") as file:
-                writer = csv.writer(file, lineterminator="\n")
-                writer.writerow(("split", "method", "x", "y"))
-                writer.writerows(rows)
-    write_json(files.evaluation, report)

@@ -15,11 +15,11 @@ from farther.errors import DataError
 from farther.metrics import ood, open_set
 from farther.tables import Objects, Regions
 
-#: Shares of the ID regions that τ keeps, from 5% to all but a tenth of a per cent.
-KEPT = (*(step / 20 for step in range(1, 20)), 0.99, 0.999)
+#: Shares of the ID regions that τ keeps.
+KEPT = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.975, 0.99, 0.999)
 
 #: Confidences that t* is set to.
-CONFIDENCES = tuple(step / 20 for step in range(1, 20))
+CONFIDENCES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 
 
 def over_tau(

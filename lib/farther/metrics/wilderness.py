@@ -76,13 +76,7 @@ def evaluate(
         ParameterError: the protocol is unknown or a recall is not above 0 and at most 1.
     """
     wild = Wilderness(objects, regions, closed_images, wild_regions, wild_images, protocol=protocol, seed=seed)
-    return {
-        "ratio": wild.ratio,
-        "map_closed": wild.mean_ap(0.0),
-        "map_open": wild.mean_ap(1.0) if wild.ratio >= 1 else None,
-        "ratios": wild.ratios.tolist(),
-        "at_recall": {f"{recall:g}": wild.at_recall(recall) for recall in recalls},
-    }
+    return wild.figures(recalls)
 
 
 class Wilderness:
@@ -139,6 +133,20 @@ class Wilderness:
         for name in self.classes:
             rows = np.flatnonzero(wild_name == name)
             self._wild.append((wild_regions.score[rows].astype(np.float64), wild_turn[rows]))
+
+    def figures(self, recalls: Sequence[float] = RECALLS) -> dict[str, Any]:
+        """All figures; see `evaluate`.
+
+        Raises:
+            ParameterError: a recall is not above 0 and at most 1.
+        """
+        return {
+            "ratio": self.ratio,
+            "map_closed": self.mean_ap(0.0),
+            "map_open": self.mean_ap(1.0) if self.ratio >= 1 else None,
+            "ratios": self.ratios.tolist(),
+            "at_recall": {f"{recall:g}": self.at_recall(recall) for recall in recalls},
+        }
 
     def operating_points(self, recall: float) -> list[float | None]:
         """Each class's confidence at which it reaches the recall in closed images; None where it never does.

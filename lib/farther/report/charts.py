@@ -20,16 +20,43 @@ from farther.report.results import METRICS, Metric, Run, title_of
 #: Okabe and Ito's colours, told apart with any colour vision; the palest last.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#F0E442")
 
-#: What can become of an unknown object: key in an evaluation, what it is called, colour.
-FATES = (
-    ("tp_u", "found as unknown", "#0072B2"),
-    ("fn_misclassified", "taken for a known class", "#D55E00"),
-    ("fn_dismissed", "ignored", "#BDBDBD"),
-)
-
 FAMILIES = ("output", "feature", "mixed", "latent")
 
-_SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
+#: Vega's names of marks, and the letters that look like them.
+SHAPES = (
+    ("circle", "●"),
+    ("square", "■"),
+    ("triangle-up", "▲"),
+    ("diamond", "◆"),
+    ("cross", "✚"),
+    ("triangle-down", "▼"),
+)
+
+
+@dataclass(frozen=True)
+class Key:
+    """One entry of a legend: a name, its colour and a letter that looks like its mark."""
+
+    name: str
+    colour: str
+    letter: str
+
+
+#: What can become of an unknown object: keys in an evaluation, and how figures show them.
+FATES = ("tp_u", "fn_misclassified", "fn_dismissed")
+FATE_KEYS = (
+    Key("found and flagged as unknown", "#0072B2", "■"),
+    Key("taken for a known class", "#D55E00", "■"),
+    Key("ignored", "#BDBDBD", "■"),
+)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures that share a legend."""
+
+    legend: tuple[Key, ...]
+    charts: tuple[Chart, ...]
 
 
 @dataclass(frozen=True)
@@ -53,21 +80,19 @@ def fates(run: Run, method: str) -> Chart:
     for split in run.splits:
         details = run.evaluation.get("methods", {}).get(method, {}).get("splits", {}).get(split.name, {})
         counts = details.get("open_set", {})
-        total = sum(counts.get(key, 0) for key, _, _ in FATES)
+        total = sum(counts.get(name, 0) for name in FATES)
         rows += [
-            {"split": split.title, "fate": fate, "objects": counts[key], "share": counts[key] / total, "order": order}
-            for order, (key, fate, _) in enumerate(FATES)
+            {"split": split.title, "fate": key.name, "objects": counts[name], "share": counts[name] / total, "order": k}
+            for k, (name, key) in enumerate(zip(FATES, FATE_KEYS, strict=True))
             if total
         ]
-    names = [fate for _, fate, _ in FATES]
-    colours = alt.Scale(domain=names, range=[colour for _, _, colour in FATES])
     made = (
         alt.Chart(alt.Data(values=rows))
         .mark_bar(stroke="white", strokeWidth=1)
         .encode(
             x=alt.X("share:Q", axis=_percent_axis(), scale=alt.Scale(domain=[0, 1]), title="share of unknown objects"),
             y=alt.Y("split:N", sort=[split.title for split in run.splits], title=None),
-            color=alt.Color("fate:N", scale=colours, sort=names, legend=alt.Legend(orient="top", title=None)),
+            color=alt.Color("fate:N", scale=_colours(FATE_KEYS), legend=None),
             order=alt.Order("order:Q"),
             tooltip=[
                 "split:N",
@@ -82,42 +107,42 @@ def fates(run: Run, method: str) -> Chart:
     return _chart(f"{run.name}, {title_of(method)}", f"What becomes of unknown objects. {text}.", made)
 
 
-def families(runs: Sequence[Run]) -> list[Chart]:
+def families(runs: Sequence[Run]) -> Figures:
     """Open-set metrics by split, averaged over the methods of a family and over runs (FMIYC, Figure 5)."""
     gathered: dict[tuple[str, str, str], list[float]] = {}
     order: dict[str, int] = {}
     for run in runs:
         for split in run.splits:
-            order.setdefault(f"{split.title}", len(order))
+            order.setdefault(split.title, len(order))
             for method in run.methods:
                 for metric in METRICS:
                     value = run.value(split.name, method, metric.name)
                     if value is not None:
                         gathered.setdefault((metric.name, split.title, run.family(method)), []).append(value)
     present = [family for family in FAMILIES if any(key[2] == family for key in gathered)]
-    return [_family_chart(metric, gathered, list(order), present) for metric in METRICS]
+    legend = tuple(Key(family, COLOURS[FAMILIES.index(family)], "■") for family in present)
+    return Figures(legend, tuple(_family_chart(metric, gathered, list(order), legend) for metric in METRICS))
 
 
 def _family_chart(
     metric: Metric,
     gathered: Mapping[tuple[str, str, str], list[float]],
     splits: list[str],
-    present: list[str],
+    legend: Sequence[Key],
 ) -> Chart:
     rows = [
         {"split": split, "family": family, "value": statistics.fmean(values), "methods": len(values)}
         for (name, split, family), values in gathered.items()
         if name == metric.name
     ]
-    scale = alt.Scale(domain=present, range=[COLOURS[FAMILIES.index(family)] for family in present])
     made = (
         alt.Chart(alt.Data(values=rows))
         .mark_bar()
         .encode(
             x=alt.X("split:N", sort=splits, title=None, axis=alt.Axis(labelAngle=-35)),
-            xOffset=alt.XOffset("family:N", sort=present),
+            xOffset=alt.XOffset("family:N", sort=[key.name for key in legend]),
             y=alt.Y("value:Q", axis=_percent_axis(), title=None),
-            color=alt.Color("family:N", scale=scale, legend=alt.Legend(orient="bottom", title=None)),
+            color=alt.Color("family:N", scale=_colours(legend), legend=None),
             tooltip=[
                 "split:N",
                 "family:N",
@@ -131,47 +156,45 @@ def _family_chart(
     return _chart(f"{metric.title} {metric.arrow}", text, made)
 
 
-def methods(run: Run) -> list[Chart]:
+def methods(run: Run) -> Figures:
     """Each metric of a run, methods below each other, a mark a split."""
-    return [_method_chart(run, metric) for metric in METRICS]
+    legend = tuple(
+        Key(split.title, COLOURS[k % len(COLOURS)], SHAPES[k % len(SHAPES)][1]) for k, split in enumerate(run.splits)
+    )
+    return Figures(legend, tuple(_method_chart(run, metric, legend) for metric in METRICS))
 
 
-def _method_chart(run: Run, metric: Metric) -> Chart:
+def _method_chart(run: Run, metric: Metric, legend: Sequence[Key]) -> Chart:
     rows = [
         {"method": title_of(method), "split": split.title, "value": value}
         for method in run.methods
         for split in run.splits
         if (value := run.value(split.name, method, metric.name)) is not None
     ]
-    splits = [split.title for split in run.splits]
-    shapes = alt.Scale(domain=splits, range=[_SHAPES[k % len(_SHAPES)] for k in range(len(splits))])
-    legend = alt.Legend(orient="bottom", title=None, columns=2)
+    shape_of = {letter: shape for shape, letter in SHAPES}
+    shapes = alt.Scale(domain=[key.name for key in legend], range=[shape_of[key.letter] for key in legend])
+    axis = alt.Axis(grid=True, ticks=False)
     made = (
         alt.Chart(alt.Data(values=rows))
         .mark_point(filled=True, size=70, opacity=0.9)
         .encode(
             x=alt.X("value:Q", axis=_percent_axis(), scale=alt.Scale(zero=False, nice=True), title=None),
-            y=alt.Y(
-                "method:N", sort=[title_of(m) for m in run.methods], title=None, axis=alt.Axis(grid=True, ticks=False)
-            ),
-            color=alt.Color("split:N", scale=_colours(splits), legend=legend),
-            shape=alt.Shape("split:N", scale=shapes, legend=legend),
+            y=alt.Y("method:N", sort=[title_of(m) for m in run.methods], title=None, axis=axis),
+            color=alt.Color("split:N", scale=_colours(legend), legend=None),
+            shape=alt.Shape("split:N", scale=shapes, legend=None),
             tooltip=["method:N", "split:N", alt.Tooltip("value:Q", format=".1%", title=metric.title)],
         )
-        .properties(height={"step": 22})
+        .properties(height={"step": 20})
     )
-    return _chart(
-        f"{metric.title} {metric.arrow}",
-        f"{metric.title} of {run.name} by method and split; the same numbers stand in the tables above.",
-        made,
-    )
+    text = f"{metric.title} of {run.name} by method and split; the same numbers stand in the tables above."
+    return _chart(f"{metric.title} {metric.arrow}", text, made)
 
 
-def curves(run: Run, folder: Path, count: int, points: int) -> list[Chart]:
+def curves(run: Run, folder: Path, count: int, points: int) -> Figures:
     """ROC and precision–recall curves of each split, of the methods with the highest mean AUROC.
 
     Args:
-        folder: Holds the run's `roc.csv` and `pr.csv`; without them there is no chart.
+        folder: Holds the run's `roc.csv` and `pr.csv`; without one there is no chart of its kind.
         count: How many methods.
         points: Points a curve keeps.
 
@@ -179,6 +202,7 @@ def curves(run: Run, folder: Path, count: int, points: int) -> list[Chart]:
         DataError: a file has other columns, or holds something that is no number; names the row.
     """
     wanted = run.ranked("auroc")[:count]
+    legend = tuple(Key(title_of(method), COLOURS[k % len(COLOURS)], "━") for k, method in enumerate(wanted))
     made = []
     kinds = {
         "roc.csv": ("ROC", "OOD detections taken for ID", "ID detections kept"),
@@ -189,22 +213,18 @@ def curves(run: Run, folder: Path, count: int, points: int) -> list[Chart]:
             if (folder / name).exists():
                 text = _curve_rows(folder / name, split.name, wanted, points)
                 title = f"{split.title}: {kind}"
-                made.append(_curve_chart(title, f"{kind} curve of {run.name} on {split.title}.", text, wanted, x, y))
-    return made
+                made.append(_curve_chart(title, f"{kind} curve of {run.name} on {split.title}.", text, legend, x, y))
+    return Figures(legend, tuple(made))
 
 
-def _curve_chart(title: str, description: str, rows: str, wanted: Sequence[str], x: str, y: str) -> Chart:
-    names = [title_of(method) for method in wanted]
+def _curve_chart(title: str, description: str, rows: str, legend: Sequence[Key], x: str, y: str) -> Chart:
     made = (
         alt.Chart(alt.InlineData(values=rows, format=alt.CsvDataFormat(type="csv")))
         .mark_line(strokeWidth=2, interpolate="linear")
         .encode(
             x=alt.X("x:Q", axis=_percent_axis(), scale=alt.Scale(domain=[0, 1]), title=x),
             y=alt.Y("y:Q", axis=_percent_axis(), scale=alt.Scale(domain=[0, 1]), title=y),
-            color=alt.Color(
-                "method:N", scale=_colours(names), sort=names, legend=alt.Legend(orient="bottom", title=None, columns=3)
-            ),
-            strokeDash=alt.StrokeDash("method:N", sort=names, legend=None),
+            color=alt.Color("method:N", scale=_colours(legend), legend=None),
             order=alt.Order("point:Q"),
             tooltip=["method:N", alt.Tooltip("x:Q", format=".1%", title=x), alt.Tooltip("y:Q", format=".1%", title=y)],
         )
@@ -256,11 +276,11 @@ def _chart(title: str, description: str, made: alt.Chart) -> Chart:
 
 
 def _percent_axis() -> alt.Axis:
-    return alt.Axis(format=".0%", tickCount=5)
+    return alt.Axis(format="~%", tickCount=5)
 
 
-def _colours(names: Sequence[str]) -> alt.Scale:
-    return alt.Scale(domain=list(names), range=[COLOURS[k % len(COLOURS)] for k in range(len(names))])
+def _colours(legend: Sequence[Key]) -> alt.Scale:
+    return alt.Scale(domain=[key.name for key in legend], range=[key.colour for key in legend])
 
 
 def _listing(rows: Sequence[Mapping[str, Any]], series: str) -> str:

@@ -163,7 +163,8 @@ def _detections(regions: Regions, is_unknown: np.ndarray) -> Iterator[Mark]:
     for row in np.argsort(regions.score, kind="stable"):
         name = regions.classes[regions.label[row]]
         kind = "unknown" if is_unknown[row] else "known"
-        yield _mark(kind, regions.box[row], f"{name} {100 * regions.score[row]:.0f}%")
+        text = f"{name} {100 * regions.score[row]:.0f}%"
+        yield _mark(kind, regions.box[row], f"? {text}" if is_unknown[row] else text)
 
 
 def _mark(kind: str, box: np.ndarray, text: str) -> Mark:

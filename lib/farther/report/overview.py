@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from farther.curation import PRECEDENCE
+from farther.curation.fates import NO_NEAR, NO_OVERLAP
 from farther.report.results import Run, title_of
 from farther.report.tables import ABSENT, percent
 from farther.tables.files import read_json
@@ -57,8 +58,13 @@ def reasons(benchmark: str, artifacts: Path) -> Listing:
     for dataset, rule, count in _rules(benchmark, artifacts):
         kind = rule.partition(": ")[0]
         kinds[dataset, kind] = kinds.get((dataset, kind), 0) + count
-    words = {"ID class": "removed: an ID class is labelled", "overlap": "removed: a category overlaps with an ID class"}
-    words["near"] = "near: a near category is labelled"
+    words = {
+        "ID class": "removed: an ID class is labelled",
+        "overlap": "removed: a category that overlaps with an ID class is labelled",
+        "near": "near: a near category is labelled",
+        NO_NEAR: f"far: {NO_NEAR}",
+        NO_OVERLAP: f"farther: {NO_OVERLAP}",
+    }
     order: dict[str, int] = {kind: place for place, kind in enumerate(PRECEDENCE)}
     found = sorted(kinds, key=lambda key: (key[0], order.get(key[1], len(order)), key[1]))
     rows = tuple((dataset, words.get(kind, kind), f"{kinds[dataset, kind]:,}") for dataset, kind in found)
@@ -97,6 +103,27 @@ def _detectors_of(benchmark: str, runs: Sequence[Run]) -> Listing:
     )
     heads = ("Run", "Detector", "mAP50 (%)", "mAP (%)", "t*", *splits)
     return Listing(caption, heads, tuple(rows), numbers=len(heads) - 2)
+
+
+def open_world(runs: Sequence[Run]) -> list[Listing]:
+    """What unknown objects cost a detector, and how well it knows its own errors; [] where none was measured."""
+    rows = []
+    for run in runs:
+        wild, aware = run.evaluation.get("wilderness"), run.evaluation.get("self_awareness")
+        if wild and aware:
+            impact = [wild["at_recall"][r]["average_impact"] for r in sorted(wild["at_recall"])]
+            values = [wild["map_closed"], wild["map_open"], *impact, aware["lrp"], aware["laece"], aware["idq"]]
+            recalls = sorted(wild["at_recall"])
+            rows.append((run.name, *(percent(value) for value in values)))
+    if not rows:
+        return []
+    heads = ("Run", "mAP closed", "mAP open", *(f"WI at recall {r}" for r in recalls), "LRP", "LaECE", "IDQ")
+    caption = (
+        "In an open world (%): mAP without and with OOD images, wilderness impact averaged over wilderness ratios "
+        "(Dhamija et al., 2020; lower is better), and self-awareness (Oksuz et al., 2023): LRP and LaECE lower, IDQ "
+        "higher is better."
+    )
+    return [Listing(caption, heads, tuple(rows), numbers=len(heads) - 1)]
 
 
 def thresholds(run: Run) -> Listing:

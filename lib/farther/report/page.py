@@ -36,8 +36,8 @@ class RunView:
     tables: list[tables.Table]
     not_applicable: list[tuple[str, str]]
     fates: charts.Chart
-    methods: list[charts.Chart]
-    curves: list[charts.Chart]
+    methods: charts.Figures
+    curves: charts.Figures
     examples: list[tuple[Split, list[Example]]]
     thresholds: overview.Listing
     inputs: overview.Listing
@@ -117,8 +117,9 @@ def _content(
         "views": views,
         "unmeasured": [run.name for run in runs if not run.is_evaluated],
         "metrics": METRICS,
-        "families": charts.families(measured) if measured else [],
-        "detectors": overview.detectors(measured),
+        "fate_keys": charts.FATE_KEYS,
+        "families": charts.families(measured),
+        "detectors": [*overview.detectors(measured), *overview.open_world(measured)],
         "datasets": overview.datasets(artifacts),
         "benchmarks": [
             (name, overview.splits(name, artifacts), overview.reasons(name, artifacts), overview.rules(name, artifacts))

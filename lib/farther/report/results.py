@@ -19,10 +19,15 @@ DISTANCES = ("near", "far", "farther")
 TITLES = {
     "ash": "ASH",
     "ddu": "DDU",
+    "dempster_shafer": "Dempster–Shafer",
     "dice": "DICE",
     "dice_react": "DICE+ReAct",
     "energy": "Energy",
+    "entropy": "Entropy",
+    "fdbd": "fDBD",
     "gen": "GEN",
+    "gradnorm": "GradNorm",
+    "kl_matching": "KL matching",
     "knn": "kNN",
     "lard_gmm": "LaRD (GMM)",
     "lard_knn": "LaRD (kNN)",
@@ -30,7 +35,15 @@ TITLES = {
     "mahalanobis": "Mahalanobis",
     "mls": "MLS",
     "msp": "MSP",
+    "nnguide": "NNGuide",
+    "oodl": "OODL",
+    "openmax": "OpenMax",
     "react": "ReAct",
+    "relative_mahalanobis": "Relative Mahalanobis",
+    "residual": "Residual",
+    "scale": "SCALE",
+    "she": "SHE",
+    "temperature_scaling": "Temperature scaling",
     "vim": "ViM",
     "vos": "VOS",
 }
@@ -152,6 +165,21 @@ class Run:
     def value(self, split: str, method: str, metric: str) -> float | None:
         """A figure, None where there is none."""
         return self.figures.get((split, method), {}).get(metric)
+
+    def interval(self, split: str, method: str, metric: str) -> tuple[float, float] | None:
+        """The 95% interval of a figure, None where there is none."""
+        found = self._details(split, method).get("intervals", {}).get(metric)
+        return None if found is None else (float(found[0]), float(found[1]))
+
+    def is_tied(self, split: str, method: str, metric: str) -> bool:
+        """Whether a method that is not the best may be as good: the interval of the difference holds zero."""
+        compared = self._details(split, method).get("against_best", {}).get(metric) or {}
+        interval = compared.get("interval")
+        return interval is not None and compared.get("best") != method and interval[0] <= 0 <= interval[1]
+
+    def _details(self, split: str, method: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.evaluation.get("methods", {}).get(method, {}).get("splits", {}).get(split, {})
+        return found
 
     def mean(self, method: str, metric: str) -> float | None:
         """A method's mean over the splits that have a value."""

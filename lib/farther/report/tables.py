@@ -15,10 +15,19 @@ ABSENT = "—"
 
 @dataclass(frozen=True)
 class Cell:
-    """One value: its text, and whether it is the best of its column."""
+    """One value.
+
+    Args:
+        text: In per cent.
+        is_best: Whether it is the best of its column.
+        is_tied: Whether it is not clearly worse than the best.
+        interval: Its 95% interval as text, "" where there is none.
+    """
 
     text: str
     is_best: bool = False
+    is_tied: bool = False
+    interval: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,11 @@ class Table:
     caption: str
     groups: tuple[Group, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether any value has a 95% interval."""
+        return any(cell.interval for _, cells in self.rows for cell in cells)
 
     @property
     def metrics(self) -> list[tuple[Group, Metric]]:
@@ -82,12 +96,19 @@ def _table(run: Run, name: str, metrics: tuple[Metric, ...], shows: str) -> Tabl
     columns = []
     for split in run.splits:
         for metric in metrics:
-            values = [run.value(split.name, method, metric.name) for method in run.methods]
             # What is printed decides who is best: equal numbers are equally bold.
-            best = percent(metric.best(values))
-            columns.append([Cell(percent(v), v is not None and percent(v) == best) for v in values])
+            best = percent(metric.best([run.value(split.name, method, metric.name) for method in run.methods]))
+            columns.append([_cell(run, split.name, method, metric.name, best) for method in run.methods])
     rows = tuple((title_of(m), tuple(column[row] for column in columns)) for row, m in enumerate(run.methods))
     return Table(f"{run.name}-{name}", f"{run.name}: {shows} (%).", groups, rows)
+
+
+def _cell(run: Run, split: str, method: str, metric: str, best: str) -> Cell:
+    text = percent(run.value(split, method, metric))
+    interval = run.interval(split, method, metric)
+    written = "" if interval is None else f"{percent(interval[0])} to {percent(interval[1])}"
+    is_best = text == best != ABSENT
+    return Cell(text, is_best, not is_best and run.is_tied(split, method, metric), written)
 
 
 def to_markdown(table: Table) -> str:
@@ -100,7 +121,7 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """The table for LaTeX with the package booktabs; the best of a column in bold."""
+    """The table for LaTeX with the package booktabs; the best of a column bold, what may be as good underlined."""
     spans = [len(group.metrics) for group in table.groups]
     starts = [2 + sum(spans[:k]) for k in range(len(spans))]
     heads = " & ".join(rf"\multicolumn{{{len(g.metrics)}}}{{c}}{{{_latex(g.title)}}}" for g in table.groups)
@@ -108,8 +129,7 @@ def to_latex(table: Table) -> str:
     arrows = {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}
     names = " & ".join(f"{metric.symbol}{arrows[metric.arrow]}" for _, metric in table.metrics)
     rows = "\n".join(
-        " & ".join([_latex(label), *(rf"\textbf{{{c.text}}}" if c.is_best else _latex(c.text) for c in cells)]) + r" \\"
-        for label, cells in table.rows
+        " & ".join([_latex(label), *(_latex_cell(cell) for cell in cells)]) + r" \\" for label, cells in table.rows
     )
     return rf"""\begin{{table}}
 \centering
@@ -145,17 +165,18 @@ def to_text(table: Table, width: int = 100) -> str:
 
 
 def to_csv(runs: Sequence[Run]) -> str:
-    """All figures of all runs, one a row, as fractions."""
+    """All figures of all runs, one a row, as fractions, with the bounds of their 95% intervals."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", "benchmark", "split", "dataset", "distance", "method", "metric", "value"])
+    places = ["run", "benchmark", "split", "dataset", "distance", "method", "metric"]
+    writer.writerow([*places, "value", "low", "high"])
     for run in runs:
         for split in run.splits:
             for method in run.methods:
                 for metric in METRICS:
-                    value = run.value(split.name, method, metric.name)
-                    place = [run.name, run.benchmark, split.name, split.dataset, split.distance]
-                    writer.writerow([*place, method, metric.name, "" if value is None else repr(value)])
+                    place = [run.name, run.benchmark, split.name, split.dataset, split.distance, method, metric.name]
+                    low, high = run.interval(split.name, method, metric.name) or (None, None)
+                    writer.writerow([*place, run.value(split.name, method, metric.name), low, high])
     return text.getvalue()
 
 
@@ -182,6 +203,11 @@ def _block(table: Table, label: int) -> str:
             rest = rest[len(group.metrics) :]
         lines.append(line.rstrip())
     return "\n".join(lines)
+
+
+def _latex_cell(cell: Cell) -> str:
+    command = r"\textbf" if cell.is_best else r"\underline" if cell.is_tied else ""
+    return f"{command}{{{cell.text}}}" if command else _latex(cell.text)
 
 
 def _latex(text: str) -> str:

@@ -24,9 +24,8 @@ def augment(sample: Sample, how: Augmentation, random: np.random.Generator) -> S
     if not np.array_equal(placed, IDENTITY):
         (sx, tx), (sy, ty) = placed
         back = (1 / sx, 0, -tx / sx, 0, 1 / sy, -ty / sy)
-        image = image.transform(
-            (width, height), Image.Transform.AFFINE, back, Image.Resampling.BILINEAR, fillcolor=FILL
-        )
+        affine, bilinear = Image.Transform.AFFINE, Image.Resampling.BILINEAR
+        image = image.transform((width, height), affine, back, bilinear, fillcolor=FILL)
     recoloured = colour(how, random)
     if not np.array_equal(recoloured, NO_CHANGE):
         image = image.convert("RGB", tuple(recoloured.ravel()))

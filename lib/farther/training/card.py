@@ -10,7 +10,8 @@ from farther.tables.files import write_aside
 TEMPLATE = """\
 # {name}
 
-Faster R-CNN, architecture `{architecture}`, {millions:.1f} million parameters, for images of {min_size} to {max_size} pixels.
+Faster R-CNN, architecture `{architecture}`, {millions:.1f} million parameters.
+Images are scaled to {min_size} pixels on the shorter side, at most {max_size} on the longer one.
 
 | | mAP50 | mAP |
 | --- | --- | --- |
@@ -34,15 +35,14 @@ def write_card(path: Path, card: dict[str, Any]) -> None:
         path: The file.
         card: What `farther.training.job.run_job` gives.
     """
-    figures = "\n".join(
-        f"| {key} | {_percent(f['map50'])} | {_percent(f['map'])} |" for key, f in card["figures"].items()
-    )
+    figures = card["figures"].items()
+    rows = [f"| {subset} | {_percent(found['map50'])} | {_percent(found['map'])} |" for subset, found in figures]
     per_class = card["figures"]["test"]["map50_per_class"]
     left_out = ", ".join(f"{count} {name}" for name, count in card["left_out"].items())
     values = {
         **card,
         "millions": card["parameters"] / 1e6,
-        "figures": figures,
+        "figures": "\n".join(rows),
         "left_out": f"; left out: {left_out}" if left_out else "",
         "classes": ", ".join(f"{name} {_percent(per_class.get(name))}" for name in card["classes"]),
         "recipe": "\n".join(_lines(card["recipe"])),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import io
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -81,16 +82,25 @@ class Run:
         state_file: Where the state is kept while the run is unfinished.
         identity: What the run depends on; a state of another identity is not continued.
         device: Where to train.
+        initial: Weights to start from, by name; the rest is random.
     """
 
     def __init__(
-        self, blueprint: Blueprint, recipe: Recipe, steps: int, state_file: Path, identity: str, device: torch.device
+        self,
+        blueprint: Blueprint,
+        recipe: Recipe,
+        steps: int,
+        state_file: Path,
+        identity: str,
+        device: torch.device,
+        initial: Mapping[str, Tensor] | None = None,
     ):
         torch.manual_seed(recipe.seed)
         self.recipe, self.steps, self.state_file, self.identity = recipe, steps, state_file, identity
         self.network: FasterRCNN = build_network(blueprint).to(device, memory_format=torch.channels_last)
-        self.averaged = build_network(blueprint).to(device, memory_format=torch.channels_last).eval()
-        self.averaged.load_state_dict(self.network.state_dict())
+        if initial is not None:
+            self.network.load_state_dict(initial, strict=False)
+        self.averaged = copy.deepcopy(self.network).eval()
         self.optimizer = make_optimizer(self.network, recipe)
         self.step = 0
         self.log: list[dict[str, float]] = []
@@ -134,9 +144,8 @@ class Run:
         total = torch.stack(list(found.values())).sum()
         if not torch.isfinite(total):
             values = {name: loss.item() for name, loss in found.items()}
-            raise TrainingError(
-                f"step {self.step}: the loss is not finite: {values}. Lower learning_rate or set clip_norm"
-            )
+            problem = f"step {self.step}: the loss is not finite: {values}"
+            raise TrainingError(f"{problem}. Lower learning_rate or set clip_norm")
         self.optimizer.zero_grad()
         total.backward()
         if self.recipe.clip_norm is not None:
@@ -179,6 +188,7 @@ def train(
     state_file: Path,
     log_file: Path,
     device: torch.device,
+    initial: Mapping[str, Tensor] | None = None,
     extra_losses: ExtraLosses = no_extra_losses,
 ) -> FasterRCNN:
     """Trains a network, or goes on with a run that was killed.
@@ -191,6 +201,7 @@ def train(
         state_file: Where the state of an unfinished run is kept; removed at the end.
         log_file: CSV to write: epoch, step, learning rate, mean losses, mAP50 on the validation images.
         device: Where to train.
+        initial: Weights to start from, by name; see `farther.training.initial`.
         extra_losses: See `farther.training.losses.ExtraLosses`.
 
     Returns:
@@ -202,8 +213,9 @@ def train(
     """
     sizes = np.stack([training.images.width, training.images.height], axis=1)
     per_epoch = len(batches_of_epoch(sizes, recipe.batch_size, recipe.seed, 0))
-    identity = digest(json.dumps([asdict(recipe), asdict(blueprint)]), training.digest())
-    run = Run(blueprint, recipe, per_epoch * recipe.epochs, state_file, identity, device)
+    described = json.dumps([asdict(recipe), asdict(blueprint)])
+    identity = digest(described, training.digest(), *(t.numpy().tobytes() for t in (initial or {}).values()))
+    run = Run(blueprint, recipe, per_epoch * recipe.epochs, state_file, identity, device, initial)
     run.resume()
     if recipe.cache_images:
         training.cache()
@@ -237,7 +249,7 @@ def _load(training: Samples, recipe: Recipe, epoch: int, batches: Sequence[list[
 
 
 def evaluate(network: FasterRCNN, samples: Samples, recipe: Recipe) -> dict[str, Any]:
-    """Closed-set figures (COCO's mAP) of a network on the images of a subset; see `farther.metrics.closed_set.evaluate`.
+    """Figures of a network on the images of a subset; see `farther.metrics.closed_set.evaluate`.
 
     Args:
         network: In evaluation mode.

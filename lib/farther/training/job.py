@@ -16,9 +16,10 @@ from farther.detectors.networks.checkpoint import load_network, save_checkpoint
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables import Images, Objects
-from farther.tables.files import inside, read_json, write_json
+from farther.tables.files import digest, inside, read_json, write_json
 from farther.training.card import write_card
 from farther.training.faster_rcnn import evaluate, train
+from farther.training.initial import initial_weights
 from farther.training.recipe import Count, Recipe
 from farther.training.samples import Samples
 
@@ -31,11 +32,11 @@ class Job:
         dataset: Name of an ingested dataset.
         weights: The safetensors file to write; its card goes beside it as `.json` and `.md`.
         architecture: See `farther.detectors.networks.architectures`.
-        min_size, max_size: Images are scaled to so many pixels on the shorter side, unless the longer one would have more
-            than `max_size`.
+        min_size, max_size: Images are scaled to so many pixels on the shorter side, unless the longer one would have
+            more than `max_size`.
         classes: What to learn; the dataset's own categories when None.
         train, val, test: The dataset's subsets to learn from, to watch, and to report on.
-        initial_weights: A checkpoint of the same architecture, or one of its backbone, to start from.
+        initial_weights: See `farther.training.initial`.
         device: "cpu", "cuda", …; "auto" is the first GPU, or else the CPU.
         recipe: How it is trained.
     """
@@ -49,6 +50,7 @@ class Job:
     train: str = "train"
     val: str = "val"
     test: str = "test"
+    initial_weights: Path | None = None
     device: str = "auto"
     recipe: Annotated[Recipe, Field(default_factory=Recipe)]
 
@@ -66,8 +68,8 @@ def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
         The card: what was trained, on what, how, and how well it does.
 
     Raises:
-        DataError: a table or an image is absent or damaged, or nothing is left to learn.
-        ParameterError: the architecture or the device is unknown.
+        DataError: a table, an image or the initial weights are absent or damaged, or nothing is left to learn.
+        ParameterError: the architecture or the device is unknown, or the architecture must start from weights.
         TrainingError: the loss is not finite.
     """
     tables = inside(artifacts / "tables", job.dataset)
@@ -83,6 +85,7 @@ def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
         state_file,
         inside(artifacts / "train", name) / "log.csv",
         torch_device(job.device),
+        initial_weights(job.initial_weights, blueprint),
     )
     data_digest = samples["train"].digest()
     notes = {"name": name, "dataset": job.dataset, "data_digest": data_digest}
@@ -97,6 +100,7 @@ def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
         "objects": samples["train"].learned,
         "left_out": samples["train"].left_out,
         "data_digest": data_digest,
+        "initial_weights": None if job.initial_weights is None else digest(job.initial_weights),
         "recipe": asdict(job.recipe),
         "torch": torch.__version__,
         "figures": {key: _figures(evaluate(written, samples[key], job.recipe)) for key in ("val", "test")},

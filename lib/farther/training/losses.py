@@ -43,13 +43,14 @@ def losses(
     with autocast(device, precision):
         levels = {name: level.float() for name, level in network.backbone(images.tensors).items()}
         seen = propose(network, images, levels)
+    anchor_labels, matched = network.rpn.assign_targets_to_anchors(seen.anchors, targets)
+    anchor_goals = network.rpn.box_coder.encode(matched, seen.anchors)
+    objectness, rpn_boxes = network.rpn.compute_loss(seen.objectness, seen.deltas, anchor_labels, anchor_goals)
+    with autocast(device, precision):
         sampled, _, labels, goals = heads.select_training_samples(seen.proposals, targets)
         features = heads.box_head(heads.box_roi_pool(levels, sampled, images.image_sizes))
     features = features.float()
     logits, deltas = heads.box_predictor(features)
-    anchor_labels, matched = network.rpn.assign_targets_to_anchors(seen.anchors, targets)
-    anchor_goals = network.rpn.box_coder.encode(matched, seen.anchors)
-    objectness, rpn_boxes = network.rpn.compute_loss(seen.objectness, seen.deltas, anchor_labels, anchor_goals)
     classifier, boxes = fastrcnn_loss(logits, deltas, labels, goals)
     return {
         "loss_classifier": classifier,

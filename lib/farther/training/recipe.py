@@ -53,7 +53,7 @@ class Recipe:
         warmup_steps: Steps in which the learning rate rises in a straight line.
         final_learning_rate: Fraction of `learning_rate` that the cosine ends at.
         clip_norm: Gradients longer than this are shortened to it; None leaves them.
-        average: Decay a step of the exponential moving average that is evaluated and kept; 0 keeps the weights as they are.
+        average: Decay a step of the moving average of the weights that is evaluated and kept; 0 takes no average.
         precision: What the network computes in; losses are computed in float32.
         seed: Of the weights, the order of images, the augmentation, and the samples of anchors and proposals.
         workers: Processes that read and augment; 0 does it in this one.

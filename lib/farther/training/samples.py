@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -56,17 +57,16 @@ class Samples:
         self.left_out = dict(sorted(Counter(objects.category[~wanted]).items()))
         learned = objects[wanted & ~objects.is_crowd]
         if len(images) == 0 or len(learned) == 0:
-            raise DataError(
-                f"{len(images)} images with {len(learned)} objects of {list(self.classes)}: nothing to learn"
-            )
+            found = f"{len(images)} images with {len(learned)} objects of {list(self.classes)}"
+            raise DataError(f"nothing to learn: {found}")
         row = {name: r for r, name in enumerate(images.image_id)}
         rows = np.array([row.get(name, -1) for name in learned.image_id])
         order = np.argsort(rows, kind="stable")
         bounds = np.searchsorted(rows[order], np.arange(len(images) + 1))
         labels = np.array([number[c] for c in learned.category], dtype=np.int64)
         self.learned = len(learned)
-        self._boxes = [learned.box[order[a:b]] for a, b in zip(bounds, bounds[1:], strict=False)]
-        self._labels = [labels[order[a:b]] for a, b in zip(bounds, bounds[1:], strict=False)]
+        self._boxes = [learned.box[order[a:b]] for a, b in pairwise(bounds)]
+        self._labels = [labels[order[a:b]] for a, b in pairwise(bounds)]
         self._cached: list[np.ndarray] | None = None
 
     def __len__(self) -> int:
@@ -79,7 +79,7 @@ class Samples:
         """The image in a row of the table, ndarray of shape (H, W, 3), uint8.
 
         Raises:
-            DataError: the file is absent or damaged, is not the one that the table describes, or its name leaves the root.
+            DataError: the file is absent or damaged, is not the one that was ingested, or its name leaves the root.
         """
         if self._cached is not None:
             return self._cached[row]

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from torchvision.models.detection import FasterRCNN, fasterrcnn_resnet50_fpn
+from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.models.detection.faster_rcnn import FastRCNNPredictor
-from torchvision.ops import MultiScaleRoIAlign
+from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign
 
 from farther.detectors.networks.compact import CompactPyramid, NormalizedHead
+from farther.detectors.networks.pooling import fix_scales
 from farther.errors import ParameterError
 
 BACKGROUND = "background"
@@ -38,37 +40,62 @@ class Blueprint:
         return (BACKGROUND, *self.classes)
 
 
-def build_network(blueprint: Blueprint) -> FasterRCNN:
-    """An untrained network, seeded by PyTorch's global generator.
+@dataclass(frozen=True)
+class Architecture:
+    """A kind of network.
+
+    Args:
+        build: Makes an untrained one.
+        first_stride: Pixels between two cells of the finest pyramid level; each further level has twice as many.
+        is_frozen: Its first layers and all normalisations never learn, so that training must start from weights.
+    """
+
+    build: Callable[[Blueprint], FasterRCNN]
+    first_stride: int
+    is_frozen: bool
+
+
+def architecture_of(blueprint: Blueprint) -> Architecture:
+    """The kind of network that a blueprint names.
 
     Raises:
-        ParameterError: the architecture is unknown, or a class is called "background".
+        ParameterError: it is unknown.
     """
     if blueprint.architecture not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise ParameterError(f"unknown architecture {blueprint.architecture!r}. Known: {known}")
+    return ARCHITECTURES[blueprint.architecture]
+
+
+def build_network(blueprint: Blueprint) -> FasterRCNN:
+    """An untrained network, its weights drawn from PyTorch's global generator.
+
+    Raises:
+        ParameterError: the architecture is unknown, or a class is called "background".
+    """
+    architecture = architecture_of(blueprint)
     if BACKGROUND in blueprint.classes:
         raise ParameterError(f"a class cannot be called {BACKGROUND!r}: that is the name of the network's own column")
-    return ARCHITECTURES[blueprint.architecture](blueprint)
+    network = architecture.build(blueprint)
+    fix_scales(network.roi_heads.box_roi_pool, architecture.first_stride)
+    return network
 
 
 def _resnet50_fpn(blueprint: Blueprint) -> FasterRCNN:
-    """torchvision's `fasterrcnn_resnet50_fpn` (Ren et al. 2015, Lin et al. 2017), its defaults untouched."""
-    return fasterrcnn_resnet50_fpn(
-        weights=None,
-        weights_backbone=None,
-        num_classes=len(blueprint.columns),
-        min_size=blueprint.min_size,
-        max_size=blueprint.max_size,
+    """torchvision's `fasterrcnn_resnet50_fpn` (Ren et al. 2015, Lin et al. 2017) as it is set up for fine-tuning."""
+    backbone = resnet_fpn_backbone(
+        backbone_name="resnet50", weights=None, norm_layer=FrozenBatchNorm2d, trainable_layers=3
+    )
+    return FasterRCNN(
+        backbone, num_classes=len(blueprint.columns), min_size=blueprint.min_size, max_size=blueprint.max_size
     )
 
 
 def _small(blueprint: Blueprint) -> FasterRCNN:
-    """2.4 million weights for scenes of about 224 pixels: strides 8 to 32, anchors of 20 to 150 pixels."""
+    """2.5 million weights for scenes of about 224 pixels: strides 8 to 32, anchors of 20 to 150 pixels."""
     pyramid = CompactPyramid(widths=(24, 48, 96, 160, 224), blocks=(1, 1, 1, 1), out_channels=64)
-    levels = ["0", "1", "2"]
     sizes = ((20, 30), (46, 70), (104, 150))
-    pool = MultiScaleRoIAlign(levels, output_size=7, sampling_ratio=1, canonical_scale=112)
+    pool = MultiScaleRoIAlign(["0", "1", "2"], output_size=7, sampling_ratio=1, canonical_scale=112)
     return FasterRCNN(
         pyramid,
         min_size=blueprint.min_size,
@@ -87,4 +114,7 @@ def _small(blueprint: Blueprint) -> FasterRCNN:
     )
 
 
-ARCHITECTURES: dict[str, Callable[[Blueprint], FasterRCNN]] = {"resnet50_fpn": _resnet50_fpn, "small": _small}
+ARCHITECTURES = {
+    "resnet50_fpn": Architecture(_resnet50_fpn, first_stride=4, is_frozen=True),
+    "small": Architecture(_small, first_stride=8, is_frozen=False),
+}

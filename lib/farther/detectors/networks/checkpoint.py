@@ -38,9 +38,16 @@ def save_checkpoint(
         "min_size": str(blueprint.min_size),
         "max_size": str(blueprint.max_size),
     }
-    halves = {name: t.detach().cpu().half() if t.is_floating_point() else t.cpu() for name, t in state.items()}
     with write_aside(path) as aside:
-        save_file({name: t.contiguous() for name, t in halves.items()}, aside, metadata)
+        save_file({name: _half(tensor.detach().cpu()).contiguous() for name, tensor in state.items()}, aside, metadata)
+
+
+def _half(tensor: Tensor) -> Tensor:
+    """In half precision, unless it holds counts or numbers too large for that."""
+    if not tensor.is_floating_point():
+        return tensor
+    half = tensor.half()
+    return half if torch.isfinite(half).all() else tensor
 
 
 def read_blueprint(path: str | Path) -> Blueprint:
@@ -104,25 +111,27 @@ def load_network(path: str | Path, blueprint: Blueprint) -> FasterRCNN:
         network = build_network(blueprint)
     except ParameterError as error:
         raise DataError(str(error), file=path, field="architecture") from None
-    _check_fit(path, blueprint, network.state_dict(), weights)
-    network.load_state_dict({name: t.float() if t.is_floating_point() else t for name, t in weights.items()})
+    what = f"{blueprint.architecture} with {len(blueprint.classes)} classes"
+    _check_shapes(path, what, network.state_dict(), weights)
+    # Not strict, and checked afterwards: torchvision renames the layers of its older checkpoints while it loads.
+    loaded = network.load_state_dict(floats(weights), strict=False)
+    problems = {"missing": loaded.missing_keys, "unexpected": loaded.unexpected_keys}
+    listed = [f"{kind}: {_listed(names)}" for kind, names in problems.items() if names]
+    if listed:
+        raise DataError(f"the weights do not fit {what}. {'; '.join(listed)}", file=path)
     return network.eval()
 
 
-def _check_fit(
-    path: str | Path, blueprint: Blueprint, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]
-) -> None:
-    problems = []
-    if missing := [name for name in expected if name not in found]:
-        problems.append(f"missing: {_listed(missing)}")
-    if unexpected := [name for name in found if name not in expected]:
-        problems.append(f"unexpected: {_listed(unexpected)}")
-    if other := [name for name in found if name in expected and found[name].shape != expected[name].shape]:
+def floats(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same weights, all that are no counts in float32."""
+    return {name: t.float() if t.is_floating_point() else t for name, t in weights.items()}
+
+
+def _check_shapes(path: str | Path, what: str, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    other = [name for name in found if name in expected and found[name].shape != expected[name].shape]
+    if other:
         shapes = (f"{name} {tuple(found[name].shape)} instead of {tuple(expected[name].shape)}" for name in other)
-        problems.append(f"of another shape: {_listed(shapes)}")
-    if problems:
-        what = f"{blueprint.architecture} with {len(blueprint.classes)} classes"
-        raise DataError(f"the weights do not fit {what}. " + "; ".join(problems), file=path)
+        raise DataError(f"the weights do not fit {what}. of another shape: {_listed(shapes)}", file=path)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.functional import softmax
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.transform import resize_boxes
-from torchvision.ops import MultiScaleRoIAlign
 
 from farther.detectors.networks.passes import propose, select_detections
+from farther.detectors.networks.pooling import channel_means
 from farther.tables import Header, Regions
 
 
@@ -75,54 +75,28 @@ def detect_regions(
     logits, deltas = heads.box_predictor(features)
     boxes = heads.box_coder.decode(deltas, seen.proposals)
     counts = [len(p) for p in seen.proposals]
-    found = [
-        select_detections(network, image_boxes, image_scores, size)
-        for image_boxes, image_scores, size in zip(
-            boxes.split(counts), softmax(logits, -1).split(counts), batch.image_sizes, strict=True
-        )
-    ]
+    scores = softmax(logits, -1).split(counts)
+    per_image = zip(boxes.split(counts), scores, batch.image_sizes, strict=True)
+    found = [select_detections(network, *image) for image in per_image]
     starts = np.cumsum([0, *counts[:-1]])
     rows = torch.cat([one.rows + int(start) for one, start in zip(found, starts, strict=True)])
-    originals = [image.shape[:2] for image in images]
+    sizes = zip(batch.image_sizes, [image.shape[:2] for image in images], strict=True)
+    original = [resize_boxes(one.boxes, *size) for one, size in zip(found, sizes, strict=True)]
     columns = {
         "image_id": np.repeat(np.array(image_ids, dtype=object), [len(one.rows) for one in found]),
         "region_id": np.arange(len(rows)),
-        "box": _numpy(
-            torch.cat(
-                [
-                    resize_boxes(one.boxes, size, original)
-                    for one, size, original in zip(found, batch.image_sizes, originals, strict=True)
-                ]
-            )
-        ),
+        "box": _numpy(torch.cat(original)),
         "score": _numpy(torch.cat([one.scores for one in found])),
         "label": _numpy(torch.cat([one.labels for one in found])).astype(np.int16),
         "logits": _numpy(logits[rows]),
     }
     if stored is not None:
-        latent = pool_latent(seen.shared, [one.boxes for one in found], batch.image_sizes, stored)
+        stride = batch.tensors.shape[-1] // seen.shared[0].shape[-1]
+        kept = [one.boxes for one in found]
+        latent = channel_means(seen.shared, stride, kept, stored.latent_size, stored.latent_sampling)
         columns["features"] = _numpy(features[rows]).astype(stored.dtype)
         columns["latent"] = _numpy(latent).astype(stored.dtype)
     return Regions(header=header, **columns)
-
-
-def pool_latent(
-    shared: list[Tensor], boxes: list[Tensor], image_sizes: list[tuple[int, int]], stored: StoredColumns
-) -> Tensor:
-    """Channel means of activations over each box (FMIYC, Appendix F.2.4: ROIAlign, then the mean over the grid).
-
-    Args:
-        shared: The RPN's shared activations, one (B, C, H, W) a pyramid level.
-        boxes: Per image (N, 4), pixels of the resized image.
-        image_sizes: Height and width of the resized images.
-
-    Returns:
-        Shape (all N together, C).
-    """
-    names = [str(number) for number in range(len(shared))]
-    pool = MultiScaleRoIAlign(names, stored.latent_size, stored.latent_sampling)
-    levels = {name: level.float() for name, level in zip(names, shared, strict=True)}
-    return pool(levels, boxes, image_sizes).mean(dim=(2, 3))
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:

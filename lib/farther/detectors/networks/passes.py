@@ -13,7 +13,8 @@ from torch import Tensor
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.rpn import concat_box_prediction_layers
-from torchvision.ops import batched_nms, boxes as box_ops
+from torchvision.ops import batched_nms
+from torchvision.ops import boxes as box_ops
 
 #: Boxes narrower than this, in pixels of the resized image, are dropped, as torchvision does.
 SMALLEST_SIDE = 1e-2

@@ -25,7 +25,7 @@ def import_quietly() -> None:
     _settings = tempfile.TemporaryDirectory(prefix="farther-ultralytics-")
     folder = os.environ.get("YOLO_CONFIG_DIR", _settings.name)
     with _environment({"YOLO_CONFIG_DIR": folder, "YOLO_OFFLINE": "true"}), _silence():
-        import ultralytics.nn.tasks  # noqa: F401: only to have it imported
+        import ultralytics.nn.tasks  # noqa: F401 (only to have it imported)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,18 +12,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torchvision.ops import roi_align
 
 from farther.detectors.networks.detection import StoredColumns, autocast
+from farther.detectors.networks.pooling import channel_means
 from farther.detectors.networks.ultralytics_import import import_quietly
-from farther.errors import ParameterError
+from farther.errors import DataError, ParameterError
 from farther.tables import Header, Regions
 
 import_quietly()
 
 from ultralytics.data.augment import LetterBox  # noqa: E402
-from ultralytics.nn import tasks  # noqa: E402
-from ultralytics.nn.modules import Detect  # noqa: E402
+from ultralytics.nn import modules  # noqa: E402
 from ultralytics.nn.tasks import DetectionModel, yaml_model_load  # noqa: E402
 from ultralytics.utils.nms import non_max_suppression  # noqa: E402
 from ultralytics.utils.ops import scale_boxes  # noqa: E402
@@ -88,8 +88,8 @@ def check_architecture(architecture: dict[str, Any]) -> None:
     """Refuses a description that is more than layers: Ultralytics' parser evaluates what it finds.
 
     Raises:
-        ParameterError: a part is missing, a layer is none of PyTorch's or Ultralytics', the last one is no plain detection
-            head, or `activation` is more than the name of a layer of PyTorch's.
+        ParameterError: a part is missing, a layer is none of PyTorch's or Ultralytics', the last one is no plain
+            detection head, or `activation` is more than the name of a layer of PyTorch's.
     """
     layers = []
     for part in ("backbone", "head"):
@@ -103,15 +103,17 @@ def check_architecture(architecture: dict[str, Any]) -> None:
     if not layers or layers[-1] not in HEADS:
         raise ParameterError(f"architecture: the last layer is {layers[-1:]}, not one of {', '.join(HEADS)}")
     activation = architecture.get("activation")
-    if activation is not None and not re.fullmatch(r"(torch\.)?nn\.[A-Z]\w*\(\)", str(activation)):
+    if activation is not None and not re.fullmatch(r"(torch\.)?nn\.[A-Z]\w*\([\d.]*\)", str(activation)):
         raise ParameterError(f"architecture: activation {activation!r} is not like 'nn.SiLU()'")
 
 
 def _is_layer(name: Any) -> bool:
     if not isinstance(name, str) or not re.fullmatch(r"(nn\.)?\w+", name):
         return False
-    found = getattr(nn, name[3:], None) if name.startswith("nn.") else getattr(tasks, name, None)
-    return isinstance(found, type) and issubclass(found, nn.Module)
+    found = getattr(nn, name[3:], None) if name.startswith("nn.") else getattr(modules, name, None)
+    return (
+        isinstance(found, type) and issubclass(found, nn.Module) and name != "TorchVision"
+    )  # that one fetches weights
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,8 @@ class Letterboxed:
     """An image as the network takes it.
 
     Args:
-        pixels: ndarray of shape (H, W, 3), uint8, red green blue: scaled, then padded with grey to multiples of the stride.
+        pixels: ndarray of shape (H, W, 3), uint8, red green blue: scaled, then padded with grey to multiples of the
+            stride.
         original: Height and width of the image before.
     """
 
@@ -132,9 +135,20 @@ def letterbox(image: np.ndarray, image_size: int, stride: int) -> Letterboxed:
 
     That is what Ultralytics' `predict` does to one image (`rect=True`). To a batch of images of several shapes it does
     another thing, padding all to squares, which would let an image's detections depend on its neighbours in the batch.
+
+    Args:
+        image: ndarray of shape (H, W, 3), uint8.
+        image_size: Rounded up to a multiple of the stride, as `predict` does.
+        stride: Of the network's coarsest level; see `padding_stride`.
     """
-    made = LetterBox(image_size, auto=True, stride=stride)(image=image)
+    size = math.ceil(image_size / stride) * stride
+    made = LetterBox((size, size), auto=True, stride=stride)(image=image)
     return Letterboxed(np.ascontiguousarray(made), image.shape[:2])
+
+
+def padding_stride(strides: Tensor) -> int:
+    """Pixels that images' sides are multiples of: the coarsest level's stride, but at least 32, as in `predict`."""
+    return max(int(strides.max()), 32)
 
 
 @dataclass(frozen=True)
@@ -170,6 +184,9 @@ def detect_regions(
 
     Returns:
         The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of the original images.
+
+    Raises:
+        DataError: the network gives numbers that are not finite.
     """
     by_shape: dict[tuple[int, ...], list[int]] = {}
     for number, image in enumerate(images):
@@ -197,6 +214,9 @@ def _detect_group(
     batch = torch.from_numpy(np.stack([image.pixels for image in images])).to(device)
     batch = batch.permute(0, 3, 1, 2).float().div_(255)
     decoded, logits, backbone = run(network, batch, precision)
+    if not torch.isfinite(decoded).all():
+        # Suppression would drop such boxes without a word.
+        raise DataError("the network gives boxes or scores that are not finite: the checkpoint's weights are damaged")
     detections, anchors = non_max_suppression(
         decoded,
         suppression.score_threshold,
@@ -205,7 +225,6 @@ def _detect_group(
         max_time_img=NO_TIME_LIMIT,
         return_idxs=True,
     )
-    latents = None if stored is None else pool_latent(backbone, [d[:, :4] for d in detections], batch.shape[2:], stored)
     rows = []
     for number, (found, chosen) in enumerate(zip(detections, anchors, strict=True)):
         columns = {
@@ -215,8 +234,11 @@ def _detect_group(
             "score": _numpy(found[:, 4]),
             "label": _numpy(found[:, 5]).astype(np.int16),
         }
-        if stored is not None and latents is not None:
-            columns["latent"] = _numpy(latents[number]).astype(stored.dtype)
+        if stored is not None:
+            pixels_per_cell = batch.shape[-1] // backbone.shape[-1]
+            grid = stored.latent_size, stored.latent_sampling
+            latent = channel_means([backbone[number : number + 1]], pixels_per_cell, [found[:, :4]], *grid)
+            columns["latent"] = _numpy(latent).astype(stored.dtype)
         rows.append(columns)
     return rows
 
@@ -249,24 +271,10 @@ def run(network: DetectionModel, batch: Tensor, precision: str = "float32") -> t
 
 def _input(layer: nn.Module, previous: Any, kept: list[Tensor | None]) -> Any:
     """What a layer takes: the outcome of the one before it, or of those that `from` in its description names."""
-    if isinstance(layer.f, int):
-        return previous if layer.f == -1 else kept[layer.f]
-    return [previous if number == -1 else kept[number] for number in layer.f]
-
-
-def pool_latent(backbone: Tensor, boxes: list[Tensor], size: Sequence[int], stored: StoredColumns) -> list[Tensor]:
-    """Channel means of activations over each box (FMIYC, Appendix F.2.4: ROIAlign, then the mean over the grid).
-
-    Args:
-        backbone: Shape (B, C, h, w).
-        boxes: Per image (N, 4), pixels of the letterboxed image.
-        size: Height and width of the letterboxed images.
-
-    Returns:
-        Per image (N, C).
-    """
-    pooled = roi_align(backbone, boxes, stored.latent_size, backbone.shape[-1] / size[-1], stored.latent_sampling)
-    return list(pooled.mean(dim=(2, 3)).split([len(b) for b in boxes]))
+    source: Any = layer.f
+    if isinstance(source, int):
+        return previous if source == -1 else kept[source]
+    return [previous if number == -1 else kept[number] for number in source]
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:

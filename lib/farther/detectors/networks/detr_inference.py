@@ -1,0 +1,306 @@
+"""Inference with a detection transformer that keeps, for each detection, what its own query said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor, nn
+from torchvision.ops import batched_nms, roi_align
+from transformers import PreTrainedModel
+from transformers.image_processing_utils import BaseImageProcessor
+
+from farther.detectors.networks.detection import StoredColumns, autocast
+from farther.detectors.networks.detr import class_head, family_of
+from farther.errors import DataError, ParameterError
+from farther.tables import Header, Regions
+
+#: Which of the maps that were flattened into the encoder's tokens is the latent one: that of stride 32, or the coarsest.
+LATENT_LEVEL = 2
+
+
+def make_processor(processor: dict[str, Any]) -> BaseImageProcessor:
+    """The image processor that a `preprocessor_config.json` describes.
+
+    Raises:
+        ParameterError: it names none of transformers' image processors, or one of its fields is wrong.
+    """
+    named = str(processor.get("image_processor_type", "")).removesuffix("Fast").removesuffix("Pil")
+    made = getattr(transformers, named, None) if named.endswith("ImageProcessor") else None
+    if not (isinstance(made, type) and hasattr(made, "post_process_object_detection")):
+        found = processor.get("image_processor_type")
+        raise ParameterError(f"image_processor_type {found!r} is no image processor for detection that transformers has")
+    try:
+        return made.from_dict(processor)
+    except Exception as error:  # each processor has errors of its own
+        raise ParameterError(f"transformers refuses the image processor: {str(error).strip()[:400]}") from None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An image as the network takes it.
+
+    Args:
+        pixels: Shape (3, H, W), float32.
+        mask: Shape (H, W): 1 where there is image, 0 where there is padding; None where the processor gives none.
+        original: Height and width of the image before.
+    """
+
+    pixels: Tensor
+    mask: Tensor | None
+    original: tuple[int, int]
+
+
+def prepare(processor: BaseImageProcessor, image: np.ndarray) -> Prepared:
+    """Does to an image what its checkpoint's processor does: resize, rescale, normalise, pad.
+
+    Args:
+        image: ndarray of shape (H, W, 3), uint8.
+    """
+    made = processor(images=[np.ascontiguousarray(image)], input_data_format="channels_last", return_tensors="pt")
+    mask = made.get("pixel_mask")
+    return Prepared(made["pixel_values"][0], None if mask is None else mask[0], image.shape[:2])
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which pairs of query and class are detections.
+
+    Args:
+        score_threshold: Those that score no more than this are dropped.
+        iou: Of two boxes of one class that overlap more than this, the better one stays; 1 keeps both.
+        max_detections: At most so many an image.
+        per_query: "several": a query counts for each class that scores high enough, as transformers' processors do it for
+            sigmoid heads. "one": for its best class only.
+    """
+
+    score_threshold: float
+    iou: float
+    max_detections: int
+    per_query: Literal["several", "one"]
+
+
+@torch.inference_mode()
+def detect_regions(
+    network: PreTrainedModel,
+    header: Header,
+    images: Sequence[Prepared],
+    image_ids: Sequence[str],
+    selection: Selection,
+    precision: str = "float32",
+    stored: StoredColumns | None = None,
+) -> Regions:
+    """Detects objects in one batch of images; those of one shape go through the network together.
+
+    So no image is padded for another's sake, and what is found in it does not depend on its neighbours in the batch.
+
+    Args:
+        network: In evaluation mode.
+        stored: The columns `features` and `latent`; None leaves them out.
+
+    Returns:
+        The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of the original images.
+
+    Raises:
+        DataError: the network gives numbers that are not finite.
+    """
+    by_shape: dict[tuple[int, ...], list[int]] = {}
+    for number, image in enumerate(images):
+        by_shape.setdefault((*image.pixels.shape, image.mask is None), []).append(number)
+    found: dict[int, dict[str, np.ndarray]] = {}
+    for numbers in by_shape.values():
+        group = [images[number] for number in numbers]
+        found.update(zip(numbers, _detect_group(network, group, selection, precision, stored), strict=True))
+    rows = [found[number] for number in range(len(images))]
+    columns = {name: np.concatenate([one[name] for one in rows]) for name in rows[0]}
+    image_id = np.repeat(np.array(image_ids, dtype=object), [len(one["score"]) for one in rows])
+    return Regions(header=header, image_id=image_id, region_id=np.arange(len(image_id)), **columns)
+
+
+def _detect_group(
+    network: PreTrainedModel,
+    images: Sequence[Prepared],
+    selection: Selection,
+    precision: str,
+    stored: StoredColumns | None,
+) -> list[dict[str, np.ndarray]]:
+    """Columns of each image's detections; the images have one shape."""
+    device = next(network.parameters()).device
+    pixels = torch.stack([image.pixels for image in images]).to(device)
+    masks = [torch.ones(pixels.shape[2:]) if image.mask is None else image.mask for image in images]
+    seen = run(network, pixels, torch.stack(masks).to(device), precision)
+    if not (torch.isfinite(seen.logits).all() and torch.isfinite(seen.boxes).all()):
+        raise DataError("the network gives boxes or scores that are not finite: the checkpoint's weights are damaged")
+    rows = []
+    for number, image in enumerate(images):
+        height, width = image.original
+        boxes = _corners(seen.boxes[number])
+        pairs = select(seen.scores[number], boxes, selection)
+        logits = seen.logits[number]
+        columns = {
+            "box": _numpy(boxes[pairs.queries] * boxes.new_tensor([width, height, width, height])),
+            "score": _numpy(pairs.scores),
+            "label": pairs.labels.cpu().numpy().astype(np.int16),
+            "logits": _numpy(logits[pairs.queries]),
+        }
+        if stored is not None:
+            columns["features"] = _numpy(seen.features[number][pairs.queries]).astype(stored.dtype)
+            if seen.latent is not None:
+                extent = _extent(masks[number])
+                latent = pool_latent(seen.latent[number], boxes[pairs.queries] * extent.to(device), stored)
+                columns["latent"] = _numpy(latent).astype(stored.dtype)
+        rows.append(columns)
+    return rows
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a network says about B images, with Q queries each.
+
+    Args:
+        logits: Shape (B, Q, K).
+        scores: Shape (B, Q, K), "no object" left out.
+        boxes: Shape (B, Q, 4): centre and size, as fractions of the image.
+        features: Shape (B, Q, D), input of the last class head.
+        latent: Shape (B, C, h, w), output of the first encoder module; None where there is no encoder.
+    """
+
+    logits: Tensor
+    scores: Tensor
+    boxes: Tensor
+    features: Tensor
+    latent: Tensor | None
+
+
+def run(network: PreTrainedModel, pixels: Tensor, mask: Tensor, precision: str = "float32") -> Seen:
+    """One pass that keeps what the network's own answer drops.
+
+    Args:
+        pixels: Shape (B, 3, H, W).
+        mask: Shape (B, H, W).
+    """
+    family = family_of(network.config.model_type)
+    head = class_head(network)
+    wanted = [head]
+    encoder = _submodule(network, family.encoder)
+    projections = _projections(network, family.maps)
+    wanted += [m for m in [encoder, *projections] if m is not None]
+    with _kept(wanted) as kept, autocast(pixels.device, precision):
+        output = network(pixel_values=pixels, pixel_mask=mask)
+    logits = output.logits.float()
+    scores = logits.sigmoid() if family.activation == "sigmoid" else logits.softmax(-1)[..., :-1]
+    features = kept[head][0].float()
+    latent = None
+    if encoder is not None:
+        latent = _as_map(kept[encoder][1], [kept[p][1] for p in projections]).float()
+    return Seen(logits, scores, output.pred_boxes.float(), features, latent)
+
+
+def _submodule(network: nn.Module, name: str | None) -> nn.Module | None:
+    """The module of a name; None where this network, by its configuration, has none."""
+    try:
+        return None if name is None else network.get_submodule(name)
+    except AttributeError:
+        return None
+
+
+def _projections(network: nn.Module, name: str | None) -> list[nn.Module]:
+    module = _submodule(network, name)
+    if module is None:
+        return []
+    return list(module) if isinstance(module, nn.ModuleList) else [module]
+
+
+@contextmanager
+def _kept(modules: Sequence[nn.Module]) -> Iterator[dict[nn.Module, tuple[Tensor, Tensor]]]:
+    """The first input and the output of each module's last call in the block."""
+    kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    def keep(module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
+        given = args[0] if args else next(iter(kwargs.values()))
+        kept[module] = given, output[0] if isinstance(output, tuple) else output
+
+    hooks = [module.register_forward_hook(keep, with_kwargs=True) for module in modules]
+    try:
+        yield kept
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _as_map(output: Tensor, maps: list[Tensor]) -> Tensor:
+    """An encoder module's output as a map, shape (B, C, h, w); `maps` were flattened into its tokens, in their order."""
+    if output.ndim == 4:
+        return output
+    level = min(LATENT_LEVEL, len(maps) - 1)
+    start = sum(m.shape[2] * m.shape[3] for m in maps[:level])
+    height, width = maps[level].shape[2:]
+    return output[:, start : start + height * width].transpose(1, 2).unflatten(2, (height, width))
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """N pairs of query and class of one image, best score first: shape (N,) each."""
+
+    queries: Tensor
+    labels: Tensor
+    scores: Tensor
+
+
+def select(scores: Tensor, boxes: Tensor, selection: Selection) -> Pairs:
+    """The detections of one image.
+
+    Args:
+        scores: Shape (Q, K).
+        boxes: Shape (Q, 4), corners, in any unit.
+    """
+    candidates = scores
+    if selection.per_query == "one":
+        best = scores.max(-1, keepdim=True)
+        candidates = torch.full_like(scores, -1).scatter(1, best.indices, best.values)
+    queries, labels = torch.where(candidates > selection.score_threshold)
+    found = candidates[queries, labels]
+    if selection.iou < 1:
+        order = batched_nms(boxes[queries], found, labels, selection.iou)
+    else:
+        order = found.argsort(descending=True, stable=True)
+    order = order[: selection.max_detections]
+    return Pairs(queries[order], labels[order], found[order])
+
+
+def pool_latent(latent: Tensor, boxes: Tensor, stored: StoredColumns) -> Tensor:
+    """Channel means of activations over each box (FMIYC, Appendix F.2.4: ROIAlign, then the mean over the grid).
+
+    Args:
+        latent: Shape (C, h, w).
+        boxes: Shape (N, 4), corners as fractions of the whole map.
+
+    Returns:
+        Shape (N, C).
+    """
+    height, width = latent.shape[1:]
+    cells = boxes * boxes.new_tensor([width, height, width, height])
+    return roi_align(latent[None], [cells], stored.latent_size, 1.0, stored.latent_sampling).mean(dim=(2, 3))
+
+
+def _extent(mask: Tensor) -> Tensor:
+    """Fractions of the padded image's width and height that are image, for both corners: shape (4,)."""
+    height, width = mask.shape
+    seen = mask > 0
+    x, y = seen.any(0).sum() / width, seen.any(1).sum() / height
+    return torch.stack([x, y, x, y])
+
+
+def _corners(boxes: Tensor) -> Tensor:
+    """Centre and size → xmin, ymin, xmax, ymax."""
+    centre, half = boxes[..., :2], boxes[..., 2:] / 2
+    return torch.cat([centre - half, centre + half], dim=-1)
+
+
+def _numpy(tensor: Tensor) -> np.ndarray:
+    return tensor.float().cpu().numpy()

@@ -1,0 +1,186 @@
+"""Checkpoints of detection networks of Ultralytics: farther's own safetensors files, and Ultralytics' `.pt` files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from farther.detectors.networks.yolo import DetectionModel, YoloBlueprint, build_network, padding_stride
+from farther.errors import DataError, ParameterError
+from farther.tables.files import write_aside
+
+FORMAT = "farther.yolo"
+
+#: Image size that Ultralytics takes where a checkpoint names none.
+USUAL_IMAGE_SIZE = 640
+
+#: What a pickled network of Ultralytics may name, besides what PyTorch reads anyway: layers, losses and namespaces;
+#: paths and numbers among its notes. None of it is imported or called: see `_StandIn`.
+KNOWN_GLOBALS = ("ultralytics.", "torch.nn.", "pathlib.", "numpy.", "builtins.getattr", "builtins.set")
+
+
+@dataclass(frozen=True)
+class YoloCheckpoint:
+    """What a checkpoint holds.
+
+    Args:
+        blueprint: How its network is built.
+        stride: Pixels that sides of images are multiples of.
+        weights: State dict of the network, in whatever type it was stored.
+    """
+
+    blueprint: YoloBlueprint
+    stride: int
+    weights: dict[str, Tensor]
+
+
+def save_checkpoint(
+    path: str | Path, network: DetectionModel, blueprint: YoloBlueprint, notes: Mapping[str, str] | None = None
+) -> None:
+    """Writes weights in half precision, with all that is needed to build their network again.
+
+    Args:
+        path: The safetensors file.
+        network: Not fused.
+        blueprint: How the network was built.
+        notes: Further text to keep beside the weights (recipe, data digest).
+    """
+    metadata = {
+        **(notes or {}),
+        "format": FORMAT,
+        "architecture": json.dumps(blueprint.architecture),
+        "classes": json.dumps(list(blueprint.classes)),
+        "image_size": str(blueprint.image_size),
+        "stride": str(padding_stride(network.stride)),
+    }
+    state = {name: t.detach().cpu() for name, t in network.state_dict().items()}
+    halves = {name: (t.half() if t.is_floating_point() else t).contiguous() for name, t in state.items()}
+    with write_aside(path) as aside:
+        save_file(halves, aside, metadata)
+
+
+def read_checkpoint(path: str | Path) -> YoloCheckpoint:
+    """A checkpoint, whether safetensors (`.safetensors`) or Ultralytics' own (any other name).
+
+    Raises:
+        DataError: the file is absent or damaged, lacks a field, names code that a network has no need of, or holds no
+            network.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError("the checkpoint does not exist", file=path)
+    return _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
+
+
+def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel:
+    """The network of a checkpoint, in float32, in evaluation mode, its normalisations folded into its convolutions.
+
+    Args:
+        path: What messages call the checkpoint.
+
+    Raises:
+        DataError: the architecture cannot be built, or the weights do not fit it.
+    """
+    try:
+        network = build_network(checkpoint.blueprint)
+    except ParameterError as error:
+        raise DataError(str(error), file=path) from None
+    weights = {name: t.float() if t.is_floating_point() else t for name, t in checkpoint.weights.items()}
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError as error:
+        problems = " ".join(str(error).split())
+        advice = "Checkpoints must be saved before fuse(), export or pruning changes the network"
+        raise DataError(f"the weights do not fit their architecture: {problems[:600]}. {advice}", file=path) from None
+    return network.eval().fuse(verbose=False)
+
+
+def _read_safetensors(path: Path) -> YoloCheckpoint:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"not a readable safetensors file: {error}", file=path) from None
+    if metadata.get("format") != FORMAT:
+        problem = f"expected {FORMAT!r}, found {metadata.get('format')!r}: not a checkpoint that farther wrote for YOLO"
+        raise DataError(problem, file=path, field="format")
+    values = {name: _field(path, metadata, name) for name in ("architecture", "classes", "image_size", "stride")}
+    return YoloCheckpoint(_blueprint(path, **{k: values[k] for k in list(values)[:3]}), values["stride"], weights)
+
+
+def _field(path: Path, metadata: Mapping[str, str], name: str) -> Any:
+    try:
+        return json.loads(metadata[name])
+    except KeyError:
+        raise DataError("the field is missing from the checkpoint's metadata", file=path, field=name) from None
+    except json.JSONDecodeError as error:
+        raise DataError(f"not JSON: {error.msg}", file=path, field=name) from None
+
+
+def _blueprint(path: Path, architecture: Any, classes: Any, image_size: Any) -> YoloBlueprint:
+    """A blueprint whose fields are of the right types."""
+    if not isinstance(architecture, dict):
+        raise DataError(f"expected a description of layers, found {architecture!r}", file=path, field="architecture")
+    if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
+        raise DataError(f"expected a list of names, found {classes!r}", file=path, field="classes")
+    if not isinstance(image_size, int) or image_size < 1:
+        raise DataError(f"expected a number of pixels, found {image_size!r}", file=path, field="image_size")
+    return YoloBlueprint(architecture, tuple(classes), image_size)
+
+
+class _StandIn(nn.Module):
+    """Takes the place of every class that a pickle names: it keeps attributes, and does nothing.
+
+    A network is thus taken apart without running code that the file chooses, and without needing the classes of the
+    release that wrote it. Its weights are collected as any module's are.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__()
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, dict):
+            super().__setstate__(state)
+
+
+def _read_pickle(path: Path) -> YoloCheckpoint:
+    """A `.pt` file: the averaged network where there is one, or else the network."""
+    held = _unpickle(path)
+    network = held.get("ema") or held.get("model") if isinstance(held, dict) else None
+    if not isinstance(network, _StandIn):
+        raise DataError("holds no network under 'ema' or 'model': not a checkpoint of Ultralytics", file=path)
+    attributes = vars(network)
+    for name in ("yaml", "names", "stride"):
+        if name not in attributes:
+            raise DataError("the network lacks the attribute", file=path, field=name)
+    names = attributes["names"]
+    classes = [names[k] for k in sorted(names)] if isinstance(names, dict) else names
+    size = (held.get("train_args") or {}).get("imgsz", USUAL_IMAGE_SIZE)
+    blueprint = _blueprint(path, attributes["yaml"], classes, size)
+    return YoloCheckpoint(blueprint, padding_stride(attributes["stride"]), network.state_dict())
+
+
+def _unpickle(path: Path) -> Any:
+    """What a PyTorch file holds, with `_StandIn` in place of all that is no tensor, number, text or container."""
+    try:
+        needed = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    except Exception as error:  # whatever PyTorch's reader met
+        raise DataError(f"not a PyTorch file: {str(error).splitlines()[0]}", file=path) from None
+    if strange := [name for name in needed if not name.startswith(KNOWN_GLOBALS)]:
+        problem = f"names {', '.join(strange[:5])}, which no network of Ultralytics needs; the file is not read"
+        raise DataError(problem, file=path)
+    stand_ins: list[Any] = [(type(name.rpartition(".")[2], (_StandIn,), {}), name) for name in needed]
+    try:
+        with torch.serialization.safe_globals(stand_ins):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever PyTorch's reader met
+        raise DataError(f"cannot be read: {str(error).splitlines()[0]}", file=path) from None

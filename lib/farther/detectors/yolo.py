@@ -1,0 +1,99 @@
+"""YOLOv8 and the other detection networks of Ultralytics (Jocher et al. 2023)."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.detectors.base import Count, Detector, Fraction, registry
+from farther.registry import STRICT
+from farther.tables import Header, Regions
+
+if TYPE_CHECKING:
+    from ultralytics.nn.tasks import DetectionModel
+
+    from farther.detectors.networks.yolo import Letterboxed
+    from farther.detectors.networks.yolo_checkpoint import YoloCheckpoint
+
+
+@registry.register("yolo")
+@dataclass(config=STRICT, kw_only=True)
+class Yolo(Detector):
+    """A detection network of Ultralytics: YOLOv8, and the others whose head scores each anchor (v3 to v12, YOLO26).
+
+    Boxes, scores and labels are those of Ultralytics' `predict`, given one image at a time (in a batch it pads images
+    of different shapes to squares). Heads that also have a branch without suppression (YOLOv10, YOLO26) answer with
+    the other one, as `predict` does. Image files are read as stored: unlike `predict`, without turning them as EXIF
+    says.
+
+    Logits are the head's own, before the sigmoid, at the anchor that gave the box; there is no background. The network
+    is convolutional to its end: it has no last linear layer, hence neither `features` nor a `weight`, and methods that
+    need them are not offered for it (FMIYC, Section 4 and Appendix F). `latent` pools the backbone's last layer over
+    each detection's box and averages it per channel (FMIYC, Appendix F.2.4).
+
+    The checkpoint is farther's own safetensors file or a `.pt` file of Ultralytics. The latter is a pickle; it is taken
+    apart without running anything that it names.
+
+    Args:
+        nms_iou: See `Detector`; the default is that of `predict`.
+        image_size: Images are scaled to so many pixels on the longer side; the checkpoint's own size when None.
+        latent_size: Cells along one side of the grid that `latent` is pooled from.
+        latent_sampling: Samples along one side of a cell; 0 takes as many as fit.
+    """
+
+    name: ClassVar[str] = "yolo"
+
+    nms_iou: Fraction = 0.7
+    image_size: Count | None = None
+    latent_size: Count = 9
+    latent_sampling: int = 2
+
+    @cached_property
+    def checkpoint(self) -> YoloCheckpoint:
+        """What the checkpoint holds.
+
+        Raises:
+            DataError: the checkpoint is absent or damaged.
+        """
+        from farther.detectors.networks.yolo_checkpoint import read_checkpoint
+
+        return read_checkpoint(self.weights)
+
+    @cached_property
+    def network(self) -> DetectionModel:
+        """The network on its device.
+
+        Raises:
+            DataError: the checkpoint is absent or damaged, or does not fit.
+            ParameterError: the device cannot be used.
+        """
+        from farther.detectors.networks.yolo_checkpoint import load_network
+
+        return load_network(self.weights, self.checkpoint).to(self.torch_device())
+
+    def header(self) -> Header:
+        """See `Detector.header`."""
+        return Header(
+            classes=self.checkpoint.blueprint.classes,
+            activation="sigmoid",
+            score_threshold=self.score_threshold,
+            detector=self.identity,
+        )
+
+    def prepare(self, image: np.ndarray) -> Letterboxed:
+        """The image, scaled and padded as `predict` does."""
+        from farther.detectors.networks.yolo import letterbox
+
+        return letterbox(image, self.image_size or self.checkpoint.blueprint.image_size, self.checkpoint.stride)
+
+    def forward(self, prepared: list, image_ids: list[str]) -> Regions:
+        """See `Detector.forward`."""
+        from farther.detectors.networks.detection import StoredColumns
+        from farther.detectors.networks.yolo import Suppression, detect_regions
+
+        suppression = Suppression(self.score_threshold, self.nms_iou, self.max_detections)
+        stored = StoredColumns(self.latent_size, self.latent_sampling, self.features_dtype)
+        return detect_regions(self.network, self.header(), prepared, image_ids, suppression, self.precision, stored)

@@ -1,0 +1,392 @@
+"""All figures of one run (a detector on a benchmark), from the files that the stages before have written.
+
+What is written, below the artifacts folder:
+
+    metrics/<run>/<split>/<method>.json      the figures to compare: auroc, fpr95, nose, ap_u, p_u, r_u
+    metrics/<run>/detector.json              map50, map, threshold, and the share of images without any detection
+    plots/<run>/roc.csv, pr.csv              curves: split, method, x, y
+    plots/<run>/tau.csv, confidence.csv      figures over τ and over t*
+    plots/<run>/wilderness.csv, reliability.csv
+    evaluation/<run>.json                    everything, with counts, parameters, intervals and digests
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, get_args
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from farther.errors import DataError
+from farther.metrics import bootstrap, calibration, closed_set, ood, open_set, self_awareness, sweeps, wilderness
+from farther.metrics.run import RunFiles, RunSplit, aligned_scores, thin
+from farther.registry import STRICT
+from farther.tables import Objects, Regions
+from farther.tables.files import inside, read_json, write_aside, write_json
+
+#: Figures that stand in a metrics file, and whether more is better.
+COMPARED = {"auroc": True, "fpr95": False, "nose": False, "ap_u": True, "p_u": True, "r_u": True}
+
+#: The recall at which errors are diagnosed and unknowns are confused (Dhamija et al., 2020, Figs. 3 and 4).
+DIAGNOSIS_RECALL = 0.3
+
+
+@checked_dataclass(config=STRICT, kw_only=True)
+class EvaluationSettings:
+    """How runs are evaluated: section `evaluate` of params.yaml.
+
+    Args:
+        id_split: ID split that the OOD splits are compared with.
+        calibration_split: ID split that the thresholds of self-awareness are chosen on.
+        iou, protocol: see `farther.metrics.open_set.evaluate`.
+        replicates: Of the bootstrap over images that gives the intervals; 0 for none.
+        seed: Of the bootstrap, and of the order in which wild images are added.
+        kept: Shares of ID regions that τ is moved to keep, for the curves over τ.
+        confidences: Operating thresholds for the curves over t*.
+    """
+
+    id_split: str = "test"
+    calibration_split: str = "val"
+    iou: float = Field(default=0.5, gt=0, le=1)
+    protocol: open_set.Protocol = "paper"
+    replicates: int = Field(default=200, ge=0)
+    seed: int = 0
+    kept: tuple[float, ...] = sweeps.KEPT
+    confidences: tuple[float, ...] = sweeps.CONFIDENCES
+
+
+def evaluate_run(
+    files: RunFiles, methods: Sequence[str], ood_splits: Sequence[str], settings: EvaluationSettings
+) -> dict[str, Any]:
+    """Computes and writes all figures of a run; what an earlier evaluation wrote is replaced as a whole.
+
+    Args:
+        methods: Names in section `methods` of params.yaml.
+        ood_splits: Names of the benchmark's OOD splits.
+
+    Returns:
+        What stands in `evaluation/<run>.json`. A method that does not apply to the detector is listed under
+        `not_applicable` with the reason, and has no figures.
+
+    Raises:
+        DataError: an input is absent or wrong; names file, row and field.
+    """
+    chosen = read_json(files.threshold)
+    threshold = _number(chosen, "threshold", files.threshold)
+    id_split = RunSplit(files, settings.id_split)
+    tested = [RunSplit(files, name) for name in ood_splits]
+    id_regions = id_split.regions(threshold)
+    _refuse_foreign_classes(id_split)
+    evaluated, refused = _methods(files, methods, id_split, threshold)
+    plots = _Plots()
+    report: dict[str, Any] = {
+        "run": files.run,
+        "benchmark": files.benchmark,
+        "settings": asdict(settings),
+        "threshold": threshold,
+        "threshold_rule": chosen.get("rule"),
+        "detector": id_split.folder.header.detector,
+        "closed_set": _closed_set(id_split, settings),
+        "wilderness": _wilderness(id_split, tested, settings, plots),
+        "self_awareness": _self_awareness(files, id_split, tested, settings, plots),
+        "splits": {id_split.name: id_split.summary(id_regions)},
+        "methods": {name: method.summary() for name, method in evaluated.items()},
+        "not_applicable": refused,
+    }
+    for split in tested:
+        regions = split.regions(threshold)
+        report["splits"][split.name] = split.summary(regions)
+        figures = _split_figures(files, split, regions, id_split, id_regions, evaluated, settings, plots)
+        for name, values in figures.items():
+            report["methods"][name]["splits"][split.name] = values
+        _sweep_confidence(files, split, id_split, evaluated, settings, plots)
+    _write(files, report, plots)
+    return report
+
+
+@dataclass
+class _Method:
+    """A method that applies: its threshold τ, and its scores of the ID regions from t* on."""
+
+    tau: float
+    id_scores: np.ndarray
+    fitted: dict[str, Any]
+
+    def summary(self) -> dict[str, Any]:
+        kept = self.id_scores >= self.tau
+        share = float(np.mean(kept)) if len(kept) else None
+        counts = {"tau": self.tau, "id_regions": len(kept), "id_regions_kept": share}
+        return {"fitted": self.fitted, **counts, "splits": {}}
+
+
+def _methods(
+    files: RunFiles, names: Sequence[str], id_split: RunSplit, threshold: float
+) -> tuple[dict[str, _Method], dict[str, str]]:
+    """Methods that have scores, and the reasons of those that do not apply to this run's detector."""
+    applicable, refused = {}, {}
+    regions = id_split.regions(threshold)
+    for name in names:
+        fitted = read_json(files.fitted(name) / "method.json")
+        if fitted.get("not_applicable"):
+            refused[name] = str(fitted["not_applicable"])
+            continue
+        source = files.fitted(name) / "threshold.json"
+        scores = aligned_scores(regions, files.scores(name, id_split.name), len(id_split.folder))
+        applicable[name] = _Method(_number(read_json(source), "threshold", source), scores, fitted)
+    return applicable, refused
+
+
+def _split_figures(
+    files: RunFiles,
+    split: RunSplit,
+    regions: Regions,
+    id_split: RunSplit,
+    id_regions: Regions,
+    methods: Mapping[str, _Method],
+    settings: EvaluationSettings,
+    plots: _Plots,
+) -> dict[str, dict[str, Any]]:
+    """Figures of all methods on one OOD split."""
+    overlaps = open_set.Split(split.objects, regions, settings.iou, settings.protocol)
+    draws = None
+    if settings.replicates:
+        seeds = (settings.seed, settings.seed + 1)
+        names = (id_split.images, split.images)
+        draws = [bootstrap.ImageDraws(n, settings.replicates, s) for n, s in zip(names, seeds, strict=True)]
+    figures, replicates = {}, {}
+    for name, method in methods.items():
+        scores = aligned_scores(regions, files.scores(name, split.name), len(split.folder))
+        outcome = overlaps.judge(scores < method.tau)
+        figures[name] = _method_figures(method.id_scores, scores, outcome, id_regions, regions)
+        plots.add_curves(split.name, name, method.id_scores, scores, outcome)
+        plots.add_tau(split.name, name, sweeps.over_tau(overlaps, scores, method.id_scores, settings.kept))
+        if draws is not None:
+            sides = (draws[0], id_regions.image_id, method.id_scores, draws[1], regions.image_id, scores)
+            replicates[name] = bootstrap.ood_figures(*sides) | bootstrap.open_set_figures(draws[1], outcome, -scores)
+    for name, intervals in _intervals(figures, replicates).items():
+        figures[name] |= intervals
+    return figures
+
+
+def _method_figures(
+    id_scores: np.ndarray, scores: np.ndarray, outcome: open_set.Outcome, id_regions: Regions, regions: Regions
+) -> dict[str, Any]:
+    by_image = [ood.per_image(r.image_id, s)[1] for r, s in ((id_regions, id_scores), (regions, scores))]
+    return {
+        "ood": {"id_regions": len(id_scores), "ood_regions": len(scores), **ood.evaluate(id_scores, scores)},
+        "ood_per_image": {"id_images": len(by_image[0]), "ood_images": len(by_image[1]), **ood.evaluate(*by_image)},
+        "open_set": outcome.figures(unknown_score=-scores),
+        "ap_u_by_confidence": outcome.figures()["ap_u"],
+        "by_category": outcome.by_category(),
+        "by_size": outcome.by_size(),
+    }
+
+
+def _intervals(
+    figures: Mapping[str, Mapping[str, Any]], replicates: Mapping[str, Mapping[str, np.ndarray]]
+) -> dict[str, dict[str, Any]]:
+    """95% intervals of each method's figures, and of their difference to the best method of the split."""
+    result: dict[str, dict[str, Any]] = {name: {"intervals": {}, "against_best": {}} for name in replicates}
+    for metric, more_is_better in COMPARED.items():
+        points = {name: (figures[name]["ood"] | figures[name]["open_set"])[metric] for name in replicates}
+        given = {name: value for name, value in points.items() if value is not None}
+        best = (max if more_is_better else min)(given, key=lambda n: given[n]) if given else None
+        for name in replicates:
+            result[name]["intervals"][metric] = bootstrap.interval(replicates[name][metric])
+            if best is not None:
+                difference = bootstrap.compare(replicates[name][metric], replicates[best][metric])
+                result[name]["against_best"][metric] = {"best": best, **difference}
+    return result
+
+
+def _closed_set(split: RunSplit, settings: EvaluationSettings) -> dict[str, Any]:
+    figures = closed_set.evaluate(split.objects, split.regions())
+    if settings.replicates:
+        draws = bootstrap.ImageDraws(split.images, settings.replicates, settings.seed)
+        drawn = bootstrap.closed_set_figures(draws, closed_set.Labelled(split.objects, split.regions()))
+        names = {"ap": "map", "ap50": "map50"}
+        figures["intervals"] = {ours: bootstrap.interval(drawn[theirs]) for ours, theirs in names.items()}
+    return figures
+
+
+def _wilderness(
+    id_split: RunSplit, tested: Sequence[RunSplit], settings: EvaluationSettings, plots: _Plots
+) -> dict[str, Any]:
+    """Wilderness impact with the images of all OOD splits as the wild ones, and what goes wrong in them."""
+    objects, regions = id_split.objects, id_split.regions()
+    wild = [_named_by_split(split) for split in tested]
+    images = [name for _, _, names in wild for name in names]
+    wild_regions = Regions.concatenate([r for _, r, _ in wild]) if wild else regions[:0]
+    impact = wilderness.Wilderness(
+        objects, regions, id_split.images, wild_regions, images, iou=settings.iou, seed=settings.seed
+    )
+    result = impact.figures()
+    for recall, at in result["at_recall"].items():
+        plots.wilderness.extend((recall, *row) for row in zip(result["ratios"], at["impact"], strict=True))
+    points = dict(zip(impact.classes, impact.operating_points(DIAGNOSIS_RECALL), strict=True))
+    all_objects = Objects.concatenate([objects, *(o for o, _, _ in wild)])
+    all_regions = Regions.concatenate([regions, wild_regions])
+    causes = wilderness.diagnose(all_objects, all_regions, points, wild_images=images, iou=settings.iou)
+    tally = {cause: int(np.sum(causes == cause)) for cause in wilderness.CAUSES}
+    confusion = wilderness.confusion(all_objects, all_regions, points)
+    return {**result, "diagnosis_recall": DIAGNOSIS_RECALL, "diagnosis": tally, "confusion": confusion}
+
+
+def _named_by_split(split: RunSplit) -> tuple[Objects, Regions, list[str]]:
+    """A split's objects, regions and images; the split's name in front of the images', which another may have too."""
+
+    def longer(names: Iterable[str]) -> np.ndarray:
+        return np.array([f"{split.name}/{name}" for name in names], dtype=object)
+
+    objects, regions = split.objects, split.regions()
+    return (
+        Objects(**{**objects.columns(), "image_id": longer(objects.image_id)}),
+        Regions(**{**regions.columns(), "image_id": longer(regions.image_id)}, header=regions.header),
+        sorted(longer(split.images)),
+    )
+
+
+def _self_awareness(
+    files: RunFiles, id_split: RunSplit, tested: Sequence[RunSplit], settings: EvaluationSettings, plots: _Plots
+) -> dict[str, Any]:
+    """Calibration and accuracy of what the detector stands by, and which images it turns away.
+
+    The calibration split gives the LRP-optimal confidence thresholds, the calibrators, and the image threshold, which
+    accepts 95% of its images.
+    """
+    held_out = RunSplit(files, settings.calibration_split)
+    thresholds = self_awareness.lrp_thresholds(held_out.objects, held_out.regions())
+    learnt_from = self_awareness.above(held_out.regions(), thresholds)
+    made = self_awareness.above(id_split.regions(), thresholds)
+    level = ood.threshold_at(_image_scores(held_out), 0.95)
+    images, scores = sorted(id_split.images), _image_scores(id_split)
+    rejected = [] if level is None else [name for name, s in zip(images, scores, strict=True) if s < level]
+    figures = self_awareness.evaluate(id_split.objects, made, rejected=rejected)
+    calibrated = {}
+    for kind in get_args(calibration.Kind):
+        calibrators = calibration.fit(kind, held_out.objects, learnt_from)
+        after = self_awareness.evaluate(id_split.objects, calibration.apply(calibrators, made), rejected=rejected)
+        calibrated[kind] = {name: after[name] for name in ("laece", "idq")}
+    diagram = figures["reliability"]
+    plots.reliability.extend(zip(diagram["confidence"], diagram["performance"], diagram["detections"], strict=True))
+    by_split = {}
+    for split in tested:
+        others = _image_scores(split)
+        accepted = {} if level is None else self_awareness.balanced_accuracy(scores, others, level)
+        by_split[split.name] = {"auroc": ood.evaluate(scores, others)["auroc"], **accepted}
+    chosen = {"confidence_thresholds": thresholds, "image_threshold": level}
+    return {**chosen, **figures, "rejected_images": len(rejected), "calibrated": calibrated, "splits": by_split}
+
+
+def _image_scores(split: RunSplit) -> np.ndarray:
+    return self_awareness.image_scores(sorted(split.images), split.regions())
+
+
+def _sweep_confidence(
+    files: RunFiles,
+    split: RunSplit,
+    id_split: RunSplit,
+    methods: Mapping[str, _Method],
+    settings: EvaluationSettings,
+    plots: _Plots,
+) -> None:
+    # Below the detector's own threshold nothing was stored.
+    stored = max(s.folder.header.score_threshold for s in (split, id_split))
+    confidences = [c for c in settings.confidences if c >= stored]
+    if confidences and methods:
+        tested, reference = (_scored(files, s, methods) for s in (split, id_split))
+        taus = {name: method.tau for name, method in methods.items()}
+        rows = sweeps.over_confidence(
+            split.objects, tested, reference, taus, confidences, settings.iou, settings.protocol
+        )
+        plots.confidence.extend((split.name, *row.values()) for row in rows)
+
+
+def _scored(files: RunFiles, split: RunSplit, methods: Iterable[str]) -> sweeps.Scored:
+    regions = split.regions()
+    scores = {name: aligned_scores(regions, files.scores(name, split.name), len(split.folder)) for name in methods}
+    return sweeps.Scored(regions, scores, len(split.images))
+
+
+def _refuse_foreign_classes(split: RunSplit) -> None:
+    known = split.folder.header.known_classes
+    if len(split.objects) and not np.isin(split.objects.category.astype(str), known).any():
+        problem = (
+            f"none of the categories ({', '.join(sorted(set(split.objects.category))[:5])}, …) of split '{split.name}' "
+            f"is a class of the detector ({', '.join(known[:5])}, …): names must agree"
+        )
+        raise DataError(problem, file=split.source, field="category")
+
+
+def _number(values: Any, name: str, source: Path) -> float:
+    value = values.get(name) if isinstance(values, dict) else None
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not np.isfinite(value):
+        raise DataError(f"expected a number, found {value!r}", file=source, field=name)
+    return float(value)
+
+
+@dataclass
+class _Plots:
+    """Rows of the plot files, each under the columns that `COLUMNS` names."""
+
+    roc: list[tuple[Any, ...]] = field(default_factory=list)
+    pr: list[tuple[Any, ...]] = field(default_factory=list)
+    tau: list[tuple[Any, ...]] = field(default_factory=list)
+    confidence: list[tuple[Any, ...]] = field(default_factory=list)
+    wilderness: list[tuple[Any, ...]] = field(default_factory=list)
+    reliability: list[tuple[Any, ...]] = field(default_factory=list)
+
+    COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
+        "roc": ("split", "method", "x", "y"),
+        "pr": ("split", "method", "x", "y"),
+        "tau": ("split", "method", "kept", "tau", "nose", "p_u", "r_u", "fn_dismissed"),
+        "confidence": ("split", "t", "method", "no_detection", "auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"),
+        "wilderness": ("recall", "ratio", "impact"),
+        "reliability": ("confidence", "performance", "detections"),
+    }
+
+    def add_curves(
+        self, split: str, method: str, id_scores: np.ndarray, scores: np.ndarray, outcome: open_set.Outcome
+    ) -> None:
+        if len(id_scores) and len(scores):
+            points = zip(*thin(*ood.roc(id_scores, scores)), strict=True)
+            self.roc.extend((split, method, float(x), float(y)) for x, y in points)
+        curve = outcome.curve(-scores)
+        if curve is not None and len(curve.recall):
+            points = zip(*thin(curve.recall, curve.precision), strict=True)
+            self.pr.extend((split, method, float(x), float(y)) for x, y in points)
+
+    def add_tau(self, split: str, method: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        self.tau.extend((split, method, *row.values()) for row in rows)
+
+    def write(self, folder: Path) -> None:
+        folder.mkdir()
+        for name, columns in self.COLUMNS.items():
+            with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(columns)
+                writer.writerows([_short(value) for value in row] for row in getattr(self, name))
+
+
+def _short(value: Any) -> Any:
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def _write(files: RunFiles, report: dict[str, Any], plots: _Plots) -> None:
+    with write_aside(files.metrics) as folder:
+        closed, splits = report["closed_set"], report["splits"]
+        detector = {"map50": closed["ap50"], "map": closed["ap"], "threshold": report["threshold"]}
+        no_detection = {name: split["no_detection"] for name, split in splits.items()}
+        write_json(folder / "detector.json", {**detector, "no_detection": no_detection})
+        for method, evaluated in report["methods"].items():
+            for split, figures in evaluated["splits"].items():
+                flat = figures["ood"] | figures["open_set"]
+                write_json(inside(folder, f"{split}/{method}.json"), {name: flat[name] for name in COMPARED})
+    with write_aside(files.plots) as folder:
+        plots.write(folder)
+    write_json(files.evaluation, report)

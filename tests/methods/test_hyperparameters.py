@@ -1,0 +1,81 @@
+import json
+
+import numpy as np
+import pytest
+
+from farther import methods
+from farther.errors import ParameterError
+from farther.methods import FitError, oracle, search
+
+
+def measure(id_scores: np.ndarray, ood_scores: np.ndarray) -> float:
+    return float((id_scores[:, None] > ood_scores).mean())
+
+
+@pytest.fixture
+def run(make, tmp_path):
+    for seed, split in enumerate(["train", "val", "test", "ood_val", "coco_far"]):
+        make(80, seed=seed, shift=3.0 if split in ("ood_val", "coco_far") else 0.0).write(tmp_path / split)
+    return tmp_path
+
+
+GRID = {"temperature": [0.5, 1.0, 100.0], "background": ["drop"]}
+
+
+def test_the_best_parameters_have_the_largest_value(run):
+    found = search("energy", GRID, run, ood_split="ood_val", test_splits=["coco_far"], measure=measure)
+    assert not found.oracle
+    assert [trial.params["temperature"] for trial in found.trials] == [0.5, 1.0, 100.0]
+    assert found.best.value == max(trial.value for trial in found.trials)
+    method = methods.create("energy", **found.best.params)
+    from farther.tables import Regions
+
+    scores = [method.score(Regions.read(run / split)) for split in ("val", "ood_val")]
+    assert measure(*scores) == found.best.value
+
+
+def test_the_first_of_equals_is_chosen(run):
+    found = search(
+        "msp", {"activation": ["detector", "softmax"]}, run, ood_split="ood_val", test_splits=[], measure=measure
+    )
+    assert found.best.params == {"activation": "detector"}
+
+
+@pytest.mark.parametrize("split", ["test", "coco_far"])
+def test_a_test_split_is_refused(run, split):
+    with pytest.raises(ParameterError, match=f"results are reported on '{split}'"):
+        search("energy", GRID, run, ood_split=split, test_splits=["coco_far"], measure=measure)
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_an_in_distribution_split_is_refused(run, split):
+    with pytest.raises(ParameterError, match="in-distribution"):
+        search("energy", GRID, run, ood_split=split, test_splits=[], measure=measure)
+
+
+def test_the_best_on_test_data_is_labelled_an_oracle(run):
+    grids = {"lard_knn": {"components": [1, 4], "k": [3]}, "lard_mahalanobis": {"components": [4]}, "lard_gmm": {}}
+    found = oracle(grids, run, ood_split="coco_far", measure=measure)
+    assert found.oracle
+    assert [trial.name for trial in found.trials] == ["lard_knn", "lard_knn", "lard_mahalanobis", "lard_gmm"]
+    assert json.loads(json.dumps(found.to_json()))["oracle"] is True
+
+
+def test_combinations_that_cannot_be_fitted_are_listed_with_their_reason(run):
+    found = search("knn", {"k": [3, 5000]}, run, ood_split="ood_val", test_splits=[], measure=measure)
+    assert found.best.params == {"k": 3}
+    assert found.trials[1].value is None
+    assert "k is 5000" in found.trials[1].reason
+
+
+def test_if_none_can_be_fitted_the_reasons_are_told(run):
+    with pytest.raises(FitError, match=r"none of 2 combinations can be fitted: .*k is 5000"):
+        search("knn", {"k": [5000, 6000]}, run, ood_split="ood_val", test_splits=[], measure=measure)
+
+
+def test_only_detections_above_the_operating_threshold_count(run):
+    found = []
+    count = lambda a, b: found.append((len(a), len(b))) or 0.5  # noqa: E731
+    search("msp", {}, run, ood_split="ood_val", test_splits=[], measure=count, operating=0.5)
+    assert found[0][0] < 80
+    assert found[0][1] < 80

@@ -1,0 +1,247 @@
+"""All figures of a run, from files to files."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from farther.errors import DataError
+from farther.metrics import evaluation, run
+from farther.tables import Images, Objects, Regions, Scores
+
+FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
+
+
+@pytest.fixture
+def files(tmp_path, objects, regions):
+    """A run on a benchmark with an ID split and one OOD split, method `msp` that applies and `vim` that does not."""
+    files = run.RunFiles("r", "voc", tmp_path)
+    id_objects = objects(("i1", FIRST, "cat"), ("i2", FIRST, "dog"))
+    id_regions = regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "dog"), ("i2", NOWHERE, 0.1, "dog"))
+    ood_objects = objects(("o1", FIRST, "fox"), ("o1", SECOND, "fox"), ("o2", FIRST, "bear"))
+    ood_regions = regions(("o1", FIRST, 0.8), ("o1", SECOND, 0.6), ("o2", FIRST, 0.2), ("o2", NOWHERE, 0.3))
+    for split, table, found in (("val", id_objects, id_regions), ("test", id_objects, id_regions)):
+        write_split(files, split, table, found)
+    write_split(files, "far", ood_objects, ood_regions, extra="o3")
+    write_json(files.threshold, {"threshold": 0.5, "rule": 0.5})
+    write_json(files.fitted("msp") / "method.json", {"name": "msp", "params": {}})
+    write_json(files.fitted("msp") / "threshold.json", {"threshold": 0.65})
+    write_json(files.fitted("vim") / "method.json", {"name": "vim", "not_applicable": "there are no features"})
+    write_scores(files, "msp", "test", id_regions, [0.9, 0.7, 0.1])
+    # Shuffled rows: the join is by image and region, not by place.
+    write_scores(files, "msp", "far", ood_regions[[3, 1, 0, 2]], [0.3, 0.6, 0.8, 0.2])
+    return files
+
+
+def write_split(files, split, objects, regions, extra=None):
+    names = sorted({*objects.image_id, *([extra] if extra else [])})
+    count = len(names)
+    Images(
+        image_id=names,
+        dataset=["d"] * count,
+        file=names,
+        width=np.full(count, 900),
+        height=np.full(count, 900),
+        digest=["0"] * count,
+    ).write(files.images(split))
+    objects.write(files.objects(split))
+    regions.write(files.regions(split))
+
+
+def write_json(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value))
+
+
+def write_scores(files, method, split, regions, scores):
+    table = Scores(image_id=regions.image_id, region_id=regions.region_id, score=scores)
+    table.write(files.scores(method, split))
+
+
+def evaluate(files, methods=("msp", "vim")):
+    return evaluation.evaluate_run(files, methods, ["far"], evaluation.EvaluationSettings(replicates=20))
+
+
+def test_figures_of_a_case_worked_by_hand(files):
+    report = evaluate(files)
+    figures = json.loads((files.metrics / "far" / "msp.json").read_text())
+    # Above t* = 0.5: ID 0.9 and 0.7; OOD 0.8 (kept: misclassified) and 0.6 (unknown: found); "o2" has nothing.
+    assert figures == {"auroc": 0.75, "fpr95": 0.5, "nose": 1 / 3, "ap_u": 1 / 3, "p_u": 1.0, "r_u": 1 / 3}
+    detector = json.loads((files.metrics / "detector.json").read_text())
+    assert detector["threshold"] == 0.5
+    assert (detector["map50"], detector["map"]) == (1, 1)
+    # Of the images o1, o2, o3 only the first shows a detection.
+    assert detector["no_detection"] == pytest.approx({"test": 0, "far": 2 / 3})
+    assert report["methods"]["msp"]["id_regions_kept"] == 1
+    assert report["methods"]["msp"]["splits"]["far"]["by_category"]["bear"]["fn_dismissed"] == 1
+    assert json.loads(files.evaluation.read_text()) == json.loads(json.dumps(report))
+
+
+def test_a_method_that_does_not_apply_is_named_with_its_reason_and_has_no_figures(files):
+    report = evaluate(files)
+    assert report["not_applicable"] == {"vim": "there are no features"}
+    assert not (files.metrics / "far" / "vim.json").exists()
+
+
+def test_a_method_that_is_asked_for_no_longer_leaves_nothing_behind(files):
+    evaluate(files)
+    evaluate(files, methods=["vim"])
+    assert [path.name for path in files.metrics.rglob("*.json")] == ["detector.json"]
+
+
+def test_curves_have_a_row_a_point(files):
+    evaluate(files)
+    with (files.plots / "roc.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["x"], row["y"]) for row in rows] == [
+        ("0.0", "0.0"),
+        ("0.0", "0.5"),
+        ("0.5", "0.5"),
+        ("0.5", "1.0"),
+        ("1.0", "1.0"),
+    ]
+    assert {(row["split"], row["method"]) for row in rows} == {("far", "msp")}
+    assert (files.plots / "pr.csv").read_text() == "split,method,x,y\nfar,msp,0.333333,1.0\n"
+
+
+def test_the_same_inputs_give_the_same_bytes(files):
+    evaluate(files)
+    before = {path: path.read_bytes() for path in files.root.rglob("*") if path.is_file()}
+    evaluate(files)
+    assert {path: path.read_bytes() for path in files.root.rglob("*") if path.is_file()} == before
+
+
+def test_the_inputs_are_named_by_their_content(files, objects):
+    before = evaluate(files)["splits"]["far"]["inputs"]
+    objects(("o1", FIRST, "fox")).write(files.objects("far"))
+    after = evaluate(files)["splits"]["far"]["inputs"]
+    assert before["objects"] != after["objects"]
+    assert before["images"] == after["images"]
+
+
+def test_images_that_the_detector_could_not_read_count_on_no_side(files, regions):
+    folder = files.regions("far") / "regions.json"
+    info = json.loads(folder.read_text())
+    info["failures"] = [{"image_id": "o3", "reason": "truncated"}]
+    folder.write_text(json.dumps(info))
+    split = evaluate(files)["splits"]["far"]
+    assert (split["images"], split["failed_images"], split["no_detection"]) == (2, 1, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [([0, 1, 2], "3 scores, but 4 regions"), ([0, 1, 2, 2], "scored twice"), ([0, 1, 2, 9], "has no score")],
+)
+def test_scores_of_other_regions_are_refused(files, rows, problem):
+    regions = Regions.read(files.regions("far"))
+    images = np.array([*regions.image_id, *["zz"] * 6], dtype=object)
+    numbers = np.array([*regions.region_id, *range(6)])
+    Scores(image_id=images[rows], region_id=numbers[rows], score=np.zeros(len(rows))).write(files.scores("msp", "far"))
+    if "no score" in problem:
+        files.threshold.write_text('{"threshold": 0.1}')
+    with pytest.raises(DataError, match=problem):
+        evaluate(files)
+
+
+def test_regions_of_an_image_outside_the_split_are_refused(files, regions):
+    regions(("stranger", FIRST, 0.9)).write(files.regions("far"))
+    with pytest.raises(DataError, match="'stranger' is no readable image of split 'far'"):
+        evaluate(files)
+
+
+def test_a_detector_of_other_classes_is_refused(files, objects):
+    objects(("i1", FIRST, "Cat"), ("i2", FIRST, "Dog")).write(files.objects("test"))
+    with pytest.raises(DataError, match="names must agree"):
+        evaluate(files)
+
+
+def test_a_threshold_that_is_no_number_is_refused(files):
+    files.threshold.write_text('{"threshold": null}')
+    with pytest.raises(DataError, match=r"r\.json: field 'threshold': expected a number"):
+        evaluate(files)
+
+
+def test_the_operating_threshold_is_written_with_its_rule_and_inputs(files):
+    run.choose_threshold(files, run.ThresholdSettings(rule="best_f1"))
+    chosen = json.loads(files.threshold.read_text())
+    assert chosen["threshold"] == pytest.approx((np.float32(0.9) + np.float32(0.7)) / 2)
+    assert chosen["rule"] == "best_f1"
+    assert set(chosen["inputs"]) == {"images", "objects", "regions"}
+
+
+def test_splits_without_any_detection_or_object_give_nulls(files, regions):
+    regions().write(files.regions("far"))
+    Objects.empty().write(files.objects("far"))
+    write_scores(files, "msp", "far", Regions.empty(), [])
+    evaluate(files)
+    figures = json.loads((files.metrics / "far" / "msp.json").read_text())
+    assert set(figures.values()) == {None}
+
+
+def test_intervals_hold_the_figures_and_no_method_differs_from_the_best_by_being_it(files):
+    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    for metric in evaluation.COMPARED:
+        value = (far["ood"] | far["open_set"])[metric]
+        low, high = far["intervals"][metric]
+        assert 0 <= low <= value <= high <= 1
+        assert far["against_best"][metric] == {"best": "msp", "interval": (0, 0), "p": 1}
+
+
+def test_without_replicates_there_are_no_intervals(files):
+    settings = evaluation.EvaluationSettings(replicates=0, confidences=(), kept=())
+    report = evaluation.evaluate_run(files, ["msp"], ["far"], settings)
+    assert "intervals" not in report["methods"]["msp"]["splits"]["far"]
+    assert "intervals" not in report["closed_set"]
+    assert (files.plots / "tau.csv").read_text().count("\n") == 1
+    assert (files.plots / "confidence.csv").read_text().count("\n") == 1
+
+
+def test_the_images_of_all_ood_splits_are_the_wild_ones(files, objects, regions):
+    # A second split shows an image of the same name.
+    write_split(files, "near", objects(("o1", FIRST, "wolf")), regions(("o1", FIRST, 0.95, "dog")))
+    write_scores(files, "msp", "near", regions(("o1", FIRST, 0.95, "dog")), [0.95])
+    report = evaluation.evaluate_run(files, ["msp"], ["far", "near"], evaluation.EvaluationSettings(replicates=0))
+    # Three images and one, to two of the ID split.
+    assert report["wilderness"]["ratio"] == 2
+    # At recall 0.3 the operating points are 0.9 and 0.7: a cat, a dog, and the wolf.
+    assert report["wilderness"]["diagnosis"]["correct"] == 2
+    assert report["wilderness"]["diagnosis"]["unknown_unknown"] == 1
+    assert report["wilderness"]["confusion"]["wolf"] == {"dog": 1}
+    assert report["wilderness"]["at_recall"]["0.3"]["impact"][-1] == 1 / 2
+    with (files.plots / "wilderness.csv").open() as file:
+        assert {row["recall"] for row in csv.DictReader(file)} == {"0.1", "0.3", "0.5"}
+
+
+def test_self_awareness_is_chosen_on_one_split_and_measured_on_others(files):
+    found = evaluate(files)["self_awareness"]
+    # The dog on nothing is best cut off; what is left lies exactly on its object.
+    assert found["confidence_thresholds"] == pytest.approx({"cat": 0.9, "dog": 0.7})
+    assert (found["lrp"], found["lrp_fn"]) == (0, 0)
+    assert found["laece"] == pytest.approx((0.1 + 0.3) / 2)
+    # Images: i1 has 0.9; i2 has 0.7 and 0.1, so −0.6. Both are accepted from −0.6 on; o1 (−0.3) is too, o2 and o3 not.
+    assert found["image_threshold"] == pytest.approx(-0.6)
+    assert found["splits"]["far"]["tpr"] == 1
+    assert found["splits"]["far"]["tnr"] == pytest.approx(2 / 3)
+    assert found["calibrated"]["isotonic"]["laece"] == pytest.approx(0, abs=1e-6)
+
+
+def test_figures_over_both_thresholds_are_plotted(files):
+    evaluate(files)
+    with (files.plots / "tau.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["tau"] for row in rows] == ["0.9"] * 1 + ["0.7"] * 10
+    # From 0.7 on, only 0.6 is unknown; with 0.9, 0.8 is too.
+    assert [row["r_u"] for row in rows][:2] == ["0.666667", "0.333333"]
+    with (files.plots / "confidence.csv").open() as file:
+        rows = {row["t"]: row for row in csv.DictReader(file)}
+    assert rows["0.5"]["auroc"] == "0.75"
+    assert rows["0.1"]["no_detection"] == "0.333333"
+    assert rows["0.9"]["no_detection"] == "1.0"
+
+
+def test_the_per_image_score_is_that_of_the_least_familiar_region(files):
+    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    # i1 0.9, i2 0.7; o1 the smaller of 0.8 and 0.6.
+    assert far["ood_per_image"]["auroc"] == 1
+    assert (far["ood_per_image"]["id_images"], far["ood_per_image"]["ood_images"]) == (2, 1)

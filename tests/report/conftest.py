@@ -1,0 +1,158 @@
+"""A project in miniature, made by the same functions that the pipeline calls: 1 run, 2 OOD splits, 3 methods.
+
+What a detector finds is written down here, so that every figure of the report can be worked out by hand.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from farther import curation
+from farther.metrics.evaluation import EvaluationSettings, evaluate_run
+from farther.metrics.run import RunFiles
+from farther.methods.fitting import FitSettings, fit_run
+from farther.methods.scoring import score_run
+from farther.tables import Header, Images, Objects, Regions
+from farther.tables.files import digest, write_json
+
+RULES = """
+id_classes: {cat: {photos: [Cat]}, dog: {photos: [Dog]}}
+protocols: {paper: {overlap: {}, near: {photos: {cat: [Lynx]}}}}
+"""
+
+PARAMS: dict[str, Any] = {
+    "datasets": {"pets": {"format": "coco", "root": "pets"}, "photos": {"format": "coco", "root": "photos"}},
+    "benchmarks": {
+        "pets": {
+            "id": "pets",
+            "rules": "rules.yaml",
+            "splits": {
+                "photos_far": {"dataset": "photos", "subset": "val", "distance": "far"},
+                "photos_near": {"dataset": "photos", "subset": "val", "distance": "near"},
+            },
+        }
+    },
+    "detectors": {
+        "pets-net": {"adapter": "faster_rcnn", "benchmark": "pets", "weights": "pets.safetensors"},
+        "pets-later": {"adapter": "yolo", "benchmark": "pets", "weights": "later.safetensors"},
+    },
+    "methods": {"msp": {}, "energy": {}, "knn": {"k": 1}, "lard_knn": {}},
+    "report": {"examples": 3, "method": "msp"},
+}
+
+#: What each photo shows, and the detector's softmax probability for what it found there (None: nothing).
+PHOTOS = {
+    "n1": ("Lynx", 0.70),  # below every ID detection: flagged as unknown
+    "n2": ("Lynx", 0.995),  # above them: kept as a cat
+    "n3": ("Lynx", None),
+    "n4": ("Lynx", None),
+    "f1": ("<b>Kite</b>", 0.65),
+    "f2": ("<b>Kite</b>", None),
+    "c1": ("Cat", None),  # an ID class: removed
+}
+
+SIZE = (64, 48)
+BOX = (8, 8, 40, 40)
+
+
+class Project:
+    """Writes the project's files below a folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.artifacts = root / "artifacts"
+
+    def make(self) -> None:
+        (self.root / "rules.yaml").write_text(RULES)
+        pets = {subset: {f"{subset}{i}": ("dog" if i % 2 else "cat") for i in range(20)} for subset in SUBSETS}
+        for subset, shown in pets.items():
+            self._ingest("pets", subset, shown)
+        self._ingest("photos", "val", {name: category for name, (category, _) in PHOTOS.items()})
+        self._curate()
+        for subset, shown in pets.items():
+            confidence = {name: 0.90 + 0.004 * i for i, name in enumerate(shown)}
+            self._detect(subset, confidence)
+        for split, start in (("photos_near", "n"), ("photos_far", "f")):
+            self._detect(split, {name: p for name, (_, p) in PHOTOS.items() if name.startswith(start) and p})
+        self._evaluate()
+
+    def _ingest(self, dataset: str, subset: str, shown: dict[str, str]) -> None:
+        names, n = list(shown), len(shown)
+        files = [self.root / dataset / f"{name}.jpg" for name in names]
+        for place, file in enumerate(files):
+            file.parent.mkdir(exist_ok=True)
+            Image.new("RGB", SIZE, (40 + 7 * place, 120, 90)).save(file)
+        images = Images(
+            image_id=names,
+            dataset=[dataset] * n,
+            file=[file.name for file in files],
+            width=[SIZE[0]] * n,
+            height=[SIZE[1]] * n,
+            digest=[digest(file) for file in files],
+        )
+        objects = Objects(image_id=names, object_id=np.arange(n), box=[BOX] * n, category=list(shown.values()))
+        folder = self.artifacts / "tables" / dataset
+        images.write(folder / subset / "images.parquet")
+        objects.write(folder / subset / "objects.parquet")
+        write_json(folder / "categories.json", {"categories": sorted(set(shown.values())), "parents": {}})
+        counts = {"images": n, "objects": n, "categories": len(set(shown.values())), "warnings": 0}
+        write_json(self.artifacts / "metrics" / "ingest" / f"{dataset}.json", {subset: counts})
+
+    def _curate(self) -> None:
+        params = {**PARAMS["benchmarks"]["pets"], "rules": self.root / "rules.yaml"}
+        made = curation.curate(curation.benchmark("pets", params), curation.TablesFolder(self.artifacts / "tables"))
+        made.write(self.artifacts / "splits" / "pets")
+        write_json(self.artifacts / "metrics" / "curate" / "pets.json", made.metrics())
+
+    def _detect(self, split: str, confidence: dict[str, float]) -> None:
+        n = len(confidence)
+        p = np.array(list(confidence.values()))
+        label = np.array([int(name[-1]) % 2 if name.startswith(SUBSETS) else 0 for name in confidence])
+        other = np.log1p(-p)
+        logits = np.where(label[:, None] == [0, 1], np.log(p)[:, None], other[:, None])
+        Regions(
+            image_id=list(confidence),
+            region_id=np.arange(n),
+            box=np.tile(BOX, (n, 1)),
+            score=p,
+            label=label,
+            logits=logits,
+            features=np.stack([p, label, np.ones(n)], axis=1),
+            header=Header(classes=("cat", "dog"), detector={"name": "faster_rcnn", "weights_digest": "abc123"}),
+        ).write(self.artifacts / "regions" / "pets-net" / split)
+
+    def _evaluate(self) -> None:
+        write_json(self.artifacts / "thresholds" / "pets-net.json", {"threshold": 0.5, "rule": "fixed"})
+        regions = self.artifacts / "regions" / "pets-net"
+        for method, params in PARAMS["methods"].items():
+            fitted = self.artifacts / "fitted" / "pets-net" / method
+            fit_run(method, params, regions, 0.5, FitSettings(), fitted)
+            score_run(regions, fitted, self.artifacts / "scores" / "pets-net" / method)
+        splits = list(PARAMS["benchmarks"]["pets"]["splits"])
+        settings = EvaluationSettings(replicates=20)
+        evaluate_run(RunFiles("pets-net", "pets", self.artifacts), list(PARAMS["methods"]), splits, settings)
+
+
+SUBSETS = ("train", "val", "test")
+
+
+@pytest.fixture(scope="session")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a project that was evaluated; to be read only."""
+    root = tmp_path_factory.mktemp("project")
+    Project(root).make()
+    return root
+
+
+@pytest.fixture
+def params() -> dict[str, Any]:
+    """What its params.yaml holds."""
+    import copy
+
+    made = copy.deepcopy(PARAMS)
+    return made

@@ -1,0 +1,93 @@
+"""The typed-off tables, held against what the paper's text says of them."""
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from farther.metrics import correlation
+
+FOLDER = Path(__file__).parents[1] / "data" / "published"
+WHERE = ("detector", "id", "ood")
+
+
+def rows(name):
+    with (FOLDER / f"fmiyc_{name}.csv").open(encoding="utf-8") as file:
+        return [
+            {key: value if key in (*WHERE, "method") else float(value) for key, value in row.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+def joined():
+    """Old and new metrics of the same detector, split and method."""
+    new = {tuple(row[key] for key in (*WHERE, "method")): row for row in rows("open_set")}
+    pairs = ((row, new.get(tuple(row[key] for key in (*WHERE, "method")))) for row in rows("ood"))
+    return [old | other for old, other in pairs if other is not None]
+
+
+def test_each_table_has_its_rows():
+    # Methods times splits, and of half-filled rows the half.
+    old = {8: 12 * 4, 9: 11 * 4, 10: 11 * 4 + 2, 11: 4 * 4, 12: 4 * 4 + 7 * 2, 13: 11 * 4}
+    new = {14: 4 * 2, 15: 4 * 2, 16: 4 * 2, 17: 13 * 2, 18: 13 * 2, 19: 13 * 2, 20: 12 * 2, 21: 12 * 2, 22: 12 * 2}
+    new |= {23: 12 * 2, 24: 12 * 2, 25: 12 * 2}
+    assert Counter(row["table"] for row in rows("ood")) == old
+    assert Counter(row["table"] for row in rows("open_set")) == new
+    assert [len(rows(name)) for name in ("no_detection", "images", "map")] == [8, 6, 8]
+
+
+@pytest.mark.parametrize("name", ["ood", "open_set"])
+def test_nothing_stands_twice_and_all_are_fractions(name):
+    table = rows(name)
+    assert len({tuple(row[key] for key in (*WHERE, "method")) for row in table}) == len(table)
+    for row in table:
+        assert all(0 <= value <= 1 for key, value in row.items() if key not in (*WHERE, "method", "table"))
+
+
+def test_the_splits_have_7767_images_in_all():
+    assert sum(row["images"] for row in rows("images")) == 7767
+    assert {row["ood"] for row in rows("images")} == {row["ood"] for row in rows("ood")}
+
+
+@pytest.mark.parametrize("name", ["ood", "open_set"])
+def test_vos_has_the_same_figures_wherever_it_is_printed(name):
+    figures = {}
+    for row in rows(name):
+        if row["method"] == "vos":
+            values = tuple(v for key, v in row.items() if key not in (*WHERE, "method", "table"))
+            figures.setdefault((row["id"], row["ood"]), []).append(values)
+    assert len(figures) == 6
+    assert all(len(values) == 2 and values[0] == values[1] for values in figures.values())
+
+
+def test_no_object_is_both_found_and_misclassified_and_precision_is_at_most_one():
+    for row in rows("open_set"):
+        assert row["nose"] + row["r_u"] <= 1
+        assert row["ap_u"] <= row["r_u"]
+
+
+def test_farther_splits_have_the_smallest_open_set_error_on_average():
+    mean = {}
+    for ood in ("near", "far", "farther"):
+        own = [row["nose"] for row in rows("open_set") if row["ood"].endswith(f"_{ood}")]
+        mean[ood] = sum(own) / len(own)
+    assert mean["farther"] < mean["far"] < mean["near"]
+
+
+def test_rt_detr_has_the_largest_map_and_vos_hardly_changes_it():
+    found = {(row["detector"], row["id"]): row["map"] for row in rows("map")}
+    for id_name in ("voc", "bdd"):
+        assert max(found, key=lambda key: found[key] if key[1] == id_name else 0)[0] == "rt_detr"
+        assert abs(found["faster_rcnn", id_name] - found["faster_rcnn_vos", id_name]) < 0.003
+
+
+def test_old_metrics_go_moderately_with_the_new_ones_and_hardly_with_precision():
+    table = joined()
+    assert len(table) == 226
+    found = correlation.matrix(table, ["auroc", "fpr95", "nose", "ap_u", "r_u", "p_u"])
+    for metric, sign in (("nose", -1), ("ap_u", 1), ("r_u", 1)):
+        assert 0.40 < sign * found["auroc"][metric] < 0.70
+        assert 0.52 < -sign * found["fpr95"][metric] < 0.70
+    assert abs(found["auroc"]["p_u"]) < 0.26
+    assert abs(found["fpr95"]["p_u"]) < 0.16
