@@ -274,7 +274,7 @@ def test_a_wrong_field_of_the_metadata_is_named(small_weights, tmp_path, field, 
 def test_what_is_no_checkpoint_is_refused(tmp_path):
     absent, broken, code = (tmp_path / name for name in ("absent.safetensors", "broken.safetensors", "code.pt"))
     broken.write_bytes(b"not at all")
-    code.write_bytes(pickle.dumps(print))
+    code.write_bytes(pickle.dumps(print, protocol=2))
     with pytest.raises(DataError, match="does not exist"):
         create(absent).header()
     with pytest.raises(DataError, match="not a readable safetensors file"):

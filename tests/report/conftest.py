@@ -5,6 +5,8 @@ What a detector finds is written down here, so that every figure of the report c
 
 from __future__ import annotations
 
+import copy
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ import pytest
 from PIL import Image
 
 from farther import curation
-from farther.metrics.evaluation import EvaluationSettings, evaluate_run
-from farther.metrics.run import RunFiles
 from farther.methods.fitting import FitSettings, fit_run
 from farther.methods.scoring import score_run
+from farther.metrics.evaluation import EvaluationSettings, evaluate_run
+from farther.metrics.run import RunFiles
+from farther.report import build
 from farther.tables import Header, Images, Objects, Regions
 from farther.tables.files import digest, write_json
 
@@ -149,10 +152,16 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="session")
+def built(evaluated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a project whose report was built; to be read only."""
+    root = tmp_path_factory.mktemp("built") / "project"
+    shutil.copytree(evaluated, root)
+    build(PARAMS, root)
+    return root
+
+
 @pytest.fixture
 def params() -> dict[str, Any]:
-    """What its params.yaml holds."""
-    import copy
-
-    made = copy.deepcopy(PARAMS)
-    return made
+    """What the project's params.yaml holds."""
+    return copy.deepcopy(PARAMS)

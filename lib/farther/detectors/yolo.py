@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import Count, Detector, Fraction, registry
+from farther.detectors.base import Count, Detector, Fraction, register
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from farther.detectors.networks.yolo_checkpoint import YoloCheckpoint
 
 
-@registry.register("yolo")
+@register("yolo")
 @dataclass(config=STRICT, kw_only=True)
 class Yolo(Detector):
     """A detection network of Ultralytics: YOLOv8, and the others whose head scores each anchor (v3 to v12, YOLO26).

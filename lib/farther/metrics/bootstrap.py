@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics import open_set
+from farther.metrics import ood, open_set
 from farther.metrics.closed_set import COCO_IOUS, FALSE, IGNORED, RECALL_POINTS, TRUE, Labelled
 from farther.tables import Objects, Regions
 
@@ -98,10 +98,12 @@ def ood_figures(
     ood_draws: ImageDraws,
     ood_image: np.ndarray,
     ood_scores: np.ndarray,
+    figures: Collection[str] = tuple(ood.FIGURES),
 ) -> dict[str, np.ndarray]:
     """The figures of `farther.metrics.ood.evaluate`, for each replicate; ID and OOD images are drawn independently.
 
     Args:
+        figures: Which of them to compute.
         id_image, ood_image: Each region's image, object arrays of shape (N,) and (M,).
         id_scores, ood_scores: Each region's score.
 
@@ -120,14 +122,13 @@ def ood_figures(
         falling = np.argsort(-scores, kind="stable")
         reached = len(scores) - np.searchsorted(scores[falling][::-1], levels, side="left")
         sides.append((draws.weights, draws.places(image)[falling], reached))
-    names = ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error")
-    result = {name: np.full(len(id_draws.weights), np.nan) for name in names}
+    result = {name: np.full(len(id_draws.weights), np.nan) for name in figures}
     if len(levels):
         for block in id_draws.blocks(max(len(id_scores), len(ood_scores), len(levels))):
             true, false = (_accumulated(weights[block][:, place])[:, reached] for weights, place, reached in sides)
             usable = (true[:, -1] > 0) & (false[:, -1] > 0)
-            for name, values in _ood_figures(true[usable], false[usable]).items():
-                result[name][block][usable] = values
+            for name, values in result.items():
+                values[block][usable] = ood.FIGURES[name](true[usable], false[usable])
     return result
 
 
@@ -136,25 +137,6 @@ def _accumulated(weights: np.ndarray) -> np.ndarray:
     total = np.zeros((len(weights), weights.shape[1] + 1), dtype=np.int32)
     np.cumsum(weights, axis=1, out=total[:, 1:])
     return total
-
-
-def _ood_figures(true: np.ndarray, false: np.ndarray) -> dict[str, np.ndarray]:
-    """Figures from the accepted ID and OOD weights at each level, from the highest score down; shapes (b, L)."""
-    tpr, fpr = true / true[:, -1:], false / false[:, -1:]
-    start = np.zeros((len(true), 1))
-    tpr_steps, fpr_steps = np.diff(tpr, axis=1, prepend=start), np.diff(fpr, axis=1, prepend=start)
-    rejected_true, rejected_false = true[:, -1:] - true, false[:, -1:] - false
-    # With OOD as the positive class, scores are taken from the lowest up: what was not accepted one level higher.
-    below_true = np.concatenate([true[:, -1:], rejected_true[:, :-1]], axis=1)
-    below_false = np.concatenate([false[:, -1:], rejected_false[:, :-1]], axis=1)
-    first = np.argmax(tpr >= 0.95, axis=1)
-    return {
-        "auroc": np.sum(fpr_steps * (tpr - tpr_steps / 2), axis=1),
-        "fpr95": fpr[np.arange(len(fpr)), first],
-        "aupr_in": np.sum(tpr_steps * _share(true, false), axis=1),
-        "aupr_out": np.sum(fpr_steps * _share(below_false, below_true), axis=1),
-        "detection_error": np.minimum(0.5, np.min((1 - tpr + fpr) / 2, axis=1)),
-    }
 
 
 def open_set_figures(
@@ -336,11 +318,6 @@ def _area(weights: np.ndarray, made: np.ndarray, positives: np.ndarray, points: 
     if points is not None:
         covered = np.searchsorted(np.linspace(0.0, 1.0, points), recall, side="right") / points
     return np.where(positives > 0, np.sum(np.diff(covered, axis=1, prepend=0.0) * best, axis=1), np.nan)
-
-
-def _share(part: np.ndarray, rest: np.ndarray) -> np.ndarray:
-    total = part + rest
-    return np.divide(part, total, out=np.zeros(total.shape), where=total > 0)
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -123,7 +123,8 @@ class Verdicts:
 
     def above(self, score: float) -> Verdicts:
         """The same verdicts without the detections whose confidence is below `score`."""
-        kept = self.score >= score
+        # Confidences are stored as float32, and compared as such wherever a threshold is applied.
+        kept = self.score >= np.float32(score)
         bounds = np.append(0, np.cumsum(kept))[self.bounds]
         return Verdicts(self.kind[:, kept], self.place[kept], self.score[kept], bounds, self.positives)
 

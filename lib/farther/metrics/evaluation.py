@@ -80,9 +80,10 @@ def evaluate_run(
     threshold = _number(chosen, "threshold", files.threshold)
     id_split = RunSplit(files, settings.id_split)
     tested = [RunSplit(files, name) for name in ood_splits]
-    id_regions = id_split.regions(threshold)
     _refuse_foreign_classes(id_split)
-    evaluated, refused = _methods(files, methods, id_split, threshold)
+    methods_used, refused = _methods(files, methods)
+    reference = _scored(files, id_split, methods_used)
+    id_made = reference.above(threshold)
     plots = _Plots()
     report: dict[str, Any] = {
         "run": files.run,
@@ -94,80 +95,85 @@ def evaluate_run(
         "closed_set": _closed_set(id_split, settings),
         "wilderness": _wilderness(id_split, tested, settings, plots),
         "self_awareness": _self_awareness(files, id_split, tested, settings, plots),
-        "splits": {id_split.name: id_split.summary(id_regions)},
-        "methods": {name: method.summary() for name, method in evaluated.items()},
+        "splits": {id_split.name: id_split.summary(id_made.regions)},
+        "methods": {name: _method_summary(method, id_made.scores[name]) for name, method in methods_used.items()},
         "not_applicable": refused,
     }
+    taus = {name: method.tau for name, method in methods_used.items()}
     for split in tested:
-        regions = split.regions(threshold)
-        report["splits"][split.name] = split.summary(regions)
-        figures = _split_figures(files, split, regions, id_split, id_regions, evaluated, settings, plots)
-        for name, values in figures.items():
-            report["methods"][name]["splits"][split.name] = values
-        _sweep_confidence(files, split, id_split, evaluated, settings, plots)
+        scored = _scored(files, split, methods_used)
+        made = scored.above(threshold)
+        report["splits"][split.name] = split.summary(made.regions)
+        for name, figures in _split_figures(id_split, id_made, split, made, taus, settings, plots).items():
+            report["methods"][name]["splits"][split.name] = figures
+        # Below the detector's own threshold nothing was stored.
+        stored = max(s.folder.header.score_threshold for s in (split, id_split))
+        confidences = [c for c in settings.confidences if c >= stored]
+        sweep = sweeps.over_confidence(
+            split.objects, scored, reference, taus, confidences, settings.iou, settings.protocol
+        )
+        plots.confidence.extend((split.name, *row.values()) for row in sweep)
     _write(files, report, plots)
     return report
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Method:
-    """A method that applies: its threshold τ, and its scores of the ID regions from t* on."""
+    """A method that applies: its threshold τ, and what was fitted."""
 
     tau: float
-    id_scores: np.ndarray
     fitted: dict[str, Any]
 
-    def summary(self) -> dict[str, Any]:
-        kept = self.id_scores >= self.tau
-        share = float(np.mean(kept)) if len(kept) else None
-        counts = {"tau": self.tau, "id_regions": len(kept), "id_regions_kept": share}
-        return {"fitted": self.fitted, **counts, "splits": {}}
 
-
-def _methods(
-    files: RunFiles, names: Sequence[str], id_split: RunSplit, threshold: float
-) -> tuple[dict[str, _Method], dict[str, str]]:
+def _methods(files: RunFiles, names: Sequence[str]) -> tuple[dict[str, _Method], dict[str, str]]:
     """Methods that have scores, and the reasons of those that do not apply to this run's detector."""
     applicable, refused = {}, {}
-    regions = id_split.regions(threshold)
     for name in names:
         fitted = read_json(files.fitted(name) / "method.json")
         if fitted.get("not_applicable"):
             refused[name] = str(fitted["not_applicable"])
-            continue
-        source = files.fitted(name) / "threshold.json"
-        scores = aligned_scores(regions, files.scores(name, id_split.name), len(id_split.folder))
-        applicable[name] = _Method(_number(read_json(source), "threshold", source), scores, fitted)
+        else:
+            source = files.fitted(name) / "threshold.json"
+            applicable[name] = _Method(_number(read_json(source), "threshold", source), fitted)
     return applicable, refused
 
 
+def _method_summary(method: _Method, id_scores: np.ndarray) -> dict[str, Any]:
+    share = float(np.mean(id_scores >= method.tau)) if len(id_scores) else None
+    counts = {"tau": method.tau, "id_regions": len(id_scores), "id_regions_kept": share}
+    return {"fitted": method.fitted, **counts, "splits": {}}
+
+
+def _scored(files: RunFiles, split: RunSplit, methods: Iterable[str]) -> sweeps.Scored:
+    regions = split.regions()
+    scores = {name: aligned_scores(regions, files.scores(name, split.name), len(split.folder)) for name in methods}
+    return sweeps.Scored(regions, scores, len(split.images))
+
+
 def _split_figures(
-    files: RunFiles,
-    split: RunSplit,
-    regions: Regions,
     id_split: RunSplit,
-    id_regions: Regions,
-    methods: Mapping[str, _Method],
+    id_made: sweeps.Scored,
+    split: RunSplit,
+    made: sweeps.Scored,
+    taus: Mapping[str, float],
     settings: EvaluationSettings,
     plots: _Plots,
 ) -> dict[str, dict[str, Any]]:
-    """Figures of all methods on one OOD split."""
-    overlaps = open_set.Split(split.objects, regions, settings.iou, settings.protocol)
-    draws = None
-    if settings.replicates:
-        seeds = (settings.seed, settings.seed + 1)
-        names = (id_split.images, split.images)
-        draws = [bootstrap.ImageDraws(n, settings.replicates, s) for n, s in zip(names, seeds, strict=True)]
+    """Figures of all methods on the regions that were made in one OOD split."""
+    overlaps = open_set.Split(split.objects, made.regions, settings.iou, settings.protocol)
+    sides = ((id_split.images, settings.seed), (split.images, settings.seed + 1))
+    draws = [bootstrap.ImageDraws(images, settings.replicates, seed) for images, seed in sides if settings.replicates]
     figures, replicates = {}, {}
-    for name, method in methods.items():
-        scores = aligned_scores(regions, files.scores(name, split.name), len(split.folder))
-        outcome = overlaps.judge(scores < method.tau)
-        figures[name] = _method_figures(method.id_scores, scores, outcome, id_regions, regions)
-        plots.add_curves(split.name, name, method.id_scores, scores, outcome)
-        plots.add_tau(split.name, name, sweeps.over_tau(overlaps, scores, method.id_scores, settings.kept))
-        if draws is not None:
-            sides = (draws[0], id_regions.image_id, method.id_scores, draws[1], regions.image_id, scores)
-            replicates[name] = bootstrap.ood_figures(*sides) | bootstrap.open_set_figures(draws[1], outcome, -scores)
+    for name, tau in taus.items():
+        id_scores, scores = id_made.scores[name], made.scores[name]
+        outcome = overlaps.judge(scores < tau)
+        figures[name] = _method_figures(id_scores, scores, outcome, id_made.regions, made.regions)
+        plots.add_curves(split.name, name, id_scores, scores, outcome)
+        plots.add_tau(split.name, name, sweeps.over_tau(overlaps, scores, id_scores, settings.kept))
+        if draws:
+            both = (draws[0], id_made.regions.image_id, id_scores, draws[1], made.regions.image_id, scores)
+            drawn = bootstrap.ood_figures(*both, figures=[f for f in COMPARED if f in ood.FIGURES])
+            replicates[name] = drawn | bootstrap.open_set_figures(draws[1], outcome, -scores)
     for name, intervals in _intervals(figures, replicates).items():
         figures[name] |= intervals
     return figures
@@ -278,39 +284,13 @@ def _self_awareness(
     for split in tested:
         others = _image_scores(split)
         accepted = {} if level is None else self_awareness.balanced_accuracy(scores, others, level)
-        by_split[split.name] = {"auroc": ood.evaluate(scores, others)["auroc"], **accepted}
+        by_split[split.name] = {"auroc": ood.auroc(scores, others), **accepted}
     chosen = {"confidence_thresholds": thresholds, "image_threshold": level}
     return {**chosen, **figures, "rejected_images": len(rejected), "calibrated": calibrated, "splits": by_split}
 
 
 def _image_scores(split: RunSplit) -> np.ndarray:
     return self_awareness.image_scores(sorted(split.images), split.regions())
-
-
-def _sweep_confidence(
-    files: RunFiles,
-    split: RunSplit,
-    id_split: RunSplit,
-    methods: Mapping[str, _Method],
-    settings: EvaluationSettings,
-    plots: _Plots,
-) -> None:
-    # Below the detector's own threshold nothing was stored.
-    stored = max(s.folder.header.score_threshold for s in (split, id_split))
-    confidences = [c for c in settings.confidences if c >= stored]
-    if confidences and methods:
-        tested, reference = (_scored(files, s, methods) for s in (split, id_split))
-        taus = {name: method.tau for name, method in methods.items()}
-        rows = sweeps.over_confidence(
-            split.objects, tested, reference, taus, confidences, settings.iou, settings.protocol
-        )
-        plots.confidence.extend((split.name, *row.values()) for row in rows)
-
-
-def _scored(files: RunFiles, split: RunSplit, methods: Iterable[str]) -> sweeps.Scored:
-    regions = split.regions()
-    scores = {name: aligned_scores(regions, files.scores(name, split.name), len(split.folder)) for name in methods}
-    return sweeps.Scored(regions, scores, len(split.images))
 
 
 def _refuse_foreign_classes(split: RunSplit) -> None:

@@ -6,6 +6,7 @@ score is at least τ. Equal scores are handled exactly: no figure depends on the
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import numpy as np
@@ -37,15 +38,22 @@ def evaluate(id_scores: np.ndarray, ood_scores: np.ndarray) -> dict[str, float |
     """
     id_scores, ood_scores = _checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores")
     if not len(id_scores) or not len(ood_scores):
-        return dict.fromkeys(("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error"))
-    fpr, tpr = roc(id_scores, ood_scores)
-    return {
-        "auroc": float(np.sum(np.diff(fpr) * (tpr[1:] + tpr[:-1]) / 2)),
-        "fpr95": fpr_at(id_scores, ood_scores, 0.95),
-        "aupr_in": _average_precision(id_scores, ood_scores),
-        "aupr_out": _average_precision(-ood_scores, -id_scores),
-        "detection_error": float(np.min((1 - tpr + fpr) / 2)),
-    }
+        return dict.fromkeys(FIGURES)
+    accepted = _accepted(id_scores, ood_scores)
+    return {name: float(figure(*accepted)) for name, figure in FIGURES.items()}
+
+
+def auroc(id_scores: np.ndarray, ood_scores: np.ndarray) -> float | None:
+    """Area under the receiver operating characteristic alone; None where either side is empty.
+
+    Raises:
+        DataError: a score is NaN.
+    """
+    id_scores, ood_scores = _checked(id_scores, "id_scores"), np.sort(_checked(ood_scores, "ood_scores"))
+    if not len(id_scores) or not len(ood_scores):
+        return None
+    beaten = sum(int(np.searchsorted(ood_scores, id_scores, side=side).sum()) for side in ("left", "right"))
+    return beaten / (2 * len(id_scores) * len(ood_scores))
 
 
 def roc(id_scores: np.ndarray, ood_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -129,6 +137,43 @@ def _accepted(positive: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, n
     return counts[0], counts[1]
 
 
-def _average_precision(positive: np.ndarray, negative: np.ndarray) -> float:
-    true, false = _accepted(positive, negative)
-    return float(np.sum(np.diff(true, prepend=0) / len(positive) * true / (true + false)))
+def _auroc(true: np.ndarray, false: np.ndarray) -> np.ndarray:
+    steps = np.diff(false, axis=-1, prepend=0)
+    twice = np.sum(steps * (2 * true - np.diff(true, axis=-1, prepend=0)), axis=-1)
+    return twice / (2.0 * true[..., -1] * false[..., -1])
+
+
+def _fpr95(true: np.ndarray, false: np.ndarray) -> np.ndarray:
+    first = np.argmax(true / true[..., -1:] >= 0.95, axis=-1)
+    return np.take_along_axis(false, first[..., None], axis=-1)[..., 0] / false[..., -1]
+
+
+def _aupr_in(true: np.ndarray, false: np.ndarray) -> np.ndarray:
+    total = true + false
+    # A replicate of the bootstrap may have nothing yet at the highest scores.
+    precision = np.divide(true, total, out=np.zeros(total.shape), where=total > 0)
+    return np.sum(np.diff(true, axis=-1, prepend=0) * precision, axis=-1) / true[..., -1]
+
+
+def _aupr_out(true: np.ndarray, false: np.ndarray) -> np.ndarray:
+    # With OOD as the positive class, scores are taken from the lowest up: what is not accepted one level higher.
+    below = [
+        side[..., -1:] - np.concatenate([np.zeros_like(side[..., :1]), side[..., :-1]], -1) for side in (false, true)
+    ]
+    return _aupr_in(*(side[..., ::-1] for side in below))
+
+
+def _detection_error(true: np.ndarray, false: np.ndarray) -> np.ndarray:
+    errors = (1 - true / true[..., -1:] + false / false[..., -1:]) / 2
+    return np.minimum(0.5, np.min(errors, axis=-1))
+
+
+#: Each figure as a function of how many ID and OOD regions are accepted at each score that occurs, from the highest
+#: down: arrays of shape (…, L) of counts or of weights; the result has shape (…).
+FIGURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "auroc": _auroc,
+    "fpr95": _fpr95,
+    "aupr_in": _aupr_in,
+    "aupr_out": _aupr_out,
+    "detection_error": _detection_error,
+}

@@ -146,8 +146,8 @@ def lrp_thresholds(
 def above(regions: Regions, thresholds: Mapping[str, float | None]) -> Regions:
     """The detections from their class's threshold on; none of a class with None or without an entry."""
     given = [thresholds.get(name) for name in regions.classes]
-    levels = np.array([np.inf if level is None else level for level in given])
-    return regions[regions.score.astype(np.float64) >= levels[regions.label]]
+    levels = np.array([np.inf if level is None else level for level in given], dtype=np.float32)
+    return regions[regions.score >= levels[regions.label]]
 
 
 def reliability(judged: Collection[Judged]) -> dict[str, list[Any]]:

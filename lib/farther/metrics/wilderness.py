@@ -414,8 +414,8 @@ def confusion(
 def _reach(regions: Regions, points: Mapping[str, float | None]) -> np.ndarray:
     """Which detections reach the operating point of their class, ndarray of shape (N,), bool."""
     given = [points.get(name) for name in regions.classes]
-    levels = np.array([np.inf if point is None else point for point in given])
-    return regions.score.astype(np.float64) >= levels[regions.label]
+    levels = np.array([np.inf if point is None else point for point in given], dtype=np.float32)
+    return regions.score >= levels[regions.label]
 
 
 def _average(values: Sequence[float | None]) -> float | None:

@@ -219,7 +219,7 @@ def curves(run: Run, folder: Path, count: int, points: int) -> Figures:
 
 def _curve_chart(title: str, description: str, rows: str, legend: Sequence[Key], x: str, y: str) -> Chart:
     made = (
-        alt.Chart(alt.InlineData(values=rows, format=alt.CsvDataFormat(type="csv")))
+        alt.Chart(alt.Data(values=rows, format=alt.CsvDataFormat(type="csv")))
         .mark_line(strokeWidth=2, interpolate="linear")
         .encode(
             x=alt.X("x:Q", axis=_percent_axis(), scale=alt.Scale(domain=[0, 1]), title=x),

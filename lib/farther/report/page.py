@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,7 @@ def _images(run: Run, split: Split) -> int:
     return int(run.evaluation.get("splits", {}).get(split.name, {}).get("images", 0))
 
 
+@cache
 def _library() -> Markup:
     """Vega, Vega-Lite and Vega-Embed in one script, so that the page needs no network."""
     import vl_convert

@@ -131,11 +131,11 @@ def make_config(blueprint: DetrBlueprint) -> Any:
     return config
 
 
-def build_network(blueprint: DetrBlueprint, attention: Literal["sdpa", "eager"] = "sdpa") -> PreTrainedModel:
+def build_network(blueprint: DetrBlueprint, attention: Literal["eager"] | None = None) -> PreTrainedModel:
     """An untrained network in training mode, seeded by PyTorch's global generator.
 
     Args:
-        attention: "eager" is the faster one for training on a CPU.
+        attention: How attention is computed: None leaves it to transformers, "eager" is faster in training on a CPU.
 
     Raises:
         ParameterError: the configuration is unknown to transformers, or needs a package that is not installed.

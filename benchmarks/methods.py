@@ -1,0 +1,219 @@
+"""Time and memory of the methods, beside the libraries one would take instead and the products nobody can avoid.
+
+    python benchmarks/methods.py time        20,000 × 1,024 training features, 20 classes, 7,000 test regions
+    python benchmarks/methods.py memory      1,000,000 × 256 regions on disk, each method in a process of its own
+
+"products" are the bare matrix products of the same shapes and type, by NumPy: what a method that looks at these
+numbers has to pay. Run it on an idle machine: the load is printed with the figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from farther import methods
+from farther.tables import Regions, RegionsFolder, RegionsWriter
+
+#: The methods of the benchmark's paper.
+PAPER = [
+    *("msp", "energy", "gen", "knn", "mahalanobis", "ddu", "vim", "ash", "dice", "react", "dice_react"),
+    *("lard_knn", "lard_mahalanobis", "lard_gmm", "vos"),
+]
+LATENT = 256
+SHARD = 50_000
+
+
+def make(count: int, dimensions: int, classes: int, seed: int) -> Regions:
+    """Rectified features around one centre a class, and the logits of one last layer."""
+    weight = np.random.default_rng(0).normal(scale=0.05, size=(classes, dimensions)).astype(np.float32)
+    bias = np.zeros(classes, np.float32)
+    rng = np.random.default_rng(seed)
+    features = rng.normal(size=(count, dimensions)).astype(np.float32) + 5 * weight[rng.integers(classes, size=count)]
+    features = np.maximum(features, 0)
+    logits = features @ weight.T + bias
+    return Regions(
+        image_id=[f"image{i // 5}" for i in range(count)],
+        region_id=np.arange(count),
+        box=np.zeros((count, 4)),
+        score=np.ones(count),
+        label=logits.argmax(axis=1),
+        logits=logits,
+        features=features,
+        latent=rng.normal(size=(count, LATENT)).astype(np.float32),
+        weight=weight,
+        bias=bias,
+    )
+
+
+def seconds(work: Callable[[], object], repeat: int) -> float:
+    """The shortest of several runs."""
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def products(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
+    """For each method, the matrix products that it cannot avoid, fit and score together."""
+    wide, asked = train.features.astype(np.float64), test.features.astype(np.float64)
+    square = wide[: wide.shape[1]]
+    rest = np.ascontiguousarray(square[:, : max(1, wide.shape[1] - methods.create("vim")._dimension(wide.shape[1]))])
+    classes = len(train.classes)
+
+    def once_a_class() -> None:
+        _ = wide.T @ wide
+        for _ in range(classes):
+            _ = asked @ square
+
+    return {
+        "knn": lambda: test.features @ train.features.T,
+        "mahalanobis": lambda: (wide.T @ wide, asked @ square),
+        "ddu": once_a_class,
+        "vim": lambda: (wide.T @ wide, wide @ rest, asked @ rest),
+    }
+
+
+def peers(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
+    """For each method that pytorch-ood or scikit-learn has: fit and score."""
+    import torch
+    from pytorch_ood import detector as ood
+
+    z, y, c = (torch.from_numpy(np.asarray(a)) for a in (train.features, train.label.astype(np.int64), train.logits))
+    tz, tc = torch.from_numpy(test.features), torch.from_numpy(test.logits)
+    layer = torch.nn.Linear(*reversed(train.weight.shape)).requires_grad_(False)
+    layer.weight.copy_(torch.from_numpy(train.weight))
+    layer.bias.copy_(torch.from_numpy(train.bias))
+    dim = methods.create("vim")._dimension(train.features.shape[1])
+    maps, train_maps = tz[:, :, None, None], z[:, :, None, None]
+
+    def through(x: torch.Tensor) -> torch.Tensor:
+        return layer(x.flatten(1))
+
+    def kernel_machine() -> None:
+        from sklearn.decomposition import PCA
+        from sklearn.pipeline import make_pipeline
+        from sklearn.svm import OneClassSVM
+
+        sample = train.features[: methods.create("oodl").sample]
+        make_pipeline(PCA(64), OneClassSVM(nu=0.1, tol=1e-5)).fit(sample).decision_function(test.features)
+
+    return {
+        "msp": lambda: ood.MaxSoftmax(None).predict_logits(tc),
+        "energy": lambda: ood.EnergyBased.score(tc),
+        "gen": lambda: ood.GEN.score(tc),
+        "mls": lambda: ood.MaxLogit.score(tc),
+        "entropy": lambda: ood.Entropy.score(tc),
+        "knn": lambda: ood.KNN(None, k=10).fit_features(z, y).predict_features(tz),
+        "mahalanobis": lambda: ood.Mahalanobis(None).fit_features(z, y).predict_features(tz),
+        "relative_mahalanobis": lambda: ood.RMD(None).fit_features(z, y).predict_features(tz),
+        "ddu": lambda: ood.GMM(None).fit_features(z, y).predict_features(tz),
+        "vim": lambda: ood.ViM(None, dim, layer.weight, layer.bias).fit_features(z, y).predict_features(tz),
+        "ash": lambda: ood.ASH(None, through, percentile=0.9).predict_feature_maps(maps),
+        "scale": lambda: ood.SCALE(None, through, percentile=0.85).predict_feature_maps(maps),
+        "react": lambda: ood.ReAct(None, through).fit_feature_maps(train_maps, y).predict_feature_maps(maps),
+        "dice": lambda: ood.DICE(None, layer.weight, layer.bias, p=0.9).fit_features(z, y).predict_features(tz),
+        "kl_matching": lambda: ood.KLMatching(None).fit_logits(c).predict_logits(tc),
+        "openmax": lambda: ood.OpenMax(None, tailsize=20).fit_logits(c, y).predict_logits(tc),
+        "she": lambda: ood.SHE(None, layer).fit_features(z, y).predict_features(tz),
+        "gradnorm": lambda: ood.GradNorm(layer, param_filter=lambda name: name == "weight").predict(tz),
+        "fdbd": lambda: ood.fDBD(None, layer).fit_features(z).predict_features(tz),
+        "nnguide": lambda: ood.NNGuide(None, layer, k=10).fit_features(z, y).predict_features(tz),
+        "oodl": kernel_machine,
+    }
+
+
+def measure_time(args: argparse.Namespace) -> None:
+    train = make(args.train, args.dimensions, args.classes, seed=1)
+    test = make(args.test, args.dimensions, args.classes, seed=2)
+    others, bare = peers(train, test), products(train, test)
+    print(f"{args.train} × {args.dimensions} training features, {args.classes} classes, {args.test} test regions")
+    print(f"{'method':22}{'fit s':>9}{'score s':>9}{'peer s':>9}{'÷ peer':>9}{'products s':>12}{'÷ products':>12}")
+    total = 0.0
+    for name in args.names or methods.names():
+        method = methods.create(name)
+        fit = seconds(lambda method=method: method.fit(train), args.repeat)
+        score = seconds(lambda method=method: method.score(test), args.repeat)
+        total += fit + score if name in PAPER else 0.0
+        row = f"{name:22}{fit:9.3f}{score:9.3f}"
+        for width, found in ((9, others.get(name)), (12, bare.get(name))):
+            other = seconds(found, args.repeat) if found else None
+            row += f"{other:{width}.3f}{(fit + score) / other:{width}.2f}" if other else " " * 2 * width
+        print(row, flush=True)
+    print(f"{'the paper’s together':22}{total:18.3f}")
+
+
+def measure_memory(args: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "regions"
+        write_large(path, args.large, 256, args.classes)
+        names = args.names or PAPER
+        print(f"{args.large} × 256 regions\n{'method':22}{'fit s':>9}{'score s':>9}{'peak GiB':>10}")
+        for name in names:
+            command = [
+                sys.executable,
+                __file__,
+                "one",
+                "--names",
+                name,
+                "--folder",
+                str(path),
+                "--test",
+                str(args.test),
+            ]
+            print(subprocess.run(command, check=True, capture_output=True, text=True).stdout, end="", flush=True)
+
+
+def write_large(path: Path, count: int, dimensions: int, classes: int) -> None:
+    first = make(1, dimensions, classes, seed=0)
+    writer = RegionsWriter(path, first.header)
+    shards = [min(SHARD, count - start) for start in range(0, count, SHARD)]
+    for shard, size in enumerate(shards):
+        writer.write_shard(shard, make(size, dimensions, classes, seed=shard))
+    writer.close(len(shards))
+
+
+def measure_one(args: argparse.Namespace) -> None:
+    """One method on a folder, in this process, so that its peak memory is its own."""
+    (name,) = args.names
+    folder = RegionsFolder(args.folder)
+    method = methods.create(name)
+    fit = seconds(lambda: method.fit(folder), 1)
+    test = next(folder.batches())[: args.test]
+    score = seconds(lambda: method.score(test), 1)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{name:22}{fit:9.2f}{score:9.2f}{peak:10.2f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["time", "memory", "one"], help="'one' is what 'memory' runs for each method")
+    parser.add_argument("--names", nargs="*", help="methods; all when absent")
+    parser.add_argument("--train", type=int, default=20_000)
+    parser.add_argument("--test", type=int, default=7_000)
+    parser.add_argument("--dimensions", type=int, default=1024)
+    parser.add_argument("--classes", type=int, default=20)
+    parser.add_argument("--large", type=int, default=1_000_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--folder", help="for 'one'")
+    args = parser.parse_args()
+    if args.what != "one":
+        print(f"load before: {os.getloadavg()[0]:.2f} on {os.cpu_count()} processors")
+    {"time": measure_time, "memory": measure_memory, "one": measure_one}[args.what](args)
+    if args.what != "one":
+        print(f"load after: {os.getloadavg()[0]:.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+"""RT-DETR (Zhao et al. 2024), DETR (Carion et al. 2020) and their relatives in the `transformers` library."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.detectors.base import Count, Detector, Fraction, register
+from farther.errors import ParameterError
+from farther.registry import STRICT
+from farther.tables import Header, Regions
+from farther.tables.files import digest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+    from transformers.image_processing_utils import BaseImageProcessor
+
+    from farther.detectors.networks.detr_checkpoint import DetrCheckpoint
+    from farther.detectors.networks.detr_inference import Prepared
+
+
+@register("detr")
+@dataclass(config=STRICT, kw_only=True)
+class Detr(Detector):
+    """A detection transformer; which one, the checkpoint's configuration says (`model_type`).
+
+    Tried: RT-DETR and RT-DETRv2, DETR and Table Transformer, Conditional, DAB and Deformable DETR, and D-FINE; others are
+    refused by name. Boxes, scores and labels are those of the checkpoint's own image processor in transformers
+    (`post_process_object_detection`). With a sigmoid (all but DETR and Table Transformer) a query is a detection for
+    each class that it scores high enough: such rows differ in `score` and `label` and share `box`, `logits`, `features`
+    and `latent`. `per_query: one` keeps the best class only.
+
+    Logits are the query's own, from the last decoder layer; with a softmax the last column is "no object". `features` is
+    the decoder's last hidden state of that query, the input of the linear class head that is the header's last layer.
+    D-FINE adds to a query's logits one number for the quality of its box: it has `features`, but no last layer. `latent`
+    pools the output of the first encoder module (RT-DETR's AIFI, at stride 32) over each detection's box and averages it
+    per channel (FMIYC, Appendix F.2.4).
+
+    Args:
+        weights: A folder as transformers saves it, or the file of weights in it; farther's own safetensors file; a PyTorch
+            file (PyTorch Lightning's `.ckpt`, say), with `config`; or the name of a model on the hub (`owner/name`).
+        nms_iou: Of two detections of one class that overlap more than this, the better one stays. Detection transformers
+            need no suppression: the default, 1, keeps all.
+        per_query: See above.
+        config: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file that stands elsewhere.
+        classes: Names for the classes, in the order of the logits, instead of the checkpoint's.
+        revision: Branch, tag or commit of a model on the hub.
+        local_files_only: Whether a model on the hub must have been fetched before; nothing is fetched then.
+        latent_size: Cells along one side of the grid that `latent` is pooled from.
+        latent_sampling: Samples along one side of a cell; 0 takes as many as fit.
+    """
+
+    nms_iou: Fraction = 1.0
+    per_query: Literal["several", "one"] | None = None
+    config: Path | None = None
+    classes: tuple[str, ...] | None = None
+    revision: str | None = None
+    local_files_only: bool = False
+    latent_size: Count = 9
+    latent_sampling: int = 2
+
+    @cached_property
+    def checkpoint(self) -> DetrCheckpoint:
+        """Where the checkpoint's parts lie, and how its network is built.
+
+        Raises:
+            DataError: a part of the checkpoint is absent or damaged.
+        """
+        from farther.detectors.networks.detr_checkpoint import find_checkpoint
+
+        return find_checkpoint(self.weights, self.config, self.classes, self.revision, self.local_files_only)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """See `Detector.identity`; the description beside the weights counts, where it stands does not."""
+        places = ("weights", "device", "config", "revision", "local_files_only")
+        params = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in places}
+        return {"name": self.name, "weights_digest": digest(*self.checkpoint.files), "params": params}
+
+    @cached_property
+    def network(self) -> PreTrainedModel:
+        """The network on its device.
+
+        Raises:
+            DataError: the checkpoint is absent or damaged, or does not fit.
+            ParameterError: the device cannot be used.
+        """
+        from farther.detectors.networks.detr import keep_exact
+        from farther.detectors.networks.detr_checkpoint import load_network
+
+        network = load_network(self.checkpoint).to(self.torch_device())
+        keep_exact(network)
+        return network
+
+    @cached_property
+    def processor(self) -> BaseImageProcessor:
+        """What is done to images."""
+        from farther.detectors.networks.detr_inference import make_processor
+
+        return make_processor(self.checkpoint.blueprint.processor)
+
+    @cached_property
+    def _header(self) -> Header:
+        from farther.detectors.networks.detr import class_head
+
+        blueprint = self.checkpoint.blueprint
+        columns, background = blueprint.columns()
+        last = class_head(self.network) if blueprint.family.last_layer == "linear" else None
+        return Header(
+            classes=columns,
+            background_index=background,
+            activation=blueprint.family.activation,
+            score_threshold=self.score_threshold,
+            detector=self.identity,
+            weight=None if last is None else last.weight.detach().cpu().numpy(),
+            bias=None if last is None else last.bias.detach().cpu().numpy(),
+        )
+
+    def header(self) -> Header:
+        """See `Detector.header`."""
+        return self._header
+
+    def prepare(self, image: np.ndarray) -> Prepared:
+        """The image, resized, rescaled, normalised and padded by the checkpoint's image processor."""
+        from farther.detectors.networks.detr_inference import prepare
+
+        return prepare(self.processor, image)
+
+    def forward(self, prepared: list, image_ids: list[str]) -> Regions:
+        """See `Detector.forward`."""
+        from farther.detectors.networks.detection import StoredColumns
+        from farther.detectors.networks.detr_inference import Selection, detect_regions
+
+        activation = self.checkpoint.blueprint.family.activation
+        usual: Literal["several", "one"] = "several" if activation == "sigmoid" else "one"
+        selection = Selection(self.score_threshold, self.nms_iou, self.max_detections, self.per_query or usual)
+        stored = StoredColumns(self.latent_size, self.latent_sampling, self.features_dtype)
+        return detect_regions(self.network, self._header, prepared, image_ids, selection, self.precision, stored)

@@ -1,0 +1,291 @@
+"""Checkpoints of detection transformers: farther's own safetensors files, folders as `transformers` saves them, models of
+the hub, and PyTorch files of weights beside such a folder."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+from transformers import AutoModelForObjectDetection, PreTrainedModel
+
+from farther.detectors.networks.detr import DetrBlueprint, family_of, make_config, quiet
+from farther.errors import DataError, ParameterError
+from farther.tables.files import inside, read_json, write_aside
+
+FORMAT = "farther.detr"
+
+CONFIG, PROCESSOR, WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
+INDEX = "model.safetensors.index.json"
+
+#: Where a decoder's own heads are.
+DECODER = "model.decoder."
+
+#: What weights may be missing or of another shape: none of a detector's, or those that know the classes, to train anew.
+Tolerated = Literal["nothing", "class heads"]
+
+
+@dataclass(frozen=True)
+class DetrCheckpoint:
+    """Where a checkpoint's parts lie.
+
+    Args:
+        blueprint: How its network is built.
+        weights: The files of weights, one or more.
+        described: The files that describe the network, where the weights do not do it themselves.
+    """
+
+    blueprint: DetrBlueprint
+    weights: tuple[Path, ...]
+    described: tuple[Path, ...] = ()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All that the network depends on."""
+        return (*self.weights, *self.described)
+
+
+def save_checkpoint(
+    path: str | Path, state: Mapping[str, Tensor], blueprint: DetrBlueprint, notes: Mapping[str, str] | None = None
+) -> None:
+    """Writes weights in half precision, with all that is needed to build their network again.
+
+    Args:
+        path: The safetensors file.
+        state: State dict of the network.
+        blueprint: How the network was built.
+        notes: Further text to keep beside the weights (recipe, data digest).
+    """
+    metadata = {
+        **(notes or {}),
+        "format": FORMAT,
+        "config": json.dumps(blueprint.config),
+        "processor": json.dumps(blueprint.processor),
+        "classes": json.dumps(list(blueprint.classes)),
+    }
+    # Tied weights share their memory, which safetensors refuses: each gets its own.
+    halves = {n: (t.detach().half() if t.is_floating_point() else t.detach()).cpu().clone() for n, t in state.items()}
+    with write_aside(path) as aside:
+        save_file({name: t.contiguous() for name, t in halves.items()}, aside, metadata)
+
+
+def find_checkpoint(
+    weights: Path,
+    described_in: Path | None = None,
+    classes: tuple[str, ...] | None = None,
+    revision: str | None = None,
+    local_files_only: bool = False,  # noqa: FBT001: a setting of huggingface_hub under its own name
+) -> DetrCheckpoint:
+    """Finds the parts of a checkpoint and reads its description; no weights are read.
+
+    Args:
+        weights: A folder with `config.json`, `preprocessor_config.json` and `model.safetensors` (or its shards); a file
+            of weights in such a folder; farther's own safetensors file; a PyTorch file; or, where no such file exists,
+            the name of a model on the hub (`owner/name`).
+        described_in: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file elsewhere.
+        classes: Names for the classes, instead of the configuration's.
+        revision: Branch, tag or commit of a model on the hub.
+        local_files_only: Whether a model on the hub must have been fetched before.
+
+    Raises:
+        DataError: a part is absent or damaged.
+    """
+    if not weights.exists() and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", weights.as_posix()):
+        weights = _fetch(weights.as_posix(), revision, local_files_only)
+    if weights.is_dir():
+        return _in_folder(weights, _weight_files(weights), classes)
+    if not weights.is_file():
+        raise DataError("the checkpoint does not exist", file=weights)
+    metadata = _read(weights, "metadata") if weights.suffix == ".safetensors" else {}
+    if metadata.get("format") == FORMAT:
+        described = {name: _field(weights, metadata, name) for name in ("config", "processor", "classes")}
+        return DetrCheckpoint(_blueprint(weights, **{**described, "classes": classes or described["classes"]}), (weights,))
+    return _in_folder(described_in or weights.parent, (weights,), classes)
+
+
+def load_network(
+    checkpoint: DetrCheckpoint, tolerated: Tolerated = "nothing", attention: Literal["eager"] | None = None
+) -> PreTrainedModel:
+    """The network of a checkpoint, in float32, in evaluation mode.
+
+    Args:
+        tolerated: "class heads" lets weights whose shape depends on the number of classes or queries start at random.
+        attention: See `farther.detectors.networks.detr.build_network`.
+
+    Raises:
+        DataError: a file is absent or damaged, the network cannot be built, or the weights do not fit it: says which are
+            missing, unexpected, or of another shape.
+    """
+    first = checkpoint.weights[0]
+    try:
+        config = make_config(checkpoint.blueprint)
+        network_class = AutoModelForObjectDetection._model_mapping[type(config)]
+    except ParameterError as error:
+        raise DataError(str(error), file=first) from None
+    state = _network_part(first, _read_weights(checkpoint.weights), checkpoint.blueprint)
+    try:
+        with quiet():
+            network, info = network_class.from_pretrained(
+                None,
+                config=config,
+                state_dict=state,
+                attn_implementation=attention,
+                dtype=torch.float32,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+    except (ImportError, ValueError, TypeError, RuntimeError, AttributeError) as error:
+        raise DataError(f"transformers cannot load this network: {str(error).strip()[:400]}", file=first) from None
+    _check_fit(first, checkpoint.blueprint, info, tolerated)
+    return network.eval()
+
+
+def _fetch(name: str, revision: str | None, local_files_only: bool) -> Path:  # noqa: FBT001: passed on
+    from huggingface_hub import snapshot_download
+
+    wanted = [CONFIG, PROCESSOR, "*.safetensors", INDEX]
+    try:
+        found = snapshot_download(name, revision=revision, allow_patterns=wanted, local_files_only=local_files_only)
+    except Exception as error:  # no network, no such model, no access, not fetched before: each has an error of its own
+        problem = f"no such file or folder, and no such model on the hub: {str(error).strip().splitlines()[0]}"
+        raise DataError(problem, file=name) from None
+    return Path(found)
+
+
+def _weight_files(folder: Path) -> tuple[Path, ...]:
+    """The one file of weights in a folder, or all its shards."""
+    if not (folder / INDEX).is_file():
+        return (folder / WEIGHTS,)
+    index = read_json(folder / INDEX)
+    shards = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(shards, dict) or not shards or not all(isinstance(name, str) for name in shards.values()):
+        raise DataError("expected the file of each weight, by name", file=folder / INDEX, field="weight_map")
+    return tuple(inside(folder, name) for name in sorted(set(shards.values())))
+
+
+def _in_folder(folder: Path, weights: tuple[Path, ...], classes: tuple[str, ...] | None) -> DetrCheckpoint:
+    described = (folder / CONFIG, folder / PROCESSOR)
+    for path in (*weights, *described):
+        if not path.is_file():
+            advice = f"a checkpoint needs {CONFIG} and {PROCESSOR} beside it, or in the folder that 'config' names"
+            raise DataError(f"the file does not exist: {advice}", file=path)
+    config, processor = (read_json(path) for path in described)
+    return DetrCheckpoint(_blueprint(described[0], config, processor, classes or _classes(described[0], config)), weights, described)
+
+
+def _classes(path: Path, config: Any) -> list[str]:
+    """The classes that a configuration names, in the order of its logits; a name that comes twice gets its number."""
+    named = config.get("id2label") if isinstance(config, dict) else None
+    numbers = [str(number) for number in range(len(named))] if isinstance(named, dict) else []
+    if not isinstance(named, dict) or not named or any(number not in named for number in numbers):
+        problem = "expected names for the numbers 0, 1, …; give them with the parameter 'classes'"
+        raise DataError(problem, file=path, field="id2label")
+    names = [str(named[number]) for number in numbers]
+    return [f"{name} {number}" if names.count(name) > 1 else name for number, name in enumerate(names)]
+
+
+def _blueprint(path: Path, config: Any, processor: Any, classes: Any) -> DetrBlueprint:
+    """A blueprint whose fields are of the right types, for a family that farther reads."""
+    for name, value in (("config", config), ("processor", processor)):
+        if not isinstance(value, dict):
+            raise DataError(f"expected an object, found {value!r}", file=path, field=name)
+    names = list(classes) if isinstance(classes, list | tuple) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        raise DataError(f"expected a list of names, found {classes!r}", file=path, field="classes")
+    try:
+        family_of(config.get("model_type"))
+    except ParameterError as error:
+        raise DataError(str(error), file=path, field="model_type") from None
+    return DetrBlueprint(config, processor, tuple(names))
+
+
+def _field(path: Path, metadata: Mapping[str, str], name: str) -> Any:
+    try:
+        return json.loads(metadata[name])
+    except KeyError:
+        raise DataError("the field is missing from the checkpoint's metadata", file=path, field=name) from None
+    except json.JSONDecodeError as error:
+        raise DataError(f"not JSON: {error.msg}", file=path, field=name) from None
+
+
+def _read(path: Path, part: Literal["metadata", "weights"]) -> dict[str, Any]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            if part == "metadata":
+                return file.metadata() or {}
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118: not a mapping
+    except (SafetensorError, OSError) as error:
+        raise DataError(f"not a readable safetensors file: {error}", file=path) from None
+
+
+def _read_weights(files: Iterable[Path]) -> dict[str, Tensor]:
+    weights: dict[str, Tensor] = {}
+    for path in files:
+        weights |= _read(path, "weights") if path.suffix == ".safetensors" else _read_pytorch(path)
+    return {name: t.float() if t.is_floating_point() else t for name, t in weights.items()}
+
+
+def _read_pytorch(path: Path) -> dict[str, Tensor]:
+    """The state dict of a PyTorch file: the whole of it, or what PyTorch Lightning and others keep under a name."""
+    try:
+        held = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch.load raises whatever its reader met
+        problem = f"not a PyTorch file of weights and plain values: {str(error).splitlines()[0]}"
+        raise DataError(f"{problem}. Save its state dict alone", file=path) from None
+    for name in ("state_dict", "model"):
+        if isinstance(held, dict) and isinstance(held.get(name), dict):
+            held = held[name]
+            break
+    if not isinstance(held, dict) or not all(isinstance(value, Tensor) for value in held.values()):
+        raise DataError("expected a state dict: a dictionary of tensors by name", file=path)
+    return held
+
+
+def _network_part(path: Path, weights: dict[str, Tensor], blueprint: DetrBlueprint) -> dict[str, Tensor]:
+    """The weights under the names that the network itself gives them.
+
+    PyTorch Lightning's module holds the network under a name ("model."), which stands before each weight's; what else it
+    holds (a criterion's buffers, say) is no part of the network.
+    """
+    pattern = re.compile(rf"(?P<prefix>.*?){re.escape(blueprint.family.head)}(\.\d+)?\.weight")
+    prefixes = {match["prefix"] for match in map(pattern.fullmatch, weights) if match is not None}
+    if not prefixes:
+        kind = blueprint.config["model_type"]
+        raise DataError(f"no weight is called …{blueprint.family.head}….weight: not a checkpoint of {kind}", file=path)
+    prefix = min(prefixes, key=len)
+    if strange := [p for p in prefixes if p not in (prefix, prefix + DECODER)]:
+        raise DataError(f"holds several networks: under {', '.join(map(repr, sorted([prefix, *strange])))}", file=path)
+    part = {name.removeprefix(prefix): t for name, t in weights.items() if name.startswith(prefix)}
+    # Releases that shared the decoder's heads with the whole network wrote them twice.
+    twice = [name for name, t in part.items() if DECODER + name in part and torch.equal(t, part[DECODER + name])]
+    return {name: t for name, t in part.items() if name not in twice}
+
+
+def _check_fit(path: Path, blueprint: DetrBlueprint, info: Mapping[str, Any], tolerated: Tolerated) -> None:
+    """Refuses weights that do not fit, from transformers' account of loading them."""
+    shapes = [f"{name} {tuple(found)} instead of {tuple(wanted)}" for name, found, wanted in info["mismatched_keys"]]
+    problems = {
+        "missing": sorted(info["missing_keys"]),
+        "unexpected": sorted(info["unexpected_keys"]),
+        "of another shape": [] if tolerated == "class heads" else sorted(shapes),
+    }
+    if tolerated == "class heads":
+        mismatched = {name for name, _, _ in info["mismatched_keys"]}
+        problems["missing"] = [name for name in problems["missing"] if name not in mismatched]
+    listed = [f"{kind}: {_listed(names)}" for kind, names in problems.items() if names]
+    errors = [str(error) for error in info.get("error_msgs", [])]
+    if listed or errors:
+        what = f"{blueprint.config['model_type']} with {len(blueprint.classes)} classes"
+        raise DataError(f"the weights do not fit {what}. {'; '.join([*listed, *errors])}", file=path)
+
+
+def _listed(names: list[str]) -> str:
+    rest = len(names) - 8
+    return ", ".join(names[:8]) + (f" and {rest} more" if rest > 0 else "")
