@@ -1,14 +1,12 @@
-"""Writes the report and prints the main tables: `python stages/report.py`."""
+"""Writes the report: `python stages/report.py`."""
 
 from _params import section
-from farther.report import build, summary
+from farther.report import build
 
 
 def main() -> None:
     """Reads all metrics, curves and splits; writes artifacts/report."""
-    params = section()
-    page = build(params)
-    print(summary(params), f"Report: {page}", sep="\n\n")
+    print(f"Report: {build(section())}")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,8 @@ def untrained(architecture):
     """A network whose random answers differ from place to place, as if it had learned something."""
     torch.manual_seed(2)
     network = build_network(YoloBlueprint.shipped(architecture, CLASSES, SIZE))
-    pixels = torch.stack([torch.from_numpy(blotches(n, SIZE, SIZE)).permute(2, 0, 1) / 255 for n in range(4)])
+    pixels = torch.stack([torch.from_numpy(blotches(n, SIZE, SIZE)).permute(2, 0, 1) / 255 for n in range(6)])
+    pixels[3, :, :12] = pixels[4, :, :, :8] = pixels[5, :, :, 4:] = 114 / 255  # as padded images are
     norms = [layer for layer in network.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
     head = network.model[-1]
     with torch.no_grad():

@@ -77,6 +77,14 @@ def test_weighted_ood_figures_equal_those_of_the_drawn_images_written_out(case):
         assert {name: values[replicate] for name, values in found.items()} == pytest.approx(ood.evaluate(*sides))
 
 
+def test_many_regions_of_equal_score_are_counted_exactly():
+    draws = bootstrap.ImageDraws(["a", "b"], replicates=3)
+    image = np.repeat(np.array(["a", "b"], dtype=object), 50_000)
+    found = bootstrap.ood_figures(draws, image, np.ones(len(image)), draws, image, np.ones(len(image)))
+    assert found["auroc"].tolist() == [0.5] * 3
+    assert found["fpr95"].tolist() == [1.0] * 3
+
+
 def test_memory_is_bounded_by_blocks_of_replicates_with_the_same_result(case, monkeypatch):
     objects, regions, unknown, score = case
     draws = bootstrap.ImageDraws(IMAGES, replicates=30)

@@ -21,6 +21,7 @@ def test_areas_equal_scikit_learns(seed, ties):
     found = ood.evaluate(inside, outside)
     truth, together = np.repeat([1, 0], [len(inside), len(outside)]), np.concatenate([inside, outside])
     assert found["auroc"] == pytest.approx(roc_auc_score(truth, together), abs=1e-12)
+    assert ood.auroc(inside, outside) == pytest.approx(found["auroc"], abs=1e-12)
     assert found["aupr_in"] == pytest.approx(average_precision_score(truth, together), abs=1e-12)
     assert found["aupr_out"] == pytest.approx(average_precision_score(1 - truth, -together), abs=1e-12)
 
@@ -75,6 +76,7 @@ def test_the_order_of_rows_and_growing_functions_of_the_score_change_nothing():
 def test_nothing_to_compare_gives_none_not_nan(inside, outside):
     assert set(ood.evaluate(inside, outside).values()) == {None}
     assert ood.fpr_at(inside, outside) is None
+    assert ood.auroc(inside, outside) is None
 
 
 def test_nan_is_refused_with_its_row():

@@ -4,7 +4,7 @@ import base64
 import io
 import json
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +27,6 @@ class Element:
     attributes: dict[str, str | None]
     text: str = ""
     inside: tuple[str, ...] = ()
-    children: list["Element"] = field(default_factory=list)
 
 
 class Page(HTMLParser):

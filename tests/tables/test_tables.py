@@ -107,9 +107,9 @@ class Toy:
 
 
 def test_an_unknown_parameter_is_refused_with_the_known_ones():
-    with pytest.raises(ParameterError, match="toy: unknown parameter 'j'. Known: k"):
+    with pytest.raises(ParameterError, match=r"toy: unknown parameter 'j'\. Known: k"):
         build(Toy, "toy", {"j": 1})
-    with pytest.raises(ParameterError, match="toy: parameter 'k'.*found 'many'"):
+    with pytest.raises(ParameterError, match=r"toy: parameter 'k'.*found 'many'"):
         build(Toy, "toy", {"k": "many"})
 
 

@@ -56,7 +56,7 @@ def draw(folder, count, seed):
 
 @pytest.fixture
 def tables(tmp_path):
-    return draw(tmp_path / "pictures", 16, seed=0)
+    return draw(tmp_path / "pictures", 8, seed=0)
 
 
 @pytest.fixture

@@ -138,7 +138,8 @@ def _accepted(positive: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _auroc(true: np.ndarray, false: np.ndarray) -> np.ndarray:
-    steps = np.diff(false, axis=-1, prepend=0)
+    # Products of small integers may be too large for their type.
+    steps = np.diff(false, axis=-1, prepend=0).astype(np.float64)
     twice = np.sum(steps * (2 * true - np.diff(true, axis=-1, prepend=0)), axis=-1)
     return twice / (2.0 * true[..., -1] * false[..., -1])
 
@@ -157,9 +158,8 @@ def _aupr_in(true: np.ndarray, false: np.ndarray) -> np.ndarray:
 
 def _aupr_out(true: np.ndarray, false: np.ndarray) -> np.ndarray:
     # With OOD as the positive class, scores are taken from the lowest up: what is not accepted one level higher.
-    below = [
-        side[..., -1:] - np.concatenate([np.zeros_like(side[..., :1]), side[..., :-1]], -1) for side in (false, true)
-    ]
+    one_higher = (np.concatenate([np.zeros_like(side[..., :1]), side[..., :-1]], axis=-1) for side in (false, true))
+    below = [side[..., -1:] - above for side, above in zip((false, true), one_higher, strict=True)]
     return _aupr_in(*(side[..., ::-1] for side in below))
 
 

@@ -55,11 +55,6 @@ class Table:
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
 
     @property
-    def has_intervals(self) -> bool:
-        """Whether any value has a 95% interval."""
-        return any(cell.interval for _, cells in self.rows for cell in cells)
-
-    @property
     def metrics(self) -> list[tuple[Group, Metric]]:
         """The columns, with the group of each."""
         return [(group, metric) for group in self.groups for metric in group.metrics]

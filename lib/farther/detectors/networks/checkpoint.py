@@ -40,6 +40,18 @@ def save_checkpoint(
     }
     with write_aside(path) as aside:
         save_file({name: _half(tensor.detach().cpu()).contiguous() for name, tensor in state.items()}, aside, metadata)
+        _sort_metadata(aside)
+
+
+def _sort_metadata(path: Path) -> None:
+    """Gives a safetensors file the same bytes each time: its writer leaves the order of the metadata to chance."""
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content[start:])
 
 
 def _half(tensor: Tensor) -> Tensor:

@@ -1,0 +1,515 @@
+import json
+import os
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.testing import assert_allclose
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from farther import detectors
+from farther.detectors.networks.detection import StoredColumns
+from farther.detectors.networks.detr import FAMILIES, DetrBlueprint, build_network, class_head
+from farther.detectors.networks.detr_checkpoint import save_checkpoint
+from farther.detectors.networks.detr_inference import Selection, pool_latent, select
+from farther.errors import DataError, FartherError, ParameterError
+
+CLASSES = ("cat", "dog", "bird", "cow")
+WIDTHS = [8, 16, 24, 32]
+
+
+def backbone(kind, stages):
+    sizes = {"embedding_size": 8, "hidden_sizes": WIDTHS, "depths": [1, 1, 1, 1], "layer_type": "basic"}
+    return {"model_type": kind, **sizes, "out_features": stages}
+
+
+HYBRID = {
+    "backbone_config": backbone("rt_detr_resnet", ["stage2", "stage3", "stage4"]),
+    "encoder_in_channels": WIDTHS[1:],
+    "encoder_hidden_dim": 16,
+    "d_model": 16,
+    "decoder_in_channels": [16, 16, 16],
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "decoder_layers": 2,
+    "num_queries": 12,
+}
+PLAIN = {
+    "backbone_config": backbone("resnet", ["stage4"]),
+    "use_timm_backbone": False,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "num_queries": 12,
+}
+DEFORMABLE = {
+    **PLAIN,
+    "backbone_config": backbone("resnet", ["stage2", "stage3", "stage4"]),
+    "d_model": 32,
+    "num_feature_levels": 4,
+    "encoder_n_points": 2,
+    "decoder_n_points": 2,
+}
+DAB = {**{name: value for name, value in PLAIN.items() if name != "d_model"}, "hidden_size": 16}
+
+SQUARE = {"image_processor_type": "RTDetrImageProcessor", "size": {"height": 64, "width": 96}, "do_pad": False}
+PADDED = {"size": {"shortest_edge": 48, "longest_edge": 96}, "do_pad": True, "do_normalize": True}
+#: Networks by name: configuration, and processor.
+KINDS = {
+    "rt_detr": (HYBRID, SQUARE),
+    "rt_detr_v2": (HYBRID, SQUARE),
+    "d_fine": ({**HYBRID, "decoder_n_points": [2, 2, 2]}, SQUARE),
+    "detr": (PLAIN, {"image_processor_type": "DetrImageProcessor", **PADDED}),
+    "table-transformer": (PLAIN, {"image_processor_type": "DetrImageProcessor", **PADDED}),
+    "conditional_detr": (PLAIN, {"image_processor_type": "ConditionalDetrImageProcessor", **PADDED}),
+    "dab-detr": (DAB, {"image_processor_type": "ConditionalDetrImageProcessor", **PADDED}),
+    "deformable_detr": (DEFORMABLE, {"image_processor_type": "DeformableDetrImageProcessor", **PADDED}),
+    "deformable_detr, two stages": (
+        {**DEFORMABLE, "two_stage": True, "with_box_refine": True, "two_stage_num_proposals": 12},
+        {"image_processor_type": "DeformableDetrImageProcessor", **PADDED},
+    ),
+}
+LINEAR = [kind for kind in KINDS if kind != "d_fine"]
+
+
+def make_blueprint(kind):
+    config, processor = KINDS[kind]
+    return DetrBlueprint({"model_type": kind.split(",")[0], **config}, processor, CLASSES)
+
+
+def make_network(kind, seed=0):
+    """A network whose scores and boxes differ between queries, as those of a trained one do."""
+    torch.manual_seed(seed)
+    network = build_network(make_blueprint(kind)).eval()
+    for name, module in network.named_modules():
+        if isinstance(module, nn.Linear) and ("class" in name or "reg_conf" in name):
+            nn.init.normal_(module.weight, std=0.3)
+            nn.init.normal_(module.bias, std=0.3)
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+    for name, weight in network.named_parameters():
+        if "bbox" in name and weight.ndim == 2:
+            nn.init.normal_(weight, std=0.5)
+    return network
+
+
+def save_folder(folder, kind, network=None):
+    network = network or make_network(kind)
+    network.save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps(make_blueprint(kind).processor))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory):
+    """Folders as transformers saves them, by kind, made when first asked for."""
+    made = {}
+
+    def folder(kind):
+        if kind not in made:
+            made[kind] = save_folder(tmp_path_factory.mktemp("detr"), kind)
+        return made[kind]
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def images():
+    rng = np.random.default_rng(0)
+    # One as high as there are channels: nothing but its position says which side the colours are on.
+    return [rng.integers(0, 256, size, dtype=np.uint8) for size in ((60, 80, 3), (90, 50, 3), (60, 80, 3), (3, 40, 3))]
+
+
+def make_detector(weights, **params):
+    return detectors.create("detr", weights=weights, device="cpu", **params)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_detections_are_those_of_the_checkpoints_own_processor(kind, folders, images):
+    folder = folders(kind)
+    found = make_detector(folder, score_threshold=0.3, max_detections=100).detect(images, batch_size=3)
+    network = transformers.AutoModelForObjectDetection.from_pretrained(folder).eval()
+    processor = getattr(transformers, KINDS[kind][1]["image_processor_type"]).from_pretrained(folder)
+    for number, image in enumerate(images):
+        given = processor(images=image, input_data_format="channels_last", return_tensors="pt")
+        with torch.no_grad():
+            output = network(**given)
+        # RT-DETR's processor gives at most as many detections as there are queries.
+        limit = 12 if kind in ("rt_detr", "rt_detr_v2", "d_fine") else 100
+        expected = processor.post_process_object_detection(output, 0.3, target_sizes=[image.shape[:2]])[0]
+        order = expected["scores"].argsort(descending=True, stable=True)
+        rows = found[found.image_id == str(number)][: limit]
+        assert len(rows) == len(order) > 0
+        assert_allclose(rows.score, expected["scores"][order], atol=1e-5)
+        assert rows.label.tolist() == expected["labels"][order].tolist()
+        assert_allclose(rows.box, expected["boxes"][order], atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", LINEAR)
+def test_features_through_the_last_layer_are_the_logits(kind, folders, images):
+    found = make_detector(folders(kind), score_threshold=0.0).detect(images)
+    assert_allclose(found.features @ found.weight.T + found.bias, found.logits, atol=1e-4)
+
+
+def test_a_head_that_adds_box_quality_has_features_but_no_last_layer(folders, images):
+    found = make_detector(folders("d_fine"), score_threshold=0.0).detect(images)
+    head = class_head(make_network("d_fine"))
+    added = found.logits - (found.features @ head.weight.detach().numpy().T + head.bias.detach().numpy())
+    assert not found.has("last_layer")
+    assert np.abs(added).max() > 0.1
+    assert_allclose(added, np.repeat(added[:, :1], len(CLASSES), axis=1), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["rt_detr", "conditional_detr"])
+def test_a_score_is_the_sigmoid_of_its_own_logit(kind, folders, images):
+    found = make_detector(folders(kind), score_threshold=0.2).detect(images)
+    own = found.logits[np.arange(len(found)), found.label]
+    assert found.activation == "sigmoid" and found.background_index is None and found.classes == CLASSES
+    assert_allclose(found.score, 1 / (1 + np.exp(-own)), rtol=1e-5)
+
+
+def test_detr_keeps_no_object_as_the_last_column(folders, images):
+    found = make_detector(folders("detr"), score_threshold=0.0).detect(images)
+    exponentials = np.exp(found.logits.astype(np.float64))
+    assert found.classes == (*CLASSES, "no object") and found.background_index == 4 and found.activation == "softmax"
+    assert_allclose(found.score, (exponentials / exponentials.sum(1, keepdims=True))[:, :4].max(1), rtol=1e-5)
+    assert len(found) == 12 * len(images)
+
+
+def test_a_query_may_stand_for_several_classes_or_for_its_best_one(folders, images):
+    several = make_detector(folders("rt_detr"), score_threshold=0.2).detect(images[:1])
+    one = make_detector(folders("rt_detr"), score_threshold=0.2, per_query="one").detect(images[:1])
+    assert len(np.unique(several.box, axis=0)) < len(several)
+    assert len(np.unique(one.box, axis=0)) == len(one) == len(np.unique(several.box, axis=0))
+    assert (one.label == one.logits.argmax(1)).all()
+
+
+def test_suppression_and_limits_apply_when_asked_for():
+    boxes = torch.tensor([[0.0, 0, 10, 10], [0, 0, 10, 9], [50, 50, 60, 60]])
+    scores = torch.tensor([[0.9, 0.0], [0.8, 0.7], [0.3, 0.1]])
+    keep = Selection(score_threshold=0.2, iou=1.0, max_detections=100, per_query="several")
+    pairs = select(scores, boxes, keep)
+    assert pairs.queries.tolist() == [0, 1, 1, 2] and pairs.labels.tolist() == [0, 0, 1, 0]
+    # The second box loses its first class to the first box (they overlap by 0.9), and keeps its second.
+    suppressed = select(scores, boxes, Selection(0.2, 0.5, 100, "several"))
+    assert suppressed.queries.tolist() == [0, 1, 2] and suppressed.labels.tolist() == [0, 1, 0]
+    assert select(scores, boxes, Selection(0.2, 1.0, 2, "several")).scores.tolist() == pytest.approx([0.9, 0.8])
+
+
+@pytest.mark.parametrize("kind", ["rt_detr", "detr"])
+def test_pixels_are_those_of_the_processor(kind, folders, images):
+    detector = make_detector(folders(kind))
+    processor = getattr(transformers, KINDS[kind][1]["image_processor_type"]).from_pretrained(folders(kind))
+    for image in images:
+        expected = processor(images=image, input_data_format="channels_last", return_tensors="pt")["pixel_values"]
+        assert torch.equal(detector.prepare(image).pixels, expected[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_is_seen_the_same_beside_any_other(kind, folders, images):
+    detector = make_detector(folders(kind), score_threshold=0.0)
+    together = detector.detect(images, batch_size=4)
+    for number, image in enumerate(images):
+        alone = detector.detect([image])
+        rows = together[together.image_id == str(number)]
+        assert_allclose(rows.box, alone.box, atol=1e-3)
+        assert_allclose(rows.logits, alone.logits, atol=1e-4)
+        assert_allclose(rows.latent, alone.latent, atol=1e-4)
+
+
+def test_latent_is_the_mean_over_the_box():
+    # A map whose value at each place is the place itself: the mean over a box is its centre.
+    y, x = torch.meshgrid(torch.arange(20) + 0.5, torch.arange(30) + 0.5, indexing="ij")
+    boxes = torch.tensor([[0.2, 0.1, 0.6, 0.5], [0.5, 0.5, 0.9, 0.9]])
+    latent = pool_latent(torch.stack([x, y]), boxes, StoredColumns(latent_size=9, latent_sampling=2))
+    assert_allclose(latent.numpy(), [[0.4 * 30, 0.3 * 20], [0.7 * 30, 0.7 * 20]], rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["detr", "deformable_detr"])
+def test_latent_does_not_see_padding(kind, tmp_path, folders, images):
+    # The same image, resized by hand to what the processor makes of it, and padded to a larger frame by the processor.
+    folder = shutil.copytree(folders(kind), tmp_path / "padded")
+    processor = {**KINDS[kind][1], "do_resize": False, "pad_size": {"height": 128, "width": 128}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    detector = make_detector(folder, score_threshold=0.0)
+    flat = np.full((64, 64, 3), 127, np.uint8)
+    padded = detector.detect([flat])
+    cells = detector.prepare(flat)
+    assert cells.mask is not None and cells.pixels.shape == (3, 128, 128) and int(cells.mask.sum()) == 64 * 64
+    assert padded.box.max() <= 64 * 1.5
+    assert np.isfinite(padded.latent).all()
+
+
+def test_the_first_encoder_module_is_what_latent_pools(folders, images):
+    detector = make_detector(folders("rt_detr"), score_threshold=0.0, latent_size=1, latent_sampling=1)
+    kept = []
+    detector.network.model.encoder.aifi[0].register_forward_hook(lambda module, given, output: kept.append(output))
+    found = detector.detect(images[:1])
+    # One sample, in the middle of the box: bilinear interpolation by hand.
+    (latent,) = kept[0].numpy()
+    height, width = latent.shape[1:]
+    centre = (found.box[:, :2] + found.box[:, 2:]) / 2 / (80, 60) * (width, height) - 0.5
+    inside = ((centre > 0) & (centre < (width - 1, height - 1))).all(1)
+    (x0, y0), (fx, fy) = np.floor(centre[inside]).astype(int).T, (centre[inside] % 1).T
+    expected = (
+        latent[:, y0, x0] * (1 - fx) * (1 - fy)
+        + latent[:, y0, x0 + 1] * fx * (1 - fy)
+        + latent[:, y0 + 1, x0] * (1 - fx) * fy
+        + latent[:, y0 + 1, x0 + 1] * fx * fy
+    )
+    assert inside.sum() > 3
+    assert_allclose(found.latent[inside], expected.T, atol=1e-4)
+
+
+@pytest.fixture(scope="session")
+def reference(folders, images):
+    return make_detector(folders("rt_detr"), score_threshold=0.2).detect(images)
+
+
+def assert_same_detections(weights, reference, images, tolerance=1e-4, **params):
+    found = make_detector(weights, score_threshold=0.2, **params).detect(images)
+    assert_allclose(found.logits, reference.logits, atol=tolerance)
+    assert_allclose(found.box, reference.box, atol=100 * tolerance)
+    return found
+
+
+def test_a_folder_may_be_named_by_its_file_of_weights(folders, reference, images):
+    assert_same_detections(folders("rt_detr") / "model.safetensors", reference, images)
+
+
+def test_weights_may_lie_in_shards(tmp_path, folders, reference, images):
+    folder = shutil.copytree(folders("rt_detr"), tmp_path / "sharded")
+    make_network("rt_detr").save_pretrained(folder, max_shard_size="100KB")
+    (folder / "model.safetensors").unlink()
+    assert len(list(folder.glob("*.safetensors"))) > 1
+    assert_same_detections(folder, reference, images)
+
+
+def test_a_shard_outside_its_folder_is_not_read(tmp_path, folders):
+    folder = shutil.copytree(folders("rt_detr"), tmp_path / "folder")
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../model.safetensors"}}')
+    with pytest.raises(DataError, match="leaves its folder"):
+        make_detector(folder).header()
+
+
+def test_our_own_file_holds_everything_in_half_precision(tmp_path, reference, images):
+    path = tmp_path / "one.safetensors"
+    save_checkpoint(path, make_network("rt_detr").state_dict(), make_blueprint("rt_detr"), {"dataset": "demo"})
+    halves = {t.dtype for t in load_file(path).values() if t.is_floating_point()}
+    detector = make_detector(path, score_threshold=0.0)
+    assert halves == {torch.float16}
+    found = detector.detect(images[:1])
+    assert found.classes == CLASSES and found.has("latent") and found.has("last_layer")
+    assert_allclose(np.sort(found.score)[-3:], np.sort(reference.score[reference.image_id == "0"])[-3:], atol=0.02)
+
+
+def test_a_lightning_checkpoint_is_read_beside_a_configuration(tmp_path, folders, reference, images):
+    state = {f"model.{name}": t for name, t in make_network("rt_detr").state_dict().items()}
+    # What it keeps besides the network is left alone, and so are the heads that older releases wrote twice.
+    state["criterion.empty_weight"] = torch.ones(5)
+    state |= {n.replace("model.decoder.", ""): t for n, t in state.items() if "decoder.class_embed" in n}
+    held = {"state_dict": state, "epoch": 3, "hyper_parameters": {"lr": 2e-5}, "pytorch-lightning_version": "2.4.0"}
+    torch.save(held, tmp_path / "last.ckpt")
+    assert_same_detections(tmp_path / "last.ckpt", reference, images, config=folders("rt_detr"))
+
+
+def test_names_of_older_releases_are_understood(tmp_path, folders, reference, images):
+    def older(name):
+        name = name.replace(".mlp.fc", ".fc").replace("encoder.aifi.", "encoder.encoder.")
+        return name.replace("self_attn.o_proj", "self_attn.out_proj")
+
+    folder = shutil.copytree(folders("rt_detr"), tmp_path / "older")
+    state = {older(name): t for name, t in make_network("rt_detr").state_dict().items()}
+    assert "model.encoder.encoder.0.layers.0.self_attn.out_proj.weight" in state
+    save_file(state, folder / "model.safetensors")
+    assert_same_detections(folder, reference, images)
+
+
+def test_a_model_of_the_hub_is_found_where_it_was_fetched_to(tmp_path, monkeypatch, folders, reference, images):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    model = tmp_path / "models--someone--tiny"
+    shutil.copytree(folders("rt_detr"), model / "snapshots" / "0123abcd")
+    (model / "refs").mkdir()
+    (model / "refs" / "main").write_text("0123abcd")
+    assert_same_detections("someone/tiny", reference, images, local_files_only=True)
+    with pytest.raises(DataError, match=r"someone/other: no such file or folder, and no such model"):
+        make_detector("someone/other", local_files_only=True).header()
+
+
+def test_classes_can_be_named_anew(folders):
+    names = ("a", "b", "c", "d")
+    assert make_detector(folders("rt_detr"), classes=names).header().classes == names
+    with pytest.raises(DataError, match=r"rt_detr with 2 classes.*of another shape: .*class_embed"):
+        make_detector(folders("rt_detr"), classes=("a", "b")).header()
+
+
+def test_classes_that_share_a_name_get_their_numbers(tmp_path, folders):
+    folder = shutil.copytree(folders("rt_detr"), tmp_path / "folder")
+    config = json.loads((folder / "config.json").read_text())
+    config["id2label"] = {"0": "N/A", "1": "dog", "2": "N/A", "3": "cow"}
+    (folder / "config.json").write_text(json.dumps(config))
+    assert make_detector(folder).header().classes == ("N/A 0", "dog", "N/A 2", "cow")
+
+
+def test_weights_that_do_not_fit_are_listed(tmp_path, folders):
+    folder = shutil.copytree(folders("rt_detr"), tmp_path / "folder")
+    state = load_file(folder / "model.safetensors")
+    bias = state.pop("model.enc_score_head.bias")
+    state["model.enc_score_head.colour"] = bias
+    state["model.enc_output.0.bias"] = torch.zeros(7)
+    save_file(state, folder / "model.safetensors")
+    with pytest.raises(DataError) as error:
+        make_detector(folder).header()
+    assert "missing: model.enc_score_head.bias" in str(error.value)
+    assert "unexpected: model.enc_score_head.colour" in str(error.value)
+    assert "model.enc_output.0.bias (7,) instead of (16,)" in str(error.value)
+
+
+def test_weights_of_another_kind_are_refused(tmp_path, folders):
+    folder = shutil.copytree(folders("rt_detr"), tmp_path / "folder")
+    shutil.copy(folders("detr") / "model.safetensors", folder)
+    with pytest.raises(DataError, match=r"not a checkpoint of rt_detr"):
+        make_detector(folder).header()
+
+
+def test_two_networks_in_one_file_are_refused(tmp_path, folders):
+    state = make_network("rt_detr").state_dict()
+    both = {f"{name}.{key}": t for name in ("student", "teacher") for key, t in state.items()}
+    torch.save({"state_dict": both}, tmp_path / "both.ckpt")
+    with pytest.raises(DataError, match=r"several networks: under 'student\.', 'teacher\.'"):
+        make_detector(tmp_path / "both.ckpt", config=folders("rt_detr")).header()
+
+
+@pytest.mark.parametrize("kind", ["yolos", "grounding-dino", None])
+def test_other_kinds_of_network_are_refused_by_name(kind, tmp_path, folders):
+    folder = shutil.copytree(folders("rt_detr"), tmp_path / "folder")
+    (folder / "config.json").write_text(json.dumps({"model_type": kind, "id2label": {"0": "cat"}}))
+    with pytest.raises(DataError, match=f"config.json: field 'model_type': model type {kind!r} is none of rt_detr"):
+        make_detector(folder).header()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("config.json", None, r"config.json: the file does not exist"),
+        ("config.json", "[]", r"field 'id2label': expected names for the numbers"),
+        ("config.json", "{", r"config.json: not JSON"),
+        ("config.json", '{"model_type": "rt_detr", "id2label": {"1": "cat"}}', r"field 'id2label'"),
+        ("preprocessor_config.json", None, r"preprocessor_config.json: the file does not exist"),
+        ("preprocessor_config.json", "{}", r"image_processor_type None is no image processor for detection"),
+        ("preprocessor_config.json", '{"image_processor_type": "AutoModel"}', r"image_processor_type 'AutoModel'"),
+        ("model.safetensors", None, r"model.safetensors: the file does not exist"),
+        ("model.safetensors", "weights", r"not a readable safetensors file"),
+    ],
+)
+def test_a_damaged_folder_is_named(name, content, message, tmp_path, folders, images):
+    folder = shutil.copytree(folders("rt_detr"), tmp_path / "folder")
+    (folder / name).unlink()
+    if content is not None:
+        (folder / name).write_text(content)
+    with pytest.raises(FartherError, match=message):
+        make_detector(folder).detect(images[:1])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("classes", None, r"field 'classes': the field is missing"),
+        ("classes", '"cat"', r"field 'classes': expected a list of names, found 'cat'"),
+        ("config", "{", r"field 'config': not JSON"),
+        ("processor", "3", r"field 'processor': expected an object, found 3"),
+    ],
+)
+def test_a_damaged_file_of_our_own_is_named(field, value, message, tmp_path):
+    blueprint = make_blueprint("rt_detr")
+    metadata = {
+        "format": "farther.detr",
+        "config": json.dumps(blueprint.config),
+        "processor": json.dumps(blueprint.processor),
+        "classes": json.dumps(CLASSES),
+        field: value,
+    }
+    path = tmp_path / "one.safetensors"
+    save_file({"a": torch.zeros(1)}, path, {name: text for name, text in metadata.items() if text is not None})
+    with pytest.raises(DataError, match=message):
+        make_detector(path).header()
+
+
+def test_a_configuration_that_transformers_refuses_is_an_error(tmp_path, folders):
+    folder = shutil.copytree(folders("rt_detr"), tmp_path / "folder")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "d_model": "wide"}))
+    with pytest.raises(DataError, match="d_model"):
+        make_detector(folder).header()
+
+
+class Payload:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def test_a_file_that_would_run_code_runs_none(tmp_path, folders):
+    with (tmp_path / "evil.ckpt").open("wb") as file:
+        pickle.dump(Payload(str(tmp_path / "ran")), file)
+    torch.save({"state_dict": {"a": Payload(str(tmp_path / "ran"))}}, tmp_path / "evil.pt")
+    for name in ("evil.ckpt", "evil.pt"):
+        with pytest.raises(DataError, match="not a PyTorch file of weights and plain values"):
+            make_detector(tmp_path / name, config=folders("rt_detr")).header()
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_checkpoint_that_is_nowhere_is_an_error(tmp_path):
+    with pytest.raises(DataError, match="the checkpoint does not exist"):
+        make_detector(tmp_path / "none.safetensors").header()
+
+
+def test_numbers_that_are_not_finite_are_an_error(tmp_path, images):
+    network = make_network("rt_detr")
+    class_head(network).weight.data[0, 0] = float("nan")
+    detector = make_detector(save_folder(tmp_path, "rt_detr", network))
+    with pytest.raises(DataError, match="not finite"):
+        detector.detect(images)
+
+
+def test_lower_precision_keeps_logits_exact_for_their_features(folders, reference, images):
+    found = make_detector(folders("rt_detr"), score_threshold=0.0, precision="bfloat16").detect(images)
+    assert_allclose(found.features @ found.weight.T + found.bias, found.logits, atol=1e-4)
+    own = found.logits[np.arange(len(found)), found.label]
+    assert_allclose(found.score, 1 / (1 + np.exp(-own)), rtol=1e-5)
+
+
+def test_identity_is_the_content_and_not_the_place(tmp_path, folders):
+    folder = shutil.copytree(folders("rt_detr"), tmp_path / "copy")
+    one, other = make_detector(folders("rt_detr")), make_detector(folder, revision="main")
+    assert one.identity == other.identity
+    json.dumps(one.identity)
+    (folder / "preprocessor_config.json").write_text(json.dumps({**SQUARE, "do_normalize": True}))
+    assert make_detector(folder).identity["weights_digest"] != one.identity["weights_digest"]
+
+
+def test_every_family_was_tried():
+    assert {kind.split(",")[0] for kind in KINDS} == set(FAMILIES)
+
+
+def test_a_class_cannot_be_called_as_the_networks_own_column(folders):
+    with pytest.raises(FartherError, match="a class stands twice"):
+        make_detector(folders("detr"), classes=("cat", "dog", "cow", "no object")).header()
+
+
+def test_an_unknown_way_to_count_queries_lists_the_known():
+    with pytest.raises(ParameterError, match="several"):
+        make_detector("model.safetensors", per_query="two")
