@@ -55,7 +55,7 @@ PLAIN = {
 DEFORMABLE = {
     **PLAIN,
     "backbone_config": backbone("resnet", ["stage2", "stage3", "stage4"]),
-    "d_model": 32,
+    "d_model": 64,
     "num_feature_levels": 4,
     "encoder_n_points": 2,
     "decoder_n_points": 2,
@@ -91,16 +91,14 @@ def make_network(kind, seed=0):
     """A network whose scores and boxes differ between queries, as those of a trained one do."""
     torch.manual_seed(seed)
     network = build_network(make_blueprint(kind)).eval()
-    for name, module in network.named_modules():
-        if isinstance(module, nn.Linear) and ("class" in name or "reg_conf" in name):
-            nn.init.normal_(module.weight, std=0.3)
-            nn.init.normal_(module.bias, std=0.3)
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d):
             nn.init.ones_(module.weight)
-    for name, weight in network.named_parameters():
-        if "bbox" in name and weight.ndim == 2:
-            nn.init.normal_(weight, std=0.5)
+        elif isinstance(module, nn.Linear):
+            nn.init.xavier_uniform_(module.weight)
+            nn.init.normal_(module.bias, std=0.3)
+        elif isinstance(module, nn.Embedding):
+            nn.init.normal_(module.weight)
     return network
 
 
@@ -149,7 +147,7 @@ def test_detections_are_those_of_the_checkpoints_own_processor(kind, folders, im
         limit = 12 if kind in ("rt_detr", "rt_detr_v2", "d_fine") else 100
         expected = processor.post_process_object_detection(output, 0.3, target_sizes=[image.shape[:2]])[0]
         order = expected["scores"].argsort(descending=True, stable=True)
-        rows = found[found.image_id == str(number)][: limit]
+        rows = found[found.image_id == str(number)][:limit]
         assert len(rows) == len(order) > 0
         assert_allclose(rows.score, expected["scores"][order], atol=1e-5)
         assert rows.label.tolist() == expected["labels"][order].tolist()

@@ -252,6 +252,14 @@ def test_weights_that_do_not_fit_are_listed(small_weights, tmp_path):
         create(bad).header()
 
 
+def test_weights_that_are_not_finite_are_refused(small_weights, tmp_path):
+    state = load_file(small_weights)
+    state["rpn.head.cls_logits.bias"][1] = float("nan")
+    save_checkpoint(tmp_path / "bad.safetensors", state, read_blueprint(small_weights))
+    with pytest.raises(DataError, match=r"field 'rpn.head.cls_logits.bias': holds numbers that are not finite"):
+        create(tmp_path / "bad.safetensors").header()
+
+
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [

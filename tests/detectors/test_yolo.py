@@ -36,33 +36,41 @@ def blotches(seed, height, width):
     return pixels
 
 
+IMAGES = [blotches(seed, *size) for seed, size in enumerate(SIZES)]
+
+
 @pytest.fixture(scope="module")
 def images():
-    return [blotches(seed, *size) for seed, size in enumerate(SIZES)]
+    return [image.copy() for image in IMAGES]
+
+
+def as_batch(image):
+    """An image alone, as the network takes it: shape (1, 3, H, W)."""
+    return torch.from_numpy(letterbox(image, SIZE, 32).pixels).permute(2, 0, 1)[None] / 255
 
 
 def untrained(architecture):
     """A network whose random answers differ from place to place, as if it had learned something."""
     torch.manual_seed(2)
     network = build_network(YoloBlueprint.shipped(architecture, CLASSES, SIZE))
-    pixels = torch.stack([torch.from_numpy(blotches(n, SIZE, SIZE)).permute(2, 0, 1) / 255 for n in range(6)])
-    pixels[3, :, :12] = pixels[4, :, :, :8] = pixels[5, :, :, 4:] = 114 / 255  # as padded images are
     norms = [layer for layer in network.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
     head = network.model[-1]
     with torch.no_grad():
         for layer in norms:
-            layer.momentum = 1.0
-        network(pixels)
+            layer.momentum = None  # running figures become plain means over all images
+        for image in IMAGES:
+            network(as_batch(image))
         network.eval()
         for box, logit in zip(head.cv2, head.cv3, strict=True):
             # Boxes of one to three cells: low distances are likelier, or the distance itself is low.
             box[-1].bias.copy_(-torch.arange(head.reg_max).repeat(4) if head.reg_max > 1 else torch.tensor(1.0))
+            box[-1].weight.mul_(0.1 if head.reg_max > 1 else 0.01)
             logit[-1].weight.normal_()
-        spread = network(pixels)[1]
-        spread = spread.get("one2many", spread)["scores"].std()
+        raw = network(as_batch(IMAGES[0]))[1]
+        spread = raw.get("one2many", raw)["scores"].std()
         for logit in head.cv3:
-            logit[-1].weight.div_(spread / 2)
-            logit[-1].bias.fill_(-3)
+            logit[-1].weight.div_(spread)
+            logit[-1].bias.fill_(-1)
     return network
 
 
@@ -144,9 +152,8 @@ def test_scores_are_the_sigmoid_of_the_label_s_logit_and_no_other_class_has_a_hi
 
 def test_logits_stand_at_an_anchor_of_the_head_whose_box_is_the_detection_s(weights, regions, images):
     whole = load_network(weights, read_checkpoint(weights))
-    one = letterbox(images[3], SIZE, 32)  # 64 × 64 pixels become 96 × 96: neither padded nor moved
     with torch.inference_mode():
-        decoded, raw = whole(torch.from_numpy(one.pixels).permute(2, 0, 1)[None] / 255)
+        decoded, raw = whole(as_batch(images[3]))  # 64 × 64 pixels become 96 × 96: neither padded nor moved
     x, y, w, h = decoded[0, :4].numpy() * 64 / 96
     corners = np.stack([x - w / 2, y - h / 2, x + w / 2, y + h / 2], axis=1).clip(0, 64)
     own = regions[regions.image_id == "3"]
@@ -161,9 +168,8 @@ def test_latent_is_the_mean_over_the_box_of_the_backbone_s_last_layer(weights, r
     whole = load_network(weights, read_checkpoint(weights))
     seen = []
     whole.model[9].register_forward_hook(lambda layer, given, out: seen.append(out))
-    one = letterbox(images[0], SIZE, 32)
     with torch.inference_mode():
-        whole(torch.from_numpy(one.pixels).permute(2, 0, 1)[None] / 255)
+        whole(as_batch(images[0]))
     # 90 × 120 pixels become 72 × 96, with 12 rows of padding above and below; a cell of the last layer is 32 pixels.
     own = regions[regions.image_id == "0"]
     inside = (own.box > 0).all(axis=1) & (own.box < (120, 90, 120, 90)).all(axis=1)  # where clipping changed nothing
@@ -313,6 +319,16 @@ def test_what_is_no_checkpoint_is_an_error_that_names_the_file(tmp_path, name):
         torch.save({"weight": torch.zeros(3)}, tmp_path / name)
     with pytest.raises(DataError, match=name):
         create(tmp_path / name).header()
+
+
+def test_boxes_turned_inside_out_are_left_out(tmp_path, images):
+    # YOLO26 gives distances to the four sides as they are; nothing keeps them from being negative.
+    network = untrained("yolo26n")
+    with torch.no_grad():
+        for branch in network.model[-1].cv2:
+            branch[-1].weight.zero_()
+            branch[-1].bias.copy_(torch.tensor([-1.0, 1.0, -1.0, 1.0]))
+    assert len(create(ultralytics_file(network, tmp_path / "odd.pt")).detect(images)) == 0
 
 
 def test_damaged_weights_are_an_error_not_an_empty_answer(weights, tmp_path, images):

@@ -162,6 +162,13 @@ def test_regions_of_another_detector_are_refused(name, make):
         create(name).fit(make(classes=5)).score(make(classes=4))
 
 
+@pytest.mark.parametrize("name", [n for n in NAMES if methods.get(n).needs & {"features", "latent"}])
+def test_vectors_of_another_width_are_refused(name, make):
+    narrow, wide = make(dimensions=12), make(dimensions=15)
+    with pytest.raises(DataError, match=r"field '(features|latent)': 1[59] values a row, but .* was fitted on 1[26]"):
+        create(name).fit(narrow).score(wide)
+
+
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(ParameterError, match="mahalanobis"):
         methods.create("mahalanobi")

@@ -6,6 +6,7 @@ import pytest
 from farther import methods
 from farther.errors import ParameterError
 from farther.methods import FitError, oracle, search
+from farther.methods.fitting import FitSettings
 
 
 def measure(id_scores: np.ndarray, ood_scores: np.ndarray) -> float:
@@ -71,6 +72,12 @@ def test_combinations_that_cannot_be_fitted_are_listed_with_their_reason(run):
 def test_if_none_can_be_fitted_the_reasons_are_told(run):
     with pytest.raises(FitError, match=r"none of 2 combinations can be fitted: .*k is 5000"):
         search("knn", {"k": [5000, 6000]}, run, ood_split="ood_val", test_splits=[], measure=measure)
+
+
+def test_a_sample_of_the_training_split_is_enough(run):
+    settings = FitSettings(max_regions=4)
+    with pytest.raises(FitError, match="4 regions to fit on, but k is 5"):
+        search("knn", {"k": [5]}, run, ood_split="ood_val", test_splits=[], measure=measure, settings=settings)
 
 
 def test_only_detections_above_the_operating_threshold_count(run):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from farther import methods
-from farther.methods.lists import ListIndex
+from farther.methods.inverted_file import InvertedFile
 from farther.methods.neighbours import largest_products, nearest
 
 RNG = np.random.default_rng(0)
@@ -37,14 +37,14 @@ def test_all_stored_vectors_can_be_asked_for():
 
 
 def test_an_index_that_looks_through_all_lists_is_exact():
-    index = ListIndex.build(STORED, seed=0)
+    index = InvertedFile.build(STORED, seed=0)
     found = index.stored[index.nearest(QUERIES, 7, probes=len(index.centroids))]
     np.testing.assert_array_equal(found, STORED[DISTANCES.argsort(axis=1)[:, :7]])
     assert index.recall(7, probes=len(index.centroids)) == 1.0
 
 
 def test_every_vector_stands_in_the_list_of_its_nearest_centroid():
-    index = ListIndex.build(STORED, seed=0)
+    index = InvertedFile.build(STORED, seed=0)
     listed = np.repeat(np.arange(len(index.centroids)), np.diff(index.starts))
     distances = np.linalg.norm(index.stored[:, None] - index.centroids, axis=2)
     np.testing.assert_array_equal(listed, distances.argmin(axis=1))
@@ -52,13 +52,13 @@ def test_every_vector_stands_in_the_list_of_its_nearest_centroid():
 
 
 def test_recall_grows_with_the_lists_looked_through():
-    index = ListIndex.build(STORED, seed=0)
+    index = InvertedFile.build(STORED, seed=0)
     recalls = [index.recall(5, probes) for probes in (1, 4, 22)]
     assert 0.2 < recalls[0] < recalls[1] <= recalls[2] == 1.0
 
 
 def test_lists_with_too_few_vectors_are_no_reason_to_find_fewer():
-    index = ListIndex.build(STORED, seed=0)
+    index = InvertedFile.build(STORED, seed=0)
     found = index.nearest(QUERIES, 100, probes=1)
     assert (np.diff(np.sort(found, axis=1), axis=1) > 0).all()
     assert found.min() >= 0

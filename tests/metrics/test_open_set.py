@@ -184,8 +184,9 @@ def test_over_several_ious_the_mean_is_taken(objects, regions):
 def test_without_unknown_objects_or_flags_fractions_are_none(objects, regions):
     figures = open_set.evaluate(objects(), regions(("a", FIRST, 0.9)), flags(0))
     assert [figures[name] for name in ("nose", "p_u", "r_u", "ap_u")] == [None] * 4
-    figures = open_set.evaluate(objects(("a", FIRST, "fox")), regions(), flags())
-    assert [figures[name] for name in ("nose", "p_u", "r_u", "ap_u")] == [0, None, 0, 0]
+    for protocol in ("paper", "published-code"):
+        figures = open_set.evaluate(objects(("a", FIRST, "fox")), regions(), [], protocol=protocol)
+        assert [figures[name] for name in ("nose", "p_u", "r_u", "ap_u")] == [0, None, 0, 0]
 
 
 @settings(max_examples=40, deadline=None)

@@ -93,6 +93,11 @@ def test_the_best_f_moves_up_with_the_wilderness(case):
     assert open_set == pytest.approx({"f": 2 / 3, "precision": 1, "recall": 0.5, "threshold": 0.9})
     # Who cares more for recall stays: F2 at 0.9 is 5·0.5/(0.5 + 4), at 0.6 it is 5·0.4/(1 + 1.6).
     assert wild.best_f("cat", 2.0, 2.0)["threshold"] == pytest.approx(0.6)
+    # Without objects, or with nothing found, there is no best one.
+    truth, found, closed, others, images = case
+    blind = wilderness.Wilderness(truth[:2], found[[1, 3]], closed, others, images)
+    assert blind.best_f("cat", 1.0, 0.0) is None
+    assert blind.best_f("dog", 1.0, 0.0) is None
     with pytest.raises(ParameterError, match="cat, dog"):
         wild.best_f("fox", 1.0, 0.0)
 

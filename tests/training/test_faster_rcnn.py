@@ -88,9 +88,7 @@ def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(tmp_path, blueprin
     resumed = run(tmp_path / "killed", blueprint, samples, recipe())
     for name, value in whole.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name
-    # Means of an epoch that was broken off are of the steps since; all other epochs are the same.
-    logs = [(tmp_path / folder / "log.csv").read_text().splitlines() for folder in ("whole", "killed")]
-    assert logs[0][-1].split(",")[-1] == logs[1][-1].split(",")[-1]
+    assert (tmp_path / "whole" / "log.csv").read_text() == (tmp_path / "killed" / "log.csv").read_text()
 
 
 def test_a_state_of_another_recipe_is_not_continued(tmp_path, blueprint, samples):

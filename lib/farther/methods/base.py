@@ -70,6 +70,7 @@ class Method:
             "background_index": header.background_index,
             "activation": header.activation,
             "detector": dict(header.detector),
+            "widths": self._widths(next(self._batches(regions))),
         }
         self._fit(regions)
         for attribute, value in self._state().items():
@@ -88,7 +89,11 @@ class Method:
             DataError: a column is missing, or the regions come from another kind of detector than it was fitted on.
         """
         self._check(regions)
-        return np.concatenate([np.zeros(0), *(finite(self._score(batch)) for batch in self._batches(regions))])
+        parts = [np.zeros(0)]
+        for batch in self._batches(regions):
+            self._check_widths(batch)
+            parts.append(finite(self._score(batch)))
+        return np.concatenate(parts)
 
     def missing(self, regions: RegionsLike) -> list[str]:
         """What the method needs and these regions do not have, sorted; an empty list when it can be applied."""
@@ -144,6 +149,16 @@ class Method:
             if found != fitted_on[field]:
                 problem = f"{self.name} was fitted on {fitted_on[field]}, these regions have {found}"
                 raise DataError(problem, field=field)
+
+    def _widths(self, batch: Regions) -> dict[str, int]:
+        return {column: getattr(batch, column).shape[1] for column in self._columns()}
+
+    def _check_widths(self, batch: Regions) -> None:
+        widths = self._widths(batch)
+        for column, expected in getattr(self, "fitted_on_", {}).get("widths", {}).items():
+            if widths[column] != expected:
+                problem = f"{widths[column]} values a row, but {self.name} was fitted on {expected}"
+                raise DataError(problem, field=column)
 
     def _fit(self, regions: RegionsLike) -> None:
         """Learns nothing, unless a subclass says otherwise."""

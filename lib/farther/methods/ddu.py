@@ -21,8 +21,9 @@ from farther.tables import Regions
 class DDU(VectorMethod):
     """The log density of the features under a mixture of one Gaussian a class, with full covariances.
 
-    Classes with fewer than two detections are left out. What is added to the covariances' diagonals so that they
-    factorise is stored as `jitter_`: with fewer detections than dimensions it decides the scores.
+    Classes with fewer than two detections are left out. The state holds a D × D matrix a class. What is added to the
+    covariances' diagonals so that they factorise is stored as `jitter_`: with fewer detections than dimensions it
+    decides the scores.
 
     Formula:
         score = log Σ_c π_c N(z; μ_c, Σ_c + ε I), π_c = N_c / N

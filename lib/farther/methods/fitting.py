@@ -89,6 +89,16 @@ def operating_threshold(path: str | Path) -> float:
     return float(found)
 
 
+def training_regions(run: str | Path, operating: float, settings: FitSettings) -> RegionsLike:
+    """The regions of a run that methods learn from: those of the training split at or above t*, or a sample of them.
+
+    Raises:
+        DataError: the split is absent or damaged.
+    """
+    regions = RegionsFolder(Path(run) / settings.split).above(operating)
+    return regions if settings.max_regions is None else RegionsSample(regions, settings.max_regions, settings.seed)
+
+
 def fit_run(
     name: str, params: dict[str, Any], run: str | Path, operating: float, settings: FitSettings, path: str | Path
 ) -> str | None:
@@ -112,13 +122,11 @@ def fit_run(
         DataError: a split is absent or damaged.
     """
     method = METHODS.create(name, **params)
-    regions: RegionsLike = RegionsFolder(Path(run) / settings.split).above(operating)
+    regions = training_regions(run, operating, settings)
     calibration = RegionsFolder(Path(run) / settings.calibration_split).above(operating)
     reason = None
     with write_aside(path) as aside:
         try:
-            if settings.max_regions is not None and not method.missing(regions):
-                regions = RegionsSample(regions, settings.max_regions, settings.seed)
             scores = method.fit(regions).score(calibration)
             tau = threshold(scores, settings.keep, settings.threshold_rule)
             method.write_into(aside)

@@ -12,7 +12,7 @@ import numpy as np
 
 from farther.errors import ParameterError
 from farther.methods.base import METHODS, FitError, Method
-from farther.methods.fitting import FitSettings
+from farther.methods.fitting import FitSettings, training_regions
 from farther.tables import RegionsFolder
 
 #: Values to try of each parameter.
@@ -82,7 +82,7 @@ def search(
         test_splits: Names of the splits that results are reported on.
         measure: A function of ID scores and OOD scores, larger is better.
         operating: t*; rows with a lower detector score are left out.
-        settings: Names of the training and the ID validation split; see `FitSettings`.
+        settings: Names of the training and the ID validation split, size of the sample; see `FitSettings`.
 
     Raises:
         ParameterError: `ood_split` is a test split, or one of the ID splits; or a parameter is unknown.
@@ -134,9 +134,8 @@ def _best(
     *,
     oracle: bool,
 ) -> Search:
-    train, id_val, ood_val = (
-        RegionsFolder(run / split).above(operating) for split in (settings.split, settings.calibration_split, ood_split)
-    )
+    train = training_regions(run, operating, settings)
+    id_val, ood_val = (RegionsFolder(run / s).above(operating) for s in (settings.calibration_split, ood_split))
     trials = []
     for method in _combinations(grids):
         params = {key: getattr(method, key) for key in grids[method.name]}

@@ -9,7 +9,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, RegionsLike, count_rows, register
-from farther.methods.lists import ListIndex
+from farther.methods.inverted_file import InvertedFile
 from farther.methods.neighbours import nearest
 from farther.methods.vectors import VectorMethod, unit_length
 from farther.registry import STRICT
@@ -49,7 +49,7 @@ class KNN(VectorMethod):
     def _fit(self, regions: RegionsLike) -> None:
         self.stored_ = self._stored_units(regions)
         if self.index == "approximate":
-            lists = ListIndex.build(self.stored_, self.seed)
+            lists = InvertedFile.build(self.stored_, self.seed)
             self.stored_, self.centroids_, self.starts_ = lists.stored, lists.centroids, lists.starts
             self.recall_ = lists.recall(self.k, self.probes)
 
@@ -77,4 +77,4 @@ class KNN(VectorMethod):
     def _kth(self, units: np.ndarray) -> np.ndarray:
         if self.index == "exact":
             return nearest(self.stored_, units, self.k)[:, -1]
-        return ListIndex(self.centroids_, self.stored_, self.starts_).nearest(units, self.k, self.probes)[:, -1]
+        return InvertedFile(self.centroids_, self.stored_, self.starts_).nearest(units, self.k, self.probes)[:, -1]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tqdm import tqdm
 
 from farther.methods.base import Method, load, not_applicable
 from farther.tables import RegionsFolder, Scores
@@ -71,13 +72,14 @@ def write_scores(method: Method, regions: RegionsFolder, path: str | Path, key: 
     Raises:
         DataError: see `Method.score`.
     """
-    empty = Scores.empty().to_arrow().schema
-    schema = empty.with_metadata({KEY: key.encode()})
+    schema = Scores.empty().to_arrow().schema.with_metadata({KEY: key.encode()})
     columns = sorted(method.needs & {"features", "latent"})
-    with write_aside(path) as aside, pq.ParquetWriter(aside, schema, compression="zstd") as writer:
+    progress = tqdm(total=len(regions), desc=f"{method.name} {regions.path.name}", unit="region", disable=None)
+    with write_aside(path) as aside, pq.ParquetWriter(aside, schema, compression="zstd") as writer, progress:
         for batch in regions.batches(columns):
             scores = Scores(image_id=batch.image_id, region_id=batch.region_id, score=method.score(batch))
             writer.write_table(scores.to_arrow().cast(schema), row_group_size=ROW_GROUP)
+            progress.update(len(batch))
 
 
 def source_files(cls: type) -> list[Path]:

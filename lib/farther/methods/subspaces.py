@@ -20,7 +20,8 @@ class ResidualMethod(ClassesMethod, VectorMethod):
     """Base of the scores on what the principal subspace of the training features leaves of a feature.
 
     Args:
-        dim: Dimension of the principal subspace; None takes the protocol's.
+        dim: Dimension of the principal subspace; None takes the protocol's. Half of the features where it is no less
+            than their number.
         protocol: "paper": 1000 for more than 1000 features, else 512, or half of them where there are no more than
             that; "published-code": 1000 from 2048 features on, 512 from 768 on, else half of them.
     """

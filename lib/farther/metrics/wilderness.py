@@ -224,7 +224,7 @@ class Wilderness:
     def _precision(self, k: int, recall: float, point: float, ratio: float) -> float:
         if self.protocol == "published-code":
             curve = self._curve(k, ratio)
-            return float(np.max(curve.precision[curve.recall >= recall]))
+            return float(np.max(curve.precision[curve.recall >= recall - 1e-9]))
         closed = self._closed[k]
         made = np.sum(closed.score >= point) + np.sum(self._wild_scores(k, ratio) >= point)
         return float(np.sum(closed.is_true[closed.score >= point]) / made)

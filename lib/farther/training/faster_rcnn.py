@@ -73,7 +73,7 @@ class AugmentedSamples(torch.utils.data.Dataset):
 
 
 class Run:
-    """The state of a training run: network, optimizer, moving average, and how far it came.
+    """The state of a training run: network, optimizer, moving average, losses, and how far it came.
 
     Args:
         blueprint: The network.
@@ -103,6 +103,7 @@ class Run:
         self.averaged = copy.deepcopy(self.network).eval()
         self.optimizer = make_optimizer(self.network, recipe)
         self.step = 0
+        self.losses: dict[str, list[float]] = defaultdict(list)
         self.log: list[dict[str, float]] = []
 
     def save(self) -> None:
@@ -110,6 +111,7 @@ class Run:
         state = {
             "identity": self.identity,
             "step": self.step,
+            "losses": dict(self.losses),
             "log": self.log,
             "network": self.network.state_dict(),
             "averaged": self.averaged.state_dict(),
@@ -129,9 +131,10 @@ class Run:
         self.averaged.load_state_dict(state["averaged"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.log = state["step"], state["log"]
+        self.losses.update(state["losses"])
 
-    def learn(self, batch: list[Sample], extra_losses: ExtraLosses) -> dict[str, float]:
-        """One step; all that is random in it depends on the seed and the step's number alone.
+    def learn(self, batch: list[Sample], extra_losses: ExtraLosses) -> None:
+        """One step, its losses noted; all that is random in it depends on the seed and the step's number alone.
 
         Raises:
             TrainingError: the loss is not finite.
@@ -153,7 +156,15 @@ class Run:
         self.optimizer.step()
         self.step += 1
         self._average()
-        return {"loss": total.item(), **{name: loss.item() for name, loss in found.items()}}
+        for name, loss in {"loss": total, **found}.items():
+            self.losses[name].append(loss.item())
+
+    def end_epoch(self, epoch: int, figures: dict[str, Any]) -> None:
+        """Notes an epoch's mean losses, and its figures on the validation images where they were looked at."""
+        row = {"epoch": epoch, "step": self.step, "learning_rate": self.optimizer.param_groups[0]["lr"]}
+        row |= {name: float(np.mean(values)) for name, values in self.losses.items()}
+        self.log.append(row | ({"val_map50": figures["ap50"]} if figures else {}))
+        self.losses.clear()
 
     def _average(self) -> None:
         """Moves the average towards the weights; faster at first, so that it soon forgets the untrained ones."""
@@ -221,23 +232,18 @@ def train(
         training.cache()
         validation.cache()
     size = min(recipe.batch_size, len(training))
-    bar = tqdm(total=run.steps * size, initial=run.step * size, unit="image", smoothing=0.05)
-    with bar:
+    with tqdm(total=run.steps * size, initial=run.step * size, unit="image", smoothing=0.05) as bar:
         for epoch in range(run.step // per_epoch, recipe.epochs):
             batches = batches_of_epoch(sizes, recipe.batch_size, recipe.seed, epoch)
-            sums: dict[str, list[float]] = defaultdict(list)
             for batch in _load(training, recipe, epoch, batches[run.step - epoch * per_epoch :]):
-                for name, value in run.learn(batch, extra_losses).items():
-                    sums[name].append(value)
+                run.learn(batch, extra_losses)
                 bar.update(len(batch))
-                bar.set_postfix(epoch=epoch + 1, loss=f"{np.mean(sums['loss'][-50:]):.3f}", refresh=False)
+                bar.set_postfix(epoch=epoch + 1, loss=f"{np.mean(run.losses['loss'][-50:]):.3f}", refresh=False)
                 if run.step % recipe.checkpoint_steps == 0 and run.step % per_epoch:
                     run.save()
-            row = {"epoch": epoch + 1, "step": run.step, "learning_rate": run.optimizer.param_groups[0]["lr"]}
-            row |= {name: float(np.mean(values)) for name, values in sums.items()}
-            if (epoch + 1) % recipe.evaluate_epochs == 0 or epoch + 1 == recipe.epochs:
-                row["val_map50"] = evaluate(run.averaged, validation, recipe)["ap50"]
-            run.log.append(row)
+            is_looked_at = (epoch + 1) % recipe.evaluate_epochs == 0 or epoch + 1 == recipe.epochs
+            figures = evaluate(run.averaged, validation, recipe) if is_looked_at else {}
+            run.end_epoch(epoch + 1, figures)
             write_log(log_file, run.log)
             run.save()
     return run.averaged
@@ -256,12 +262,24 @@ def evaluate(network: FasterRCNN, samples: Samples, recipe: Recipe) -> dict[str,
         recipe: Batch size and precision are used.
     """
     header = Header(classes=(BACKGROUND, *samples.classes), background_index=0)
-    found = [Regions.empty(header)]
-    for start in range(0, len(samples), recipe.batch_size):
-        rows = range(start, min(start + recipe.batch_size, len(samples)))
-        names = [samples.images.image_id[row] for row in rows]
-        found.append(detect_regions(network, header, [samples.pixels(row) for row in rows], names, recipe.precision))
-    return closed_set.evaluate(samples.objects, Regions.concatenate(found[1:]), samples.classes)
+    loader = DataLoader(_Pixels(samples), batch_size=recipe.batch_size, num_workers=recipe.workers, collate_fn=list)
+    names = np.array_split(samples.images.image_id, range(recipe.batch_size, len(samples), recipe.batch_size))
+    found = [
+        detect_regions(network, header, images, list(ids), recipe.precision)
+        for images, ids in zip(loader, names, strict=True)
+    ]
+    return closed_set.evaluate(samples.objects, Regions.concatenate(found), samples.classes)
+
+
+class _Pixels(torch.utils.data.Dataset):
+    def __init__(self, samples: Samples):
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self.samples.pixels(row)
 
 
 def write_log(path: Path, rows: list[dict[str, float]]) -> None:

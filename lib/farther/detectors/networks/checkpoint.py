@@ -115,7 +115,7 @@ def load_network(path: str | Path, blueprint: Blueprint) -> FasterRCNN:
 
     Raises:
         DataError: the file cannot be read, or its weights do not fit the network: says which are missing,
-            unexpected, or of another shape.
+            unexpected, of another shape, or not finite.
         ParameterError: the architecture is unknown.
     """
     weights = read_weights(path)
@@ -124,6 +124,7 @@ def load_network(path: str | Path, blueprint: Blueprint) -> FasterRCNN:
     except ParameterError as error:
         raise DataError(str(error), file=path, field="architecture") from None
     what = f"{blueprint.architecture} with {len(blueprint.classes)} classes"
+    _check_values(path, weights)
     _check_shapes(path, what, network.state_dict(), weights)
     # Not strict, and checked afterwards: torchvision renames the layers of its older checkpoints while it loads.
     loaded = network.load_state_dict(floats(weights), strict=False)
@@ -137,6 +138,12 @@ def load_network(path: str | Path, blueprint: Blueprint) -> FasterRCNN:
 def floats(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same weights, all that are no counts in float32."""
     return {name: t.float() if t.is_floating_point() else t for name, t in weights.items()}
+
+
+def _check_values(path: str | Path, weights: Mapping[str, Tensor]) -> None:
+    for name, tensor in weights.items():
+        if not torch.isfinite(tensor).all():
+            raise DataError("holds numbers that are not finite", file=path, field=name)
 
 
 def _check_shapes(path: str | Path, what: str, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:

@@ -255,13 +255,14 @@ def _network_part(path: Path, weights: dict[str, Tensor], blueprint: DetrBluepri
     holds (a criterion's buffers, say) is no part of the network.
     """
     pattern = re.compile(rf"(?P<prefix>.*?){re.escape(blueprint.family.head)}(\.\d+)?\.weight")
-    prefixes = {match["prefix"] for match in map(pattern.fullmatch, weights) if match is not None}
+    matches = (match for match in map(pattern.fullmatch, weights) if match is not None)
+    prefixes = {match["prefix"].removesuffix(DECODER) for match in matches}
     if not prefixes:
         kind = blueprint.config["model_type"]
         raise DataError(f"no weight is called …{blueprint.family.head}….weight: not a checkpoint of {kind}", file=path)
-    prefix = min(prefixes, key=len)
-    if strange := [p for p in prefixes if p not in (prefix, prefix + DECODER)]:
-        raise DataError(f"holds several networks: under {', '.join(map(repr, sorted([prefix, *strange])))}", file=path)
+    if len(prefixes) > 1:
+        raise DataError(f"holds several networks: under {', '.join(map(repr, sorted(prefixes)))}", file=path)
+    (prefix,) = prefixes
     part = {name.removeprefix(prefix): t for name, t in weights.items() if name.startswith(prefix)}
     # Releases that shared the decoder's heads with the whole network wrote them twice.
     twice = [name for name, t in part.items() if DECODER + name in part and torch.equal(t, part[DECODER + name])]

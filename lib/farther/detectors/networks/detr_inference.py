@@ -285,7 +285,9 @@ def pool_latent(latent: Tensor, boxes: Tensor, stored: StoredColumns) -> Tensor:
     """
     height, width = latent.shape[1:]
     cells = boxes * boxes.new_tensor([width, height, width, height])
-    return roi_align(latent[None], [cells], stored.latent_size, 1.0, stored.latent_sampling).mean(dim=(2, 3))
+    # Aligned: a cell's value stands for its middle. At stride 32 half a cell is 16 pixels.
+    pooled = roi_align(latent[None], [cells], stored.latent_size, 1.0, stored.latent_sampling, aligned=True)
+    return pooled.mean(dim=(2, 3))
 
 
 def _extent(mask: Tensor) -> Tensor:

@@ -226,10 +226,13 @@ def _detect_group(
         return_idxs=True,
     )
     rows = []
-    for number, (found, chosen) in enumerate(zip(detections, anchors, strict=True)):
+    for number, (kept, anchor) in enumerate(zip(detections, anchors, strict=True)):
+        # Heads that give distances as they are (YOLO26) can turn a box inside out.
+        proper = (kept[:, 2:4] >= kept[:, :2]).all(dim=1)
+        found, chosen = kept[proper], anchor.view(-1).long()[proper]
         columns = {
             # The logits of the very anchor that the box came from.
-            "logits": _numpy(logits[number].T[chosen.view(-1).long()]),
+            "logits": _numpy(logits[number].T[chosen]),
             "box": _numpy(scale_boxes(batch.shape[2:], found[:, :4].clone(), images[number].original)),
             "score": _numpy(found[:, 4]),
             "label": _numpy(found[:, 5]).astype(np.int16),

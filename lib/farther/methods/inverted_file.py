@@ -16,8 +16,8 @@ SAMPLE = 64
 
 
 @dataclass
-class ListIndex:
-    """Stored vectors, ordered by list.
+class InvertedFile:
+    """Stored vectors, ordered by list (in the literature: an inverted file, IVF).
 
     Args:
         centroids: ndarray of shape (L, D), float32.
