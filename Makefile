@@ -7,7 +7,7 @@ BIN := $(CURDIR)/$(VENV)/bin
 export PATH := $(BIN):$(PATH)
 SOURCES := lib stages tests benchmarks
 
-.PHONY: demo test lint repro lock clean
+.PHONY: demo test lint repro lock checkpoints clean
 
 demo: repro
 	@python stages/summary.py
@@ -40,6 +40,11 @@ $(VENV)/ready: requirements.lock pyproject.toml
 lock:
 	uv pip compile --quiet --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
 	    --python-version 3.11 --extra dev --output-file requirements.lock pyproject.toml
+
+# Trains the demo's detectors (hours on two cores) and puts them where the pipeline reads them.
+checkpoints: $(VENV)/ready
+	dvc repro training/dvc.yaml
+	cp artifacts/train/*/*.safetensors artifacts/train/*/*.json artifacts/train/*/*.md data/demo/
 
 clean:
 	rm -rf $(VENV) artifacts

@@ -62,15 +62,15 @@ def untrained(architecture):
             network(as_batch(image))
         network.eval()
         for box, logit in zip(head.cv2, head.cv3, strict=True):
-            # Boxes of one to three cells: low distances are likelier, or the distance itself is low.
+            # Boxes of a few cells: low distances are likelier, or the distance itself is low.
             box[-1].bias.copy_(-torch.arange(head.reg_max).repeat(4) if head.reg_max > 1 else torch.tensor(1.0))
-            box[-1].weight.mul_(0.1 if head.reg_max > 1 else 0.01)
+            box[-1].weight.mul_(0.1 if head.reg_max > 1 else 0)
             logit[-1].weight.normal_()
         raw = network(as_batch(IMAGES[0]))[1]
         spread = raw.get("one2many", raw)["scores"].std()
         for logit in head.cv3:
             logit[-1].weight.div_(spread)
-            logit[-1].bias.fill_(-1)
+            logit[-1].bias.fill_(-0.5)
     return network
 
 

@@ -50,6 +50,11 @@ def test_no_scores_give_no_threshold():
         threshold(np.zeros(0))
 
 
+def test_no_value_keeps_all_of_a_gaussian():
+    with pytest.raises(ParameterError, match="gaussian"):
+        threshold([1.0, 2.0], keep=1.0, rule="gaussian")
+
+
 @pytest.mark.parametrize("keep", [0.0, -0.1, 1.1])
 def test_a_fraction_outside_0_to_1_is_refused(keep):
     with pytest.raises(ParameterError, match="keep"):

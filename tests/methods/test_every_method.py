@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from farther import methods
 from farther.errors import DataError, ParameterError
@@ -184,6 +185,30 @@ def test_a_state_that_names_other_attributes_is_refused(make, tmp_path):
     file = tmp_path / "state" / "method.json"
     file.write_text(file.read_text().replace('"fitted_on_"', '"score"'))
     with pytest.raises(DataError, match=r"method\.json: field 'state': 'score'"):
+        methods.load(tmp_path / "state")
+
+
+@pytest.mark.parametrize(
+    ("found", "instead", "field"),
+    [
+        ('"farther.method"', '"farther.regions"', "format"),
+        ('"version": 1', '"version": 99', "version"),
+        ('"name": "knn"', '"name": 3', "name"),
+    ],
+)
+def test_a_method_json_that_is_none_names_the_field(make, tmp_path, found, instead, field):
+    create("knn").fit(make()).save(tmp_path / "state")
+    file = tmp_path / "state" / "method.json"
+    assert found in file.read_text()
+    file.write_text(file.read_text().replace(found, instead))
+    with pytest.raises(DataError, match=rf"method\.json: field '{field}'"):
+        methods.load(tmp_path / "state")
+
+
+def test_arrays_with_other_names_than_fitted_state_are_refused(make, tmp_path):
+    create("knn").fit(make()).save(tmp_path / "state")
+    save_file({"fit": np.zeros(3)}, tmp_path / "state" / "state.safetensors")
+    with pytest.raises(DataError, match=r"state\.safetensors: field 'fit'"):
         methods.load(tmp_path / "state")
 
 

@@ -163,6 +163,18 @@ def test_ddu_takes_the_smallest_jitter_that_factorises(make):
     assert 0 < methods.create("ddu").fit(make(60, dimensions=64)).jitter_ < 1e-10
 
 
+def test_ddu_says_when_covariances_do_not_factorise(make):
+    with pytest.raises(FitError, match="does not factorise with the jitter 0"):
+        methods.create("ddu", jitter=0.0).fit(make(60, dimensions=64))
+
+
+def test_ddu_needs_a_class_with_two_detections(make):
+    regions = make(100)
+    firsts = np.unique(regions.label, return_index=True)[1]
+    with pytest.raises(FitError, match="no class has two detections"):
+        methods.create("ddu").fit(regions[firsts])
+
+
 def head(regions: Regions) -> torch.nn.Linear:
     layer = torch.nn.Linear(*reversed(regions.weight.shape))
     layer.weight.data.copy_(torch.from_numpy(regions.weight))
@@ -471,6 +483,17 @@ def test_oodl_is_the_decision_function_of_scikit_learn(make, kernel):
     np.testing.assert_allclose(np.abs(project(test)), np.abs(analysis.transform(test.features)), rtol=1e-4, atol=1e-4)
     expected = machine.fit(project(train)).decision_function(project(test))
     np.testing.assert_allclose(fitted.score(test), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_oodl_without_scikit_learn_says_what_to_install(make, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(FitError, match=r"pip install 'farther\[fast\]'"):
+        methods.create("oodl").fit(make())
+
+
+def test_nnguide_needs_as_many_regions_as_neighbours(make):
+    with pytest.raises(FitError, match="4 regions to fit on, but k is 5"):
+        methods.create("nnguide", k=5).fit(make(4))
 
 
 def test_oodl_learns_from_a_sample(make):

@@ -8,8 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.errors import DataError
-from farther.methods.base import FitError, Method, RegionsLike
+from farther.methods.base import Method, RegionsLike
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -32,15 +31,8 @@ class VectorMethod(Method):
 
 
 def stored_vectors(regions: Regions, column: Literal["features", "latent"]) -> np.ndarray:
-    """A vector column as float64, ndarray of shape (n, D).
-
-    Raises:
-        DataError: the rows do not have it.
-    """
-    values = getattr(regions, column)
-    if values is None:
-        raise DataError("these regions do not have it", field=column)
-    return values.astype(np.float64)
+    """A vector column as float64, a copy, ndarray of shape (n, D)."""
+    return getattr(regions, column).astype(np.float64)
 
 
 def unit_length(vectors: np.ndarray) -> np.ndarray:
@@ -50,23 +42,16 @@ def unit_length(vectors: np.ndarray) -> np.ndarray:
 
 
 def class_means(passes: Passes, classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and mean vector of each predicted class (FMIYC, Eq. 20), in one pass.
+    """Rows and mean vector of each predicted class (FMIYC, Eq. 20), in one pass over at least one row.
 
     Returns:
         counts of shape (K,), int64, and means of shape (K, D); zeros for a class without rows.
-
-    Raises:
-        FitError: there are no rows.
     """
-    counts = np.zeros(classes, np.int64)
-    sums: np.ndarray | None = None
+    counts, sums = np.zeros(classes, np.int64), np.zeros(())
     for vectors, labels in passes():
         members = (labels == np.arange(classes)[:, None]).astype(np.float64)
-        part = members @ vectors
-        sums = part if sums is None else sums + part
+        sums = sums + members @ vectors
         counts += np.bincount(labels, minlength=classes)
-    if sums is None:
-        raise FitError("there are no regions to fit on")
     return counts, sums / np.maximum(counts, 1)[:, None]
 
 
@@ -80,16 +65,10 @@ def shared_covariance(passes: Passes, counts: np.ndarray, means: np.ndarray) -> 
 
 
 def mean_vector(passes: Passes) -> np.ndarray:
-    """Mean of all rows, ndarray of shape (D,), in one pass.
-
-    Raises:
-        FitError: there are no rows.
-    """
+    """Mean of all rows, ndarray of shape (D,), in one pass over at least one row."""
     sums, rows = np.zeros(()), 0
     for vectors, _ in passes():
         sums, rows = sums + vectors.sum(axis=0), rows + len(vectors)
-    if rows == 0:
-        raise FitError("there are no regions to fit on")
     return sums / rows
 
 

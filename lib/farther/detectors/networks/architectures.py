@@ -114,7 +114,7 @@ def _small(blueprint: Blueprint) -> FasterRCNN:
     )
 
 
-#: Checkpoints say one of these names and nothing more: the numbers behind a name are never changed, a new name is added.
+#: Checkpoints say one of these names and nothing more: what a name stands for never changes, new ones are added.
 ARCHITECTURES = {
     "resnet50_fpn": Architecture(_resnet50_fpn, first_stride=4, is_frozen=True),
     "small": Architecture(_small, first_stride=8, is_frozen=False),
