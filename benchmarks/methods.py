@@ -107,7 +107,7 @@ def peers(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
         from sklearn.svm import OneClassSVM
 
         sample = train.features[: methods.create("oodl").sample]
-        make_pipeline(PCA(64), OneClassSVM(nu=0.1, tol=1e-5)).fit(sample).decision_function(test.features)
+        make_pipeline(PCA(64), OneClassSVM(nu=0.1)).fit(sample).decision_function(test.features)
 
     return {
         "msp": lambda: ood.MaxSoftmax(None).predict_logits(tc),

@@ -338,9 +338,16 @@ def test_damaged_weights_are_an_error_not_an_empty_answer(weights, tmp_path, ima
         create(rewritten(weights, tmp_path / "nan.safetensors", nan)).detect(images[:1])
 
 
-def test_an_architecture_that_does_not_exist_is_an_error():
-    with pytest.raises(ParameterError, match="no architecture 'yolov99'"):
-        YoloBlueprint.shipped("yolov99", CLASSES, SIZE)
+@pytest.mark.parametrize("name", ["yolov99", "../yolov8n", "https://example.org/yolov8n"])
+def test_an_architecture_that_does_not_ship_is_an_error(name):
+    with pytest.raises(ParameterError, match="Ultralytics has no architecture"):
+        YoloBlueprint.shipped(name, CLASSES, SIZE)
+
+
+def test_a_size_letter_scales_the_family_s_description():
+    nano, small = (YoloBlueprint.shipped(name, CLASSES, SIZE).architecture for name in ("yolov8n", "yolov8s"))
+    assert (nano["scale"], small["scale"]) == ("n", "s")
+    assert nano["backbone"] == small["backbone"]
 
 
 def test_importing_ultralytics_asks_nothing_of_the_network_and_writes_nothing_at_home(tmp_path):

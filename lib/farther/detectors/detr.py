@@ -11,7 +11,6 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import Count, Detector, Fraction, register
-from farther.errors import ParameterError
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
@@ -29,23 +28,24 @@ if TYPE_CHECKING:
 class Detr(Detector):
     """A detection transformer; which one, the checkpoint's configuration says (`model_type`).
 
-    Tried: RT-DETR and RT-DETRv2, DETR and Table Transformer, Conditional, DAB and Deformable DETR, and D-FINE; others are
-    refused by name. Boxes, scores and labels are those of the checkpoint's own image processor in transformers
+    Tried: RT-DETR and RT-DETRv2, DETR and Table Transformer, Conditional, DAB and Deformable DETR, and D-FINE; others
+    are refused by name. Boxes, scores and labels are those of the checkpoint's own image processor in transformers
     (`post_process_object_detection`). With a sigmoid (all but DETR and Table Transformer) a query is a detection for
     each class that it scores high enough: such rows differ in `score` and `label` and share `box`, `logits`, `features`
     and `latent`. `per_query: one` keeps the best class only.
 
-    Logits are the query's own, from the last decoder layer; with a softmax the last column is "no object". `features` is
-    the decoder's last hidden state of that query, the input of the linear class head that is the header's last layer.
-    D-FINE adds to a query's logits one number for the quality of its box: it has `features`, but no last layer. `latent`
-    pools the output of the first encoder module (RT-DETR's AIFI, at stride 32) over each detection's box and averages it
-    per channel (FMIYC, Appendix F.2.4).
+    Logits are the query's own, from the last decoder layer; with a softmax the last column is "no object". `features`
+    is the decoder's last hidden state of that query, the input of the linear class head that is the header's last
+    layer. D-FINE adds to a query's logits one number for the quality of its box: it has `features`, but no last layer.
+    `latent` pools the output of the first encoder module (RT-DETR's AIFI, at stride 32) over each detection's box and
+    averages it per channel (FMIYC, Appendix F.2.4).
 
     Args:
-        weights: A folder as transformers saves it, or the file of weights in it; farther's own safetensors file; a PyTorch
-            file (PyTorch Lightning's `.ckpt`, say), with `config`; or the name of a model on the hub (`owner/name`).
-        nms_iou: Of two detections of one class that overlap more than this, the better one stays. Detection transformers
-            need no suppression: the default, 1, keeps all.
+        weights: A folder as transformers saves it, or the file of weights in it; farther's own safetensors file; a
+            PyTorch file (PyTorch Lightning's `.ckpt`, say), with `config`; or the name of a model on the hub
+            (`owner/name`).
+        nms_iou: Of two detections of one class that overlap more than this, the better one stays. Detection
+            transformers need no suppression: the default, 1, keeps all.
         per_query: See above.
         config: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file that stands elsewhere.
         classes: Names for the classes, in the order of the logits, instead of the checkpoint's.
@@ -73,7 +73,13 @@ class Detr(Detector):
         """
         from farther.detectors.networks.detr_checkpoint import find_checkpoint
 
-        return find_checkpoint(self.weights, self.config, self.classes, self.revision, self.local_files_only)
+        return find_checkpoint(
+            self.weights,
+            self.config,
+            self.classes,
+            revision=self.revision,
+            local_files_only=self.local_files_only,
+        )
 
     @cached_property
     def identity(self) -> dict[str, Any]:

@@ -83,11 +83,12 @@ class FasterRCNN(Detector):
             DataError: the checkpoint is absent or damaged, or does not fit.
             ParameterError: the device cannot be used.
         """
+        import torch
         from torchvision.ops import FrozenBatchNorm2d
 
         from farther.detectors.networks.checkpoint import load_network
 
-        network = load_network(self.weights, self.blueprint).to(self.torch_device())
+        network = load_network(self.weights, self.blueprint).to(self.torch_device(), memory_format=torch.channels_last)
         for module in network.modules():
             if isinstance(module, FrozenBatchNorm2d) and self.norm_epsilon is not None:
                 module.eps = self.norm_epsilon

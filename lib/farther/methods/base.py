@@ -63,6 +63,7 @@ class Method:
         count = count_rows(regions)
         if count == 0:
             raise FitError(f"{self.name}: there are no regions to fit on")
+        self._fit(regions)
         header = regions.header
         self.fitted_on_ = {
             "regions": count,
@@ -72,7 +73,6 @@ class Method:
             "detector": dict(header.detector),
             "widths": self._widths(next(self._batches(regions))),
         }
-        self._fit(regions)
         for attribute, value in self._state().items():
             if isinstance(value, np.ndarray):  # the layout that `load` gives, so that both score bit for bit alike
                 setattr(self, attribute, np.ascontiguousarray(value))

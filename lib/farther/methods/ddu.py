@@ -33,7 +33,8 @@ class DDU(VectorMethod):
 
     Args:
         jitter: ε; None takes the smallest of 0, 10⁻²⁰, 10⁻¹⁹ … 1 with which all covariances factorise.
-        protocol: "paper": classes weigh by their share of the detections; "published-code": all weigh 1.
+        protocol: "paper": classes weigh by their share of the detections, covariances are divided by N_c;
+            "published-code": all weigh 1, covariances are divided by N_c − 1.
     """
 
     jitter: NonNegativeFloat | None = None
@@ -47,10 +48,13 @@ class DDU(VectorMethod):
         if len(kept) == 0:
             raise FitError(f"{self.name}: no class has two detections to take a covariance of")
         self.means_ = means[kept]
-        self.factors_, self.jitter_ = cholesky(class_covariances(passes, counts, means, kept), self.jitter)
-        self.log_weights_ = np.zeros(len(kept))
+        covariances = class_covariances(passes, counts, means, kept)
         if self.protocol == "paper":
             self.log_weights_ = np.log(counts[kept] / counts.sum())
+        else:
+            self.log_weights_ = np.zeros(len(kept))
+            covariances *= (counts[kept] / (counts[kept] - 1))[:, None, None]
+        self.factors_, self.jitter_ = cholesky(covariances, self.jitter)
 
     def _score(self, regions: Regions) -> np.ndarray:
         return log_sum_exp(log_densities(self._vectors(regions), self.means_, self.factors_) + self.log_weights_)

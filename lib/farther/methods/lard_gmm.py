@@ -23,9 +23,6 @@ class LardGMM(PrincipalLatent, DDU):
 
     Source:
         FMIYC, Eq. 32 and 33, and its tables ("GMM PCA"); the published code tries 1 to 128 components.
-
-    Args:
-        components: Principal components kept, at most as many as there are latent activations.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"latent", "labels"})

@@ -54,7 +54,7 @@ class OODL(VectorMethod):
     def _fit(self, regions: RegionsLike) -> None:
         if importlib.util.find_spec("sklearn") is None:
             raise FitError(f"{self.name} needs scikit-learn: pip install 'farther[fast]'")
-        self.mean_, self.components_ = principal_components(self._passes(regions), self.components)
+        self.mean_, self.components_, _ = principal_components(self._passes(regions), self.components)
         vectors = self._sample(regions)
         variance = float(vectors.var())
         if variance == 0:
@@ -79,7 +79,7 @@ class OODL(VectorMethod):
     def _fit_support_vectors(self, vectors: np.ndarray) -> None:
         from sklearn.svm import OneClassSVM
 
-        machine = OneClassSVM(nu=self.nu, gamma=self.gamma_, tol=1e-5).fit(vectors)
+        machine = OneClassSVM(nu=self.nu, gamma=self.gamma_).fit(vectors)
         self.vectors_, self.weights_ = machine.support_vectors_, machine.dual_coef_[0]
         self.offset_ = -float(machine.intercept_[0])
 

@@ -57,22 +57,24 @@ def residual_basis(passes: Passes, origin: np.ndarray, dimension: int) -> np.nda
         ndarray of shape (D, D − dimension): the eigenvectors of XᵀX with the smallest eigenvalues.
     """
     moment, _ = second_moment(passes, origin)
-    return _eigenvectors(moment, 0, len(origin) - dimension)
+    return _eigenvectors(moment, 0, len(origin) - dimension)[1]
 
 
-def principal_components(passes: Passes, components: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and directions of largest variance, as in a principal component analysis.
+def principal_components(passes: Passes, components: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Mean, directions of largest variance, and those variances, as in a principal component analysis.
 
     Returns:
-        mean of shape (D,) and orthonormal columns of shape (D, min(components, D)), largest variance first.
+        mean of shape (D,), orthonormal columns of shape (D, C) and variances of shape (C,), largest first;
+        C = min(components, D).
     """
     mean = mean_vector(passes)
-    moment, _ = second_moment(passes, mean)
-    return mean, _eigenvectors(moment, max(0, len(mean) - components), len(mean))[:, ::-1]
+    moment, rows = second_moment(passes, mean)
+    values, directions = _eigenvectors(moment, max(0, len(mean) - components), len(mean))
+    return mean, directions[:, ::-1], values[::-1] / rows
 
 
-def _eigenvectors(symmetric: np.ndarray, first: int, last: int) -> np.ndarray:
-    """Eigenvectors `first` to `last` - 1 in order of rising eigenvalues, as columns; the others are not computed."""
+def _eigenvectors(symmetric: np.ndarray, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues `first` to `last` - 1, rising, and their eigenvectors as columns; the others are not computed."""
     from scipy.linalg import eigh
 
-    return eigh(symmetric, subset_by_index=(first, last - 1), overwrite_a=True, check_finite=False)[1]
+    return eigh(symmetric, subset_by_index=(first, last - 1), overwrite_a=True, check_finite=False)

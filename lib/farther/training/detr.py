@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
-from farther.detectors.networks.detr import DetrBlueprint, build_network, class_head, in_float32, keep_exact
+from farther.detectors.networks.detr import DetrBlueprint, build_network, in_float32, keep_exact
 from farther.detectors.networks.detr_inference import Selection, detect_regions, make_processor, prepare
 from farther.metrics import closed_set
 from farther.registry import STRICT
@@ -36,15 +36,15 @@ from farther.training.samples import Sample, Samples
 class DetrRecipe(Recipe):
     """Parameters of a training run; those not named here are `Recipe`'s.
 
-    The defaults are FMIYC's for Pascal VOC, Appendix G and Table 26 (for BDD100k both learning rates are twice as high): a
-    checkpoint trained on COCO is fine-tuned until the validation figures stop rising.
+    The defaults are FMIYC's for Pascal VOC, Appendix G and Table 26 (for BDD100k both learning rates are twice as
+    high): a checkpoint trained on COCO is fine-tuned until the validation figures stop rising.
 
     Args:
         backbone_learning_rate: Of the backbone, at its highest.
-        patience: Epochs without a better mAP50 on the validation images after which training ends; the weights of the best
-            epoch are kept. None trains to the end and keeps the last.
-        one_to_many: Weight of `farther.training.detr_losses.one_to_many_loss` at the start, for networks that start from
-            nothing.
+        patience: Epochs without a better mAP50 on the validation images after which training ends; the weights of the
+            best epoch are kept. None trains to the end and keeps the last.
+        one_to_many: Weight of `farther.training.detr_losses.one_to_many_loss` at the start, for networks that start
+            from nothing.
         one_to_many_until: Fraction of the run in which that weight falls to 0, in a straight line.
     """
 
@@ -97,10 +97,11 @@ class Run(faster_rcnn.Run):
         self.processor = make_processor(blueprint.processor)
         self.optimizer = make_optimizer(network, recipe)
         self.step = 0
+        self.losses: dict[str, list[float]] = defaultdict(list)
         self.log: list[dict[str, float]] = []
 
-    def learn_from(self, samples: list[Sample]) -> dict[str, float]:
-        """One step; all that is random in it depends on the seed and the step's number alone.
+    def learn_from(self, samples: list[Sample]) -> None:
+        """One step, its losses noted; all that is random in it depends on the seed and the step's number alone.
 
         Raises:
             TrainingError: the loss is not finite.
@@ -123,7 +124,8 @@ class Run(faster_rcnn.Run):
         self.optimizer.step()
         self.step += 1
         self._average()
-        return values
+        for name, value in values.items():
+            self.losses[name].append(value)
 
     @property
     def best_file(self) -> Path:
@@ -133,7 +135,11 @@ class Run(faster_rcnn.Run):
     def keep_best(self) -> None:
         """Keeps the averaged weights if the epoch that was logged last is the best so far."""
         figures = [row["val_map50"] for row in self.log if "val_map50" in row]
-        if self.recipe.patience is not None and "val_map50" in self.log[-1] and figures[-1] > max([-1.0, *figures[:-1]]):
+        if (
+            self.recipe.patience is not None
+            and "val_map50" in self.log[-1]
+            and figures[-1] > max([-1.0, *figures[:-1]])
+        ):
             with write_aside(self.best_file) as aside:
                 torch.save(self.averaged.state_dict(), aside)
 
@@ -146,10 +152,10 @@ class Run(faster_rcnn.Run):
 
 
 def make_optimizer(network: PreTrainedModel, recipe: DetrRecipe) -> torch.optim.Optimizer:
-    """AdamW, or SGD with Nesterov's momentum; the backbone learns at its own rate, and only matrices and kernels decay."""
+    """AdamW, or SGD with Nesterov's momentum; the backbone has a rate of its own, and only matrices and kernels decay."""
     slow = recipe.backbone_learning_rate / recipe.learning_rate
     groups = []
-    for ratio, in_backbone in ((slow, True), (1.0, False)):
+    for ratio, in_backbone in ((1.0, False), (slow, True)):
         named = [p for n, p in network.named_parameters() if n.startswith("model.backbone") == in_backbone]
         learned = [p for p in named if p.requires_grad]
         for decay, some in (
@@ -165,9 +171,10 @@ def make_optimizer(network: PreTrainedModel, recipe: DetrRecipe) -> torch.optim.
 def untrained(blueprint: DetrBlueprint, seed: int) -> PreTrainedModel:
     """A network whose random weights training can start from.
 
-    transformers draws weights for networks that a checkpoint fills in at once: normalisations start near 0 there, and no
-    signal gets through. Here they start at 1, convolutions as He et al. (2015) and linear layers as Glorot and Bengio
-    (2010) draw them. Layers that must start at 0 (offsets of boxes and of sampling points) and biases stay as they are.
+    transformers draws weights for networks that a checkpoint fills in at once: normalisations start near 0 there, and
+    no signal gets through. Here they start at 1, convolutions as He et al. (2015) and linear layers as Glorot and
+    Bengio (2010) draw them. Layers that must start at 0 (offsets of boxes and of sampling points) and biases stay as
+    they are.
     """
     torch.manual_seed(seed)
     network = build_network(blueprint, attention="eager")
@@ -229,19 +236,14 @@ def train(
             if run.out_of_patience():
                 break
             batches = batches_of_epoch(sizes, recipe.batch_size, recipe.seed, epoch)
-            sums: dict[str, list[float]] = defaultdict(list)
             for samples in _load(training, recipe, epoch, batches[run.step - epoch * per_epoch :]):
-                for name, value in run.learn_from(samples).items():
-                    sums[name].append(value)
+                run.learn_from(samples)
                 bar.update(len(samples))
-                bar.set_postfix(epoch=epoch + 1, loss=f"{np.mean(sums['loss'][-50:]):.3f}", refresh=False)
+                bar.set_postfix(epoch=epoch + 1, loss=f"{np.mean(run.losses['loss'][-50:]):.3f}", refresh=False)
                 if run.step % recipe.checkpoint_steps == 0 and run.step % per_epoch:
                     run.save()
-            row = {"epoch": epoch + 1, "step": run.step, "learning_rate": run.optimizer.param_groups[-1]["lr"]}
-            row |= {name: float(np.mean(values)) for name, values in sums.items()}
-            if (epoch + 1) % recipe.evaluate_epochs == 0 or epoch + 1 == recipe.epochs:
-                row["val_map50"] = evaluate(run.averaged, blueprint, validation, recipe)["ap50"]
-            run.log.append(row)
+            is_looked_at = (epoch + 1) % recipe.evaluate_epochs == 0 or epoch + 1 == recipe.epochs
+            run.end_epoch(epoch + 1, evaluate(run.averaged, blueprint, validation, recipe) if is_looked_at else {})
             run.keep_best()
             write_log(log_file, run.log)
             run.save()
@@ -258,7 +260,8 @@ def _load(training: Samples, recipe: Recipe, epoch: int, batches: Sequence[list[
 def evaluate(
     network: PreTrainedModel, blueprint: DetrBlueprint, samples: Samples, recipe: DetrRecipe
 ) -> dict[str, Any]:
-    """Closed-set figures (COCO's mAP) of a network on the images of a subset; see `farther.metrics.closed_set.evaluate`.
+    """Closed-set figures (COCO's mAP) of a network on the images of a subset; see
+    `farther.metrics.closed_set.evaluate`.
 
     Args:
         network: In evaluation mode.

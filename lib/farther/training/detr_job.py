@@ -31,8 +31,8 @@ class DetrJob:
     Args:
         dataset: Name of an ingested dataset.
         weights: The safetensors file to write; its card goes beside it as `.json` and `.md`.
-        initial_weights: A checkpoint to fine-tune: a folder, a file or a model of the hub, as for the detector `detr`. Its
-            configuration is taken over; what knows its classes (or another number of queries) starts anew.
+        initial_weights: A checkpoint to fine-tune: a folder, a file or a model of the hub, as for the detector `detr`.
+            Its configuration is taken over; what knows its classes (or another number of queries) starts anew.
         revision: Branch, tag or commit of a model on the hub.
         queries: Object queries, instead of the checkpoint's number.
         network: For a network that starts from nothing: its configuration, as transformers' `config.json` holds it.
@@ -62,7 +62,9 @@ class DetrJob:
 
     def __post_init__(self) -> None:
         anew = self.network is not None and self.processor is not None
-        if anew == (self.initial_weights is not None) or anew != (self.network is not None or self.processor is not None):
+        if anew == (self.initial_weights is not None) or anew != (
+            self.network is not None or self.processor is not None
+        ):
             raise ParameterError("a training job needs either 'initial_weights', or 'network' and 'processor'")
 
 

@@ -1,4 +1,4 @@
-"""What a detection transformer learns from: the losses of its own family, and one that helps those that start from nothing."""
+"""What a detection transformer learns from: its family's own losses, and one for those that start from nothing."""
 
 from __future__ import annotations
 

@@ -65,15 +65,15 @@ class Samples:
         bounds = np.searchsorted(rows[order], np.arange(len(images) + 1))
         labels = np.array([number[c] for c in learned.category], dtype=np.int64)
         self.learned = len(learned)
-        self._boxes = [learned.box[order[a:b]] for a, b in pairwise(bounds)]
-        self._labels = [labels[order[a:b]] for a, b in pairwise(bounds)]
+        self.boxes = [learned.box[order[a:b]] for a, b in pairwise(bounds)]
+        self.labels = [labels[order[a:b]] for a, b in pairwise(bounds)]
         self._cached: list[np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, row: int) -> Sample:
-        return Sample(self.pixels(row), self._boxes[row], self._labels[row])
+        return Sample(self.pixels(row), self.boxes[row], self.labels[row])
 
     def pixels(self, row: int) -> np.ndarray:
         """The image in a row of the table, ndarray of shape (H, W, 3), uint8.
@@ -97,5 +97,5 @@ class Samples:
     def digest(self) -> str:
         """A name for all that is learned from: the images' content, the boxes and the labels."""
         parts = [*self.classes, *self.images.digest]
-        parts += [a.tobytes() for a in (*self._boxes, *self._labels)]
+        parts += [a.tobytes() for a in (*self.boxes, *self.labels)]
         return digest(*parts)

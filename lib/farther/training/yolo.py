@@ -151,13 +151,13 @@ class TableDataset(YOLODataset):
         images = self.samples.images
         for row, file in enumerate(self.im_files):
             size = np.array([images.width[row], images.height[row]], dtype=np.float32)
-            corners = self.samples._boxes[row].reshape(-1, 2, 2) / size
+            corners = self.samples.boxes[row].reshape(-1, 2, 2) / size
             boxes = np.concatenate([corners.mean(axis=1), corners[:, 1] - corners[:, 0]], axis=1)
             labels.append(
                 {
                     "im_file": file,
                     "shape": (int(size[1]), int(size[0])),
-                    "cls": self.samples._labels[row].astype(np.float32)[:, None],
+                    "cls": self.samples.labels[row].astype(np.float32)[:, None],
                     "bboxes": boxes.astype(np.float32),
                     "segments": [],
                     "keypoints": None,
@@ -184,7 +184,7 @@ class TableDataset(YOLODataset):
         known = self.buffer.get(i) if self.augment else None
         if known is None:
             pixels = self.samples.pixels(i)
-            known = _scaled(pixels, self.imgsz)[..., ::-1], pixels.shape[:2]
+            known = np.ascontiguousarray(_scaled(pixels, self.imgsz)[..., ::-1]), pixels.shape[:2]
             if self.augment and self.cache != "ram":
                 self.buffer[i] = known
                 if len(self.buffer) > self.max_buffer_length:

@@ -17,8 +17,8 @@ from farther.detectors.networks.yolo import YoloBlueprint
 from farther.detectors.networks.yolo_checkpoint import load_network, read_checkpoint, save_checkpoint
 from farther.registry import STRICT
 from farther.tables.files import digest, inside, write_aside, write_json
-from farther.training.card import percent, recipe_lines
-from farther.training.job import figures, read_categories, read_samples
+from farther.training.card import _lines, _percent
+from farther.training.job import _categories, _figures, _samples
 from farther.training.recipe import Count
 from farther.training.yolo import Plan, YoloRecipe, evaluate, train
 
@@ -54,7 +54,7 @@ class YoloJob:
         image_size: Images are scaled to so many pixels on the longer side. FMIYC took 512 for VOC and 736 for BDD100k.
         classes: What to learn; the dataset's own categories when None.
         train, val, test: The dataset's subsets to learn from, to watch, and to report on.
-        initial_weights: A checkpoint to start from (safetensors or Ultralytics' own); layers that do not fit start anew.
+        initial_weights: A checkpoint to start from, farther's or Ultralytics' own; layers that do not fit start anew.
         device: "cpu", "cuda", …; "auto" is the first GPU, or else the CPU.
         recipe: How it is trained.
     """
@@ -72,7 +72,7 @@ class YoloJob:
     recipe: Annotated[YoloRecipe, Field(default_factory=YoloRecipe)]
 
 
-def run_yolo_job(name: str, job: YoloJob, root: Path, artifacts: Path) -> dict[str, Any]:
+def run_job(name: str, job: YoloJob, root: Path, artifacts: Path) -> dict[str, Any]:
     """Trains, or goes on with a killed run, and writes the checkpoint, its card and the log.
 
     Args:
@@ -90,8 +90,8 @@ def run_yolo_job(name: str, job: YoloJob, root: Path, artifacts: Path) -> dict[s
         TrainingError: the loss is not finite.
     """
     tables = inside(artifacts / "tables", job.dataset)
-    classes = job.classes or tuple(read_categories(tables / "categories.json"))
-    samples = {key: read_samples(inside(tables, getattr(job, key)), root, classes) for key in ("train", "val", "test")}
+    classes = job.classes or tuple(_categories(tables / "categories.json"))
+    samples = {key: _samples(inside(tables, getattr(job, key)), root, classes) for key in ("train", "val", "test")}
     blueprint = YoloBlueprint.shipped(job.architecture, classes, job.image_size)
     plan = Plan(
         blueprint,
@@ -123,9 +123,27 @@ def run_yolo_job(name: str, job: YoloJob, root: Path, artifacts: Path) -> dict[s
         "recipe": asdict(job.recipe),
         "torch": torch.__version__,
         "ultralytics": ultralytics.__version__,
-        "figures": {key: figures(evaluate(written, blueprint, samples[key])) for key in ("val", "test")},
+        "figures": {key: _figures(evaluate(written, blueprint, samples[key])) for key in ("val", "test")},
     }
     write_json(job.weights.with_suffix(".json"), card)
-    write_card(job.weights.with_suffix(".md"), card)
+    _write_card(job.weights.with_suffix(".md"), card)
     shutil.rmtree(plan.work, ignore_errors=True)
     return card
+
+
+def _write_card(path: Path, card: dict[str, Any]) -> None:
+    per_class = card["figures"]["test"]["map50_per_class"]
+    rows = [
+        f"| {key} | {_percent(found['map50'])} | {_percent(found['map'])} |" for key, found in card["figures"].items()
+    ]
+    left_out = ", ".join(f"{count} {name}" for name, count in card["left_out"].items())
+    values = {
+        **card,
+        "millions": card["parameters"] / 1e6,
+        "figures": "\n".join(rows),
+        "left_out": f"; left out: {left_out}" if left_out else "",
+        "classes": ", ".join(f"{name} {_percent(per_class.get(name))}" for name in card["classes"]),
+        "recipe": "\n".join(_lines(card["recipe"])),
+    }
+    with write_aside(path) as aside:
+        aside.write_text(CARD.format_map(values), encoding="utf-8")

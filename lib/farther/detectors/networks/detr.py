@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -33,8 +34,8 @@ class Family:
         boxes: The heads that boxes come from, where they are not the decoder's own.
         encoder: Its output is the latent map: the first encoder module, as the published FMIYC code has it.
         maps: Where that output is a sequence of tokens: the projections whose outputs were flattened into it.
-        last_layer: "linear" when logits are the head's output and nothing else. D-FINE adds to all logits of a query one
-            number that says how well its box is placed.
+        last_layer: "linear" when logits are the head's output and nothing else. D-FINE adds to all logits of a query
+            one number that says how well its box is placed.
     """
 
     head: str
@@ -48,9 +49,7 @@ class Family:
 FAMILIES = {
     "rt_detr": Family("model.decoder.class_embed", "sigmoid", None, "model.encoder.aifi.0"),
     "rt_detr_v2": Family("model.decoder.class_embed", "sigmoid", None, "model.encoder.aifi.0"),
-    "d_fine": Family(
-        "model.decoder.class_embed", "sigmoid", None, "model.encoder.aifi.0", last_layer="with quality"
-    ),
+    "d_fine": Family("model.decoder.class_embed", "sigmoid", None, "model.encoder.aifi.0", last_layer="with quality"),
     "detr": Family(
         "class_labels_classifier", "softmax", "bbox_predictor", "model.encoder.layers.0", "model.input_projection"
     ),
@@ -116,7 +115,7 @@ def make_config(blueprint: DetrBlueprint) -> Any:
     Raises:
         ParameterError: the model type or a field is unknown, or a class is called "no object" beside the network's own.
     """
-    names, background = blueprint.columns()
+    names, _ = blueprint.columns()
     if len(set(names)) != len(names):
         raise ParameterError(f"a class stands twice in {list(names)}; name the classes with the parameter 'classes'")
     kept = {k: v for k, v in blueprint.config.items() if k not in ("model_type", "id2label", "label2id", "num_labels")}
@@ -149,18 +148,17 @@ def build_network(blueprint: DetrBlueprint, attention: Literal["eager"] | None =
     return network.train()
 
 
-class quiet:  # noqa: N801: a context manager, named like the ones of contextlib
+@contextmanager
+def quiet() -> Iterator[None]:
     """Keeps transformers from writing to the terminal for a while."""
-
-    def __enter__(self) -> None:
-        self._level = transformers_logging.get_verbosity()
-        self._bars = transformers_logging.is_progress_bar_enabled()
-        transformers_logging.set_verbosity(transformers_logging.CRITICAL)
-        transformers_logging.disable_progress_bar()
-
-    def __exit__(self, *exception: object) -> None:
-        transformers_logging.set_verbosity(self._level)
-        if self._bars:
+    level, bars = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity(transformers_logging.CRITICAL)
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(level)
+        if bars:
             transformers_logging.enable_progress_bar()
 
 

@@ -1,5 +1,5 @@
-"""Checkpoints of detection transformers: farther's own safetensors files, folders as `transformers` saves them, models of
-the hub, and PyTorch files of weights beside such a folder."""
+"""Checkpoints of detection transformers: farther's own safetensors files, folders as `transformers` saves them, models
+of the hub, and PyTorch files of weights beside such a folder."""
 
 from __future__ import annotations
 
@@ -80,8 +80,9 @@ def find_checkpoint(
     weights: Path,
     described_in: Path | None = None,
     classes: tuple[str, ...] | None = None,
+    *,
     revision: str | None = None,
-    local_files_only: bool = False,  # noqa: FBT001: a setting of huggingface_hub under its own name
+    local_files_only: bool = False,
 ) -> DetrCheckpoint:
     """Finds the parts of a checkpoint and reads its description; no weights are read.
 
@@ -98,7 +99,7 @@ def find_checkpoint(
         DataError: a part is absent or damaged.
     """
     if not weights.exists() and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", weights.as_posix()):
-        weights = _fetch(weights.as_posix(), revision, local_files_only)
+        weights = _fetch(weights.as_posix(), revision, local_files_only=local_files_only)
     if weights.is_dir():
         return _in_folder(weights, _weight_files(weights), classes)
     if not weights.is_file():
@@ -106,7 +107,9 @@ def find_checkpoint(
     metadata = _read(weights, "metadata") if weights.suffix == ".safetensors" else {}
     if metadata.get("format") == FORMAT:
         described = {name: _field(weights, metadata, name) for name in ("config", "processor", "classes")}
-        return DetrCheckpoint(_blueprint(weights, **{**described, "classes": classes or described["classes"]}), (weights,))
+        return DetrCheckpoint(
+            _blueprint(weights, **{**described, "classes": classes or described["classes"]}), (weights,)
+        )
     return _in_folder(described_in or weights.parent, (weights,), classes)
 
 
@@ -120,8 +123,8 @@ def load_network(
         attention: See `farther.detectors.networks.detr.build_network`.
 
     Raises:
-        DataError: a file is absent or damaged, the network cannot be built, or the weights do not fit it: says which are
-            missing, unexpected, or of another shape.
+        DataError: a file is absent or damaged, the network cannot be built, or the weights do not fit it: says which
+            are missing, unexpected, or of another shape.
     """
     first = checkpoint.weights[0]
     try:
@@ -147,7 +150,7 @@ def load_network(
     return network.eval()
 
 
-def _fetch(name: str, revision: str | None, local_files_only: bool) -> Path:  # noqa: FBT001: passed on
+def _fetch(name: str, revision: str | None, *, local_files_only: bool) -> Path:
     from huggingface_hub import snapshot_download
 
     wanted = [CONFIG, PROCESSOR, "*.safetensors", INDEX]
@@ -177,7 +180,8 @@ def _in_folder(folder: Path, weights: tuple[Path, ...], classes: tuple[str, ...]
             advice = f"a checkpoint needs {CONFIG} and {PROCESSOR} beside it, or in the folder that 'config' names"
             raise DataError(f"the file does not exist: {advice}", file=path)
     config, processor = (read_json(path) for path in described)
-    return DetrCheckpoint(_blueprint(described[0], config, processor, classes or _classes(described[0], config)), weights, described)
+    blueprint = _blueprint(described[0], config, processor, classes or _classes(described[0], config))
+    return DetrCheckpoint(blueprint, weights, described)
 
 
 def _classes(path: Path, config: Any) -> list[str]:
@@ -220,7 +224,7 @@ def _read(path: Path, part: Literal["metadata", "weights"]) -> dict[str, Any]:
         with safe_open(path, framework="pt") as file:
             if part == "metadata":
                 return file.metadata() or {}
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118: not a mapping
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise DataError(f"not a readable safetensors file: {error}", file=path) from None
 
@@ -251,8 +255,8 @@ def _read_pytorch(path: Path) -> dict[str, Tensor]:
 def _network_part(path: Path, weights: dict[str, Tensor], blueprint: DetrBlueprint) -> dict[str, Tensor]:
     """The weights under the names that the network itself gives them.
 
-    PyTorch Lightning's module holds the network under a name ("model."), which stands before each weight's; what else it
-    holds (a criterion's buffers, say) is no part of the network.
+    PyTorch Lightning's module holds the network under a name ("model."), which stands before each weight's; what else
+    it holds (a criterion's buffers, say) is no part of the network.
     """
     pattern = re.compile(rf"(?P<prefix>.*?){re.escape(blueprint.family.head)}(\.\d+)?\.weight")
     matches = (match for match in map(pattern.fullmatch, weights) if match is not None)

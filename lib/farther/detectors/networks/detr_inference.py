@@ -20,8 +20,8 @@ from farther.detectors.networks.detr import class_head, family_of
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Regions
 
-#: Which of the maps that were flattened into the encoder's tokens is the latent one: that of stride 32, or the coarsest.
-LATENT_LEVEL = 2
+#: Which of the maps that were flattened into the encoder's tokens is the latent one: that of stride 32, or the
+coarsest.LATENT_LEVEL = 2
 
 
 def make_processor(processor: dict[str, Any]) -> BaseImageProcessor:
@@ -31,10 +31,12 @@ def make_processor(processor: dict[str, Any]) -> BaseImageProcessor:
         ParameterError: it names none of transformers' image processors, or one of its fields is wrong.
     """
     named = str(processor.get("image_processor_type", "")).removesuffix("Fast").removesuffix("Pil")
-    made = getattr(transformers, named, None) if named.endswith("ImageProcessor") else None
+    made: Any = getattr(transformers, named, None) if named.endswith("ImageProcessor") else None
     if not (isinstance(made, type) and hasattr(made, "post_process_object_detection")):
         found = processor.get("image_processor_type")
-        raise ParameterError(f"image_processor_type {found!r} is no image processor for detection that transformers has")
+        raise ParameterError(
+            f"image_processor_type {found!r} is no image processor for detection that transformers has"
+        )
     try:
         return made.from_dict(processor)
     except Exception as error:  # each processor has errors of its own
@@ -75,8 +77,8 @@ class Selection:
         score_threshold: Those that score no more than this are dropped.
         iou: Of two boxes of one class that overlap more than this, the better one stays; 1 keeps both.
         max_detections: At most so many an image.
-        per_query: "several": a query counts for each class that scores high enough, as transformers' processors do it for
-            sigmoid heads. "one": for its best class only.
+        per_query: "several": a query counts for each class that scores high enough, as transformers' processors do it
+            for sigmoid heads. "one": for its best class only.
     """
 
     score_threshold: float
@@ -186,7 +188,7 @@ def run(network: PreTrainedModel, pixels: Tensor, mask: Tensor, precision: str =
     """
     family = family_of(network.config.model_type)
     head = class_head(network)
-    wanted = [head]
+    wanted: list[nn.Module] = [head]
     encoder = _submodule(network, family.encoder)
     projections = _projections(network, family.maps)
     wanted += [m for m in [encoder, *projections] if m is not None]
@@ -234,7 +236,7 @@ def _kept(modules: Sequence[nn.Module]) -> Iterator[dict[nn.Module, tuple[Tensor
 
 
 def _as_map(output: Tensor, maps: list[Tensor]) -> Tensor:
-    """An encoder module's output as a map, shape (B, C, h, w); `maps` were flattened into its tokens, in their order."""
+    """An encoder module's output as a map, shape (B, C, h, w); `maps` were flattened into its tokens in this order."""
     if output.ndim == 4:
         return output
     level = min(LATENT_LEVEL, len(maps) - 1)

@@ -23,12 +23,16 @@ import_quietly()
 
 from ultralytics.data.augment import LetterBox  # noqa: E402
 from ultralytics.nn import modules  # noqa: E402
-from ultralytics.nn.tasks import DetectionModel, yaml_model_load  # noqa: E402
+from ultralytics.nn.tasks import DetectionModel, guess_model_scale  # noqa: E402
+from ultralytics.utils import ROOT, YAML  # noqa: E402
 from ultralytics.utils.nms import non_max_suppression  # noqa: E402
 from ultralytics.utils.ops import scale_boxes  # noqa: E402
 
 #: Ultralytics drops the rest of a batch when suppression takes longer; no machine is that slow.
 NO_TIME_LIMIT = 1e6
+
+#: Where Ultralytics keeps the descriptions of its networks.
+MODELS = ROOT / "cfg" / "models"
 
 #: Heads whose class logits belong to one anchor each; others answer with masks, text, or after a decoder.
 HEADS = ("Detect", "v10Detect")
@@ -55,10 +59,12 @@ class YoloBlueprint:
         Raises:
             ParameterError: Ultralytics has no such architecture.
         """
-        try:
-            architecture = yaml_model_load(f"{name}.yaml")
-        except FileNotFoundError:
-            raise ParameterError(f"Ultralytics has no architecture {name!r}; 'yolov8n' is one") from None
+        family = re.sub(r"(?<=\d)[nslmx](?=-|$)", "", name)  # yolov8.yaml describes yolov8n, too
+        known = {file.stem: file for file in MODELS.rglob("*.yaml")}
+        file = known.get(name) or known.get(family)
+        if file is None:
+            raise ParameterError(f"Ultralytics has no architecture {name!r}; 'yolov8n' is one")
+        architecture = {**YAML.load(file), "scale": guess_model_scale(name), "yaml_file": f"{name}.yaml"}
         return cls(architecture, tuple(classes), image_size)
 
 
@@ -110,10 +116,10 @@ def check_architecture(architecture: dict[str, Any]) -> None:
 def _is_layer(name: Any) -> bool:
     if not isinstance(name, str) or not re.fullmatch(r"(nn\.)?\w+", name):
         return False
+    if name == "TorchVision":  # it would fetch weights
+        return False
     found = getattr(nn, name[3:], None) if name.startswith("nn.") else getattr(modules, name, None)
-    return (
-        isinstance(found, type) and issubclass(found, nn.Module) and name != "TorchVision"
-    )  # that one fetches weights
+    return isinstance(found, type) and issubclass(found, nn.Module)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from farther.detectors.networks.checkpoint import _half, _sort_metadata
 from farther.detectors.networks.yolo import DetectionModel, YoloBlueprint, build_network, padding_stride
 from farther.errors import DataError, ParameterError
 from farther.tables.files import write_aside
@@ -61,10 +62,10 @@ def save_checkpoint(
         "image_size": str(blueprint.image_size),
         "stride": str(padding_stride(network.stride)),
     }
-    state = {name: t.detach().cpu() for name, t in network.state_dict().items()}
-    halves = {name: (t.half() if t.is_floating_point() else t).contiguous() for name, t in state.items()}
+    halves = {name: _half(t.detach().cpu()).contiguous() for name, t in network.state_dict().items()}
     with write_aside(path) as aside:
         save_file(halves, aside, metadata)
+        _sort_metadata(aside)
 
 
 def read_checkpoint(path: str | Path) -> YoloCheckpoint:
