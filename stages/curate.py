@@ -5,7 +5,7 @@ from pathlib import Path
 
 from _params import section
 from farther.curation import TablesFolder, benchmark, curate
-from farther.tables.files import write_json
+from farther.tables.files import write_json, write_rows
 
 ARTIFACTS = Path("artifacts")
 
@@ -14,7 +14,9 @@ def main(name: str) -> None:
     """Reads `benchmarks.<name>` and the ingested tables; writes the splits and how many images each rule took."""
     curation = curate(benchmark(name, section("benchmarks", name)), TablesFolder(ARTIFACTS / "tables"))
     curation.write(ARTIFACTS / "splits" / name)
-    write_json(ARTIFACTS / "metrics" / "curate" / f"{name}.json", curation.metrics())
+    metrics = ARTIFACTS / "metrics" / "curate"
+    write_json(metrics / f"{name}.json", curation.metrics())
+    write_rows(metrics / name, curation.metric_rows())
 
 
 if __name__ == "__main__":

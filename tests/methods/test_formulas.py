@@ -9,6 +9,7 @@ from farther import methods
 from farther.errors import DataError
 from farther.methods import FitError
 from farther.methods.openmax import fit_weibull
+from farther.methods.shaping import largest
 from farther.methods.temperature_scaling import fit_temperature
 from farther.tables import Regions
 
@@ -193,6 +194,17 @@ def test_ash_of_the_published_code_is_that_of_pytorch_ood(make, variant):
         return made.predict_feature_maps(maps(test)).detach()
 
     agrees("ash", make, energies, variant=variant, percentile=85, protocol="published-code")
+
+
+def test_ash_of_the_published_code_keeps_as_many_of_equal_activations_as_of_others(make):
+    regions = make(20)
+    columns = {**regions.columns(), "features": np.ones_like(regions.features)}
+    equal = Regions(header=regions.header, **columns)
+    mask = largest(np.vstack([np.ones((3, 12)), np.arange(12.0)]), 75)
+    assert mask.sum(axis=1).tolist() == [3, 3, 3, 3]
+    assert mask[3].nonzero()[0].tolist() == [9, 10, 11]
+    scores = methods.create("ash", variant="b", percentile=75, protocol="published-code").fit(equal).score(equal)
+    assert np.isfinite(scores).all()
 
 
 @pytest.mark.parametrize("variant", ["s", "p", "b"])

@@ -104,7 +104,7 @@ class Project:
         objects.write(folder / subset / "objects.parquet")
         write_json(folder / "categories.json", {"categories": sorted(set(shown.values())), "parents": {}})
         counts = {"images": n, "objects": n, "categories": len(set(shown.values())), "warnings": 0}
-        write_json(self.artifacts / "metrics" / "ingest" / f"{dataset}.json", {subset: counts})
+        write_json(self.artifacts / "metrics" / "ingest" / dataset / f"{subset}.json", counts)
 
     def _curate(self) -> None:
         params = {**PARAMS["benchmarks"]["pets"], "rules": self.root / "rules.yaml"}

@@ -32,8 +32,8 @@ def test_the_stage_writes_tables_and_counts(main):
     main("pets")
     assert Path("artifacts/tables/pets/val2017/images.parquet").exists()
     assert Path("artifacts/tables/pets/val2017/objects.parquet").exists()
-    counts = json.loads(Path("artifacts/metrics/ingest/pets.json").read_text())
-    assert counts == {"val2017": {"images": 1, "objects": 1, "categories": 1, "warnings": 0}}
+    counts = json.loads(Path("artifacts/metrics/ingest/pets/val2017.json").read_text())
+    assert counts == {"images": 1, "objects": 1, "categories": 1, "warnings": 0}
 
 
 def test_a_dataset_that_params_do_not_name_is_an_error(main):

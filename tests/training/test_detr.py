@@ -233,6 +233,21 @@ def test_training_ends_when_patience_does_and_keeps_the_best(tmp_path, blueprint
     assert_equal_weights(weights(network), seen[1])
 
 
+def test_without_patience_the_last_weights_are_kept(tmp_path, blueprint, samples, monkeypatch):
+    figures = iter([0.9, 0.1, 0.8, 0.2])
+    seen = []
+
+    def watched(network, *rest):
+        seen.append(weights(network))
+        return {"ap50": next(figures)}
+
+    monkeypatch.setattr(detr, "evaluate", watched)
+    run(tmp_path, blueprint, samples, recipe(patience=5))
+    # The best weights of the first run still lie there.
+    network = run(tmp_path, blueprint, samples, recipe(patience=None))
+    assert_equal_weights(weights(network), seen[3])
+
+
 # ------------------------------------------------------------------------------------------- one to many
 
 

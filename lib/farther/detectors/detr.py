@@ -142,8 +142,7 @@ class Detr(Detector):
         from farther.detectors.networks.detection import StoredColumns
         from farther.detectors.networks.detr_inference import Selection, detect_regions
 
-        activation = self.checkpoint.blueprint.family.activation
-        usual: Literal["several", "one"] = "several" if activation == "sigmoid" else "one"
-        selection = Selection(self.score_threshold, self.nms_iou, self.max_detections, self.per_query or usual)
+        per_query = self.per_query or self.checkpoint.blueprint.family.per_query
+        selection = Selection(self.score_threshold, self.nms_iou, self.max_detections, per_query)
         stored = StoredColumns(self.latent_size, self.latent_sampling, self.features_dtype)
         return detect_regions(self.network, self._header, prepared, image_ids, selection, self.precision, stored)

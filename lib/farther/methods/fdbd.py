@@ -45,5 +45,7 @@ class FDBD(ClassesMethod, VectorMethod):
     def _score(self, regions: Regions) -> np.ndarray:
         logits = class_logits(regions, self.background)
         margins = (logits.max(axis=1, keepdims=True) - logits) * self.inverse_gaps_[logits.argmax(axis=1)]
-        away = np.linalg.norm(self._vectors(regions) - self.mean_, axis=1)
+        vectors = self._vectors(regions)
+        vectors -= self.mean_
+        away = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
         return margins.sum(axis=1) / ((logits.shape[1] - 1) * np.maximum(away, SMALLEST))

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
-from farther.methods.logits import LogitsMethod, sigmoid, softmax
+from farther.methods.logits import LogitsMethod, sigmoid
 from farther.registry import STRICT
 
 
@@ -24,7 +24,7 @@ class MSP(LogitsMethod):
     """
 
     def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
-        return softmax(logits).max(axis=1)
+        return 1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
 
     def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
         return sigmoid(logits.max(axis=1))

@@ -40,15 +40,20 @@ class ShapingMethod(ClassesMethod, VectorMethod):
         return percentile(lambda: (getattr(batch, self.column) for batch in self._batches(regions)), percent)
 
 
-def largest(vectors: np.ndarray, percent: float) -> np.ndarray:
-    """Which values are among the largest (100 − percent) per cent of their row: a mask of shape (n, D).
+def kept_count(values: int, percent: float) -> int:
+    """How many of so many values the largest (100 − percent) per cent are."""
+    return values - round(values * percent / 100)
 
-    Of D values, D − round(D · percent / 100) are.
-    """
-    count = vectors.shape[1] - round(vectors.shape[1] * percent / 100)
-    mask = np.zeros(vectors.shape, bool)
-    if count:
-        np.put_along_axis(mask, np.argpartition(vectors, -count, axis=1)[:, -count:], True, axis=1)
+
+def largest(vectors: np.ndarray, percent: float) -> np.ndarray:
+    """Which values are among the largest (100 − percent) per cent of their row: a mask of shape (n, D)."""
+    count = kept_count(vectors.shape[1], percent)
+    if count == 0:
+        return np.zeros(vectors.shape, bool)
+    mask = vectors >= np.partition(vectors, -count, axis=1)[:, -count, None]
+    tied = np.flatnonzero(mask.sum(axis=1) > count)  # rare, and dearer: which of the equal values are kept is arbitrary
+    mask[tied] = False
+    mask[tied[:, None], np.argpartition(vectors[tied], -count, axis=1)[:, -count:]] = True
     return mask
 
 

@@ -47,7 +47,7 @@ class ResidualMethod(ClassesMethod, VectorMethod):
 
     def _residuals(self, regions: Regions) -> np.ndarray:
         """Length of what the principal subspace leaves of each feature vector, ndarray of shape (n,)."""
-        return np.linalg.norm((self._vectors(regions) - self.origin_) @ self.residual_, axis=1)
+        return np.linalg.norm(self._vectors(regions) @ self.residual_ - self.origin_ @ self.residual_, axis=1)
 
 
 def residual_basis(passes: Passes, origin: np.ndarray, dimension: int) -> np.ndarray:
@@ -57,7 +57,7 @@ def residual_basis(passes: Passes, origin: np.ndarray, dimension: int) -> np.nda
         ndarray of shape (D, D − dimension): the eigenvectors of XᵀX with the smallest eigenvalues.
     """
     moment, _ = second_moment(passes, origin)
-    return _eigenvectors(moment, 0, len(origin) - dimension)[1]
+    return np.linalg.eigh(moment)[1][:, : len(origin) - dimension]
 
 
 def principal_components(passes: Passes, components: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -69,12 +69,5 @@ def principal_components(passes: Passes, components: int) -> tuple[np.ndarray, n
     """
     mean = mean_vector(passes)
     moment, rows = second_moment(passes, mean)
-    values, directions = _eigenvectors(moment, max(0, len(mean) - components), len(mean))
-    return mean, directions[:, ::-1], values[::-1] / rows
-
-
-def _eigenvectors(symmetric: np.ndarray, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-    """Eigenvalues `first` to `last` - 1, rising, and their eigenvectors as columns; the others are not computed."""
-    from scipy.linalg import eigh
-
-    return eigh(symmetric, subset_by_index=(first, last - 1), overwrite_a=True, check_finite=False)
+    values, directions = np.linalg.eigh(moment)
+    return mean, directions[:, ::-1][:, :components], values[::-1][:components] / rows

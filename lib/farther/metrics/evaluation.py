@@ -3,7 +3,8 @@
 What is written, below the artifacts folder:
 
     metrics/<run>/<split>/<method>.json      the figures to compare: auroc, fpr95, nose, ap_u, p_u, r_u
-    metrics/<run>/detector.json              map50, map, threshold, and the share of images without any detection
+    metrics/<run>/detector.json              map50, map, threshold
+    metrics/<run>/<split>/detector.json      the share of images without any detection
     plots/<run>/roc.csv, pr.csv              curves: split, method, x, y
     plots/<run>/tau.csv, confidence.csv      figures over τ and over t*
     plots/<run>/wilderness.csv, reliability.csv
@@ -361,8 +362,9 @@ def _write(files: RunFiles, report: dict[str, Any], plots: _Plots) -> None:
     with write_aside(files.metrics) as folder:
         closed, splits = report["closed_set"], report["splits"]
         detector = {"map50": closed["ap50"], "map": closed["ap"], "threshold": report["threshold"]}
-        no_detection = {name: split["no_detection"] for name, split in splits.items()}
-        write_json(folder / "detector.json", {**detector, "no_detection": no_detection})
+        write_json(folder / "detector.json", detector)
+        for name, split in splits.items():
+            write_json(inside(folder, f"{name}/detector.json"), {"no_detection": split["no_detection"]})
         for method, evaluated in report["methods"].items():
             for split, figures in evaluated["splits"].items():
                 flat = figures["ood"] | figures["open_set"]

@@ -34,10 +34,10 @@ class Listing:
 def datasets(artifacts: Path) -> Listing:
     """Images and objects of each ingested subset."""
     rows = []
-    for file in sorted((artifacts / "metrics" / "ingest").glob("*.json")):
-        for subset, counts in read_json(file).items():
-            shown = (counts.get(key, 0) for key in ("images", "objects", "categories", "warnings"))
-            rows.append((file.stem, subset, *(f"{count:,}" for count in shown)))
+    for file in sorted((artifacts / "metrics" / "ingest").glob("*/*.json")):
+        counts = read_json(file)
+        shown = (counts.get(key, 0) for key in ("images", "objects", "categories", "warnings"))
+        rows.append((file.parent.name, file.stem, *(f"{count:,}" for count in shown)))
     heads = ("Dataset", "Subset", "Images", "Objects", "Categories", "Warnings")
     return Listing("Datasets, as ingested.", heads, tuple(rows), numbers=4)
 
@@ -92,9 +92,8 @@ def _detectors_of(benchmark: str, runs: Sequence[Run]) -> Listing:
     rows = []
     for run in runs:
         threshold = run.detector.get("threshold")
-        silent = run.detector.get("no_detection", {})
         precision = (percent(run.detector.get("map50")), percent(run.detector.get("map")))
-        shares = (percent(silent.get(split.name)) for split in run.splits)
+        shares = (percent(run.silent.get(split.name)) for split in run.splits)
         rows.append((run.name, run.adapter, *precision, ABSENT if threshold is None else f"{threshold:.3f}", *shares))
     splits = [f"Silent: {split.title} (%)" for split in runs[0].splits]
     caption = (

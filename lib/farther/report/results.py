@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,7 @@ class Run:
         figures: (split, method) → metric → fraction, or None where it has no value.
         detector: The detector's own figures; {} where the run was not evaluated.
         evaluation: All details; {} where they are not on this machine.
+        silent: Split → share of its images without any detection above t*.
     """
 
     name: str
@@ -151,6 +152,7 @@ class Run:
     figures: Mapping[tuple[str, str], Mapping[str, float | None]]
     detector: Mapping[str, Any]
     evaluation: Mapping[str, Any]
+    silent: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def is_evaluated(self) -> bool:
@@ -251,6 +253,10 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         methods=tuple(method for method in params["methods"] if method in measured),
         figures=figures,
         detector=_read_or_empty(files.metrics / "detector.json"),
+        silent={
+            split.name: _read_or_empty(inside(files.metrics, f"{split.name}/detector.json")).get("no_detection")
+            for split in splits
+        },
         evaluation=_read_or_empty(files.evaluation),
     )
 

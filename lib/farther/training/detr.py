@@ -85,6 +85,7 @@ class Run(faster_rcnn.Run):
         state_file: Path,
         identity: str,
     ):
+        # Not the base's own start, which builds a Faster R-CNN; the attributes are the same.
         self.recipe: DetrRecipe = recipe
         self.steps, self.state_file, self.identity = steps, state_file, identity
         self.averaged = copy.deepcopy(network).eval()
@@ -134,12 +135,10 @@ class Run(faster_rcnn.Run):
 
     def keep_best(self) -> None:
         """Keeps the averaged weights if the epoch that was logged last is the best so far."""
-        figures = [row["val_map50"] for row in self.log if "val_map50" in row]
-        if (
-            self.recipe.patience is not None
-            and "val_map50" in self.log[-1]
-            and figures[-1] > max([-1.0, *figures[:-1]])
-        ):
+        figure = self.log[-1].get("val_map50")
+        if self.recipe.patience is None or figure is None:
+            return
+        if all(figure > row.get("val_map50", -1) for row in self.log[:-1]):
             with write_aside(self.best_file) as aside:
                 torch.save(self.averaged.state_dict(), aside)
 
@@ -152,7 +151,7 @@ class Run(faster_rcnn.Run):
 
 
 def make_optimizer(network: PreTrainedModel, recipe: DetrRecipe) -> torch.optim.Optimizer:
-    """AdamW, or SGD with Nesterov's momentum; the backbone has a rate of its own, and only matrices and kernels decay."""
+    """AdamW, or SGD with Nesterov's momentum; the backbone has its own rate, and only matrices and kernels decay."""
     slow = recipe.backbone_learning_rate / recipe.learning_rate
     groups = []
     for ratio, in_backbone in ((1.0, False), (slow, True)):
@@ -247,7 +246,7 @@ def train(
             run.keep_best()
             write_log(log_file, run.log)
             run.save()
-    if run.best_file.exists():
+    if recipe.patience is not None:
         run.averaged.load_state_dict(torch.load(run.best_file, map_location="cpu", weights_only=True))
     return run.averaged
 
@@ -260,8 +259,7 @@ def _load(training: Samples, recipe: Recipe, epoch: int, batches: Sequence[list[
 def evaluate(
     network: PreTrainedModel, blueprint: DetrBlueprint, samples: Samples, recipe: DetrRecipe
 ) -> dict[str, Any]:
-    """Closed-set figures (COCO's mAP) of a network on the images of a subset; see
-    `farther.metrics.closed_set.evaluate`.
+    """Figures of a network on the images of a subset; see `farther.metrics.closed_set.evaluate`.
 
     Args:
         network: In evaluation mode.
@@ -270,7 +268,7 @@ def evaluate(
     columns, background = blueprint.columns()
     header = Header(classes=columns, background_index=background, activation=blueprint.family.activation)
     processor = make_processor(blueprint.processor)
-    chosen = Selection(score_threshold=0.01, iou=1.0, max_detections=100, per_query="several")
+    chosen = Selection(score_threshold=0.01, iou=1.0, max_detections=100, per_query=blueprint.family.per_query)
     found = [Regions.empty(header)]
     for first in range(0, len(samples), recipe.batch_size):
         rows = range(first, min(first + recipe.batch_size, len(samples)))

@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from farther.errors import ParameterError
 from farther.tables.regions import Activation
 
-# transformers asks a server for newer files unless it is told not to; what may be fetched is fetched beforehand.
+# The hub's library says who uses it, unless it is told not to.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 from transformers import AutoConfig, AutoModelForObjectDetection, PreTrainedModel
 from transformers import logging as transformers_logging
 
 LastLayer = Literal["linear", "with quality"]
+PerQuery = Literal["several", "one"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,11 @@ class Family:
     encoder: str | None = None
     maps: str | None = None
     last_layer: LastLayer = "linear"
+
+    @property
+    def per_query(self) -> PerQuery:
+        """How many detections a query may be, where nothing else is said; see `detr_inference.Selection`."""
+        return "several" if self.activation == "sigmoid" else "one"
 
 
 FAMILIES = {

@@ -25,6 +25,10 @@ FORMAT = "farther.detr"
 CONFIG, PROCESSOR, WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
+#: Names of models on the hub, and endings that say that a name is a file's all the same.
+HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
+FILES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
+
 #: Where a decoder's own heads are.
 DECODER = "model.decoder."
 
@@ -98,7 +102,7 @@ def find_checkpoint(
     Raises:
         DataError: a part is absent or damaged.
     """
-    if not weights.exists() and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", weights.as_posix()):
+    if not weights.exists() and HUB_NAME.fullmatch(weights.as_posix()) and weights.suffix not in FILES:
         weights = _fetch(weights.as_posix(), revision, local_files_only=local_files_only)
     if weights.is_dir():
         return _in_folder(weights, _weight_files(weights), classes)
@@ -107,9 +111,8 @@ def find_checkpoint(
     metadata = _read(weights, "metadata") if weights.suffix == ".safetensors" else {}
     if metadata.get("format") == FORMAT:
         described = {name: _field(weights, metadata, name) for name in ("config", "processor", "classes")}
-        return DetrCheckpoint(
-            _blueprint(weights, **{**described, "classes": classes or described["classes"]}), (weights,)
-        )
+        described["classes"] = classes or described["classes"]
+        return DetrCheckpoint(_blueprint(weights, **described), (weights,))
     return _in_folder(described_in or weights.parent, (weights,), classes)
 
 

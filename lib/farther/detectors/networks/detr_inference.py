@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +16,12 @@ from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from farther.detectors.networks.detection import StoredColumns, autocast
-from farther.detectors.networks.detr import class_head, family_of
+from farther.detectors.networks.detr import PerQuery, class_head, family_of
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Regions
 
-#: Which of the maps that were flattened into the encoder's tokens is the latent one: that of stride 32, or the
-coarsest.LATENT_LEVEL = 2
+#: Which of the maps that were flattened into the encoder's tokens is the latent one: of stride 32, or the coarsest.
+LATENT_LEVEL = 2
 
 
 def make_processor(processor: dict[str, Any]) -> BaseImageProcessor:
@@ -31,14 +31,15 @@ def make_processor(processor: dict[str, Any]) -> BaseImageProcessor:
         ParameterError: it names none of transformers' image processors, or one of its fields is wrong.
     """
     named = str(processor.get("image_processor_type", "")).removesuffix("Fast").removesuffix("Pil")
-    made: Any = getattr(transformers, named, None) if named.endswith("ImageProcessor") else None
+    made = getattr(transformers, named, None) if named.endswith("ImageProcessor") else None
     if not (isinstance(made, type) and hasattr(made, "post_process_object_detection")):
         found = processor.get("image_processor_type")
         raise ParameterError(
             f"image_processor_type {found!r} is no image processor for detection that transformers has"
         )
     try:
-        return made.from_dict(processor)
+        processor_class: Any = made
+        return processor_class.from_dict(processor)
     except Exception as error:  # each processor has errors of its own
         raise ParameterError(f"transformers refuses the image processor: {str(error).strip()[:400]}") from None
 
@@ -84,7 +85,7 @@ class Selection:
     score_threshold: float
     iou: float
     max_detections: int
-    per_query: Literal["several", "one"]
+    per_query: PerQuery
 
 
 @torch.inference_mode()
