@@ -19,12 +19,11 @@ ARTIFACTS = Path("artifacts")
 def main(run: str, method: str) -> None:
     """Fits `method`, an entry of params.yaml's methods, to `run`, an entry of its detectors."""
     section("detectors", run)
-    params = dict(section("methods", method))
-    name = params.pop("method", method)
+    params = section("methods", method)
     settings = build(FitSettings, "section 'fit'", section("fit"))
     operating = operating_threshold(ARTIFACTS / "thresholds" / f"{run}.json")
     path = ARTIFACTS / "fitted" / run / method
-    reason = fit_run(name, params, ARTIFACTS / "regions" / run, operating, settings, path)
+    reason = fit_run(method, params, ARTIFACTS / "regions" / run, operating, settings, path)
     print(f"{run} {method}: " + (f"not applicable: {reason}" if reason else "fitted"))
 
 

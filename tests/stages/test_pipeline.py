@@ -56,10 +56,6 @@ class Project:
         self.run("git", "add", "--all")
         self.run("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "-m", "state")
 
-    def metrics(self) -> dict[str, bytes]:
-        folder = self.folder / "artifacts" / "metrics"
-        return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*.json"))}
-
     def read(self, name: str):
         return json.loads((self.folder / name).read_text())
 
@@ -93,6 +89,7 @@ def test_every_stage_left_what_it_promises(project: Project):
         "coco_far",
         "openimages_near",
         "openimages_far",
+        "test",
     }
     one = project.read("artifacts/metrics/voc-faster_rcnn/coco_near/knn.json")
     assert {"auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"} <= set(one)
@@ -119,7 +116,6 @@ def test_a_changed_parameter_of_one_method_runs_only_that_method_and_what_aggreg
 
 
 def test_a_new_method_runs_alone(project: Project):
-    project.change(lambda params: params["methods"].update(msp_again={}) or params["methods"].pop("msp_again"))
     project.change(lambda params: params["methods"].update(mls={}))
     ran = project.repro()
     assert {stage for stage in ran if stage.startswith(("fit", "score"))} == {
@@ -132,7 +128,7 @@ def test_a_new_split_leaves_the_regions_and_scores_of_the_others_as_they_are(pro
     regions = project.folder / "artifacts/regions/bdd-faster_rcnn"
     scores = project.folder / "artifacts/scores/bdd-faster_rcnn/knn"
     before = {file: file.stat().st_mtime_ns for folder in (regions, scores) for file in folder.rglob("*.parquet")}
-    line = {"dataset": "voc", "subset": "test", "distance": "farther"}
+    line = {"dataset": "voc", "subset": "test", "distance": "farther", "vocabulary": "coco"}
     project.change(lambda params: params["benchmarks"]["bdd"]["splits"].update(voc_farther=line))
     ran = project.repro()
     assert not any("voc-faster_rcnn" in stage or stage.startswith(("demo", "ingest", "fit")) for stage in ran)
@@ -155,9 +151,8 @@ def test_a_new_detector_runs_alone(project: Project):
 
 
 def test_the_same_inputs_give_the_same_metrics(project: Project):
-    before = project.metrics()
     shutil.rmtree(project.folder / "artifacts")
     shutil.rmtree(project.folder / ".dvc" / "cache")
     ran = project.repro()
     assert families(ran) >= {"demo", "infer", "evaluate", "report"}
-    assert project.metrics() == before
+    assert project.run("git", "status", "--porcelain", "--", "artifacts/metrics", "artifacts/plots") == ""

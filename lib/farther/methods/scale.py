@@ -6,7 +6,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
-from farther.methods.shaping import Percentile, ShapingMethod, kept_count, sharpening
+from farther.methods.shaping import Percentile, ShapingMethod, kept_count, largest_values, sharpening
 from farther.registry import STRICT
 
 
@@ -29,6 +29,5 @@ class Scale(ShapingMethod):
     percentile: Percentile = 85.0
 
     def _shaped(self, vectors: np.ndarray) -> np.ndarray:
-        count = kept_count(vectors.shape[1], self.percentile)
-        kept = np.partition(vectors, -count, axis=1)[:, -count:] if count else vectors[:, :0]
-        return vectors * sharpening(vectors.sum(axis=1), kept.sum(axis=1))
+        kept = largest_values(vectors, kept_count(vectors.shape[1], self.percentile))
+        return vectors * sharpening(vectors.sum(axis=1), kept.sum(axis=1, dtype=np.float64))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any
 
 import torch
-import ultralytics
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -122,7 +122,7 @@ def run_job(name: str, job: YoloJob, root: Path, artifacts: Path) -> dict[str, A
         "initial_weights": None if job.initial_weights is None else digest(job.initial_weights),
         "recipe": asdict(job.recipe),
         "torch": torch.__version__,
-        "ultralytics": ultralytics.__version__,
+        "ultralytics": version("ultralytics"),
         "figures": {key: _figures(evaluate(written, blueprint, samples[key])) for key in ("val", "test")},
     }
     write_json(job.weights.with_suffix(".json"), card)
