@@ -34,7 +34,7 @@ def project(tmp_path):
     (thresholds / "demo.json").write_text('{"threshold": 0.5}')
     params = {
         "detectors": {"demo": {"adapter": "regions"}},
-        "methods": {"msp": {}, "near": {"method": "knn", "k": 2}, "vim": {}, "wrong": {"method": "knn", "q": 2}},
+        "methods": {"msp": {}, "knn": {"k": 2}, "vim": {}, "mls": {"q": 2}},
         "fit": {"keep": 0.9, "max_regions": None, "seed": 0},
     }
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
@@ -56,14 +56,14 @@ def test_a_fitted_method_gets_a_threshold_and_scores_for_every_split(project):
     assert len(Scores.read(project / "artifacts/scores/demo/msp/test.parquet")) == 50
 
 
-def test_an_entry_may_name_a_method_by_another_name(project):
-    stage(project, "fit", "demo", "near")
-    state = json.loads((project / "artifacts/fitted/demo/near/method.json").read_text())
+def test_a_method_is_fitted_with_the_parameters_of_its_entry(project):
+    stage(project, "fit", "demo", "knn")
+    state = json.loads((project / "artifacts/fitted/demo/knn/method.json").read_text())
     assert state["name"] == "knn"
     assert state["params"]["k"] == 2
 
 
 def test_an_unknown_parameter_ends_the_stage_with_the_known_ones(project):
-    done = stage(project, "fit", "demo", "wrong")
+    done = stage(project, "fit", "demo", "mls")
     assert done.returncode != 0
     assert "unknown parameter 'q'. Known: " in done.stderr
