@@ -5,13 +5,14 @@ import pytest
 import torch
 
 from farther.training.faster_rcnn import TrainingError, batches_of_epoch, evaluate, make_optimizer, train
-from farther.training.recipe import Augmentation, Recipe
+from farther.training.recipe import Augmentation
+from farther.training.virtual_outliers import FasterRCNNRecipe
 
 CPU = torch.device("cpu")
 
 
 def recipe(**changes):
-    return Recipe(
+    return FasterRCNNRecipe(
         **{
             "epochs": 2,
             "batch_size": 4,
@@ -57,7 +58,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path, blueprint, samples):
         return {"loss_broken": features.sum() * float("nan")}
 
     with pytest.raises(TrainingError, match=r"step 0: the loss is not finite: .*'loss_broken': nan"):
-        run(tmp_path, blueprint, samples, recipe(), extra_losses=broken)
+        run(tmp_path, blueprint, samples, recipe(), extra_losses=[broken])
 
 
 # ------------------------------------------------------------------------------------------- resuming
@@ -83,7 +84,7 @@ def killed_at(step):
 def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(tmp_path, blueprint, samples, step):
     whole = run(tmp_path / "whole", blueprint, samples, recipe())
     with pytest.raises(KilledError):
-        run(tmp_path / "killed", blueprint, samples, recipe(), extra_losses=killed_at(step))
+        run(tmp_path / "killed", blueprint, samples, recipe(), extra_losses=[killed_at(step)])
     (tmp_path / "killed" / ".123.state.pt").write_bytes(b"half a file of the killed process")
     resumed = run(tmp_path / "killed", blueprint, samples, recipe())
     for name, value in whole.state_dict().items():
@@ -93,7 +94,7 @@ def test_a_killed_run_goes_on_to_the_same_weights_bit_for_bit(tmp_path, blueprin
 
 def test_a_state_of_another_recipe_is_not_continued(tmp_path, blueprint, samples):
     with pytest.raises(KilledError):
-        run(tmp_path, blueprint, samples, recipe(), extra_losses=killed_at(3))
+        run(tmp_path, blueprint, samples, recipe(), extra_losses=[killed_at(3)])
     other = recipe(learning_rate=0.001)
     restarted = run(tmp_path, blueprint, samples, other)
     fresh = run(tmp_path / "fresh", blueprint, samples, other)

@@ -34,7 +34,7 @@ def test_an_extra_loss_sees_features_labels_and_logits_of_the_same_proposals(sam
         seen.update(features=features, labels=labels, logits=logits)
         return {"loss_extra": 0.5 * features.square().mean()}
 
-    found = losses(network, [samples[row] for row in range(4)], "float32", loudness)
+    found = losses(network, [samples[row] for row in range(4)], "float32", [loudness])
     last = network.roi_heads.box_predictor.cls_score
     torch.testing.assert_close(seen["features"] @ last.weight.T + last.bias, seen["logits"], rtol=1e-4, atol=1e-5)
     assert seen["labels"].shape == seen["logits"].shape[:1]

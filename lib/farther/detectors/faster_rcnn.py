@@ -27,6 +27,7 @@ class FasterRCNN(Detector):
 
     Logits are the box head's, the background in column 0; `features` is the input of their linear layer. `latent` pools
     the RPN's shared activations over each detection's box and averages them per channel (LaRD; FMIYC, Appendix F.2.4).
+    Where the checkpoint holds the head that VOS trains, the header's `detector["vos_head"]` has its numbers.
 
     Args:
         latent_size: Cells along one side of the grid that `latent` is pooled from.
@@ -99,13 +100,16 @@ class FasterRCNN(Detector):
 
     @cached_property
     def _header(self) -> Header:
+        from farther.detectors.networks.energy_head import ENERGY_HEAD
+
         last = self.network.roi_heads.box_predictor.cls_score
+        head = getattr(self.network, ENERGY_HEAD, None)
         return Header(
             classes=self.blueprint.columns,
             background_index=0,
             activation="softmax",
             score_threshold=self.score_threshold,
-            detector=self.identity,
+            detector=self.identity if head is None else {**self.identity, "vos_head": head.numbers()},
             weight=last.weight.detach().float().cpu().numpy(),
             bias=last.bias.detach().float().cpu().numpy(),
         )

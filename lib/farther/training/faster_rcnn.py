@@ -21,14 +21,16 @@ from tqdm import tqdm
 
 from farther.detectors.networks.architectures import BACKGROUND, Blueprint, build_network
 from farther.detectors.networks.detection import detect_regions
+from farther.detectors.networks.energy_head import ENERGY_HEAD, EnergyHead
 from farther.errors import FartherError
 from farther.metrics import closed_set
 from farther.tables import Header, Regions
 from farther.tables.files import digest, write_aside
 from farther.training.augmentation import augment
-from farther.training.losses import ExtraLosses, losses, no_extra_losses
+from farther.training.losses import ExtraLosses, losses
 from farther.training.recipe import Augmentation, Recipe
 from farther.training.samples import Sample, Samples
+from farther.training.virtual_outliers import FasterRCNNRecipe, OutlierQueue, outlier_loss
 
 #: Batches are formed among the images of so many consecutive batches, so that similar shapes meet.
 POOLED_BATCHES = 8
@@ -88,7 +90,7 @@ class Run:
     def __init__(
         self,
         blueprint: Blueprint,
-        recipe: Recipe,
+        recipe: FasterRCNNRecipe,
         steps: int,
         state_file: Path,
         identity: str,
@@ -100,6 +102,11 @@ class Run:
         self.network: FasterRCNN = build_network(blueprint).to(device, memory_format=torch.channels_last)
         if initial is not None:
             self.network.load_state_dict(initial, strict=False)
+        self.queue: OutlierQueue | None = None
+        if recipe.virtual_outliers is not None:
+            classes, dimensions = len(blueprint.classes), self.network.roi_heads.box_predictor.cls_score.in_features
+            self.network.add_module(ENERGY_HEAD, EnergyHead(classes).to(device))
+            self.queue = OutlierQueue(recipe.virtual_outliers, classes, dimensions).to(device)
         self.averaged = copy.deepcopy(self.network).eval()
         self.optimizer = make_optimizer(self.network, recipe)
         self.step = 0
@@ -116,6 +123,7 @@ class Run:
             "network": self.network.state_dict(),
             "averaged": self.averaged.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "queue": None if self.queue is None else self.queue.state_dict(),
         }
         with write_aside(self.state_file) as aside:
             torch.save(state, aside)
@@ -130,10 +138,12 @@ class Run:
         self.network.load_state_dict(state["network"])
         self.averaged.load_state_dict(state["averaged"])
         self.optimizer.load_state_dict(state["optimizer"])
+        if self.queue is not None:
+            self.queue.load_state_dict(state["queue"])
         self.step, self.log = state["step"], state["log"]
         self.losses.update(state["losses"])
 
-    def learn(self, batch: list[Sample], extra_losses: ExtraLosses) -> None:
+    def learn(self, batch: list[Sample], extra_losses: Sequence[ExtraLosses]) -> None:
         """One step, its losses noted; all that is random in it depends on the seed and the step's number alone.
 
         Raises:
@@ -143,7 +153,8 @@ class Run:
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.learning_rate_at(self.step, self.steps)
         self.network.train()
-        found = losses(self.network, batch, self.recipe.precision, extra_losses)
+        more = (self.virtual_outlier_losses, *extra_losses)
+        found = losses(self.network, batch, self.recipe.precision, more)
         total = torch.stack(list(found.values())).sum()
         if not torch.isfinite(total):
             values = {name: loss.item() for name, loss in found.items()}
@@ -158,6 +169,29 @@ class Run:
         self._average()
         for name, loss in {"loss": total, **found}.items():
             self.losses[name].append(loss.item())
+
+    def virtual_outlier_losses(self, features: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Tensor]:
+        """VOS's loss, as `ExtraLosses`; nothing before its start, or while no class has filled its queue."""
+        known = labels > 0
+        if self.queue is None or not known.any():
+            return {}
+        self.queue.push(features.detach()[known], labels[known] - 1)
+        if self.step < self.queue.how.start * self.steps or not len(self.queue.full):
+            return {}
+        head: EnergyHead = self.network.get_submodule(ENERGY_HEAD)
+        classify = self.network.roi_heads.box_predictor.cls_score
+        return {"loss_virtual_outliers": outlier_loss(self.queue, head, classify, logits[known])}
+
+    def check_queue(self) -> None:
+        """Tells whether virtual outliers were learned at all.
+
+        Raises:
+            TrainingError: no class had enough objects.
+        """
+        if self.queue is not None and not len(self.queue.full):
+            most = int(self.queue.seen.max())
+            problem = f"no class ever filled its queue of {self.queue.how.queue} features: at most {most} were seen"
+            raise TrainingError(f"virtual_outliers: {problem}. Lower 'queue' or train for more epochs")
 
     def end_epoch(self, epoch: int, figures: dict[str, Any]) -> None:
         """Notes an epoch's mean losses, and its figures on the validation images where they were looked at."""
@@ -195,12 +229,12 @@ def train(
     blueprint: Blueprint,
     training: Samples,
     validation: Samples,
-    recipe: Recipe,
+    recipe: FasterRCNNRecipe,
     state_file: Path,
     log_file: Path,
     device: torch.device,
     initial: Mapping[str, Tensor] | None = None,
-    extra_losses: ExtraLosses = no_extra_losses,
+    extra_losses: Sequence[ExtraLosses] = (),
 ) -> FasterRCNN:
     """Trains a network, or goes on with a run that was killed.
 
@@ -246,6 +280,7 @@ def train(
             run.end_epoch(epoch + 1, figures)
             write_log(log_file, run.log)
             run.save()
+    run.check_queue()
     return run.averaged
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -18,13 +18,8 @@ from farther.training.samples import Sample
 ExtraLosses = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 
 
-def no_extra_losses(features: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Tensor]:
-    """Faster R-CNN as it is."""
-    return {}
-
-
 def losses(
-    network: FasterRCNN, batch: list[Sample], precision: str, extra_losses: ExtraLosses = no_extra_losses
+    network: FasterRCNN, batch: list[Sample], precision: str, extra_losses: Sequence[ExtraLosses] = ()
 ) -> dict[str, Tensor]:
     """Losses of one batch (Ren et al. 2015, Equation 1, for both stages); their sum is what training makes small.
 
@@ -52,10 +47,12 @@ def losses(
     features = features.float()
     logits, deltas = heads.box_predictor(features)
     classifier, boxes = fastrcnn_loss(logits, deltas, labels, goals)
-    return {
+    found = {
         "loss_classifier": classifier,
         "loss_boxes": boxes,
         "loss_objectness": objectness,
         "loss_rpn_boxes": rpn_boxes,
-        **extra_losses(features, torch.cat(labels), logits),
     }
+    for more in extra_losses:
+        found |= more(features, torch.cat(labels), logits)
+    return found

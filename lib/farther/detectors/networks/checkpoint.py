@@ -13,6 +13,7 @@ from torch import Tensor
 from torchvision.models.detection import FasterRCNN
 
 from farther.detectors.networks.architectures import Blueprint, build_network
+from farther.detectors.networks.energy_head import ENERGY_HEAD, EnergyHead
 from farther.errors import DataError, ParameterError
 from farther.tables.files import write_aside
 
@@ -111,7 +112,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
 
 
 def load_network(path: str | Path, blueprint: Blueprint) -> FasterRCNN:
-    """A network with a checkpoint's weights, in evaluation mode and float32.
+    """A network with a checkpoint's weights, in evaluation mode and float32; with VOS's head, if they hold one.
 
     Raises:
         DataError: the file cannot be read, or its weights do not fit the network: says which are missing,
@@ -123,6 +124,8 @@ def load_network(path: str | Path, blueprint: Blueprint) -> FasterRCNN:
         network = build_network(blueprint)
     except ParameterError as error:
         raise DataError(str(error), file=path, field="architecture") from None
+    if any(name.startswith(f"{ENERGY_HEAD}.") for name in weights):
+        network.add_module(ENERGY_HEAD, EnergyHead(len(blueprint.classes)))
     what = f"{blueprint.architecture} with {len(blueprint.classes)} classes"
     _check_values(path, weights)
     _check_shapes(path, what, network.state_dict(), weights)
