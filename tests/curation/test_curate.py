@@ -202,6 +202,22 @@ def test_metrics_count_images_by_split_and_by_rule(rules):
     assert counts["photos: near: Leopard → cat"] == 1
 
 
+def test_a_smaller_number_of_images_is_part_of_a_larger_one_with_all_objects_in_order():
+    shown = {f"image {n}": ["Kite", "Otter"][: 1 + n % 2] for n in range(50)}
+    source = Source(images(list(shown), "photos"), objects(shown))
+    some, more = source.at_most(10), source.at_most(20)
+    assert len(some.images) == 10
+    assert set(some.images.image_id) < set(more.images.image_id)
+    assert list(some.images.image_id) == [i for i in shown if i in set(some.images.image_id)]
+    assert len(some.objects) == sum(len(shown[i]) for i in some.images.image_id)
+    assert source.at_most(50) is source.at_most(None) is source
+
+
+def test_an_id_split_takes_at_most_so_many_images(rules, tables):
+    chosen = {**params(rules), "id": "photos", "most": {"test": 2}}
+    assert len(curate(benchmark("b", chosen), tables).splits["test"].images) == 2
+
+
 def test_an_object_without_its_image_is_refused():
     with pytest.raises(DataError, match="row 1: field 'image_id': 'b' is not in the images table"):
         Source(images(["a"], "photos"), objects({"a": ["Kite"], "b": ["Kite"]}))

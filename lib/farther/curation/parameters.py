@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from farther.errors import ParameterError
@@ -41,6 +41,8 @@ class Benchmark:
         rules: The rules file.
         splits: The OOD splits by name.
         subsets: The ID splits by name: which subset of the ID dataset each is.
+        most: ID splits that take at most so many images of their subset: those whose names have the smallest digests,
+            so that a larger number adds images and replaces none. To fit a score, thousands of regions often do.
         protocol: Which lists of the rules file.
         empty: What happens to an OOD image without any labelled object. Nothing unknown is labelled there that could be
             found or missed, so `remove` is the default (FMIYC keeps images with labelled unknowns only).
@@ -50,6 +52,7 @@ class Benchmark:
     rules: Path
     splits: dict[str, Split]
     subsets: dict[str, str] = Field(default_factory=lambda: {"train": "train", "val": "val", "test": "test"})
+    most: dict[str, PositiveInt] = Field(default_factory=dict)
     protocol: str = "paper"
     empty: Literal["keep", "remove"] = "remove"
 
@@ -59,7 +62,7 @@ def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
 
     Raises:
         ParameterError: a parameter is unknown or has a wrong value; a split has the name of an ID split or one that
-            cannot be a folder's; one image could be in two OOD splits.
+            cannot be a folder's; one image could be in two OOD splits; `most` names no ID split.
     """
     splits = params.get("splits")
     if isinstance(splits, Mapping):
@@ -72,6 +75,9 @@ def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
     both = set(made.splits) & set(made.subsets)
     if both:
         raise ParameterError(f"benchmark {name!r}: {sorted(both)} name both an ID split and an OOD split")
+    strange = set(made.most) - set(made.subsets)
+    if strange:
+        raise ParameterError(f"benchmark {name!r}: most: {sorted(strange)} are no ID splits: {sorted(made.subsets)}")
     _refuse_overlapping(name, made)
     return made
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
-from farther.tables.files import inside, read_json
+from farther.tables.files import digest, inside, read_json
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,15 @@ class Source:
     def select(self, rows: np.ndarray) -> Source:
         """The images that a mask of shape (number of images,) selects, with their objects, in their order."""
         return Source(self.images[rows], self.objects[rows[self.image_row]])
+
+    def at_most(self, count: int | None) -> Source:
+        """So many images, those whose names have the smallest digests, in their order; all when None or fewer."""
+        if count is None or count >= len(self.images):
+            return self
+        by_digest = np.argsort([digest(image_id) for image_id in self.images.image_id], kind="stable")
+        rows = np.zeros(len(self.images), bool)
+        rows[by_digest[:count]] = True
+        return self.select(rows)
 
 
 class Tables(Protocol):

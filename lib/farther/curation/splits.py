@@ -76,7 +76,10 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
         DataError: a table or the rules file is damaged.
     """
     rules = Rules(benchmark.rules, benchmark.protocol)
-    splits = {name: tables.source(benchmark.id, subset) for name, subset in benchmark.subsets.items()}
+    splits = {
+        name: tables.source(benchmark.id, subset).at_most(benchmark.most.get(name))
+        for name, subset in benchmark.subsets.items()
+    }
     warnings = _absent_id_classes(rules, benchmark, tables)
     fates: list[Fates] = []
     for (dataset, subset), members in _by_source(benchmark.splits).items():
