@@ -1,19 +1,22 @@
-"""Stage train: tables become a detector's checkpoint."""
+"""Trains one detector: `python stages/train.py voc-yolov8`. A killed run goes on where it stopped."""
 
 import sys
 from pathlib import Path
 
 from _params import section
-from farther.registry import build
-from farther.training.job import Job, run_job
+from farther.datasets import image_roots
+from farther.training.job import make_job, run_job
+
+ARTIFACTS = Path("artifacts")
 
 
 def main(name: str) -> None:
-    """Trains the job `name`, as `train.<name>` of `params.yaml` describes it."""
-    job = build(Job, f"training job {name!r}", section("train", name))
-    root = Path(section("datasets", job.dataset)["root"])
-    card = run_job(name, job, root, Path("artifacts"))
-    print(f"{name}: mAP50 {card['figures']['val']['map50']:.3f} on val, {card['figures']['test']['map50']:.3f} on test")
+    """Reads `train.NAME` and the root of its dataset; writes the checkpoint and artifacts/train/NAME/log.csv."""
+    job = make_job(name, section("train", name))
+    root = image_roots(section("datasets"), ARTIFACTS / "tables")[job.dataset]
+    card = run_job(name, job, root, ARTIFACTS)
+    figures = ", ".join(f"{found['map50']:.3f} on {subset}" for subset, found in card["figures"].items())
+    print(f"{name}: mAP50 {figures}")
 
 
 if __name__ == "__main__":

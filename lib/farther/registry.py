@@ -116,6 +116,8 @@ def _explain(cls: type, what: str, error: ValidationError) -> str:
         if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             known = ", ".join(parameters(cls)) or "none"
             lines.append(f"{what}: unknown parameter {name!r}. Known: {known}")
-        else:
+        elif name:
             lines.append(f"{what}: parameter {name!r}: {problem['msg']}, found {problem.get('input')!r}")
+        else:  # several parameters do not fit together: a class says which
+            lines.append(f"{what}: {problem['msg'].removeprefix('Value error, ')}")
     return "\n".join(lines)

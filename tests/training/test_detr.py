@@ -1,5 +1,4 @@
 import csv
-import json
 
 import numpy as np
 import pytest
@@ -7,17 +6,18 @@ import torch
 from numpy.testing import assert_allclose
 from safetensors import safe_open
 
-from farther import detectors
 from farther.detectors.networks.detr import DetrBlueprint, class_head
 from farther.errors import DataError, ParameterError
 from farther.tables import Objects
 from farther.training import detr
-from farther.training.detr import DetrRecipe, Run, evaluate, make_optimizer, make_processor, train, untrained
-from farther.training.detr_job import DetrJob, run_job
+from farther.training.detr import DetrRun, evaluate, make_processor, train, untrained
 from farther.training.detr_losses import losses, make_batch, one_to_many_loss
-from farther.training.faster_rcnn import TrainingError
+from farther.training.detr_recipe import DetrRecipe
+from farther.training.job import run_job
 from farther.training.recipe import Augmentation
+from farther.training.run import TrainingError
 from farther.training.samples import Samples
+from farther.training.trainers.detr import DetrJob
 
 CPU = torch.device("cpu")
 CLASSES = ("square", "disc")
@@ -120,10 +120,10 @@ def test_shapes_on_noise_are_learned(tmp_path, blueprint, samples):
 def test_every_part_of_the_network_learns(config, processor, tmp_path, samples):
     blueprint = DetrBlueprint(config, processor, CLASSES)
     network = untrained(blueprint, 0)
-    state = Run(network, blueprint, recipe(warmup_steps=0), 10, tmp_path / "state.pt", "")
+    state = DetrRun(network, blueprint, recipe(warmup_steps=0), samples, tmp_path / "state.pt", "")
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
     for _ in range(2):
-        state.learn_from([samples[row] for row in range(4)])
+        state.learn([samples[row] for row in range(4)])
     # The embedding of "no class" pads denoising groups and has no gradient.
     idle = [name for name, p in network.named_parameters() if p.requires_grad and torch.equal(p, before[name])]
     assert idle == []
@@ -184,8 +184,8 @@ def test_losses_have_all_their_digits_in_low_precision(tmp_path, blueprint, samp
     found = {}
     for precision in ("float32", "bfloat16"):
         how = recipe(precision=precision)
-        state = Run(untrained(blueprint, 0), blueprint, how, 10, tmp_path / "state.pt", "")
-        state.learn_from(batch)
+        state = DetrRun(untrained(blueprint, 0), blueprint, how, samples, tmp_path / "state.pt", "")
+        state.learn(batch)
         found[precision] = state.losses["loss"][0]
     assert found["bfloat16"] == pytest.approx(found["float32"], rel=0.1)
     # A number of bfloat16 has 8 significant bits: this one has more.
@@ -201,9 +201,10 @@ def test_the_defaults_are_the_published_ones():
     assert (how.learning_rate, how.backbone_learning_rate, how.optimizer) == (2e-5, 2e-6, "adamw")
 
 
-def test_the_backbone_learns_at_its_own_rate_and_biases_do_not_decay(blueprint):
+def test_the_backbone_learns_at_its_own_rate_and_biases_do_not_decay(tmp_path, blueprint, samples):
     network = untrained(blueprint, 0)
-    groups = make_optimizer(network, recipe(learning_rate=1e-3, backbone_learning_rate=1e-4)).param_groups
+    how = recipe(learning_rate=1e-3, backbone_learning_rate=1e-4)
+    groups = DetrRun(network, blueprint, how, samples, tmp_path / "state.pt", "").optimizer.param_groups
     of = {id(p): group for group in groups for p in group["params"]}
     slow = {name: of[id(p)]["ratio"] for name, p in network.named_parameters()}
     assert {ratio for name, ratio in slow.items() if "backbone" in name} == {0.1}
@@ -305,17 +306,17 @@ class KilledError(Exception):
 def test_a_killed_run_ends_in_the_same_weights(steps, tmp_path, blueprint, samples, monkeypatch):
     how = recipe(epochs=2, one_to_many=0.5, augmentation=Augmentation(scale=(0.9, 1.1), flip=0.5))
     whole = run(tmp_path / "whole", blueprint, samples, how)
-    learn, done = Run.learn_from, []
+    learn, done = DetrRun.learn, []
 
     def learn_and_die(self, batch):
         if len(done) == steps:
             raise KilledError
         done.append(learn(self, batch))
 
-    monkeypatch.setattr(Run, "learn_from", learn_and_die)
+    monkeypatch.setattr(DetrRun, "learn", learn_and_die)
     with pytest.raises(KilledError):
         run(tmp_path / "killed", blueprint, samples, how)
-    monkeypatch.setattr(Run, "learn_from", learn)
+    monkeypatch.setattr(DetrRun, "learn", learn)
     resumed = run(tmp_path / "killed", blueprint, samples, how)
     assert_equal_weights(weights(resumed), weights(whole))
 
@@ -334,23 +335,6 @@ def job(folder, **changes):
     how = {"epochs": 1, "batch_size": 4, "workers": 0, "warmup_steps": 0, "patience": None}
     given = {"network": RT_DETR, "processor": SQUARE, **changes}
     return DetrJob(dataset="shapes", weights=folder / "shapes.safetensors", device="cpu", recipe=recipe(**how), **given)
-
-
-def test_a_job_writes_a_checkpoint_that_the_detector_reads_with_its_card(tmp_path, ingested):
-    artifacts, root = ingested
-    card = run_job("shapes-rtdetr", job(tmp_path), root, artifacts)
-    assert json.loads((tmp_path / "shapes.json").read_text()) == json.loads(json.dumps(card))
-    text = (tmp_path / "shapes.md").read_text()
-    assert "`rt_detr`" in text and "num_queries: 10" in text and "disc" in text
-    with safe_open(tmp_path / "shapes.safetensors", framework="pt") as file:
-        assert file.metadata()["data_digest"] == card["data_digest"]
-    assert (card["images"], card["objects"], card["left_out"]) == (8, 8, {})
-    assert 0 <= card["figures"]["test"]["map50"] <= 1
-    assert (artifacts / "train" / "shapes-rtdetr" / "log.csv").is_file()
-    assert not list((artifacts / ".work").rglob("*.pt"))
-    detector = detectors.create("detr", weights=tmp_path / "shapes.safetensors", score_threshold=0.0)
-    found = detector.detect([root / "test" / "0.png"])
-    assert found.classes == CLASSES and len(found) > 0
 
 
 def test_fine_tuning_takes_over_all_but_what_knows_the_classes(tmp_path, ingested):
@@ -374,14 +358,6 @@ def test_fine_tuning_takes_over_all_but_what_knows_the_classes(tmp_path, ingeste
         name = "model.backbone.model.encoder.stages.3.layers.0.layer.0.convolution.weight"
         assert torch.equal(before.get_tensor(name), after.get_tensor(name))
         assert after.get_tensor("model.decoder.class_embed.1.weight").shape == (1, 32)
-
-
-@pytest.mark.parametrize(
-    "given", [{"network": None, "processor": None}, {"initial_weights": "x"}, {"processor": None}, {"network": None}]
-)
-def test_a_job_starts_from_a_checkpoint_or_from_a_network(given, tmp_path):
-    with pytest.raises(ParameterError, match="either 'initial_weights', or 'network' and 'processor'"):
-        job(tmp_path, **given)
 
 
 def test_a_job_without_its_checkpoint_says_so(tmp_path, ingested):

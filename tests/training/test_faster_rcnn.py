@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from farther.training.faster_rcnn import TrainingError, batches_of_epoch, evaluate, make_optimizer, train
+from farther.training.faster_rcnn import evaluate, train
 from farther.training.recipe import Augmentation
+from farther.training.run import TrainingError, batches_of_epoch, make_optimizer
 from farther.training.virtual_outliers import FasterRCNNRecipe
 
 CPU = torch.device("cpu")
@@ -137,6 +138,7 @@ def test_fewer_images_than_a_batch_make_one_batch():
 
 def test_biases_and_normalisations_do_not_decay():
     network = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4))
-    decayed, free = make_optimizer(network, recipe(weight_decay=0.1)).param_groups
+    groups = [(1.0, list(network.parameters()))]
+    decayed, free = make_optimizer(recipe(weight_decay=0.1), groups).param_groups
     assert [(len(g["params"]), g["weight_decay"]) for g in (decayed, free)] == [(1, 0.1), (3, 0.0)]
-    assert isinstance(make_optimizer(network, recipe(optimizer="sgd")), torch.optim.SGD)
+    assert isinstance(make_optimizer(recipe(optimizer="sgd"), groups), torch.optim.SGD)

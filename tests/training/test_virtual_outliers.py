@@ -11,8 +11,9 @@ from farther.detectors.networks.energy_head import EnergyHead
 from farther.errors import ParameterError
 from farther.methods import METHODS
 from farther.registry import build
-from farther.training.faster_rcnn import TrainingError, train
+from farther.training.faster_rcnn import train
 from farther.training.recipe import Augmentation
+from farther.training.run import TrainingError
 from farther.training.virtual_outliers import FasterRCNNRecipe, OutlierQueue, VirtualOutliers, outlier_loss
 
 CPU = torch.device("cpu")

@@ -7,7 +7,8 @@ from pathlib import Path
 from torch import Tensor
 
 from farther.detectors.networks.architectures import Blueprint, architecture_of, build_network
-from farther.detectors.networks.checkpoint import floats, read_weights
+from farther.detectors.networks.checkpoint import read_weights
+from farther.detectors.networks.safetensors_file import floats
 from farther.errors import DataError, ParameterError
 
 #: Where a classifier's layers stand in a detector.

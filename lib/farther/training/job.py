@@ -1,58 +1,48 @@
-"""One training job, from tables to a checkpoint with its card."""
+"""One training job, from tables to a checkpoint with its card: the same for every trainer."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Mapping
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import torch_device
-from farther.detectors.networks.architectures import Blueprint
-from farther.detectors.networks.checkpoint import load_network, save_checkpoint
-from farther.errors import DataError
-from farther.registry import STRICT
+from farther.errors import DataError, ParameterError
+from farther.registry import build
 from farther.tables import Images, Objects
-from farther.tables.files import digest, inside, read_json, write_json
+from farther.tables.files import inside, read_json
+from farther.training import trainers
 from farther.training.card import write_card
-from farther.training.faster_rcnn import evaluate, train
-from farther.training.initial import initial_weights
-from farther.training.recipe import Count, Recipe
 from farther.training.samples import Samples
+from farther.training.trainers.base import Job, Task, Trained
+
+SUBSETS = ("train", "val", "test")
 
 
-@dataclass(config=STRICT, kw_only=True)
-class Job:
-    """What is trained, on what, and where the checkpoint goes.
+def make_job(name: str, entry: Mapping[str, Any]) -> Job:
+    """The job that an entry of `train:` in `params.yaml` describes.
 
     Args:
-        dataset: Name of an ingested dataset.
-        weights: The safetensors file to write; its card goes beside it as `.json` and `.md`.
-        architecture: See `farther.detectors.networks.architectures`.
-        min_size, max_size: Images are scaled to so many pixels on the shorter side, unless the longer one would have
-            more than `max_size`.
-        classes: What to learn; the dataset's own categories when None.
-        train, val, test: The dataset's subsets to learn from, to watch, and to report on.
-        initial_weights: See `farther.training.initial`.
-        device: "cpu", "cuda", …; "auto" is the first GPU, or else the CPU.
-        recipe: How it is trained.
-    """
+        name: Its name, for messages.
+        entry: `trainer`, a name of `farther.training.trainers.names()`, and the parameters of that trainer's job.
 
-    dataset: str
-    weights: Path
-    architecture: str = "resnet50_fpn"
-    min_size: Count = 800
-    max_size: Count = 1333
-    classes: tuple[str, ...] | None = None
-    train: str = "train"
-    val: str = "val"
-    test: str = "test"
-    initial_weights: Path | None = None
-    device: str = "auto"
-    recipe: Annotated[Recipe, Field(default_factory=Recipe)]
+    Raises:
+        ParameterError: the trainer or a parameter is missing or unknown, or a value does not fit; names the job.
+    """
+    params = dict(entry)
+    if "trainer" not in params:
+        known = ", ".join(trainers.names())
+        raise ParameterError(f"training job {name!r}: parameter 'trainer' is missing. Known: {known}")
+    try:
+        kind = trainers.get(params.pop("trainer"))
+    except ParameterError as error:
+        raise ParameterError(f"training job {name!r}: parameter 'trainer': {error}") from None
+    return build(kind, f"training job {name!r}", params)
 
 
 def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
@@ -69,61 +59,79 @@ def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
 
     Raises:
         DataError: a table, an image or the initial weights are absent or damaged, or nothing is left to learn.
-        ParameterError: the architecture or the device is unknown, or the architecture must start from weights.
+        ParameterError: the network or the device cannot be used, or a class is none of the dataset's; names the job.
         TrainingError: the loss is not finite.
     """
-    tables = inside(artifacts / "tables", job.dataset)
-    classes = job.classes or tuple(_categories(tables / "categories.json"))
-    samples = {key: _samples(inside(tables, getattr(job, key)), root, classes) for key in ("train", "val", "test")}
-    blueprint = Blueprint(job.architecture, classes, job.min_size, job.max_size)
-    state_file = inside(artifacts / ".work" / "train", name) / "state.pt"
-    network = train(
-        blueprint,
-        samples["train"],
-        samples["val"],
-        job.recipe,
-        state_file,
-        inside(artifacts / "train", name) / "log.csv",
-        torch_device(job.device),
-        initial_weights(job.initial_weights, blueprint),
-    )
-    data_digest = samples["train"].digest()
-    notes = {"name": name, "dataset": job.dataset, "data_digest": data_digest}
-    save_checkpoint(job.weights, network.state_dict(), blueprint, notes)
-    written = load_network(job.weights, blueprint).to(torch_device(job.device))
-    card = {
-        "name": name,
-        **asdict(blueprint),
-        "parameters": sum(p.numel() for p in written.parameters()),
-        "dataset": job.dataset,
-        "images": len(samples["train"]),
-        "objects": samples["train"].learned,
-        "left_out": samples["train"].left_out,
-        "data_digest": data_digest,
-        "initial_weights": None if job.initial_weights is None else digest(job.initial_weights),
-        "recipe": asdict(job.recipe),
-        "torch": torch.__version__,
-        "figures": {key: _figures(evaluate(written, samples[key], job.recipe)) for key in ("val", "test")},
-    }
-    write_json(job.weights.with_suffix(".json"), card)
-    write_card(job.weights.with_suffix(".md"), card)
-    state_file.unlink(missing_ok=True)
+    try:
+        samples = _samples(job, root, artifacts)
+        task = _task(name, job, samples, artifacts)
+        trained = job.learn(task)
+    except ParameterError as error:
+        raise ParameterError(f"training job {name!r}: {error}") from None
+    card = _card(name, job, samples, trained)
+    write_card(job.weights, card, trained.kind, trained.scaling, trained.sections)
+    shutil.rmtree(task.work, ignore_errors=True)
     return card
 
 
-def _samples(folder: Path, root: Path, classes: tuple[str, ...]) -> Samples:
-    images, objects = Images.read(folder / "images.parquet"), Objects.read(folder / "objects.parquet")
-    return Samples(images, objects, root, classes)
+def _task(name: str, job: Job, samples: Mapping[str, Samples], artifacts: Path) -> Task:
+    return Task(
+        training=samples["train"],
+        validation=samples["val"],
+        device=torch_device(job.device),
+        work=inside(artifacts / ".work" / "train", name),
+        log_file=inside(artifacts / "train", name) / "log.csv",
+        notes={"name": name, "dataset": job.dataset, "data_digest": samples["train"].digest()},
+    )
 
 
-def _categories(path: Path) -> list[str]:
+def _card(name: str, job: Job, samples: Mapping[str, Samples], trained: Trained) -> dict[str, Any]:
+    training = samples["train"]
+    return {
+        "name": name,
+        "trainer": job.name,
+        **trained.facts,
+        "parameters": trained.parameters,
+        "dataset": job.dataset,
+        "images": len(training),
+        "objects": training.learned,
+        "left_out": training.left_out,
+        "data_digest": training.digest(),
+        "initial_weights": trained.origin,
+        "recipe": asdict(job.recipe),
+        "torch": torch.__version__,
+        **{package: version(package) for package in trained.packages},
+        "figures": {getattr(job, subset): _figures(trained.evaluate(samples[subset])) for subset in SUBSETS[1:]},
+    }
+
+
+def _figures(found: Mapping[str, Any]) -> dict[str, Any]:
+    per_class = {name: values["ap50"] for name, values in found["per_class"].items()}
+    return {"map50": found["ap50"], "map": found["ap"], "map50_per_class": per_class}
+
+
+def _samples(job: Job, root: Path, artifacts: Path) -> dict[str, Samples]:
+    """The samples of each subset, by what it is for."""
+    tables = inside(artifacts / "tables", job.dataset)
+    classes = _classes(job, tables / "categories.json")
+    samples = {}
+    for subset in SUBSETS:
+        folder = inside(tables, getattr(job, subset))
+        images, objects = Images.read(folder / "images.parquet"), Objects.read(folder / "objects.parquet")
+        try:
+            samples[subset] = Samples(images, objects, root, classes)
+        except DataError as error:
+            raise DataError(error.problem, file=folder, row=error.row, field=error.field) from None
+    return samples
+
+
+def _classes(job: Job, path: Path) -> tuple[str, ...]:
+    """What a job learns: its own choice among the dataset's categories, or all of them."""
     known = read_json(path)
     names = known.get("categories") if isinstance(known, dict) else None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise DataError("expected a list of names", file=path, field="categories")
-    return names
-
-
-def _figures(found: dict[str, Any]) -> dict[str, Any]:
-    per_class = {name: values["ap50"] for name, values in found["per_class"].items()}
-    return {"map50": found["ap50"], "map": found["ap"], "map50_per_class": per_class}
+    if strange := [name for name in job.classes or () if name not in names]:
+        problem = f"{', '.join(map(repr, strange))} is no category of {job.dataset!r}; {path} lists them"
+        raise ParameterError(f"parameter 'classes': {problem}")
+    return job.classes or tuple(names)

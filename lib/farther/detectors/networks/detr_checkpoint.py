@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import AutoModelForObjectDetection, PreTrainedModel
 
 from farther.detectors.networks.detr import DetrBlueprint, family_of, make_config, quiet
+from farther.detectors.networks.safetensors_file import floats, json_field, read_metadata, read_tensors, write_tensors
 from farther.errors import DataError, ParameterError
-from farther.tables.files import inside, read_json, write_aside
+from farther.tables.files import inside, read_json
 
 FORMAT = "farther.detr"
 
@@ -74,10 +73,7 @@ def save_checkpoint(
         "processor": json.dumps(blueprint.processor),
         "classes": json.dumps(list(blueprint.classes)),
     }
-    # Tied weights share their memory, which safetensors refuses: each gets its own.
-    halves = {n: (t.detach().half() if t.is_floating_point() else t.detach()).cpu().clone() for n, t in state.items()}
-    with write_aside(path) as aside:
-        save_file({name: t.contiguous() for name, t in halves.items()}, aside, metadata)
+    write_tensors(path, state, metadata)
 
 
 def find_checkpoint(
@@ -108,9 +104,9 @@ def find_checkpoint(
         return _in_folder(weights, _weight_files(weights), classes)
     if not weights.is_file():
         raise DataError("the checkpoint does not exist", file=weights)
-    metadata = _read(weights, "metadata") if weights.suffix == ".safetensors" else {}
+    metadata = read_metadata(weights) if weights.suffix == ".safetensors" else {}
     if metadata.get("format") == FORMAT:
-        described = {name: _field(weights, metadata, name) for name in ("config", "processor", "classes")}
+        described = {name: json_field(weights, metadata, name) for name in ("config", "processor", "classes")}
         described["classes"] = classes or described["classes"]
         return DetrCheckpoint(_blueprint(weights, **described), (weights,))
     return _in_folder(described_in or weights.parent, (weights,), classes)
@@ -213,30 +209,11 @@ def _blueprint(path: Path, config: Any, processor: Any, classes: Any) -> DetrBlu
     return DetrBlueprint(config, processor, tuple(names))
 
 
-def _field(path: Path, metadata: Mapping[str, str], name: str) -> Any:
-    try:
-        return json.loads(metadata[name])
-    except KeyError:
-        raise DataError("the field is missing from the checkpoint's metadata", file=path, field=name) from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error.msg}", file=path, field=name) from None
-
-
-def _read(path: Path, part: Literal["metadata", "weights"]) -> dict[str, Any]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            if part == "metadata":
-                return file.metadata() or {}
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"not a readable safetensors file: {error}", file=path) from None
-
-
 def _read_weights(files: Iterable[Path]) -> dict[str, Tensor]:
     weights: dict[str, Tensor] = {}
     for path in files:
-        weights |= _read(path, "weights") if path.suffix == ".safetensors" else _read_pytorch(path)
-    return {name: t.float() if t.is_floating_point() else t for name, t in weights.items()}
+        weights |= read_tensors(path) if path.suffix == ".safetensors" else _read_pytorch(path)
+    return floats(weights)
 
 
 def _read_pytorch(path: Path) -> dict[str, Tensor]:

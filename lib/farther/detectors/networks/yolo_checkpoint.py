@@ -9,14 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from farther.detectors.networks.checkpoint import _half, _sort_metadata
+from farther.detectors.networks.safetensors_file import floats, json_field, read_metadata, read_tensors, write_tensors
 from farther.detectors.networks.yolo import DetectionModel, YoloBlueprint, build_network, padding_stride
 from farther.errors import DataError, ParameterError
-from farther.tables.files import write_aside
 
 FORMAT = "farther.yolo"
 
@@ -62,10 +59,7 @@ def save_checkpoint(
         "image_size": str(blueprint.image_size),
         "stride": str(padding_stride(network.stride)),
     }
-    halves = {name: _half(t.detach().cpu()).contiguous() for name, t in network.state_dict().items()}
-    with write_aside(path) as aside:
-        save_file(halves, aside, metadata)
-        _sort_metadata(aside)
+    write_tensors(path, network.state_dict(), metadata)
 
 
 def read_checkpoint(path: str | Path) -> YoloCheckpoint:
@@ -94,9 +88,8 @@ def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel
         network = build_network(checkpoint.blueprint)
     except ParameterError as error:
         raise DataError(str(error), file=path) from None
-    weights = {name: t.float() if t.is_floating_point() else t for name, t in checkpoint.weights.items()}
     try:
-        network.load_state_dict(weights)
+        network.load_state_dict(floats(checkpoint.weights))
     except RuntimeError as error:
         problems = " ".join(str(error).split())
         advice = "Checkpoints must be saved before fuse(), export or pruning changes the network"
@@ -105,26 +98,13 @@ def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel
 
 
 def _read_safetensors(path: Path) -> YoloCheckpoint:
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"not a readable safetensors file: {error}", file=path) from None
+    metadata = read_metadata(path)
     if metadata.get("format") != FORMAT:
         problem = f"expected {FORMAT!r}, found {metadata.get('format')!r}: not a checkpoint that farther wrote for YOLO"
         raise DataError(problem, file=path, field="format")
-    values = {name: _field(path, metadata, name) for name in ("architecture", "classes", "image_size", "stride")}
-    return YoloCheckpoint(_blueprint(path, **{k: values[k] for k in list(values)[:3]}), values["stride"], weights)
-
-
-def _field(path: Path, metadata: Mapping[str, str], name: str) -> Any:
-    try:
-        return json.loads(metadata[name])
-    except KeyError:
-        raise DataError("the field is missing from the checkpoint's metadata", file=path, field=name) from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error.msg}", file=path, field=name) from None
+    values = {name: json_field(path, metadata, name) for name in ("architecture", "classes", "image_size", "stride")}
+    stride = values.pop("stride")
+    return YoloCheckpoint(_blueprint(path, **values), stride, read_tensors(path))
 
 
 def _blueprint(path: Path, architecture: Any, classes: Any, image_size: Any) -> YoloBlueprint:
