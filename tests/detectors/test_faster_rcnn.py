@@ -266,7 +266,7 @@ def test_weights_that_are_not_finite_are_refused(small_weights, tmp_path):
     ("field", "value", "message"),
     [
         ("format", "other", "not a checkpoint that farther wrote"),
-        ("architecture", "huge", "unknown architecture 'huge'. Known: resnet50_fpn, small"),
+        ("architecture", "huge", "unknown architecture 'huge'. Known: resnet50_fpn, resnet50_fpn_msra, small"),
         ("classes", "cat", "field 'classes': not JSON"),
         ("classes", "[1]", "expected a list of names"),
         ("min_size", "-3", "expected a number of pixels, found '-3'"),

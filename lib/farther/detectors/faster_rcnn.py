@@ -1,16 +1,17 @@
-"""Faster R-CNN as torchvision builds it (Ren et al. 2015)."""
+"""Faster R-CNN as torchvision builds it (Ren et al. 2015), with its own checkpoints and those of Detectron2."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import Count, Detector, register
-from farther.errors import ParameterError
+from farther.detectors.scaling import Scaled, scale
+from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 
@@ -29,11 +30,17 @@ class FasterRCNN(Detector):
     the RPN's shared activations over each detection's box and averages them per channel (LaRD; FMIYC, Appendix F.2.4).
     Where the checkpoint holds the head that VOS trains, the header's `detector["vos_head"]` has its numbers.
 
+    A checkpoint of Detectron2 on MSRA's ResNet-50, as the authors of VOS publish them, is recognised by the names of
+    its weights and computed as Detectron2 does, from Pillow's scaling on; only boxes narrower than a hundredth of a
+    pixel are dropped, as torchvision does. Which layout a PyTorch file has is said in the header's
+    `detector["layout"]`. Network and checkpoint: `farther.detectors.networks.msra` and `.detectron2_import`.
+
     Args:
         latent_size: Cells along one side of the grid that `latent` is pooled from.
         latent_sampling: Samples along one side of a cell; 0 takes as many as fit.
-        architecture: For a PyTorch file of weights alone: "resnet50_fpn" or "small". A safetensors checkpoint says this
-            and the following itself.
+        architecture: For a PyTorch file: "resnet50_fpn", "small" or "resnet50_fpn_msra"; the last one where the layout
+            is Detectron2's. A safetensors checkpoint says this and the following itself.
+        layout: For a PyTorch file: "torchvision" or "detectron2", if the other one is to be refused.
         classes: For a PyTorch file: its classes, without the background, in the order of its logits.
         min_size: For a PyTorch file: images are scaled to this many pixels on the shorter side …
         max_size: … unless the longer one would then have more than this.
@@ -47,13 +54,14 @@ class FasterRCNN(Detector):
     latent_size: Count = 9
     latent_sampling: int = 2
     architecture: str | None = None
+    layout: Literal["torchvision", "detectron2"] | None = None
     classes: tuple[str, ...] | None = None
     min_size: Count | None = None
     max_size: Count | None = None
     norm_epsilon: Annotated[float, Field(ge=0)] | None = None
 
     def __post_init__(self) -> None:
-        names = ("architecture", "classes", "min_size", "max_size", "norm_epsilon")
+        names = ("architecture", "layout", "classes", "min_size", "max_size", "norm_epsilon")
         told = [name for name in names if getattr(self, name) is not None]
         if self.weights.suffix == ".safetensors" and told:
             problem = f"the checkpoint {self.weights} says so itself; remove the parameter"
@@ -67,14 +75,41 @@ class FasterRCNN(Detector):
         """How the network is built.
 
         Raises:
-            DataError: the checkpoint is absent or its metadata is wrong.
+            DataError: the checkpoint is absent, its metadata is wrong, or its layout is not the one asked for.
         """
-        from farther.detectors.networks.architectures import Blueprint
+        from farther.detectors.networks.architectures import MSRA, Blueprint
         from farther.detectors.networks.checkpoint import read_blueprint
 
         if self.classes is None:
             return read_blueprint(self.weights)
-        return Blueprint(self.architecture or "resnet50_fpn", self.classes, self.min_size or 800, self.max_size or 1333)
+        usual = MSRA if self.found_layout == "detectron2" else "resnet50_fpn"
+        return Blueprint(self.architecture or usual, self.classes, self.min_size or 800, self.max_size or 1333)
+
+    @cached_property
+    def found_layout(self) -> str:
+        """How the checkpoint names its weights: as "torchvision" or as "detectron2" does.
+
+        Raises:
+            DataError: the checkpoint is absent or damaged, or `layout` asks for the other one.
+        """
+        from farther.detectors.networks.checkpoint import layout_of
+
+        found = layout_of(self.weights)
+        if self.layout not in (None, found):
+            raise DataError(f"expected {self.layout!r}, found weights in {found!r}", file=self.weights, field="layout")
+        return found
+
+    @cached_property
+    def scaling(self) -> tuple[int, int] | None:
+        """Pixels of the shorter side and at most of the longer, where Pillow scales images; None where torch does.
+
+        Raises:
+            DataError: see `blueprint`.
+        """
+        from farther.detectors.networks.architectures import MSRA
+
+        plan = self.blueprint
+        return (plan.min_size, plan.max_size) if plan.architecture == MSRA else None
 
     @cached_property
     def network(self) -> Network:
@@ -109,7 +144,11 @@ class FasterRCNN(Detector):
             background_index=0,
             activation="softmax",
             score_threshold=self.score_threshold,
-            detector=self.identity if head is None else {**self.identity, "vos_head": head.numbers()},
+            detector={
+                **self.identity,
+                **({} if self.classes is None else {"layout": self.found_layout}),
+                **({} if head is None else {"vos_head": head.numbers()}),
+            },
             weight=last.weight.detach().float().cpu().numpy(),
             bias=last.bias.detach().float().cpu().numpy(),
         )
@@ -118,13 +157,21 @@ class FasterRCNN(Detector):
         """See `Detector.header`."""
         return self._header
 
-    def prepare(self, image: np.ndarray) -> np.ndarray:
-        """The image itself: it is scaled and normalised on the network's device."""
-        return np.ascontiguousarray(image)
+    def prepare(self, image: np.ndarray) -> np.ndarray | Scaled:
+        """The image itself, which is scaled on the network's device; for Detectron2's networks, scaled by Pillow."""
+        pixels = np.ascontiguousarray(image)
+        return pixels if self.scaling is None else scale(pixels, *self.scaling)
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
         from farther.detectors.networks.detection import StoredColumns, detect_regions
 
         stored = StoredColumns(self.latent_size, self.latent_sampling, self.features_dtype)
-        return detect_regions(self.network, self._header, prepared, image_ids, self.precision, stored)
+        sizes = [image.original if isinstance(image, Scaled) else image.shape[:2] for image in prepared]
+        images = [image.pixels if isinstance(image, Scaled) else image for image in prepared]
+        return detect_regions(self.network, self._header, images, image_ids, self.precision, stored, sizes)
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        # What `prepare` needs goes along, so that no worker process reads the checkpoint or imports torch for it.
+        return {**state, "scaling": self.scaling} if "blueprint" in self.__dict__ else state

@@ -12,10 +12,14 @@ from torchvision.models.detection.faster_rcnn import FastRCNNPredictor
 from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign
 
 from farther.detectors.networks.compact import CompactPyramid, NormalizedHead
+from farther.detectors.networks.msra import build_msra_network
 from farther.detectors.networks.pooling import fix_scales
 from farther.errors import ParameterError
 
 BACKGROUND = "background"
+
+#: The architecture of Detectron2's checkpoints.
+MSRA = "resnet50_fpn_msra"
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,11 @@ def _resnet50_fpn(blueprint: Blueprint) -> FasterRCNN:
     )
 
 
+def _resnet50_fpn_msra(blueprint: Blueprint) -> FasterRCNN:
+    """Detectron2's network on MSRA's ResNet-50 (Wu et al. 2019), with which VOS was published (Du et al. 2022)."""
+    return build_msra_network(len(blueprint.columns), blueprint.min_size, blueprint.max_size)
+
+
 def _small(blueprint: Blueprint) -> FasterRCNN:
     """2.5 million weights for scenes of about 224 pixels: strides 8 to 32, anchors of 20 to 150 pixels."""
     pyramid = CompactPyramid(widths=(24, 48, 96, 160, 224), blocks=(1, 1, 1, 1), out_channels=64)
@@ -117,5 +126,6 @@ def _small(blueprint: Blueprint) -> FasterRCNN:
 #: Checkpoints say one of these names and nothing more: what a name stands for never changes, new ones are added.
 ARCHITECTURES = {
     "resnet50_fpn": Architecture(_resnet50_fpn, first_stride=4, is_frozen=True),
+    MSRA: Architecture(_resnet50_fpn_msra, first_stride=4, is_frozen=True),
     "small": Architecture(_small, first_stride=8, is_frozen=False),
 }

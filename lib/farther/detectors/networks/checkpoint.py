@@ -6,16 +6,17 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision.models.detection import FasterRCNN
 
-from farther.detectors.networks.architectures import Blueprint, build_network
+from farther.detectors.networks.architectures import MSRA, Blueprint, build_network
+from farther.detectors.networks.detectron2_import import is_detectron2, to_torchvision
 from farther.detectors.networks.energy_head import ENERGY_HEAD, EnergyHead
+from farther.detectors.networks.safetensors_file import floats, json_field, read_metadata, read_tensors, write_tensors
+from farther.detectors.networks.torch_file import read_torch_file
 from farther.errors import DataError, ParameterError
-from farther.tables.files import write_aside
 
 FORMAT = "farther.faster_rcnn"
 
@@ -39,28 +40,7 @@ def save_checkpoint(
         "min_size": str(blueprint.min_size),
         "max_size": str(blueprint.max_size),
     }
-    with write_aside(path) as aside:
-        save_file({name: _half(tensor.detach().cpu()).contiguous() for name, tensor in state.items()}, aside, metadata)
-        _sort_metadata(aside)
-
-
-def _sort_metadata(path: Path) -> None:
-    """Gives a safetensors file the same bytes each time: its writer leaves the order of the metadata to chance."""
-    content = path.read_bytes()
-    start = 8 + int.from_bytes(content[:8], "little")
-    header = json.loads(content[8:start])
-    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    path.write_bytes(len(text).to_bytes(8, "little") + text + content[start:])
-
-
-def _half(tensor: Tensor) -> Tensor:
-    """In half precision, unless it holds counts or numbers too large for that."""
-    if not tensor.is_floating_point():
-        return tensor
-    half = tensor.half()
-    return half if torch.isfinite(half).all() else tensor
+    write_tensors(path, state, metadata)
 
 
 def read_blueprint(path: str | Path) -> Blueprint:
@@ -69,17 +49,14 @@ def read_blueprint(path: str | Path) -> Blueprint:
     Raises:
         DataError: the file is absent, is no safetensors file, or its metadata lacks a field or holds a wrong one.
     """
-    metadata = _open(path, "metadata")
+    metadata = read_metadata(path)
     if metadata.get("format") != FORMAT:
         problem = f"expected {FORMAT!r}, found {metadata.get('format')!r}: not a checkpoint that farther wrote"
         raise DataError(problem, file=path, field="format")
     for name in ("architecture", "classes", "min_size", "max_size"):
         if name not in metadata:
             raise DataError("the field is missing from the checkpoint's metadata", file=path, field=name)
-    try:
-        classes = json.loads(metadata["classes"])
-    except json.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error.msg}", file=path, field="classes") from None
+    classes = json_field(path, metadata, "classes")
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise DataError(f"expected a list of names, found {classes!r}", file=path, field="classes")
     sizes = {}
@@ -91,24 +68,31 @@ def read_blueprint(path: str | Path) -> Blueprint:
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """The weights of a safetensors file, or of a PyTorch file that holds a state dict and nothing else.
+    """The weights of a safetensors file, or of a PyTorch file; what stands beside its "model" is not given out.
 
     Raises:
-        DataError: the file is absent or cannot be read, or holds anything but tensors.
+        DataError: the file is absent or cannot be read, or holds no weights.
     """
     if Path(path).suffix == ".safetensors":
-        return _open(path, "weights")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise DataError("the file does not exist", file=path) from None
-    except Exception as error:  # torch.load raises whatever its reader met
-        raise DataError(f"not a PyTorch file of weights alone: {str(error).splitlines()[0]}", file=path) from None
+        return read_tensors(path)
+    state = read_torch_file(path)
     if isinstance(state, dict) and isinstance(state.get("model"), dict):
-        state = state["model"]  # what torchvision's training scripts write
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+        state = state["model"]  # what torchvision's training scripts and Detectron2's trainer write
+    if not isinstance(state, dict):
+        raise DataError("expected a state dict: a dictionary of tensors by name", file=path)
+    state = {name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for name, value in state.items()}
+    if not all(isinstance(value, Tensor) for value in state.values()):
         raise DataError("expected a state dict: a dictionary of tensors by name", file=path)
     return state
+
+
+def layout_of(path: str | Path) -> str:
+    """Whether a file's weights are named as "torchvision" or as "detectron2" names them.
+
+    Raises:
+        DataError: see `read_weights`.
+    """
+    return "detectron2" if is_detectron2(read_weights(path)) else "torchvision"
 
 
 def load_network(path: str | Path, blueprint: Blueprint) -> FasterRCNN:
@@ -120,13 +104,31 @@ def load_network(path: str | Path, blueprint: Blueprint) -> FasterRCNN:
         ParameterError: the architecture is unknown.
     """
     weights = read_weights(path)
+    if is_detectron2(weights):
+        if blueprint.architecture != MSRA:
+            problem = f"the weights are in Detectron2's layout, which {blueprint.architecture!r} does not compute"
+            raise DataError(f"{problem}; take {MSRA!r}", file=path, field="architecture")
+        weights = to_torchvision(path, weights, len(blueprint.classes))
     try:
         network = build_network(blueprint)
     except ParameterError as error:
         raise DataError(str(error), file=path, field="architecture") from None
     if any(name.startswith(f"{ENERGY_HEAD}.") for name in weights):
         network.add_module(ENERGY_HEAD, EnergyHead(len(blueprint.classes)))
-    what = f"{blueprint.architecture} with {len(blueprint.classes)} classes"
+    fill(network, path, weights, f"{blueprint.architecture} with {len(blueprint.classes)} classes")
+    return network.eval()
+
+
+def fill(network: nn.Module, path: str | Path, weights: Mapping[str, Tensor], what: str) -> None:
+    """Gives a network weights, all of its own and no others.
+
+    Args:
+        path: What messages call the weights' file.
+        what: What they call the network.
+
+    Raises:
+        DataError: weights are missing, unexpected, of another shape, or not finite: says which.
+    """
     _check_values(path, weights)
     _check_shapes(path, what, network.state_dict(), weights)
     # Not strict, and checked afterwards: torchvision renames the layers of its older checkpoints while it loads.
@@ -135,12 +137,6 @@ def load_network(path: str | Path, blueprint: Blueprint) -> FasterRCNN:
     listed = [f"{kind}: {_listed(names)}" for kind, names in problems.items() if names]
     if listed:
         raise DataError(f"the weights do not fit {what}. {'; '.join(listed)}", file=path)
-    return network.eval()
-
-
-def floats(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The same weights, all that are no counts in float32."""
-    return {name: t.float() if t.is_floating_point() else t for name, t in weights.items()}
 
 
 def _check_values(path: str | Path, weights: Mapping[str, Tensor]) -> None:
@@ -160,15 +156,3 @@ def _listed(names: Iterable[str]) -> str:
     names = list(names)
     rest = len(names) - 8
     return ", ".join(names[:8]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def _open(path: str | Path, part: str) -> dict:
-    if not Path(path).is_file():
-        raise DataError("the file does not exist", file=path)
-    try:
-        with safe_open(path, framework="pt") as file:
-            if part == "metadata":
-                return file.metadata() or {}
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise DataError(f"not a readable safetensors file: {error}", file=path) from None

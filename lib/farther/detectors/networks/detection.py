@@ -13,7 +13,7 @@ from torch.nn.functional import softmax
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.transform import resize_boxes
 
-from farther.detectors.networks.passes import propose, select_detections
+from farther.detectors.networks.passes import Detections, propose, select_detections
 from farther.detectors.networks.pooling import channel_means
 from farther.tables import Header, Regions
 
@@ -52,6 +52,7 @@ def detect_regions(
     image_ids: Sequence[str],
     precision: str = "float32",
     stored: StoredColumns | None = None,
+    sizes: Sequence[tuple[int, ...]] | None = None,
 ) -> Regions:
     """Detects objects in one batch of images.
 
@@ -59,9 +60,10 @@ def detect_regions(
         network: In evaluation mode; its thresholds decide what is kept.
         images: uint8 arrays of shape (H, W, 3).
         stored: The columns `features` and `latent`; None keeps neither.
+        sizes: Height and width of each image before somebody scaled it; None where nobody did.
 
     Returns:
-        The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of the images as given.
+        The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of images of those sizes.
     """
     device = next(network.parameters()).device
     heads = network.roi_heads
@@ -76,28 +78,45 @@ def detect_regions(
     boxes = heads.box_coder.decode(deltas, seen.proposals)
     counts = [len(p) for p in seen.proposals]
     scores = softmax(logits, -1).split(counts)
-    per_image = zip(boxes.split(counts), scores, batch.image_sizes, strict=True)
-    found = [select_detections(network, *image) for image in per_image]
+    answers = zip(boxes.split(counts), scores, batch.image_sizes, strict=True)
+    found = [select_detections(network, *answer) for answer in answers]
     starts = np.cumsum([0, *counts[:-1]])
     rows = torch.cat([one.rows + int(start) for one, start in zip(found, starts, strict=True)])
-    sizes = zip(batch.image_sizes, [image.shape[:2] for image in images], strict=True)
-    original = [resize_boxes(one.boxes, *size) for one, size in zip(found, sizes, strict=True)]
-    columns = {
-        "image_id": np.repeat(np.array(image_ids, dtype=object), [len(one.rows) for one in found]),
-        "region_id": np.arange(len(rows)),
-        "box": _numpy(torch.cat(original)),
-        "score": _numpy(torch.cat([one.scores for one in found])),
-        "label": _numpy(torch.cat([one.labels for one in found])).astype(np.int16),
-        "logits": _numpy(logits[rows]),
-    }
+    sizes = sizes or [image.shape[:2] for image in images]
+    columns = {**columns_of(found, image_ids, batch.image_sizes, sizes), "logits": to_numpy(logits[rows])}
     if stored is not None:
         stride = batch.tensors.shape[-1] // seen.shared[0].shape[-1]
         kept = [one.boxes for one in found]
         latent = channel_means(seen.shared, stride, kept, stored.latent_size, stored.latent_sampling)
-        columns["features"] = _numpy(features[rows]).astype(stored.dtype)
-        columns["latent"] = _numpy(latent).astype(stored.dtype)
+        columns["features"] = to_numpy(features[rows]).astype(stored.dtype)
+        columns["latent"] = to_numpy(latent).astype(stored.dtype)
     return Regions(header=header, **columns)
 
 
-def _numpy(tensor: Tensor) -> np.ndarray:
+def columns_of(
+    found: Sequence[Detections],
+    image_ids: Sequence[str],
+    seen: Sequence[tuple[int, int]],
+    sizes: Sequence[tuple[int, ...]],
+) -> dict[str, np.ndarray]:
+    """The columns of a regions table that any detector fills.
+
+    Args:
+        found: For each image, what was found in it.
+        image_ids: Names of the images.
+        seen: Height and width that the boxes refer to.
+        sizes: Height and width that they shall refer to.
+    """
+    per_image = zip(found, seen, sizes, strict=True)
+    return {
+        "image_id": np.repeat(np.array(image_ids, dtype=object), [len(one.rows) for one in found]),
+        "region_id": np.arange(sum(len(one.rows) for one in found)),
+        "box": to_numpy(torch.cat([resize_boxes(one.boxes, *both) for one, *both in per_image])),
+        "score": to_numpy(torch.cat([one.scores for one in found])),
+        "label": to_numpy(torch.cat([one.labels for one in found])).astype(np.int16),
+    }
+
+
+def to_numpy(tensor: Tensor) -> np.ndarray:
+    """The same values in an array on the CPU, in float32 where they are no counts."""
     return tensor.float().cpu().numpy() if tensor.is_floating_point() else tensor.cpu().numpy()

@@ -155,8 +155,10 @@ def _detect_group(
             columns["features"] = _numpy(seen.features[number][pairs.queries]).astype(stored.dtype)
             if seen.latent is not None:
                 extent = _extent(masks[number])
-                latent = pool_latent(seen.latent[number], boxes[pairs.queries] * extent.to(device), stored)
-                columns["latent"] = _numpy(latent).astype(stored.dtype)
+                # Rows of one query share its box: pooled once, they cost once.
+                queries, of_row = pairs.queries.unique(return_inverse=True)
+                latent = pool_latent(seen.latent[number], boxes[queries] * extent.to(device), stored)
+                columns["latent"] = _numpy(latent[of_row]).astype(stored.dtype)
         rows.append(columns)
     return rows
 

@@ -58,9 +58,9 @@ class Detections:
 
     Args:
         boxes: (N, 4), pixels of the resized image.
-        scores: (N,) softmax scores.
+        scores: (N,) the detector's.
         labels: (N,) logits columns.
-        rows: (N,) the proposal each came from.
+        rows: (N,) the proposal, or anchor, each came from.
     """
 
     boxes: Tensor

@@ -1,0 +1,159 @@
+"""RetinaNet and FCOS of torchvision, and inference that keeps the logits of the anchor that gave each box."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torchvision.models import detection
+from torchvision.models.detection import FCOS, RetinaNet
+from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image
+
+from farther.detectors.networks.checkpoint import fill, read_weights
+from farther.detectors.networks.detection import StoredColumns, autocast, columns_of, to_batch, to_numpy
+from farther.detectors.networks.passes import Detections
+from farther.detectors.networks.pooling import channel_means
+from farther.errors import DataError
+from farther.tables import Header, Regions
+
+#: torchvision's networks, and how many anchors each has in a cell.
+BUILDERS: dict[str, tuple[Callable[..., RetinaNet | FCOS], int]] = {
+    "retinanet_resnet50_fpn": (detection.retinanet_resnet50_fpn, 9),
+    "retinanet_resnet50_fpn_v2": (detection.retinanet_resnet50_fpn_v2, 9),
+    "fcos_resnet50_fpn": (detection.fcos_resnet50_fpn, 1),
+}
+
+#: Pixels between two cells of the finest pyramid level; each further level has twice as many.
+FIRST_STRIDE = 8
+
+#: The weight whose rows are the logits of all anchors of a cell.
+LAST_LAYER = "head.classification_head.cls_logits.weight"
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Which boxes are detections.
+
+    Args:
+        score_threshold: Boxes whose class scores no more than this are dropped.
+        nms_iou: Of two boxes of one class that overlap more than this, the better one stays.
+        candidates: So many of each pyramid level, the best, may take part in that.
+        max_detections: At most so many an image.
+    """
+
+    score_threshold: float
+    nms_iou: float
+    candidates: int
+    max_detections: int
+
+
+def load_dense_network(
+    path: str | Path, architecture: str, min_size: int, max_size: int, norm_epsilon: float
+) -> RetinaNet | FCOS:
+    """A network with the weights of a file, in evaluation mode and float32.
+
+    Args:
+        path: torchvision's state dict; how many columns its logits have follows from its last layer.
+        architecture: A name of `BUILDERS`.
+        min_size, max_size: Pixels of the images' shorter side, and at most of the longer.
+        norm_epsilon: ε of the backbone's normalisations.
+
+    Raises:
+        DataError: the file is absent or damaged, or does not fit the network.
+    """
+    weights = read_weights(path)
+    build, anchors = BUILDERS[architecture]
+    rows = len(weights.get(LAST_LAYER, ()))
+    if rows == 0 or rows % anchors:
+        problem = f"expected {anchors} rows for each class, as {architecture!r} has them, found {rows}"
+        raise DataError(problem, file=path, field=LAST_LAYER)
+    columns = rows // anchors
+    network = build(weights=None, weights_backbone=None, num_classes=columns, min_size=min_size, max_size=max_size)
+    fill(network, path, weights, f"{architecture} with {columns} columns")
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d | FrozenBatchNorm2d):
+            module.eps = norm_epsilon
+    return network.eval()
+
+
+@torch.inference_mode()
+def detect_regions(
+    network: RetinaNet | FCOS,
+    header: Header,
+    images: Sequence[np.ndarray],
+    image_ids: Sequence[str],
+    limits: Limits,
+    precision: str,
+    stored: StoredColumns,
+) -> Regions:
+    """Detects objects in one batch of images.
+
+    Args:
+        network: In evaluation mode.
+        images: uint8 arrays of shape (H, W, 3).
+        stored: How the column `latent` is made.
+
+    Returns:
+        The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of the images as given.
+    """
+    device = next(network.parameters()).device
+    batch, _ = network.transform(to_batch(images, device))
+    with autocast(device, precision):
+        levels = [level.float() for level in network.backbone(batch.tensors).values()]
+        answers = {name: answer.float() for name, answer in network.head(levels).items()}
+    logits, deltas = answers["cls_logits"], answers["bbox_regression"]
+    scores = logits.sigmoid()
+    if "bbox_ctrness" in answers:
+        scores = torch.sqrt(scores * answers["bbox_ctrness"].sigmoid())
+    if header.background_index is not None:
+        scores[..., header.background_index] = 0.0
+    cells = [level.shape[2] * level.shape[3] for level in levels]
+    counts = [count * logits.shape[1] // sum(cells) for count in cells]
+    per_image = zip(scores, deltas, network.anchor_generator(batch, levels), batch.image_sizes, strict=True)
+    found = [_select(network, *answer, counts, limits) for answer in per_image]
+    columns = columns_of(found, image_ids, batch.image_sizes, [image.shape[:2] for image in images])
+    columns["logits"] = to_numpy(torch.cat([own[one.rows] for own, one in zip(logits, found, strict=True)]))
+    boxes = [one.boxes for one in found]
+    latent = channel_means(levels, FIRST_STRIDE, boxes, stored.latent_size, stored.latent_sampling)
+    columns["latent"] = to_numpy(latent).astype(stored.dtype)
+    return Regions(header=header, **columns)
+
+
+def _select(
+    network: RetinaNet | FCOS,
+    scores: Tensor,
+    deltas: Tensor,
+    anchors: Tensor,
+    size: tuple[int, int],
+    counts: list[int],
+    limits: Limits,
+) -> Detections:
+    """Threshold, the best of each level, and non-maximum suppression per class, as torchvision does.
+
+    Args:
+        scores: (A, K) of an image's A anchors.
+        deltas: (A, 4) what the network says about each anchor's box.
+        anchors: (A, 4), pixels of the resized image.
+        size: Height and width of the resized image.
+        counts: Anchors of each level.
+    """
+    columns = scores.shape[1]
+    chosen, start = [], 0
+    for level in scores.split(counts):
+        flat = level.flatten()
+        above = torch.where(flat > limits.score_threshold)[0]
+        best = flat[above].topk(min(len(above), limits.candidates)).indices
+        chosen.append(above[best] + start * columns)
+        start += len(level)
+    picked = torch.cat(chosen)
+    rows, labels = picked // columns, picked % columns
+    coder = network.box_coder
+    decode = coder.decode_single if isinstance(network, RetinaNet) else coder.decode
+    boxes = clip_boxes_to_image(decode(deltas[rows], anchors[rows]), size)
+    confidence = scores[rows, labels]
+    kept = batched_nms(boxes, confidence, labels, limits.nms_iou)[: limits.max_detections]
+    return Detections(boxes[kept], confidence[kept], labels[kept], rows[kept])
