@@ -1,8 +1,11 @@
 """Our metrics beside the libraries that users would pick instead, on made-up detections.
 
     python benchmarks/metrics.py [--images 5000] [--regions 40] [--classes 20] [--objects 6] [--repeat 1]
+    python benchmarks/metrics.py --only unknowns      12 methods × 4 splits × 7,000 detections, and the bootstrap
+    python benchmarks/metrics.py --only scale         100,000, 1 million, 10 million detections, each in a process
 
-Prints seconds, the ratio to the other library, and how far the figures are apart.
+Prints seconds of CPU time (what a busy machine does to it is small, and on an idle one it is the wall time of a single
+thread), the ratio to the other library, and how far the figures are apart. Where a line says "wall", it is that.
 """
 
 from __future__ import annotations
@@ -10,10 +13,15 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import resource
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import faster_coco_eval
 import numpy as np
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
@@ -21,6 +29,12 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from farther.metrics import bootstrap, closed_set, ood, open_set, operating_threshold
 from farther.tables import Objects, Regions
+
+#: The task of a benchmark run: so many methods on so many splits, with so many detections and objects each.
+METHODS, SPLITS, DETECTIONS, OBJECTS, IMAGES = 12, 4, 7000, 3000, 1000
+
+#: Rows of the runs that show how cost grows.
+SCALES = (100_000, 1_000_000, 10_000_000)
 
 STATS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
 STATS += ("ar_1", "ar_10", "ar", "ar_small", "ar_medium", "ar_large")
@@ -31,13 +45,133 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in (("images", 5000), ("regions", 40), ("classes", 20), ("objects", 6), ("repeat", 1)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--only", choices=("tables", "unknowns", "scale", "one-scale"))
     asked = parser.parse_args()
+    if asked.only == "one-scale":
+        at_scale(asked.regions)
+        return
+    if asked.only in (None, "tables"):
+        tables(asked)
+    if asked.only in (None, "unknowns"):
+        unknowns(asked.repeat)
+    if asked.only in (None, "scale"):
+        for rows in SCALES:
+            here = [sys.executable, __file__, "--only", "one-scale", "--regions", str(rows)]
+            subprocess.run(here, check=True)
+
+
+def tables(asked: argparse.Namespace) -> None:
+    """One large table of detections."""
     objects, regions = world(asked.images, asked.objects, asked.regions, asked.classes)
     print(f"{asked.images} images, {len(objects)} objects, {len(regions)} regions, {asked.classes} classes\n")
     print(f"{'':34}{'farther':>10}{'peer':>10}{'ratio':>8}  largest difference")
     closed_set_beside_pycocotools(objects, regions, asked.repeat)
     areas_beside_scikit_learn(len(regions), asked.repeat)
     others(objects, regions, asked.repeat)
+
+
+def unknowns(repeat: int) -> None:
+    """Finding unknown objects by each method's score, in all splits; then the bootstrap of one split."""
+    print(f"\n{METHODS} methods × {SPLITS} splits × {DETECTIONS} detections, {OBJECTS} objects, {IMAGES} images\n")
+    splits = [world(IMAGES, OBJECTS // IMAGES, DETECTIONS // IMAGES, 1, seed) for seed in range(SPLITS)]
+    # As stored: what a table holds in double precision is rounded for the others too.
+    scores = np.random.default_rng(0).random((SPLITS, METHODS, DETECTIONS)).astype(np.float32)
+    ours, found = timed(lambda: [by_farther(*tables, scores[k]) for k, tables in enumerate(splits)], repeat)
+    peers = {
+        "pycocotools": (COCO, COCOeval),
+        "faster-coco-eval": (faster_coco_eval.COCO, faster_coco_eval.COCOeval_faster),
+    }
+    for name, (table, evaluation) in peers.items():
+        theirs, expected = by_peer(table, evaluation, splits, scores)
+        row(f"AP and recall ({name})", ours, theirs, float(np.abs(np.array(found) - expected).max()))
+    shares = np.linspace(0.05, 0.95, 19)
+    made = [open_set.Split(*tables) for tables in splits]
+
+    def sweep() -> None:
+        for k, split in enumerate(made):
+            for score in scores[k]:
+                for share in shares:
+                    split.judge(score > share).figures(score)
+
+    row(f"all figures at {len(shares)} thresholds each", timed(sweep, repeat)[0])
+    resampled(splits[0], splits[1], scores[:2])
+
+
+def by_farther(objects: Objects, regions: Regions, scores: np.ndarray) -> list[tuple[float, float]]:
+    """AP and recall of each method's score, overlaps computed once."""
+    split, all_regions = open_set.Split(objects, regions), np.ones(len(regions), dtype=bool)
+    each = [split.ranked_by(score).judge(all_regions).figures() for score in scores]
+    return [(figures["ap_u"], figures["r_u"]) for figures in each]
+
+
+def by_peer(table: Any, evaluation: Any, splits: list[Any], scores: np.ndarray) -> tuple[float, np.ndarray]:
+    """CPU seconds of another library, without those for building its tables, and its AP and recall."""
+    total, figures = 0.0, np.zeros((SPLITS, METHODS, 2))
+    for k, (objects, regions) in enumerate(splits):
+        positives = int(np.sum(~objects.is_crowd))
+        for method, score in enumerate(scores[k]):
+            scored = Regions(**{**regions.columns(), "score": score}, header=regions.header)
+            run = evaluation(*as_coco(objects, scored, table), "bbox")
+            run.params.iouThrs, run.params.recThrs = np.array([0.5]), np.arange(1, positives + 1) / positives
+            run.params.areaRng, run.params.areaRngLbl, run.params.maxDets = [[0, 1e10]], ["all"], [len(regions)]
+
+            def evaluate(run: Any = run) -> None:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    run.evaluate()
+                    run.accumulate()
+
+            total += timed(evaluate, 1)[0]
+            figures[k, method] = np.mean(run.eval["precision"]), run.eval["recall"].reshape(())
+    return total, figures
+
+
+def resampled(inside: tuple[Objects, Regions], outside: tuple[Objects, Regions], scores: np.ndarray) -> None:
+    """1,000 replicates of all figures of one OOD split, for one method and for all."""
+    draws = [
+        bootstrap.ImageDraws({*o.image_id, *r.image_id}, 1000, seed) for seed, (o, r) in enumerate((inside, outside))
+    ]
+    split, known = open_set.Split(*outside), closed_set.Labelled(*inside)
+    images = [regions.image_id for _, regions in (inside, outside)]
+
+    def one(method: int) -> None:
+        first, second = scores[:, method]
+        bootstrap.ood_figures(draws[0], images[0], first, draws[1], images[1], second)
+        sides = [ood.per_image(image, score) for image, score in zip(images, (first, second), strict=True)]
+        bootstrap.ood_figures(draws[0], *sides[0], draws[1], *sides[1])
+        bootstrap.open_set_figures(draws[1], split.judge(second < 0.5), -second)
+
+    def every() -> None:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(one, range(METHODS)))
+
+    for what, run in (
+        ("one method", lambda: one(0)),
+        (f"{METHODS} methods, two threads", every),
+        ("mAP of the ID split", lambda: bootstrap.closed_set_figures(draws[0], known)),
+    ):
+        start = time.perf_counter()
+        cpu = timed(run, 1)[0]
+        row(f"1,000 replicates: {what}", cpu)
+        print(f"{'':34}{time.perf_counter() - start:9.2f}s wall")
+
+
+def at_scale(rows: int) -> None:
+    """One table of so many detections: CPU seconds and the most memory that the process ever held."""
+    objects, regions = world(rows // 7, 3, 7, 2)
+    score = np.random.default_rng(0).random(len(regions))
+
+    def everything() -> None:
+        split = open_set.Split(objects, regions)
+        split.judge(score < 0.5).figures(-score)
+        ood.evaluate(score, score**2)
+
+    cpu = timed(everything, 1)[0]
+    # Linux counts in KiB.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(
+        f"{len(regions):12,} detections {cpu:9.2f}s {1e6 * cpu / len(regions):6.2f}s a million {peak:6.2f} GiB",
+        flush=True,
+    )
 
 
 def closed_set_beside_pycocotools(objects: Objects, regions: Regions, repeat: int) -> None:
@@ -87,12 +221,12 @@ def others(objects: Objects, regions: Regions, repeat: int) -> None:
 
 
 def timed(run: Callable[[], Any], repeat: int) -> tuple[float, Any]:
-    """The shortest of some runs in seconds, and the last result."""
+    """The shortest of some runs in seconds of CPU time, and the last result."""
     shortest, result = np.inf, None
     for _ in range(repeat):
-        start = time.perf_counter()
+        start = time.process_time()
         result = run()
-        shortest = min(shortest, time.perf_counter() - start)
+        shortest = min(shortest, time.process_time() - start)
     return float(shortest), result
 
 
@@ -101,9 +235,9 @@ def row(what: str, ours: float, theirs: float | None = None, difference: float |
     print(f"{what:34}{ours:9.2f}s{beside}", flush=True)
 
 
-def world(images: int, objects: int, regions: int, classes: int) -> tuple[Objects, Regions]:
-    """Random objects, 5% of them crowds, and random regions around them."""
-    random = np.random.default_rng(0)
+def world(images: int, objects: int, regions: int, classes: int, seed: int = 0) -> tuple[Objects, Regions]:
+    """Random objects, 5% of them crowds, and random regions around them, sorted by image as tables are stored."""
+    random = np.random.default_rng(seed)
     count, total = images * objects, images * regions
     image = np.sort(random.integers(0, images, count))
     corner = random.uniform(0, 400, (count, 2))
@@ -115,7 +249,8 @@ def world(images: int, objects: int, regions: int, classes: int) -> tuple[Object
     source = random.integers(0, count, total)
     moved = box[source] + random.normal(0, 0.08, (total, 4)) * np.tile(size[source], 2)
     moved = np.concatenate([np.minimum(moved[:, :2], moved[:, 2:]), np.maximum(moved[:, :2], moved[:, 2:])], axis=1)
-    elsewhere = random.random(total) < 0.3
+    of_image = np.where(random.random(total) < 0.3, random.integers(0, images, total), image[source])
+    order = np.argsort(of_image, kind="stable")
     truth = Objects(
         image_id=names[image],
         object_id=np.arange(count),
@@ -124,19 +259,19 @@ def world(images: int, objects: int, regions: int, classes: int) -> tuple[Object
         is_crowd=random.random(count) < 0.05,
     )
     detections = Regions(
-        image_id=names[np.where(elsewhere, random.integers(0, images, total), image[source])],
+        image_id=names[of_image[order]],
         region_id=np.arange(total),
-        box=moved,
+        box=moved[order],
         score=random.random(total),
-        label=np.where(random.random(total) < 0.8, category[source], random.integers(0, classes, total)),
+        label=np.where(random.random(total) < 0.8, category[source], random.integers(0, classes, total))[order],
         logits=np.zeros((total, classes), np.float32),
         classes=tuple(labels),
     )
     return truth, detections
 
 
-def as_coco(objects: Objects, regions: Regions) -> tuple[COCO, COCO]:
-    """The same tables as pycocotools wants them."""
+def as_coco(objects: Objects, regions: Regions, table: Any = COCO) -> tuple[Any, Any]:
+    """The same tables as pycocotools, or another library, wants them."""
     images = {name: number + 1 for number, name in enumerate(sorted({*objects.image_id, *regions.image_id}))}
     classes = {name: number + 1 for number, name in enumerate(regions.classes)}
 
@@ -144,7 +279,7 @@ def as_coco(objects: Objects, regions: Regions) -> tuple[COCO, COCO]:
         boxes = boxes.astype(np.float64)
         return np.concatenate([boxes[:, :2], boxes[:, 2:] - boxes[:, :2]], axis=1).tolist()
 
-    truth = COCO()
+    truth = table()
     truth.dataset = {
         "images": [{"id": number} for number in images.values()],
         "categories": [{"id": number} for number in classes.values()],

@@ -1,9 +1,21 @@
 """Small tables, written by hand."""
 
+import contextlib
+import io
+
+import faster_coco_eval
 import numpy as np
+import pycocotools.coco
+import pycocotools.cocoeval
 import pytest
 
 from farther.tables import Objects, Regions
+
+#: Libraries that compute COCO's figures: their tables and their evaluation.
+PEERS = {
+    "pycocotools": (pycocotools.coco.COCO, pycocotools.cocoeval.COCOeval),
+    "faster-coco-eval": (faster_coco_eval.COCO, faster_coco_eval.COCOeval_faster),
+}
 
 CLASSES = ("cat", "dog")
 
@@ -70,6 +82,63 @@ def make_world(seed, images=40, objects=6, regions=20, classes=CLASSES):
         classes=classes,
     )
     return table, detections
+
+
+def as_coco(table, objects, regions):
+    """The same rows as COCO's tables: ground truth and detections."""
+    images = {name: i + 1 for i, name in enumerate(sorted({*objects.image_id, *regions.image_id}))}
+    categories = {name: i + 1 for i, name in enumerate(dict.fromkeys([*regions.classes, *objects.category]))}
+    truth = table()
+    truth.dataset = {
+        "images": [{"id": number} for number in images.values()],
+        "categories": [{"id": number} for number in categories.values()],
+        "annotations": [
+            {
+                "id": row + 1,
+                "image_id": images[objects.image_id[row]],
+                "category_id": categories[objects.category[row]],
+                "bbox": xywh(objects.box[row]),
+                "area": float(np.prod(xywh(objects.box[row])[2:])),
+                "iscrowd": int(objects.is_crowd[row]),
+            }
+            for row in range(len(objects))
+        ],
+    }
+    truth.createIndex()
+    found = [
+        {
+            "image_id": images[regions.image_id[row]],
+            "category_id": categories[regions.classes[regions.label[row]]],
+            "bbox": xywh(regions.box[row]),
+            "score": float(regions.score[row]),
+        }
+        for row in range(len(regions))
+    ]
+    return truth, truth.loadRes(found)
+
+
+def xywh(box):
+    xmin, ymin, xmax, ymax = box.astype(float).tolist()
+    return [xmin, ymin, xmax - xmin, ymax - ymin]
+
+
+@pytest.fixture(params=PEERS)
+def coco(request):
+    """Another library's evaluation of two tables; parameters of COCO's evaluation by their names."""
+
+    def run(objects, regions, **params):
+        table, evaluation = PEERS[request.param]
+        with contextlib.redirect_stdout(io.StringIO()):
+            made = evaluation(*as_coco(table, objects, regions), "bbox")
+            for name, value in params.items():
+                setattr(made.params, name, value)
+            made.evaluate()
+            made.accumulate()
+            if not params:
+                made.summarize()
+        return made
+
+    return run
 
 
 @pytest.fixture(scope="session")

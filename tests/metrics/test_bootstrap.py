@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError, ParameterError
-from farther.metrics import bootstrap, closed_set, ood, open_set, self_awareness
+from farther.metrics import bootstrap, closed_set, ood, open_set, self_awareness, wilderness
 
 IMAGES = [f"{number:03d}" for number in range(12)]
 
@@ -114,6 +114,28 @@ def test_the_drawn_images_can_be_written_out_for_any_figure(case):
     assert "per_class" not in found
     lrp = bootstrap.figures_of(draws, objects, regions, self_awareness.evaluate)["lrp"]
     assert ((lrp > 0) & (lrp < 1)).all()
+
+
+def test_wilderness_figures_equal_those_of_the_drawn_images_written_out(case, world):
+    objects, regions, _, _ = case
+    _, others = world(6, images=20)
+    wild_images = [f"{number:03d}" for number in range(20)]
+    closed = bootstrap.ImageDraws(IMAGES, 4)
+    wild = bootstrap.ImageDraws(wild_images, 4, seed=1)
+    found = bootstrap.wilderness_figures(closed, objects, regions, wild, others, recalls=(0.3,))
+    for replicate in range(4):
+        images = [
+            f"{name}#{k}" for name, n in zip(closed.names, closed.weights[replicate], strict=True) for k in range(n)
+        ]
+        outside = [f"{name}#{k}" for name, n in zip(wild.names, wild.weights[replicate], strict=True) for k in range(n)]
+        truth, _ = drawn(objects, closed.names, closed.weights[replicate], "object_id")
+        detections, _ = drawn(regions, closed.names, closed.weights[replicate])
+        wrong, _ = drawn(others, wild.names, wild.weights[replicate])
+        made = wilderness.evaluate(truth, detections, images, wrong, outside, recalls=(0.3,))
+        assert found["map_open"][replicate] == pytest.approx(made["map_open"])
+        assert found["average_impact@0.3"][replicate] == pytest.approx(made["at_recall"]["0.3"]["average_impact"])
+    with pytest.raises(ParameterError, match="same number of replicates"):
+        bootstrap.wilderness_figures(closed, objects, regions, bootstrap.ImageDraws(wild_images, 5), others)
 
 
 def test_the_interval_holds_the_truth_about_as_often_as_it_says():

@@ -1,12 +1,7 @@
-"""COCO's figures, compared with pycocotools."""
-
-import contextlib
-import io
+"""COCO's figures, compared with pycocotools and faster-coco-eval."""
 
 import numpy as np
 import pytest
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
 
 from farther.errors import DataError
 from farther.metrics import boxes, closed_set
@@ -16,62 +11,22 @@ STATS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
 STATS += ("ar_1", "ar_10", "ar", "ar_small", "ar_medium", "ar_large")
 
 
-def by_pycocotools(objects, regions):
-    """The twelve figures of pycocotools, None where it gives −1."""
-    images = {name: i + 1 for i, name in enumerate(sorted({*objects.image_id, *regions.image_id}))}
-    classes = {name: i + 1 for i, name in enumerate(regions.classes)}
-    truth = COCO()
-    with contextlib.redirect_stdout(io.StringIO()):
-        truth.dataset = {
-            "images": [{"id": number} for number in images.values()],
-            "categories": [{"id": number} for number in classes.values()],
-            "annotations": [
-                {
-                    "id": row + 1,
-                    "image_id": images[objects.image_id[row]],
-                    "category_id": classes[objects.category[row]],
-                    "bbox": xywh(objects.box[row]),
-                    "area": float(np.prod(xywh(objects.box[row])[2:])),
-                    "iscrowd": int(objects.is_crowd[row]),
-                }
-                for row in range(len(objects))
-            ],
-        }
-        truth.createIndex()
-        detections = truth.loadRes(
-            [
-                {
-                    "image_id": images[regions.image_id[row]],
-                    "category_id": int(regions.label[row]) + 1,
-                    "bbox": xywh(regions.box[row]),
-                    "score": float(regions.score[row]),
-                }
-                for row in range(len(regions))
-            ]
-        )
-        run = COCOeval(truth, detections, "bbox")
-        run.evaluate()
-        run.accumulate()
-        run.summarize()
-    return {name: None if value == -1 else value for name, value in zip(STATS, run.stats, strict=True)}
-
-
-def xywh(box):
-    xmin, ymin, xmax, ymax = box.astype(float).tolist()
-    return [xmin, ymin, xmax - xmin, ymax - ymin]
+def twelve(run):
+    """The other library's twelve figures, None where it gives −1."""
+    return {name: None if value == -1 else value for name, value in zip(STATS, run.stats[:12], strict=True)}
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_figures_equal_pycocotools_with_crowds_ties_and_sizes(world, seed):
+def test_figures_equal_other_libraries_with_crowds_ties_and_sizes(world, coco, seed):
     objects, regions = world(seed, images=25, classes=("cat", "dog", "hat"))
     found = closed_set.evaluate(objects, regions)
-    assert {name: found[name] for name in STATS} == pytest.approx(by_pycocotools(objects, regions), abs=1e-6)
+    assert {name: found[name] for name in STATS} == pytest.approx(twelve(coco(objects, regions)), abs=1e-6)
 
 
-def test_only_the_hundred_best_detections_of_an_image_and_class_count(world):
+def test_only_the_hundred_best_detections_of_an_image_and_class_count(world, coco):
     objects, regions = world(7, images=2, objects=20, regions=400)
     found = closed_set.evaluate(objects, regions)
-    assert {name: found[name] for name in STATS} == pytest.approx(by_pycocotools(objects, regions), abs=1e-6)
+    assert {name: found[name] for name in STATS} == pytest.approx(twelve(coco(objects, regions)), abs=1e-6)
     assert closed_set.evaluate(objects, regions, max_detections=10)["ar"] == found["ar_10"]
 
 
@@ -130,12 +85,39 @@ def test_classes_must_be_different_names(objects, regions, classes):
         closed_set.evaluate(objects(), regions(), classes)
 
 
-def test_the_order_of_rows_changes_nothing_where_scores_differ(world):
+@pytest.mark.parametrize("decimals", [1, 9])
+def test_the_order_of_rows_changes_nothing_be_scores_equal_or_not(world, decimals):
     objects, regions = world(11)
-    regions.score[:] = np.random.default_rng(0).permutation(len(regions)) / len(regions)
-    shuffled = np.random.default_rng(1).permutation(len(regions))
+    regions.score[:] = np.random.default_rng(0).random(len(regions)).round(decimals)
+    random = np.random.default_rng(1)
     before = closed_set.evaluate(objects, regions)
-    assert closed_set.evaluate(objects, regions[shuffled]) == before
+    shuffled = objects[random.permutation(len(objects))], regions[random.permutation(len(regions))]
+    assert closed_set.evaluate(*shuffled) == before
+
+
+@pytest.mark.parametrize(
+    ("truth", "found"),
+    [
+        # Nothing found, in an image with an object; all objects crowds; a detection where there is no object.
+        ([("a", [0, 0, 9, 9], "cat")], [("b", [0, 0, 9, 9], 0.5)]),
+        ([("a", [0, 0, 9, 9], "cat", True)], [("a", [0, 0, 9, 9], 0.5)]),
+        ([("a", [0, 0, 9, 9], "cat"), ("b", [0, 0, 9, 9], "cat", True)], [("b", [0, 0, 5, 5], 0.5)]),
+        # Touching boxes; a box without an area; one object twice; one detection twice, as sure as before.
+        ([("a", [0, 0, 9, 9], "cat")], [("a", [9, 0, 18, 9], 0.5)]),
+        ([("a", [0, 0, 0, 0], "cat"), ("a", [5, 5, 9, 9], "cat")], [("a", [0, 0, 0, 0], 0.9)]),
+        ([("a", [0, 0, 9, 9], "cat"), ("a", [0, 0, 9, 9], "cat")], [("a", [0, 0, 9, 9], 0.9)]),
+        ([("a", [0, 0, 9, 9], "cat")], [("a", [0, 0, 9, 9], 0.5), ("a", [0, 0, 9, 9], 0.5)]),
+        # Equal confidences, in one image and over two, of which one is right.
+        ([("a", [0, 0, 9, 9], "cat")], [("a", [20, 0, 29, 9], 0.5), ("a", [0, 0, 9, 9], 0.5)]),
+        ([("b", [0, 0, 9, 9], "cat")], [("a", [0, 0, 9, 9], 0.5), ("b", [0, 0, 9, 9], 0.5)]),
+        # Two overlaps of exactly the threshold.
+        ([("a", [0, 0, 10, 10], "cat")], [("a", [0, 0, 10, 5], 0.5), ("a", [0, 5, 10, 10], 0.5)]),
+    ],
+)
+def test_edge_cases_equal_other_libraries(objects, regions, coco, truth, found):
+    truth, found = objects(*truth), regions(*found)
+    figures = closed_set.evaluate(truth, found)
+    assert {name: figures[name] for name in STATS} == pytest.approx(twelve(coco(truth, found)), abs=1e-6)
 
 
 def test_iou_below_a_half_is_possible(objects, regions):

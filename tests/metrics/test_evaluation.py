@@ -189,6 +189,50 @@ def test_intervals_hold_the_figures_and_no_method_differs_from_the_best_by_being
         assert far["against_best"][metric] == {"best": "msp", "interval": (0, 0), "p": 1}
 
 
+def test_every_figure_of_a_method_has_an_interval(files):
+    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    counts = ("id_regions", "ood_regions")
+    every = {**far["ood"], **far["open_set"]} | {f"per_image_{name}": v for name, v in far["ood_per_image"].items()}
+    every = {name: value for name, value in every.items() if not name.endswith(("_images", *counts))}
+    assert set(every) == set(far["intervals"])
+    for name, value in every.items():
+        low, high = far["intervals"][name]
+        assert low <= value <= high, name
+    assert set(far["against_best"]) == set(evaluation.RANKED)
+
+
+def test_known_objects_in_an_ood_split_are_counted_as_known(files, objects, regions):
+    mixed = objects(("o1", FIRST, "cat"), ("o1", SECOND, "fox"))
+    write_split(files, "far", mixed, regions(("o1", FIRST, 0.8, "cat"), ("o1", SECOND, 0.6, "cat")))
+    write_scores(files, "msp", "far", regions(("o1", FIRST, 0.8), ("o1", SECOND, 0.6)), [0.8, 0.6])
+    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    # The cat is kept and right; the fox is flagged and found.
+    assert (far["open_set"]["unknown_objects"], far["open_set"]["aose"], far["open_set"]["r_u"]) == (1, 0, 1)
+    assert far["known"] == {"ap_k": 1, "p_k": 1, "r_k": 1, "map": 1, "wi": 0}
+
+
+def test_figures_over_ious_and_by_supercategory(files):
+    settings = evaluation.EvaluationSettings(replicates=0, supercategories={"fox": "canine", "bear": "other"})
+    far = evaluation.evaluate_run(files, ["msp"], ["far"], settings)["methods"]["msp"]["splits"]["far"]
+    assert {name: group["r_u"] for name, group in far["by_supercategory"].items()} == {"canine": 0.5, "other": 0}
+    # What is found lies exactly on its object.
+    assert far["open_set_over_iou"]["r_u"] == pytest.approx(1 / 3)
+    assert "known" not in far
+
+
+def test_the_best_operating_points_by_f_are_listed(files):
+    assert evaluate(files)["wilderness"]["best_f"]["cat"]["1"]["0"]["f"] == 1
+
+
+def test_wilderness_and_self_awareness_have_intervals_where_they_are_asked_for(files):
+    settings = evaluation.EvaluationSettings(replicates=0, recomputed_replicates=8)
+    report = evaluation.evaluate_run(files, ["msp"], ["far"], settings)
+    for part, name in (("wilderness", "map_closed"), ("self_awareness", "lrp"), ("self_awareness", "laece")):
+        low, high = report[part]["intervals"][name]
+        assert low <= report[part][name] <= high
+    assert "intervals" not in evaluate(files)["wilderness"]
+
+
 def test_without_replicates_there_are_no_intervals(files):
     settings = evaluation.EvaluationSettings(replicates=0, confidences=(), kept=())
     report = evaluation.evaluate_run(files, ["msp"], ["far"], settings)

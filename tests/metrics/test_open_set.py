@@ -181,6 +181,24 @@ def test_over_several_ious_the_mean_is_taken(objects, regions):
     assert over == pytest.approx({"nose": 0, "p_u": 0.5, "r_u": 0.5, "ap_u": 0.5, "ap_u_11": 0.5})
 
 
+@pytest.mark.parametrize("protocol", ["paper", "published-code"])
+def test_a_larger_iou_on_the_same_overlaps_gives_what_a_split_of_its_own_would(world, protocol):
+    objects, regions = world(4)
+    unknown = regions.score < 0.5
+    split = open_set.Split(objects, regions, 0.5, protocol, known_classes=("cat",))
+    each = []
+    for iou in (0.5, 0.65, 0.9):
+        own = open_set.evaluate(objects, regions, unknown, iou, protocol, known_classes=("cat",))
+        assert split.at(iou).judge(unknown).figures() == own
+        each.append(own)
+    over = split.figures_over([0.5, 0.65, 0.9], unknown)
+    assert over == pytest.approx({name: np.mean([own[name] for own in each]) for name in over})
+    assert each[0]["tp_u"] > each[-1]["tp_u"]
+    for iou in (0.4, 1.1):
+        with pytest.raises(ParameterError, match=r"from 0\.5 to 1"):
+            split.at(iou)
+
+
 def test_without_unknown_objects_or_flags_fractions_are_none(objects, regions):
     figures = open_set.evaluate(objects(), regions(("a", FIRST, 0.9)), flags(0))
     assert [figures[name] for name in ("nose", "p_u", "r_u", "ap_u")] == [None] * 4
@@ -189,23 +207,143 @@ def test_without_unknown_objects_or_flags_fractions_are_none(objects, regions):
         assert [figures[name] for name in ("nose", "p_u", "r_u", "ap_u")] == [0, None, 0, 0]
 
 
+BELOW, BESIDE = [0, 0, 100, 90], [100, 0, 200, 100]
+CASES = {
+    # name: (objects, regions, which are flagged), then tp_u, fp_u, fn_dismissed, fn_misclassified, aose, p_u, nose
+    # under "paper", and under "published-code" where that differs.
+    "two flagged regions on one object": (
+        ([("a", FIRST, "fox")], [("a", FIRST, 0.9), ("a", FIRST, 0.8)], [1, 1]),
+        (1, 1, 0, 0, 0, 0.5, 0.0),
+    ),
+    "two kept regions on one object": (
+        ([("a", FIRST, "fox")], [("a", FIRST, 0.9), ("a", FIRST, 0.8)], [0, 0]),
+        (0, 0, 0, 1, 1, None, 1.0),
+        (0, 0, 0, 1, 2, None, 2.0),
+    ),
+    "a flagged and a kept region on one object": (
+        ([("a", FIRST, "fox")], [("a", FIRST, 0.9), ("a", FIRST, 0.8)], [0, 1]),
+        (1, 0, 0, 0, 0, 1.0, 0.0),
+        (1, 0, 0, 0, 1, 1.0, 1.0),
+    ),
+    "equal confidences": (
+        ([("a", FIRST, "fox")], [("a", FIRST, 0.9), ("a", BELOW, 0.9), ("a", NOWHERE, 0.9)], [1, 1, 1]),
+        (1, 2, 0, 0, 0, 1 / 3, 0.0),
+    ),
+    "one flagged region over two objects": (
+        ([("a", FIRST, "fox"), ("a", BELOW, "bear")], [("a", FIRST, 0.9)], [1]),
+        (1, 0, 1, 0, 0, 1.0, 0.0),
+    ),
+    "one kept region over two objects": (
+        ([("a", FIRST, "fox"), ("a", BELOW, "bear")], [("a", FIRST, 0.9)], [0]),
+        (0, 0, 0, 2, 2, None, 1.0),
+        (0, 0, 0, 2, 1, None, 0.5),
+    ),
+    "boxes that only touch": (
+        ([("a", FIRST, "fox")], [("a", BESIDE, 0.9), ("a", BESIDE, 0.8)], [1, 0]),
+        (0, 1, 1, 0, 0, 0.0, 0.0),
+    ),
+    "a known object kept, an unknown one below it": (
+        ([("a", FIRST, "fox"), ("a", BELOW, "cat")], [("a", BELOW, 0.9, "cat")], [0]),
+        (0, 0, 1, 0, 0, None, 0.0),
+        (0, 0, 0, 1, 1, None, 1.0),
+    ),
+    "a known object taken for another, an unknown one below it": (
+        ([("a", FIRST, "fox"), ("a", BELOW, "cat")], [("a", BELOW, 0.9, "dog")], [0]),
+        (0, 0, 0, 1, 1, None, 1.0),
+    ),
+    "a known object flagged, no unknown one near": (
+        ([("a", SECOND, "fox"), ("a", FIRST, "cat")], [("a", FIRST, 0.9, "cat")], [1]),
+        (0, 1, 1, 0, 0, 0.0, 0.0),
+    ),
+    "no detections": (([("a", FIRST, "fox")], [], []), (0, 0, 1, 0, 0, None, 0.0)),
+    "no objects": (
+        ([], [("a", FIRST, 0.9), ("a", SECOND, 0.8)], [1, 0]),
+        (0, 1, 0, 0, 0, 0.0, None),
+        # An image without annotations is not looked at.
+        (0, 0, 0, 0, 0, None, None),
+    ),
+    "neither objects nor detections": (([], [], []), (0, 0, 0, 0, 0, None, None)),
+    "all objects crowds": (
+        (
+            [("a", [0, 0, 400, 400], "fox", True)],
+            [("a", FIRST, 0.9), ("a", SECOND, 0.8), ("a", NOWHERE, 0.7)],
+            [1, 0, 1],
+        ),
+        (0, 1, 0, 0, 0, 0.0, None),
+    ),
+    "a crowd below an object": (
+        (
+            [("a", FIRST, "fox"), ("a", [0, 0, 400, 400], "fox", True)],
+            [("a", FIRST, 0.9), ("a", FIRST, 0.8), ("a", SECOND, 0.7)],
+            [1, 1, 0],
+        ),
+        (1, 0, 0, 0, 0, 1.0, 0.0),
+    ),
+}
+
+
+@pytest.mark.parametrize("protocol", ["paper", "published-code"])
+@pytest.mark.parametrize("case", CASES)
+def test_counts_worked_by_hand(objects, regions, case, protocol):
+    (truth, found, flagged), *expected = CASES[case]
+    names = ("tp_u", "fp_u", "fn_dismissed", "fn_misclassified", "aose", "p_u", "nose")
+    known = ("cat", "dog")
+    figures = open_set.evaluate(
+        objects(*truth), regions(*found), flags(*flagged), protocol=protocol, known_classes=known
+    )
+    assert tuple(figures[name] for name in names) == expected[0 if protocol == "paper" else -1]
+
+
 @settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(["paper", "published-code"]), st.floats(0, 1))
+def test_a_surplus_false_positive_never_raises_the_precision(world, seed, protocol, share):
+    objects, regions = world(seed, images=4, objects=4, regions=8)
+    unknown = np.random.default_rng(seed).random(len(regions)) < share
+    before = open_set.evaluate(objects, regions, unknown, protocol=protocol)
+    one_more = Regions(
+        image_id=["000", "001"],
+        region_id=[10**6, 10**6],
+        box=[[5000, 5000, 5100, 5100]] * 2,
+        score=[0.0, 0.0],
+        label=[0, 0],
+        logits=np.zeros((2, 2)),
+        header=regions.header,
+    )
+    after = open_set.evaluate(
+        objects, Regions.concatenate([regions, one_more]), np.append(unknown, [True, True]), protocol=protocol
+    )
+    assert (after["tp_u"], after["aose"], after["r_u"]) == (before["tp_u"], before["aose"], before["r_u"])
+    assert after["fp_u"] >= before["fp_u"]
+    assert before["p_u"] is None or after["p_u"] <= before["p_u"]
+    assert after["ap_u"] is None or after["ap_u"] <= before["ap_u"] + 1e-12
+
+
+@settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(["paper", "published-code"]), st.floats(0, 1))
 def test_each_unknown_object_is_counted_once_and_the_order_of_rows_does_not_matter(world, seed, protocol, share):
     objects, regions = world(seed, images=6, objects=4, regions=8)
     random = np.random.default_rng(seed)
-    # Different confidences: among equal ones the order of the rows decides.
-    regions.score[:] = random.permutation(len(regions)) / len(regions)
+    # Many equal confidences and scores, and boxes that stand twice.
+    regions.score[:] = regions.score.round(1)
     regions.logits[:] = np.log(np.stack([regions.score + 2, 5 - regions.score], axis=1))
+    regions.box[1::4], objects.box[1::4] = (
+        regions.box[::4][: len(regions.box[1::4])],
+        objects.box[::4][: len(objects.box[1::4])],
+    )
     unknown = random.random(len(regions)) < share
-    figures = open_set.evaluate(objects, regions, unknown, protocol=protocol)
+    score = random.random(len(regions)).round(1)
+    figures = open_set.evaluate(objects, regions, unknown, protocol=protocol, unknown_score=score)
     total = figures["tp_u"] + figures["fn_dismissed"] + figures["fn_misclassified"]
     assert total == figures["unknown_objects"] == np.sum(~objects.is_crowd)
     if protocol == "paper":
         assert figures["nose"] <= 1
         assert figures["aose"] == figures["fn_misclassified"]
-        order, other = random.permutation(len(regions)), random.permutation(len(objects))
-        assert open_set.evaluate(objects[other], regions[order], unknown[order]) == figures
+    order, other = random.permutation(len(regions)), random.permutation(len(objects))
+    moved = objects[other], regions[order], unknown[order]
+    assert open_set.evaluate(*moved, protocol=protocol, unknown_score=score[order]) == figures
+    known = {"known_classes": ("cat",), "unknown_score": score}
+    mixed = open_set.evaluate_known(objects, regions, unknown, **known)
+    assert open_set.evaluate_known(*moved, **{**known, "unknown_score": score[order]}) == pytest.approx(mixed)
 
 
 @settings(max_examples=30, deadline=None)
@@ -259,3 +397,40 @@ def test_unknown_protocols_and_impossible_ious_are_refused(objects, regions):
         open_set.evaluate(objects(), regions(), flags(), protocol="code")
     with pytest.raises(ParameterError, match="IoU"):
         open_set.evaluate(objects(), regions(), flags(), iou=0)
+
+
+def as_one_class(objects, coco, regions):
+    """AP over all recalls that can be reached, and recall, of another library; all rows are of one class."""
+    count = int(np.sum(~objects.is_crowd))
+    run = coco(
+        objects,
+        regions,
+        catIds=[1],
+        iouThrs=np.array([0.5]),
+        recThrs=np.arange(1, count + 1) / count,
+        areaRng=[[0, 1e10]],
+        areaRngLbl=["all"],
+        maxDets=[len(regions)],
+    )
+    return float(np.mean(run.eval["precision"])), float(run.eval["recall"].reshape(()))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_flagging_all_by_one_score_equals_other_libraries_with_a_single_class(world, coco, seed):
+    objects, regions = world(seed)
+    objects.category[:], regions.label[:] = "cat", 0
+    surely_unknown = np.random.default_rng(seed).random(len(regions)).round(2).astype(np.float32)
+    figures = open_set.Split(objects, regions).ranked_by(surely_unknown).judge(np.ones(len(regions), bool)).figures()
+    scored = Regions(**{**regions.columns(), "score": surely_unknown}, header=regions.header)
+    assert (figures["ap_u"], figures["r_u"]) == pytest.approx(as_one_class(objects, coco, scored), abs=1e-9)
+
+
+def test_another_ranking_gives_what_a_table_with_those_confidences_would(world):
+    objects, regions = world(3)
+    score = np.random.default_rng(3).random(len(regions)).astype(np.float32)
+    unknown = score < 0.6
+    scored = Regions(**{**regions.columns(), "score": score}, header=regions.header)
+    ranked = open_set.Split(objects, regions).ranked_by(score).judge(unknown)
+    assert ranked.figures() == open_set.evaluate(objects, scored, unknown)
+    with pytest.raises(DataError, match="score"):
+        open_set.Split(objects, regions).ranked_by(score[1:])

@@ -102,6 +102,16 @@ def test_the_best_f_moves_up_with_the_wilderness(case):
         wild.best_f("fox", 1.0, 0.0)
 
 
+def test_a_table_of_the_best_f_has_a_threshold_for_each_class_weight_and_ratio(case):
+    wild = wilderness.Wilderness(*case)
+    table = wild.best_f_table((1.0, 2.0))
+    assert list(table) == ["cat", "dog"]
+    assert list(table["cat"]["1"]) == ["0", "1", "2"]
+    # Worked out above: the cat's threshold moves from 0.6 to 0.9 for F1, and stays for F2.
+    assert [table["cat"]["1"][ratio]["threshold"] for ratio in ("0", "2")] == pytest.approx([0.6, 0.9])
+    assert table["cat"]["2"]["2"]["threshold"] == pytest.approx(0.6)
+
+
 def test_the_published_code_takes_the_largest_precision_from_the_recall_on(objects, regions):
     truth = objects(("a", FIRST, "cat"), ("a", SECOND, "cat"))
     found = regions(("a", NOWHERE, 0.9), ("a", FIRST, 0.8), ("a", SECOND, 0.7))

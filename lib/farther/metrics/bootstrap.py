@@ -7,20 +7,20 @@ stays, and each figure is computed with those numbers as weights. That equals co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics import ood, open_set
+from farther.metrics import ood, open_set, wilderness
 from farther.metrics.closed_set import COCO_IOUS, FALSE, IGNORED, RECALL_POINTS, TRUE, Labelled
 from farther.tables import Objects, Regions
 
 T = TypeVar("T", Objects, Regions)
 
-#: Weights that are held at once; bounds memory.
-BLOCK = 1 << 19
+#: Weights that are held at once: bounds memory, and what fits a core's cache is several times as fast.
+BLOCK = 1 << 17
 
 
 class ImageDraws:
@@ -85,6 +85,11 @@ class ImageDraws:
             drawn.object_id = np.arange(len(drawn))
         return drawn, rows
 
+    def drawn_names(self, replicate: int) -> list[str]:
+        """The images of one replicate under the names that `written_out` gives them."""
+        times = zip(self.names, self.weights[replicate].tolist(), strict=True)
+        return [f"{image}#{number}" for image, count in times for number in range(count)]
+
     def blocks(self, rows: int) -> Iterator[slice]:
         """Slices of replicates, so that a weight for each of so many rows fits in memory."""
         step = max(1, BLOCK // max(rows, 1))
@@ -142,7 +147,7 @@ def _accumulated(weights: np.ndarray) -> np.ndarray:
 def open_set_figures(
     draws: ImageDraws, outcome: open_set.Outcome, unknown_score: np.ndarray | None = None
 ) -> dict[str, np.ndarray]:
-    """nose, p_u, r_u, ap_u of `farther.metrics.open_set`, for each replicate.
+    """The figures and counts of `farther.metrics.open_set`, for each replicate.
 
     Args:
         outcome: What became of the split's objects and regions.
@@ -167,15 +172,25 @@ def open_set_figures(
         "found": object_place[outcome.fate == open_set.FOUND],
         "wrong": wrong,
         "false": region_place[outcome.kind == open_set.FALSE_UNKNOWN],
+        "dismissed": object_place[outcome.fate == open_set.DISMISSED],
     }
     total = {name: _drawn(draws, rows) for name, rows in columns.items()}
     ranked = outcome.ranked(unknown_score)
     kind = np.where(outcome.kind[ranked] == open_set.TRUE_UNKNOWN, TRUE, FALSE)[None]
+    images = region_place[ranked]
+    aps = {n: _average_precision(draws, images, kind, total["unknown"], points=n)[0] for n in (None, 11)}
     return {
+        "unknown_objects": total["unknown"],
+        "tp_u": total["found"],
+        "fp_u": total["false"],
+        "fn_dismissed": total["dismissed"],
+        "fn_misclassified": total["unknown"] - total["found"] - total["dismissed"],
+        "aose": total["wrong"],
         "nose": _ratio(total["wrong"], total["unknown"]),
         "p_u": _ratio(total["found"], total["found"] + total["false"]),
         "r_u": _ratio(total["found"], total["unknown"]),
-        "ap_u": _average_precision(draws, region_place[ranked], kind, total["unknown"], points=None)[0],
+        "ap_u": aps[None],
+        "ap_u_11": aps[11],
     }
 
 
@@ -234,6 +249,52 @@ def figures_of(
             if value is None or isinstance(value, (int, float)):
                 column = result.setdefault(name, np.full(len(draws.weights), np.nan))
                 column[replicate] = np.nan if value is None else value
+    return result
+
+
+def wilderness_figures(
+    closed_draws: ImageDraws,
+    objects: Objects,
+    regions: Regions,
+    wild_draws: ImageDraws,
+    wild_regions: Regions,
+    *,
+    recalls: Sequence[float] = wilderness.RECALLS,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """Figures of `farther.metrics.wilderness`, for each replicate; closed and wild images are drawn independently.
+
+    That computes everything anew for each replicate; take few replicates.
+
+    Args:
+        objects, regions, wild_regions, recalls, seed: see `farther.metrics.wilderness.evaluate`.
+
+    Returns:
+        map_closed, map_open, and for each recall average_impact@recall, average_impact_by_precision@recall, ndarrays
+        of shape (B,); NaN where a replicate has none.
+
+    Raises:
+        DataError: an image of the tables is none of those drawn from, or there is no closed image.
+        ParameterError: the two have different numbers of replicates.
+    """
+    if len(closed_draws.weights) != len(wild_draws.weights):
+        raise ParameterError("closed and wild images need the same number of replicates")
+    averages = ("average_impact", "average_impact_by_precision")
+    names = ["map_closed", "map_open", *(f"{name}@{recall:g}" for recall in recalls for name in averages)]
+    result = {name: np.full(len(closed_draws.weights), np.nan) for name in names}
+    for replicate in range(len(closed_draws.weights)):
+        made = wilderness.evaluate(
+            closed_draws.written_out(replicate, objects)[0],
+            closed_draws.written_out(replicate, regions)[0],
+            closed_draws.drawn_names(replicate),
+            wild_draws.written_out(replicate, wild_regions)[0],
+            wild_draws.drawn_names(replicate),
+            recalls=recalls,
+            seed=seed,
+        )
+        flat = {f"{name}@{recall}": at[name] for recall, at in made["at_recall"].items() for name in averages}
+        for name, value in {**{n: made[n] for n in names[:2]}, **flat}.items():
+            result[name][replicate] = np.nan if value is None else value
     return result
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, pairs
-from farther.metrics.matching import assign, ranks, ranks_within
+from farther.metrics.matching import assign, ranks_within
 from farther.metrics.precision_recall import Curve, sampled_ap
 from farther.tables import Objects, Regions
 
@@ -136,7 +136,7 @@ class Labelled:
         objects, regions, classes, max_detections: see `evaluate`.
 
     `region_row` and `object_row` are rows of the tables given, `region_image` and `object_image` the places of their
-    images in `images`; detections are sorted by class, then falling score, then image.
+    images in `images`; detections are sorted by class, then falling score, then image, then `region_id`.
 
     Raises:
         DataError: `classes` is empty or names a class twice.
@@ -155,14 +155,16 @@ class Labelled:
         self.object_row = np.flatnonzero(object_class >= 0)
         self.object_class = object_class[self.object_row]
         self.object_box = objects.box[self.object_row]
+        self._object_id = objects.object_id[self.object_row]
         self.not_sought = (objects.is_crowd | objects.is_difficult)[self.object_row]
         self.object_image = object_image[self.object_row]
         self._object_key = self.object_image * len(self.classes) + self.object_class
 
         region_key = region_image * len(self.classes) + region_class
-        place = ranks_within(regions.score, np.where(region_class >= 0, region_key, -1))
+        place = ranks_within(regions.score, np.where(region_class >= 0, region_key, -1), regions.region_id)
         row = np.flatnonzero((region_class >= 0) & (place < max_detections))
-        row = row[np.lexsort((region_image[row], -regions.score[row].astype(np.float64), region_class[row]))]
+        falling = -regions.score[row].astype(np.float64)
+        row = row[np.lexsort((regions.region_id[row], region_image[row], falling, region_class[row]))]
         self.region_row = row
         self.region_image = region_image[row]
         self.place = place[row]
@@ -189,8 +191,9 @@ class Labelled:
             last_choice: Objects that are chosen only when there is no other, one bool an object.
         """
         candidates = self.pairs if min(ious) >= COCO_IOUS[0] else self.pairs_over(min(ious))
-        candidates = candidates.preferred_first(last_choice)
-        rank = ranks(self.score)
+        candidates = candidates.preferred_first(last_choice, self._object_id)
+        # Detections of one class stand in the order in which they choose.
+        rank = np.arange(len(self.score))
         each = [assign(candidates[candidates.overlap >= min(i, 1 - 1e-10)], rank, self.not_sought) for i in ious]
         return np.stack(each)
 

@@ -33,6 +33,9 @@ from farther.tables.files import inside, read_json, write_aside, write_json
 #: Figures that stand in a metrics file, and whether more is better.
 COMPARED = {"auroc": True, "fpr95": False, "nose": False, "ap_u": True, "p_u": True, "r_u": True}
 
+#: Figures of a method that have a best one in each split.
+RANKED = COMPARED | {"aupr_in": True, "aupr_out": True, "detection_error": False, "ap_u_11": True}
+
 #: The recall at which errors are diagnosed and unknowns are confused (Dhamija et al., 2020, Figs. 3 and 4).
 DIAGNOSIS_RECALL = 0.3
 
@@ -46,9 +49,12 @@ class EvaluationSettings:
         calibration_split: ID split that the thresholds of self-awareness are chosen on.
         iou, protocol: see `farther.metrics.open_set.evaluate`.
         replicates: Of the bootstrap over images that gives the intervals; 0 for none.
+        recomputed_replicates: The same for the figures of wilderness and self-awareness, which each replicate computes
+            anew: about 0.1 s each on 20,000 regions; 0 for none.
         seed: Of the bootstrap, and of the order in which wild images are added.
         kept: Shares of ID regions that τ is moved to keep, for the curves over τ.
         confidences: Operating thresholds for the curves over t*.
+        supercategories: {category: supercategory}, for figures by supercategory; none when empty.
     """
 
     id_split: str = "test"
@@ -56,9 +62,11 @@ class EvaluationSettings:
     iou: float = Field(default=0.5, gt=0, le=1)
     protocol: open_set.Protocol = "paper"
     replicates: int = Field(default=200, ge=0)
+    recomputed_replicates: int = Field(default=0, ge=0)
     seed: int = 0
     kept: tuple[float, ...] = sweeps.KEPT
     confidences: tuple[float, ...] = sweeps.CONFIDENCES
+    supercategories: dict[str, str] = Field(default_factory=dict)
 
 
 def evaluate_run(
@@ -111,7 +119,14 @@ def evaluate_run(
         stored = max(s.folder.header.score_threshold for s in (split, id_split))
         confidences = [c for c in settings.confidences if c >= stored]
         sweep = sweeps.over_confidence(
-            split.objects, scored, reference, taus, confidences, settings.iou, settings.protocol
+            split.objects,
+            scored,
+            reference,
+            taus,
+            confidences,
+            settings.iou,
+            settings.protocol,
+            split.folder.header.known_classes,
         )
         plots.confidence.extend((split.name, *row.values()) for row in sweep)
     _write(files, report, plots)
@@ -161,20 +176,28 @@ def _split_figures(
     plots: _Plots,
 ) -> dict[str, dict[str, Any]]:
     """Figures of all methods on the regions that were made in one OOD split."""
-    overlaps = open_set.Split(split.objects, made.regions, settings.iou, settings.protocol)
-    sides = ((id_split.images, settings.seed), (split.images, settings.seed + 1))
-    draws = [bootstrap.ImageDraws(images, settings.replicates, seed) for images, seed in sides if settings.replicates]
+    known = made.regions.header.known_classes
+    overlaps = open_set.Split(split.objects, made.regions, settings.iou, settings.protocol, known)
+    drawn_from = ((id_split.images, settings.seed), (split.images, settings.seed + 1))
+    draws = [bootstrap.ImageDraws(i, settings.replicates, seed) for i, seed in drawn_from if settings.replicates]
     figures, replicates = {}, {}
     for name, tau in taus.items():
         id_scores, scores = id_made.scores[name], made.scores[name]
-        outcome = overlaps.judge(scores < tau)
+        unknown = scores < tau
+        outcome = overlaps.judge(unknown)
         figures[name] = _method_figures(id_scores, scores, outcome, id_made.regions, made.regions)
+        figures[name] |= _more_figures(unknown, scores, outcome, made.regions, settings)
         plots.add_curves(split.name, name, id_scores, scores, outcome)
         plots.add_tau(split.name, name, sweeps.over_tau(overlaps, scores, id_scores, settings.kept))
         if draws:
-            both = (draws[0], id_made.regions.image_id, id_scores, draws[1], made.regions.image_id, scores)
-            drawn = bootstrap.ood_figures(*both, figures=[f for f in COMPARED if f in ood.FIGURES])
-            replicates[name] = drawn | bootstrap.open_set_figures(draws[1], outcome, -scores)
+            sides = ((id_made.regions.image_id, id_scores), (made.regions.image_id, scores))
+            by_image = [ood.per_image(image, score) for image, score in sides]
+            replicates[name] = {
+                **bootstrap.ood_figures(draws[0], *sides[0], draws[1], *sides[1]),
+                **bootstrap.open_set_figures(draws[1], outcome, -scores),
+            }
+            per_image = bootstrap.ood_figures(draws[0], *by_image[0], draws[1], *by_image[1])
+            replicates[name] |= {f"per_image_{figure}": values for figure, values in per_image.items()}
     for name, intervals in _intervals(figures, replicates).items():
         figures[name] |= intervals
     return figures
@@ -194,17 +217,34 @@ def _method_figures(
     }
 
 
+def _more_figures(
+    unknown: np.ndarray, scores: np.ndarray, outcome: open_set.Outcome, regions: Regions, settings: EvaluationSettings
+) -> dict[str, Any]:
+    """Means over IoU thresholds; by supercategory where there are any; known classes where they share the images."""
+    split = outcome.split
+    ious = [iou for iou in closed_set.COCO_IOUS.tolist() if iou >= settings.iou]
+    result: dict[str, Any] = {"open_set_over_iou": split.figures_over(ious, unknown, -scores) if ious else None}
+    if settings.supercategories:
+        result["by_supercategory"] = outcome.by_supercategory(settings.supercategories)
+    known = [name for name in regions.header.known_classes if name in set(split.objects.category)]
+    if known:
+        arguments = (split.objects, regions, unknown, known, settings.iou)
+        result["known"] = open_set.evaluate_known(*arguments, unknown_score=-scores)
+    return result
+
+
 def _intervals(
     figures: Mapping[str, Mapping[str, Any]], replicates: Mapping[str, Mapping[str, np.ndarray]]
 ) -> dict[str, dict[str, Any]]:
     """95% intervals of each method's figures, and of their difference to the best method of the split."""
     result: dict[str, dict[str, Any]] = {name: {"intervals": {}, "against_best": {}} for name in replicates}
-    for metric, more_is_better in COMPARED.items():
+    for name in replicates:
+        result[name]["intervals"] = {figure: bootstrap.interval(v) for figure, v in replicates[name].items()}
+    for metric, more_is_better in RANKED.items():
         points = {name: (figures[name]["ood"] | figures[name]["open_set"])[metric] for name in replicates}
         given = {name: value for name, value in points.items() if value is not None}
         best = (max if more_is_better else min)(given, key=lambda n: given[n]) if given else None
         for name in replicates:
-            result[name]["intervals"][metric] = bootstrap.interval(replicates[name][metric])
             if best is not None:
                 difference = bootstrap.compare(replicates[name][metric], replicates[best][metric])
                 result[name]["against_best"][metric] = {"best": best, **difference}
@@ -241,6 +281,12 @@ def _wilderness(
     causes = wilderness.diagnose(all_objects, all_regions, points, wild_images=images, iou=settings.iou)
     tally = {cause: int(np.sum(causes == cause)) for cause in wilderness.CAUSES}
     confusion = wilderness.confusion(all_objects, all_regions, points)
+    result["best_f"] = impact.best_f_table()
+    if settings.recomputed_replicates:
+        drawn_from = ((id_split.images, settings.seed), (images, settings.seed + 1))
+        closed, drawn = (bootstrap.ImageDraws(i, settings.recomputed_replicates, seed) for i, seed in drawn_from)
+        found = bootstrap.wilderness_figures(closed, objects, regions, drawn, wild_regions, seed=settings.seed)
+        result["intervals"] = {name: bootstrap.interval(values) for name, values in found.items()}
     return {**result, "diagnosis_recall": DIAGNOSIS_RECALL, "diagnosis": tally, "confusion": confusion}
 
 
@@ -274,6 +320,12 @@ def _self_awareness(
     images, scores = sorted(id_split.images), _image_scores(id_split)
     rejected = [] if level is None else [name for name, s in zip(images, scores, strict=True) if s < level]
     figures = self_awareness.evaluate(id_split.objects, made, rejected=rejected)
+    if settings.recomputed_replicates:
+        draws = bootstrap.ImageDraws(images, settings.recomputed_replicates, settings.seed)
+        # The objects of images that are turned away are missed.
+        stood_by = made[~np.isin(made.image_id.astype(str), rejected)]
+        drawn = bootstrap.figures_of(draws, id_split.objects, stood_by, self_awareness.evaluate)
+        figures["intervals"] = {name: bootstrap.interval(values) for name, values in drawn.items()}
     calibrated = {}
     for kind in get_args(calibration.Kind):
         calibrators = calibration.fit(kind, held_out.objects, learnt_from)
@@ -325,8 +377,11 @@ class _Plots:
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
         "roc": ("split", "method", "x", "y"),
         "pr": ("split", "method", "x", "y"),
-        "tau": ("split", "method", "kept", "tau", "nose", "p_u", "r_u", "fn_dismissed"),
-        "confidence": ("split", "t", "method", "no_detection", "auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"),
+        "tau": ("split", "method", "kept", "tau", "nose", "p_u", "r_u", "fn_dismissed", "ap_u", "ap_u_11", "aose"),
+        "confidence": (
+            *("split", "t", "method", "no_detection", "auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"),
+            *("fn_dismissed", "ap_u_11", "aose", "aupr_in", "aupr_out", "detection_error"),
+        ),
         "wilderness": ("recall", "ratio", "impact"),
         "reliability": ("confidence", "performance", "detections"),
     }

@@ -27,11 +27,14 @@ Under `protocol="paper"`, at an IoU threshold of 0.5 (≥):
 - AP_U ranks by confidence, whatever `unknown_score` is;
 - AOSE counts *regions* kept as known that overlap an unknown object, several an object: nOSE can be above 1;
 - regions of images without any annotation are not looked at.
+
+Crowds are left out there as under "paper": the dataset that the code reads marks none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -96,8 +99,7 @@ def evaluate_over(
     known_classes: Sequence[str] = (),
 ) -> dict[str, float | None]:
     """Means of nose, p_u, r_u, ap_u and ap_u_11 over IoU thresholds, None where one is; arguments as in `evaluate`."""
-    each = [Split(objects, regions, i, protocol, known_classes).judge(is_unknown).figures(unknown_score) for i in ious]
-    return {name: _mean([figures[name] for figures in each]) for name in ("nose", "p_u", "r_u", "ap_u", "ap_u_11")}
+    return Split(objects, regions, min(ious), protocol, known_classes).figures_over(ious, is_unknown, unknown_score)
 
 
 def evaluate_known(
@@ -149,8 +151,10 @@ class Split:
     Args and errors: see `evaluate`.
 
     Attributes:
+        iou: The IoU threshold.
         is_sought: ndarray of shape (M,), bool: unknown objects that are to be found.
         confidence: ndarray of shape (N,): what the regions are ranked by.
+        rank: ndarray of shape (N,), int64: their places when so ranked; equal confidences by image and `region_id`.
         region_image, object_image: Places of the rows' images in `images`.
     """
 
@@ -167,6 +171,7 @@ class Split:
         if not 0 < iou <= 1:
             raise ParameterError(f"an IoU threshold is above 0 and at most 1, found {iou}")
         self.protocol = protocol
+        self.iou = iou
         self.objects = objects
         self.images, (self.region_image, self.object_image) = image_numbers(regions.image_id, objects.image_id)
         is_known = np.isin(objects.category.astype(str), list(known_classes)) if known_classes else np.zeros(0, bool)
@@ -181,27 +186,77 @@ class Split:
             self.confidence = _softmax_confidence(regions)
             annotated = np.bincount(self.object_image, minlength=len(self.images)) > 0
             self._counts = annotated[self.region_image]
-        self._rank = ranks(self.confidence)
-        # The published code counts a kept region on an unknown object even if it lies on its own known object as well.
-        is_paper = protocol == "paper"
-        self._correct = self._correctly_known(regions) if is_paper else np.zeros(len(regions), dtype=bool)
+        self._region_id = regions.region_id
+        self.rank = ranks(self.confidence, self.region_image, self._region_id)
+        self._class_name, self._label = np.array(regions.classes, dtype=object), regions.label
+        self._correct = self._correctly_known()
+
+    def _at_least(self, iou: float) -> float:
+        """The smallest overlap that counts; the published code wants more than the threshold."""
+        return float(np.nextafter(iou, 2)) if self.protocol == "published-code" else iou
 
     def _overlaps(self, regions: Regions, iou: float) -> Pairs:
-        region_box, object_box, at_least = regions.box, self.objects.box, iou
+        region_box, object_box = regions.box, self.objects.box
         if self.protocol == "published-code":
-            region_box, object_box = _voc_boxes(region_box), _plus_one_pixel(self.objects.box)
-            at_least = np.nextafter(iou, 2)
-        found = pairs(region_box, self.region_image, object_box, self.object_image, self._is_crowd, at_least)
-        return found.preferred_first(self._is_crowd)
+            region_box, object_box = _voc_boxes(region_box), _plus_one_pixel(object_box)
+        least = self._at_least(iou)
+        found = pairs(region_box, self.region_image, object_box, self.object_image, self._is_crowd, least)
+        return found.preferred_first(self._is_crowd, self.objects.object_id)
 
-    def _correctly_known(self, regions: Regions) -> np.ndarray:
-        """Which regions lie on a known object of their own class, ndarray of shape (N,), bool."""
-        name = np.array(regions.classes, dtype=object)[regions.label]
-        pair = self._candidates[self._is_known[self._candidates.target]]
-        same = name[pair.region] == self.objects.category[pair.target]
-        right = np.zeros(len(regions), dtype=bool)
-        right[pair.region[same]] = True
+    def _correctly_known(self) -> np.ndarray:
+        """Which regions lie on a known object of their own class, ndarray of shape (N,), bool; none under
+        "published-code", which counts a kept region on an unknown object even if it lies on its own as well."""
+        right = np.zeros(len(self._label), dtype=bool)
+        if self.protocol == "paper":
+            pair = self._candidates[self._is_known[self._candidates.target]]
+            same = self._class_name[self._label[pair.region]] == self.objects.category[pair.target]
+            right[pair.region[same]] = True
         return right
+
+    def at(self, iou: float) -> Split:
+        """The same split at a larger IoU threshold; overlaps are not computed again.
+
+        Raises:
+            ParameterError: the threshold is smaller than the split's own, or above 1.
+        """
+        if not self.iou <= iou <= 1:
+            raise ParameterError(f"an IoU threshold of this split is from {self.iou:g} to 1, found {iou:g}")
+        other = copy(self)
+        other.iou = iou
+        other._candidates = self._candidates[self._candidates.overlap >= self._at_least(iou)]
+        other._correct = other._correctly_known()
+        return other
+
+    def figures_over(
+        self, ious: Sequence[float] | np.ndarray, is_unknown: np.ndarray, unknown_score: np.ndarray | None = None
+    ) -> dict[str, float | None]:
+        """Means over IoU thresholds; see `evaluate_over`.
+
+        Raises:
+            DataError: see `evaluate`.
+            ParameterError: see `at`.
+        """
+        each = [self.at(float(iou)).judge(is_unknown).figures(unknown_score) for iou in ious]
+        return {name: _mean([figures[name] for figures in each]) for name in ("nose", "p_u", "r_u", "ap_u", "ap_u_11")}
+
+    def ranked_by(self, score: np.ndarray) -> Split:
+        """The same split, whose regions choose objects, and are ranked, by another score than their confidence.
+
+        With `score` saying how surely a region is unknown, and all regions flagged, AP_U and R_U are COCO's average
+        precision and recall of the single class "unknown". Overlaps are not computed again.
+
+        Args:
+            score: ndarray of shape (N,), the higher the sooner.
+
+        Raises:
+            DataError: `score` is not one number a region.
+        """
+        if np.shape(score) != self.rank.shape:
+            raise DataError(f"expected {len(self.rank)} values, found shape {np.shape(score)}", field="score")
+        other = copy(self)
+        other.confidence = np.asarray(score, dtype=np.float64)
+        other.rank = ranks(other.confidence, self.region_image, self._region_id)
+        return other
 
     def judge(self, is_unknown: np.ndarray) -> Outcome:
         """What becomes of each object and each region when these regions are flagged as unknown.
@@ -210,14 +265,14 @@ class Split:
             DataError: `is_unknown` is not one bool a region.
         """
         flagged = np.asarray(is_unknown, dtype=None if np.size(is_unknown) else bool)
-        if flagged.dtype != bool or flagged.shape != self._rank.shape:
-            problem = f"expected {len(self._rank)} bool values, found {flagged.dtype} of shape {flagged.shape}"
+        if flagged.dtype != bool or flagged.shape != self.rank.shape:
+            problem = f"expected {len(self.rank)} bool values, found {flagged.dtype} of shape {flagged.shape}"
             raise DataError(problem, field="is_unknown")
         on_object = self._candidates[self.is_sought[self._candidates.target]]
         of_flagged = on_object[(flagged & self._counts)[on_object.region]]
         if self.protocol == "published-code":
             of_flagged = of_flagged.first_of_each_region()
-        matched = assign(of_flagged, self._rank, np.zeros(len(self.objects), dtype=bool))
+        matched = assign(of_flagged, self.rank, np.zeros(len(self.objects), dtype=bool))
 
         kind = np.where(flagged, FALSE_UNKNOWN, KEPT)
         in_crowd = self._candidates.region[self._is_crowd[self._candidates.target]]
@@ -299,8 +354,8 @@ class Outcome:
             if self.split.protocol == "paper":
                 order_by = np.asarray(unknown_score, dtype=np.float64)
         ranked = np.flatnonzero((self.kind == TRUE_UNKNOWN) | (self.kind == FALSE_UNKNOWN))
-        # Equal scores follow the confidence, so that the order of the rows does not matter more than it must.
-        return ranked[np.lexsort((-self.split.confidence[ranked], -order_by[ranked]))]
+        # Equal scores follow the confidence, and equal confidences the numbers of images and regions.
+        return ranked[np.lexsort((self.split.rank[ranked], -order_by[ranked]))]
 
     def by_category(self) -> dict[str, dict[str, Any]]:
         """Counts and rates of the unknown objects of each category; see `by_group`."""
@@ -366,6 +421,8 @@ def _plus_one_pixel(boxes: np.ndarray) -> np.ndarray:
 
 
 def _softmax_confidence(regions: Regions) -> np.ndarray:
+    if not regions.has("logits"):
+        raise DataError("protocol 'published-code' needs logits, which these regions do not have", field="logits")
     logits = regions.logits.astype(np.float64)
     if not logits.size:
         return np.zeros(len(regions))

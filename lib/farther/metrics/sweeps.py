@@ -34,8 +34,8 @@ def over_tau(
         kept: Shares of them that τ keeps at least.
 
     Returns:
-        A row for each share: kept, tau, and nose, p_u, r_u, fn_dismissed (share of the unknown objects); an empty list
-        where there is no ID region.
+        A row for each share: kept, tau, and nose, p_u, r_u, fn_dismissed (share of the unknown objects), ap_u, ap_u_11,
+        aose; an empty list where there is no ID region.
 
     Raises:
         DataError: `scores` is not one number a region.
@@ -46,12 +46,16 @@ def over_tau(
         tau = ood.threshold_at(id_scores, share)
         if tau is None:
             continue
-        figures = split.judge(np.asarray(scores) < tau).figures()
-        unknown = figures["unknown_objects"]
-        dismissed = figures["fn_dismissed"] / unknown if unknown else None
-        open_set_figures = {name: figures[name] for name in ("nose", "p_u", "r_u")}
-        rows.append({"kept": share, "tau": tau, **open_set_figures, "fn_dismissed": dismissed})
+        figures = split.judge(np.asarray(scores) < tau).figures(unknown_score=-np.asarray(scores))
+        shown = {name: figures[name] for name in ("nose", "p_u", "r_u")}
+        shown |= {"fn_dismissed": _dismissed(figures), **{name: figures[name] for name in ("ap_u", "ap_u_11", "aose")}}
+        rows.append({"kept": share, "tau": tau, **shown})
     return rows
+
+
+def _dismissed(figures: Mapping[str, Any]) -> float | None:
+    """Share of the unknown objects that are dismissed."""
+    return figures["fn_dismissed"] / figures["unknown_objects"] if figures["unknown_objects"] else None
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,7 @@ def over_confidence(
     confidences: Sequence[float] = CONFIDENCES,
     iou: float = 0.5,
     protocol: open_set.Protocol = "paper",
+    known_classes: Sequence[str] = (),
 ) -> list[dict[str, Any]]:
     """All figures for operating thresholds t*, with each method's τ left as it is.
 
@@ -103,10 +108,11 @@ def over_confidence(
         tested, reference: Its regions, and those of the ID split it is compared with.
         taus: {method: τ}: the methods that are swept.
         confidences: Values of t*.
-        iou, protocol: see `farther.metrics.open_set.evaluate`.
+        iou, protocol, known_classes: see `farther.metrics.open_set.evaluate`.
 
     Returns:
-        A row for each t* and method: t, method, no_detection, auroc, fpr95, nose, ap_u, p_u, r_u.
+        A row for each t* and method: t, method, no_detection, auroc, fpr95, nose, ap_u, p_u, r_u, fn_dismissed (share
+        of the unknown objects), ap_u_11, aose, aupr_in, aupr_out, detection_error.
 
     Raises:
         DataError: a method has no scores.
@@ -117,11 +123,14 @@ def over_confidence(
     rows = []
     for confidence in confidences:
         made, known = tested.above(confidence), reference.above(confidence)
-        split = open_set.Split(objects, made.regions, iou, protocol)
+        split = open_set.Split(objects, made.regions, iou, protocol, known_classes)
         for method, tau in taus.items():
             scores = made.scores[method]
             figures = split.judge(scores < tau).figures(unknown_score=-scores)
             row = {"t": confidence, "method": method, "no_detection": made.no_detection}
-            row |= {"auroc": ood.auroc(known.scores[method], scores), "fpr95": ood.fpr_at(known.scores[method], scores)}
-            rows.append(row | {name: figures[name] for name in ("nose", "ap_u", "p_u", "r_u")})
+            separated = ood.evaluate(known.scores[method], scores)
+            row |= {name: separated[name] for name in ("auroc", "fpr95")}
+            row |= {name: figures[name] for name in ("nose", "ap_u", "p_u", "r_u")}
+            row |= {"fn_dismissed": _dismissed(figures), **{name: figures[name] for name in ("ap_u_11", "aose")}}
+            rows.append(row | {name: separated[name] for name in ("aupr_in", "aupr_out", "detection_error")})
     return rows

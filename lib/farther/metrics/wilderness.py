@@ -27,6 +27,9 @@ Protocol = Literal["paper", "published-code"]
 #: Recalls of the paper's Table 2.
 RECALLS = (0.1, 0.3, 0.5)
 
+#: Weights of recall against precision in the paper's Table 4.
+BETAS = (0.5, 1.0, 1.5)
+
 #: Overlap from which on a detection has to do with an object (Hoiem et al., 2012).
 TOUCH = 0.1
 
@@ -160,8 +163,8 @@ class Wilderness:
 
     def at_recall(self, recall: float) -> dict[str, Any]:
         """Impact over `ratios` at one recall, and its averages (AWI); see `evaluate`."""
-        pooled = [self.impact(recall, ratio) for ratio in self.ratios]
-        by_precision = [self.impact_by_precision(recall, ratio) for ratio in self.ratios]
+        pooled = self.impact_over(recall, self.ratios)
+        by_precision = self.impact_by_precision_over(recall, self.ratios)
         return {
             "impact": pooled,
             "impact_by_precision": by_precision,
@@ -171,21 +174,38 @@ class Wilderness:
         }
 
     def impact(self, recall: float, ratio: float) -> float | None:
-        """FP_o / (TP_c + FP_c), counts summed over the classes that reach the recall; None where none does."""
-        closed = wild = 0
-        for k, point in enumerate(self.operating_points(recall)):
-            if point is not None:
-                closed += int(np.sum(self._closed[k].score >= point))
-                wild += int(np.sum(self._wild_scores(k, ratio) >= point))
-        return wild / closed if closed else None
+        """FP_o / (TP_c + FP_c), counts summed over the classes that reach the recall; None where none does.
+
+        Raises:
+            ParameterError: the recall is not above 0 and at most 1, or there are too few wild images for that ratio.
+        """
+        return self.impact_over(recall, [ratio])[0]
+
+    def impact_over(self, recall: float, ratios: Sequence[float] | np.ndarray) -> list[float | None]:
+        """`impact` at each of some ratios."""
+        added = self._added(ratios)
+        closed, wild = 0, np.zeros(len(added))
+        for k, point in self._reached(recall):
+            closed += int(np.sum(self._closed[k].score >= point))
+            wild += self._wild_made(k, point, added)
+        return (wild / closed).tolist() if closed else [None] * len(added)
 
     def impact_by_precision(self, recall: float, ratio: float) -> float | None:
-        """Mean precision over classes in closed images to that with wild ones, minus 1; None where no class counts."""
-        points = [(k, point) for k, point in enumerate(self.operating_points(recall)) if point is not None]
+        """Mean precision over classes in closed images to that with wild ones, minus 1; None where no class counts.
+
+        Raises:
+            ParameterError: see `impact`.
+        """
+        return self.impact_by_precision_over(recall, [ratio])[0]
+
+    def impact_by_precision_over(self, recall: float, ratios: Sequence[float] | np.ndarray) -> list[float | None]:
+        """`impact_by_precision` at each of some ratios."""
+        added = np.append(0, self._added(ratios))
+        points = self._reached(recall)
         if not points:
-            return None
-        closed, both = (np.mean([self._precision(k, recall, p, at) for k, p in points]) for at in (0.0, ratio))
-        return float(closed / both - 1)
+            return [None] * (len(added) - 1)
+        mean = np.stack([self._precision(k, recall, point, added) for k, point in points], axis=1).mean(axis=1)
+        return (mean[0] / mean[1:] - 1).tolist()
 
     def mean_ap(self, ratio: float) -> float | None:
         """11-point mAP (Pascal VOC 2007) over the classes that have objects, at a wilderness ratio.
@@ -195,6 +215,14 @@ class Wilderness:
         """
         aps = [sampled_ap(self._curve(k, ratio), 11) for k, ranked in enumerate(self._closed) if ranked.positives > 0]
         return float(np.mean(aps)) if aps else None
+
+    def best_f_table(self, betas: Sequence[float] = BETAS) -> dict[str, dict[str, dict[str, dict[str, float] | None]]]:
+        """`best_f` of each class at wilderness ratios 0, 1, 2, … (the paper's Table 4): {class: {β: {ratio: …}}}."""
+        ratios = range(int(self.ratio) + 1)
+        return {
+            name: {f"{beta:g}": {f"{ratio:g}": self.best_f(name, beta, ratio) for ratio in ratios} for beta in betas}
+            for name in self.classes
+        }
 
     def best_f(self, class_name: str, beta: float, ratio: float) -> dict[str, float] | None:
         """The confidence with the best F_β for one class at a wilderness ratio (the paper's Table 4).
@@ -221,22 +249,38 @@ class Wilderness:
         figures = {"f": f[best], "precision": curve.precision[best], "recall": curve.recall[best]}
         return {name: float(value) for name, value in (figures | {"threshold": score[best]}).items()}
 
-    def _precision(self, k: int, recall: float, point: float, ratio: float) -> float:
-        if self.protocol == "published-code":
-            curve = self._curve(k, ratio)
-            return float(np.max(curve.precision[curve.recall >= recall - 1e-9]))
-        closed = self._closed[k]
-        made = np.sum(closed.score >= point) + np.sum(self._wild_scores(k, ratio) >= point)
-        return float(np.sum(closed.is_true[closed.score >= point]) / made)
+    def _reached(self, recall: float) -> list[tuple[int, float]]:
+        """Classes that reach the recall, with their operating points."""
+        return [(k, point) for k, point in enumerate(self.operating_points(recall)) if point is not None]
 
-    def _wild_scores(self, k: int, ratio: float) -> np.ndarray:
-        if not 0 <= ratio <= self.ratio + 1e-9:
-            raise ParameterError(f"there are wild images for ratios from 0 to {self.ratio:g}, not for {ratio:g}")
+    def _precision(self, k: int, recall: float, point: float, added: np.ndarray) -> np.ndarray:
+        """Precision of class k with so many wild images added, ndarray of shape (R,)."""
+        closed = self._closed[k]
+        if self.protocol == "published-code":
+            curves = [Curve.of(self._with_wild(k, n).is_true, closed.positives) for n in added.tolist()]
+            return np.array([np.max(curve.precision[curve.recall >= recall - 1e-9]) for curve in curves])
+        true, made = np.sum(closed.is_true[closed.score >= point]), np.sum(closed.score >= point)
+        return true / (made + self._wild_made(k, point, added))
+
+    def _added(self, ratios: Sequence[float] | np.ndarray) -> np.ndarray:
+        """How many wild images there are at each ratio, ndarray of shape (R,), int64."""
+        asked = np.asarray(ratios, dtype=np.float64)
+        wrong = asked[(asked < 0) | (asked > self.ratio + 1e-9)]
+        if len(wrong):
+            raise ParameterError(f"there are wild images for ratios from 0 to {self.ratio:g}, not for {wrong[0]:g}")
+        return np.round(asked * self._closed_count).astype(np.int64)
+
+    def _wild_made(self, k: int, point: float, added: np.ndarray) -> np.ndarray:
+        """Detections of class k in that many wild images, from a confidence on, ndarray of shape (R,)."""
         score, turn = self._wild[k]
-        return score[turn < round(ratio * self._closed_count)]
+        return np.searchsorted(np.sort(turn[score >= point]), added, side="left")
+
+    def _with_wild(self, k: int, added: int) -> _Ranked:
+        score, turn = self._wild[k]
+        return self._closed[k].with_false(score[turn < added])
 
     def _ranked(self, k: int, ratio: float) -> _Ranked:
-        return self._closed[k].with_false(self._wild_scores(k, ratio))
+        return self._with_wild(k, int(self._added([ratio])[0]))
 
     def _curve(self, k: int, ratio: float) -> Curve:
         return Curve.of(self._ranked(k, ratio).is_true, self._closed[k].positives)
@@ -277,7 +321,7 @@ def _judged_by_row_order(objects: Objects, regions: Regions, classes: Sequence[s
     not_sought = known.is_crowd | known.is_difficult
     _, (region_image, object_image) = image_numbers(regions.image_id, known.image_id)
     found = pairs(regions.box, region_image, known.box, object_image, not_sought, iou)
-    best = found.preferred_first(not_sought).first_of_each_region()
+    best = found.preferred_first(not_sought, known.object_id).first_of_each_region()
     name = np.array(regions.classes, dtype=object)[regions.label]
     ignored = np.zeros(len(regions), dtype=bool)
     ignored[best.region[not_sought[best.target]]] = True
@@ -403,7 +447,7 @@ def confusion(
     is_crowd = objects.is_crowd | objects.is_difficult
     _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
     near = pairs(regions.box, region_image, objects.box, object_image, is_crowd, touch)
-    best = near[made[near.region]].preferred_first(is_crowd).first_of_each_region()
+    best = near[made[near.region]].preferred_first(is_crowd, objects.object_id).first_of_each_region()
     counts = Counter(zip(objects.category[best.target], name[best.region], strict=True))
     table: dict[str, dict[str, int]] = {}
     for (category, taken_for), count in sorted(counts.items()):
