@@ -2,7 +2,8 @@
 
 Usage: stages/fit.py RUN METHOD
 
-Reads params.yaml (detectors.RUN, methods.METHOD, fit), artifacts/regions/RUN, artifacts/thresholds/RUN.json.
+Reads params.yaml (detectors.RUN and its benchmark's splits, methods.METHOD, fit), artifacts/regions/RUN,
+artifacts/thresholds/RUN.json.
 Writes artifacts/fitted/RUN/METHOD: state and threshold.json, or why the method does not apply.
 """
 
@@ -10,7 +11,10 @@ import sys
 from pathlib import Path
 
 from _params import section
-from farther.methods.fitting import FitSettings, fit_run, operating_threshold
+from farther.methods.entries import read_entry
+from farther.methods.fitting import FitSettings, operating_threshold
+from farther.methods.hyperparameters import fit_entry
+from farther.metrics.ood import auroc
 from farther.registry import build
 
 ARTIFACTS = Path("artifacts")
@@ -18,12 +22,15 @@ ARTIFACTS = Path("artifacts")
 
 def main(run: str, method: str) -> None:
     """Fits `method`, an entry of params.yaml's methods, to `run`, an entry of its detectors."""
-    section("detectors", run)
-    params = section("methods", method)
+    benchmark = section("detectors", run)["benchmark"]
+    splits = section("benchmarks", benchmark, "splits")
+    tested = [name for name, split in splits.items() if split.get("use", "test") == "test"]
+    entry = read_entry(method, section("methods", method))
     settings = build(FitSettings, "section 'fit'", section("fit"))
     operating = operating_threshold(ARTIFACTS / "thresholds" / f"{run}.json")
     path = ARTIFACTS / "fitted" / run / method
-    reason = fit_run(method, params, ARTIFACTS / "regions" / run, operating, settings, path)
+    regions = ARTIFACTS / "regions" / run
+    reason = fit_entry(entry, regions, operating, settings, path, measure=auroc, test_splits=tested)
     print(f"{run} {method}: " + (f"not applicable: {reason}" if reason else "fitted"))
 
 

@@ -2,7 +2,7 @@
 
 Usage: stages/score.py RUN METHOD
 
-Reads params.yaml (fit), artifacts/regions/RUN, artifacts/fitted/RUN/METHOD.
+Reads params.yaml (fit, methods.METHOD), artifacts/regions/RUN, artifacts/fitted/RUN/METHOD.
 Writes artifacts/scores/RUN/METHOD/<split>.parquet; splits whose inputs did not change keep their file.
 """
 
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from _params import section
+from farther.methods.entries import read_entry
 from farther.methods.fitting import FitSettings
 from farther.methods.scoring import score_run
 from farther.registry import build
@@ -19,6 +20,7 @@ ARTIFACTS = Path("artifacts")
 
 def main(run: str, method: str) -> None:
     """Scores with `method`, an entry of params.yaml's methods, the splits of `run`, an entry of its detectors."""
+    read_entry(method, section("methods", method))  # makes a method in a file of one's own known
     settings = build(FitSettings, "section 'fit'", section("fit"))
     fitted = ARTIFACTS / "fitted" / run / method
     path = ARTIFACTS / "scores" / run / method

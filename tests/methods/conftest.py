@@ -43,6 +43,7 @@ def make_regions(
     centres = 3.0 * own[:classes] * (1 - shift / 10)
     features = np.maximum(centres[member] + 0.4 * shift * (owner == classes) + noise, 0.0).astype(dtype)
     logits = features.astype(np.float32) @ weight.T + bias
+    uncertainty = shift / 10 + 0.1 * np.random.default_rng(seed + 1).uniform(size=count)
     latent = np.concatenate([features, rng.normal(size=(count, 4))], axis=1).astype(dtype)
     return Regions(
         image_id=[f"image{i // 3}" for i in range(count)],
@@ -53,6 +54,7 @@ def make_regions(
         logits=logits.astype(dtype),
         features=features,
         latent=latent,
+        uncertainty=uncertainty,
         weight=weight,
         bias=bias,
         background_index=classes if background else None,

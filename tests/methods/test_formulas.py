@@ -9,7 +9,7 @@ from farther import methods
 from farther.errors import DataError
 from farther.methods import FitError
 from farther.methods.openmax import fit_weibull
-from farther.methods.shaping import largest
+from farther.methods.parts.shaping import largest
 from farther.methods.temperature_scaling import fit_temperature
 from farther.tables import Regions
 
@@ -94,7 +94,7 @@ def test_knn_without_faiss_finds_the_same(make, monkeypatch):
     train, test = make(400, seed=1), make(100, seed=2, shift=1.0)
     with_faiss = methods.create("knn", k=7).fit(train).score(test)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("farther.methods.neighbours.BLOCK", 1000)  # two rows at a time
+    monkeypatch.setattr("farther.methods.parts.neighbours.BLOCK", 1000)  # two rows at a time
     np.testing.assert_allclose(methods.create("knn", k=7).fit(train).score(test), with_faiss, rtol=1e-5)
 
 
@@ -309,10 +309,30 @@ def test_lard_distances_are_those_of_principal_components(make, whiten):
         )
         for r in (train, test)
     ]
-    for name, params in (("knn", {"k": 3}), ("mahalanobis", {})):
+    for name, params in (("knn", {"k": 3, "protocol": "published-code"}), ("mahalanobis", {})):
         found = methods.create(f"lard_{name}", components=4, whiten=whiten, **params).fit(train).score(test)
         expected = methods.create(name, **params).fit(swapped[0]).score(swapped[1])
         np.testing.assert_allclose(found, expected, rtol=RTOL)
+
+
+@pytest.mark.parametrize(("protocol", "whiten"), [("paper", False), ("published-code", True)])
+def test_lard_whitens_as_the_protocol_says(make, protocol, whiten):
+    train, test = make(400, seed=1), make(100, seed=2)
+    found = methods.create("lard_knn", k=3, components=4, protocol=protocol).fit(train).score(test)
+    said = methods.create("lard_knn", k=3, components=4, protocol=protocol, whiten=whiten).fit(train).score(test)
+    np.testing.assert_array_equal(found, said)
+
+
+def test_lard_knn_of_the_paper_is_the_distance_between_principal_components(make):
+    from sklearn.decomposition import PCA
+    from sklearn.neighbors import NearestNeighbors
+
+    train, test = make(400, seed=1), make(100, seed=2)
+    analysis = PCA(4, svd_solver="full").fit(train.latent.astype(np.float64))
+    stored, asked = (analysis.transform(r.latent.astype(np.float64)) for r in (train, test))
+    expected = NearestNeighbors(n_neighbors=3).fit(stored).kneighbors(asked)[0][:, -1]
+    found = methods.create("lard_knn", k=3, components=4).fit(train).score(test)
+    np.testing.assert_allclose(found, -expected, rtol=RTOL)
 
 
 VOS_HEAD = {"energy_weight": [1.0, 0.5, -2.0, 3.0, 1.0], "weight": [[-0.5], [1.5]], "bias": [0.25, -0.25]}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from farther import methods
-from farther.methods.inverted_file import InvertedFile
-from farther.methods.neighbours import largest_products, nearest
+from farther.methods.parts.inverted_file import InvertedFile
+from farther.methods.parts.neighbours import largest_products, nearest
 
 RNG = np.random.default_rng(0)
 STORED = RNG.normal(size=(500, 6)).astype(np.float32)
@@ -17,7 +17,7 @@ DISTANCES = np.linalg.norm(QUERIES[:, None] - STORED, axis=2)
 def _library(request, monkeypatch):
     if request.param == "products":
         monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        monkeypatch.setattr("farther.methods.neighbours.BLOCK", 1500)  # three queries at a time
+        monkeypatch.setattr("farther.methods.parts.neighbours.BLOCK", 1500)  # three queries at a time
 
 
 @pytest.mark.usefixtures("_library")

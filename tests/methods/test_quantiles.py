@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from farther.methods.quantiles import percentile
+from farther.methods.parts.quantiles import percentile
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
 
@@ -31,7 +31,7 @@ def test_negative_values_sort_below_positive_ones():
 
 
 def test_large_arrays_are_cut_into_chunks(monkeypatch):
-    monkeypatch.setattr("farther.methods.quantiles.CHUNK", 7)
+    monkeypatch.setattr("farther.methods.parts.quantiles.CHUNK", 7)
     values = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
     assert percentile(lambda: iter([values]), 37) == pytest.approx(np.percentile(values, 37), rel=1e-6)
 

@@ -9,8 +9,9 @@ import pytest
 from farther import methods
 from farther.errors import DataError
 from farther.methods import FitError
+from farther.methods.entries import source_files
 from farther.methods.fitting import FitSettings, RegionsSample, fit_run, operating_threshold
-from farther.methods.scoring import score_run, source_files
+from farther.methods.scoring import score_run
 from farther.tables import RegionsFolder, Scores
 
 T_STAR = 0.4

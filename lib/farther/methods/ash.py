@@ -8,7 +8,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike, register
-from farther.methods.shaping import Percentile, ShapingMethod, largest, sharpening
+from farther.methods.parts.shaping import Percentile, ShapingMethod, largest, sharpening
 from farther.registry import STRICT
 
 
@@ -43,9 +43,9 @@ class ASH(ShapingMethod):
     def _shaped(self, vectors: np.ndarray) -> np.ndarray:
         kept = vectors >= self.threshold_ if self.protocol == "paper" else largest(vectors, self.percentile)
         sums = vectors.sum(axis=1)
-        pruned = np.where(kept, vectors, 0.0)
-        if self.variant == "p":
-            return pruned
         if self.variant == "b":
             return kept * (sums / np.maximum(kept.sum(axis=1), 1))[:, None]
-        return pruned * sharpening(sums, pruned.sum(axis=1))
+        vectors *= kept
+        if self.variant == "s":
+            vectors *= sharpening(sums, vectors.sum(axis=1))
+        return vectors

@@ -20,6 +20,10 @@ from farther.tables.files import read_json, write_aside, write_json
 
 VERSION = 1
 
+#: Optional columns of vectors, and all columns that a folder's batches hold only when they are asked for.
+VECTORS = frozenset({"features", "latent"})
+READ_WHEN_NEEDED = VECTORS | {"uncertainty"}
+
 
 class FitError(FartherError):
     """A method cannot be fitted to these regions; the message says why. Other methods may still be."""
@@ -49,7 +53,7 @@ class Method:
     """
 
     name: ClassVar[str] = ""
-    #: What it reads: any of "logits", "features", "latent", "last_layer", "labels".
+    #: What it reads: any of "logits", "features", "latent", "last_layer", "labels", "uncertainty".
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def fit(self, regions: RegionsLike) -> Self:
@@ -90,14 +94,14 @@ class Method:
         """
         self._check(regions)
         parts = [np.zeros(0)]
-        for batch in self._batches(regions):
-            self._check_widths(batch)
-            parts.append(finite(self._score(batch)))
+        for block in self._blocks(regions):
+            self._check_widths(block)
+            parts.append(finite(self._score(block)))
         return np.concatenate(parts)
 
     def missing(self, regions: RegionsLike) -> list[str]:
         """What the method needs and these regions do not have, sorted; an empty list when it can be applied."""
-        return sorted(n for n in self.needs if n not in ("logits", "labels") and not regions.has(n))
+        return sorted(n for n in self.needs if n != "labels" and not regions.has(n))
 
     @property
     def learns(self) -> bool:
@@ -127,10 +131,14 @@ class Method:
         return {k: v for k, v in sorted(vars(self).items()) if k.endswith("_") and not k.startswith("_")}
 
     def _columns(self) -> list[str]:
-        return sorted(self.needs & {"features", "latent"})
+        return sorted(self.needs & READ_WHEN_NEEDED)
 
     def _batches(self, regions: RegionsLike) -> Iterator[Regions]:
         return (batch for batch in regions.batches(self._columns()) if len(batch))
+
+    def _blocks(self, regions: RegionsLike) -> Iterator[Regions]:
+        """The rows that are scored at once; a subclass may want fewer than a batch has."""
+        return self._batches(regions)
 
     def _check_fitted(self) -> None:
         if self.learns and not hasattr(self, "fitted_on_"):
@@ -151,7 +159,7 @@ class Method:
                 raise DataError(problem, field=field)
 
     def _widths(self, batch: Regions) -> dict[str, int]:
-        return {column: getattr(batch, column).shape[1] for column in self._columns()}
+        return {column: getattr(batch, column).shape[1] for column in self._columns() if column in VECTORS}
 
     def _check_widths(self, batch: Regions) -> None:
         widths = self._widths(batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -9,9 +10,9 @@ from pydantic import NonNegativeFloat
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, RegionsLike, register
-from farther.methods.gaussians import cholesky, class_covariances, log_densities
 from farther.methods.logits import log_sum_exp
-from farther.methods.vectors import VectorMethod, class_means
+from farther.methods.parts.gaussians import cholesky, class_covariances, log_densities
+from farther.methods.parts.vectors import VectorMethod, class_means
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -48,13 +49,18 @@ class DDU(VectorMethod):
         if len(kept) == 0:
             raise FitError(f"{self.name}: no class has two detections to take a covariance of")
         self.means_ = means[kept]
-        covariances = class_covariances(passes, counts, means, kept)
+        covariances = class_covariances(self._members(regions), counts, means, kept)
         if self.protocol == "paper":
             self.log_weights_ = np.log(counts[kept] / counts.sum())
         else:
             self.log_weights_ = np.zeros(len(kept))
             covariances *= (counts[kept] / (counts[kept] - 1))[:, None, None]
         self.factors_, self.jitter_ = cholesky(covariances, self.jitter)
+
+    def _members(self, regions: RegionsLike) -> Iterator[tuple[int, np.ndarray]]:
+        for batch in self._batches(regions):
+            for label in np.unique(batch.label):
+                yield int(label), self._vectors(batch[batch.label == label])
 
     def _score(self, regions: Regions) -> np.ndarray:
         return log_sum_exp(log_densities(self._vectors(regions), self.means_, self.factors_) + self.log_weights_)

@@ -9,8 +9,8 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike, register
 from farther.methods.logits import ClassesMethod, last_layer, log_sum_exp
-from farther.methods.shaping import Percentile
-from farther.methods.vectors import VectorMethod, mean_vector
+from farther.methods.parts.shaping import Percentile
+from farther.methods.parts.vectors import VectorMethod, mean_vector
 from farther.registry import STRICT
 from farther.tables import Regions
 

@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 from farther.methods.base import RegionsLike, register
 from farther.methods.dice import DICE
 from farther.methods.logits import log_sum_exp
-from farther.methods.shaping import Percentile, ShapingMethod
+from farther.methods.parts.shaping import Percentile, ShapingMethod
 from farther.registry import STRICT
 from farther.tables import Regions
 

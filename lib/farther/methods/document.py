@@ -14,6 +14,7 @@ NEEDS = {
     "labels": "the predicted class",
     "features": "features (the input of the last linear layer)",
     "latent": "latent activations (ROI-aligned, averaged a channel)",
+    "uncertainty": "the detector's own uncertainty",
     "last_layer": "weight and bias of the last layer",
 }
 
@@ -39,10 +40,32 @@ z the features, w and b weight and bias of the last layer, y the predicted class
 
 """
 
+CHOOSING = """## Choosing parameters
+
+The name of a line under `methods:` may be any; `method` then says which method is meant, so that one method may be
+compared with itself:
+
+```yaml
+methods:
+  gen: {}
+  gen_published: {method: gen, protocol: published-code}
+  knn_chosen: {search: {ood_split: coco_choose, grids: {knn: {k: [1, 10, 50]}}}}
+  lard_best: {oracle: {ood_split: coco_far, grids: {lard_knn: {components: [8, 32]}, lard_gmm: {components: [8, 32]}}}}
+```
+
+`search` fits every combination on the training split and keeps the one with the best AUROC of ID validation regions
+against those of an OOD split on which no result is reported: one that the benchmark marks `use: validation`. A split
+that results are reported on is refused. `oracle` takes such a split, as the "best of" of published tables does. The
+fitted method's `method.json` lists all trials, and the report says how the parameters were chosen and which are an
+oracle's.
+
+"""
+
 ADDING = '''## Adding a method
 
-Write `lib/farther/methods/<name>.py`; nothing else has to know of it. The parameters are fields, what is learned is
-stored in attributes whose names end in `_`, and the docstring's sections are this page's.
+Write `data/methods/<name>.py` in your project, and `<name>: {}` under `methods:` in `params.yaml`: `dvc repro` fits,
+scores and evaluates it, and nothing else runs again. Where you work in Python, importing the file is enough. The
+parameters are fields, what is learned is stored in attributes whose names end in `_`.
 
 ```python
 from typing import ClassVar
@@ -78,8 +101,9 @@ class Sharpness(ClassesMethod):
         return class_logits(regions, self.background).max(axis=1) / self.spread_
 ```
 
-`tests/methods/test_every_method.py` then holds for it too: sign, saving, streaming, difficult regions. Its formula
-wants a test of its own.
+A method that should come with farther lies in `lib/farther/methods/<name>.py`; what several share is in
+`lib/farther/methods/parts`. The docstring's sections are this page's, and `tests/methods/test_every_method.py` holds
+for it too: sign, saving, streaming, difficult regions. Its formula wants a test of its own.
 '''
 
 NOT_HERE = """## What cannot be here
@@ -105,7 +129,7 @@ def reference() -> str:
         table.append(f"| [`{name}`](#{name}) | {_sections(cls)['']} | {needs} |".replace("\n", " "))
     legend = "\n".join(f"- `{need}`: {text}" for need, text in NEEDS.items())
     parts = [INTRODUCTION + "\n".join(table), f"What a method needs:\n\n{legend}", _logits_rule()]
-    return "\n\n".join([*parts, *(_entry(name) for name in names), ADDING, NOT_HERE])
+    return "\n\n".join([*parts, *(_entry(name) for name in names), CHOOSING + ADDING, NOT_HERE])
 
 
 def _logits_rule() -> str:

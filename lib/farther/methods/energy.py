@@ -31,6 +31,8 @@ class Energy(LogitsMethod):
     temperature: PositiveFloat = 1.0
 
     def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
+        if self.temperature == 1:
+            return log_sum_exp(logits)
         return self.temperature * log_sum_exp(logits / self.temperature)
 
     def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:

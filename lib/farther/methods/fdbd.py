@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, RegionsLike, register
 from farther.methods.logits import ClassesMethod, class_logits, last_layer
-from farther.methods.vectors import VectorMethod, mean_vector
+from farther.methods.parts.vectors import VectorMethod, mean_vector
 from farther.registry import STRICT
 from farther.tables import Regions
 

@@ -15,7 +15,7 @@ from farther.methods.base import METHODS, FitError, Method, RegionsLike, count_r
 from farther.methods.calibration import Rule, threshold
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
-from farther.tables.files import read_json, write_aside, write_json
+from farther.tables.files import digest, read_json, write_aside, write_json
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -99,8 +99,20 @@ def training_regions(run: str | Path, operating: float, settings: FitSettings) -
     return regions if settings.max_regions is None else RegionsSample(regions, settings.max_regions, settings.seed)
 
 
+def folder_digest(folder: str | Path) -> str:
+    """A name for the files of a folder: what they are called and what is in them."""
+    files = sorted(file for file in Path(folder).iterdir() if file.is_file())
+    return digest(*(part for file in files for part in (file.name, file)))
+
+
 def fit_run(
-    name: str, params: dict[str, Any], run: str | Path, operating: float, settings: FitSettings, path: str | Path
+    name: str,
+    params: dict[str, Any],
+    run: str | Path,
+    operating: float,
+    settings: FitSettings,
+    path: str | Path,
+    choice: dict[str, Any] | None = None,
 ) -> str | None:
     """Fits a method to a run's regions, takes τ, and writes both to a folder.
 
@@ -113,6 +125,7 @@ def fit_run(
         operating: t*; rows with a lower detector score are left out.
         settings: Splits, fraction, rule, size of the sample.
         path: The folder to write.
+        choice: How the parameters were chosen, where they were; kept in `method.json`.
 
     Returns:
         Why the method does not apply, or None when it was fitted.
@@ -130,6 +143,8 @@ def fit_run(
             scores = method.fit(regions).score(calibration)
             tau = threshold(scores, settings.keep, settings.threshold_rule)
             method.write_into(aside)
+            if choice is not None:
+                write_json(aside / "method.json", {**read_json(aside / "method.json"), "choice": choice})
             found = {"threshold": tau, "rule": settings.threshold_rule, "keep": settings.keep, "regions": len(scores)}
             write_json(aside / "threshold.json", found)
         except FitError as error:

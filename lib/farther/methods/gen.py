@@ -38,12 +38,11 @@ class GEN(LogitsMethod):
 
     def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
         probabilities = softmax(logits)
-        rest = 1 - probabilities
-        rows, largest = np.arange(len(logits)), probabilities.argmax(axis=1)
+        rest = np.subtract(1, probabilities, out=logits)
         # 1 − p of a sure class is all rounding; the sum of the others is not, and a small γ sees the difference
-        others = probabilities.copy()
-        others[rows, largest] = 0.0
-        rest[rows, largest] = others.sum(axis=1)
+        sure = probabilities > 0.5
+        others = (probabilities * ~sure).sum(axis=1)
+        np.copyto(rest, others[:, None], where=sure)
         return self._entropy(probabilities, rest)
 
     def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
@@ -53,7 +52,8 @@ class GEN(LogitsMethod):
         gamma = self.gamma
         if gamma is None:
             gamma = 0.5 if self.protocol == "paper" else 0.1
-        terms = (probabilities * rest) ** gamma
+        terms = np.multiply(probabilities, rest, out=rest)
+        terms **= gamma
         if self.m is not None and self.m < terms.shape[1]:
             chosen = np.argpartition(probabilities, -self.m, axis=1)[:, -self.m :]
             terms = np.take_along_axis(terms, chosen, axis=1)

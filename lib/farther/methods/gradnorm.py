@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
 from farther.methods.logits import ClassesMethod, class_logits, softmax
-from farther.methods.vectors import VectorMethod
+from farther.methods.parts.vectors import VectorMethod
 from farther.registry import STRICT
 from farther.tables import Regions
 

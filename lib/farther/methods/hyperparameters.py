@@ -12,13 +12,16 @@ import numpy as np
 
 from farther.errors import ParameterError
 from farther.methods.base import METHODS, FitError, Method
-from farther.methods.fitting import FitSettings, training_regions
+from farther.methods.entries import Entry
+from farther.methods.fitting import FitSettings, fit_run, folder_digest, training_regions, write_not_applicable
 from farther.tables import RegionsFolder
+from farther.tables.files import write_aside
 
 #: Values to try of each parameter.
 Grid = Mapping[str, Sequence[Any]]
 #: How well ID scores and OOD scores are told apart, higher is better: `farther.metrics.ood` has several.
-Measure = Callable[[np.ndarray, np.ndarray], float]
+#: None where it has no value, for want of scores.
+Measure = Callable[[np.ndarray, np.ndarray], float | None]
 
 
 @dataclass(frozen=True)
@@ -89,15 +92,7 @@ def search(
         FitError: no combination can be fitted.
         DataError: a split is absent or damaged.
     """
-    settings = settings or FitSettings()
-    if ood_split in {"test", *test_splits}:
-        raise ParameterError(
-            f"ood_split: results are reported on {ood_split!r}, so parameters must not be chosen on it. "
-            "Make an OOD validation split, or call it what it is: `oracle`"
-        )
-    if ood_split in (settings.split, settings.calibration_split):
-        raise ParameterError(f"ood_split: {ood_split!r} is a split of the in-distribution dataset")
-    return _best({name: grid}, Path(run), ood_split, measure, operating, settings, oracle=False)
+    return _best({name: grid}, Path(run), ood_split, measure, operating, settings or FitSettings(), test_splits)
 
 
 def oracle(
@@ -121,7 +116,49 @@ def oracle(
     Raises:
         ParameterError, FitError, DataError: As in `search`.
     """
-    return _best(grids, Path(run), ood_split, measure, operating, settings or FitSettings(), oracle=True)
+    return _best(grids, Path(run), ood_split, measure, operating, settings or FitSettings(), None)
+
+
+def fit_entry(
+    entry: Entry,
+    run: str | Path,
+    operating: float,
+    settings: FitSettings,
+    path: str | Path,
+    *,
+    measure: Measure,
+    test_splits: Collection[str],
+) -> str | None:
+    """The stage `fit`: `fit_run` of an entry of params.yaml, its parameters chosen first where it asks for that.
+
+    How they were chosen is `choice` in `method.json`: the splits, whether it is an oracle, every trial, and a digest of
+    the OOD regions, by which `score_run` sees that they have changed.
+
+    Args:
+        entry: The line of params.yaml.
+        run, operating, settings, path: As in `fit_run`.
+        measure, test_splits: As in `search`.
+
+    Returns:
+        Why the method does not apply, or None when it was fitted.
+
+    Raises:
+        ParameterError: see `search`.
+        DataError: a split is absent or damaged.
+    """
+    asked = entry.search or entry.oracle
+    if asked is None:
+        return fit_run(entry.method, entry.params, run, operating, settings, path)
+    forbidden = test_splits if entry.search else None
+    try:
+        found = _best(asked.grids, Path(run), asked.ood_split, measure, operating, settings, forbidden)
+    except FitError as error:
+        first = METHODS.create(next(iter(asked.grids), entry.method))
+        with write_aside(path) as aside:
+            write_not_applicable(first, str(error), aside)
+        return str(error)
+    choice = {**found.to_json(), "regions": folder_digest(Path(run) / asked.ood_split)}
+    return fit_run(found.best.name, found.best.params, run, operating, settings, path, choice)
 
 
 def _best(
@@ -131,9 +168,11 @@ def _best(
     measure: Measure,
     operating: float,
     settings: FitSettings,
-    *,
-    oracle: bool,
+    test_splits: Collection[str] | None,
 ) -> Search:
+    """The best combination; `test_splits` are refused as OOD split, and None makes it an oracle, which refuses none."""
+    if test_splits is not None:
+        _refuse(ood_split, test_splits, settings)
     train = training_regions(run, operating, settings)
     id_val, ood_val = (RegionsFolder(run / s).above(operating) for s in (settings.calibration_split, ood_split))
     trials = []
@@ -141,8 +180,9 @@ def _best(
         params = {key: getattr(method, key) for key in grids[method.name]}
         try:
             method.fit(train)
-            value = float(measure(method.score(id_val), method.score(ood_val)))
-            trials.append(Trial(method.name, params, value))
+            value = measure(method.score(id_val), method.score(ood_val))
+            reason = "" if value is not None else f"no region of {ood_split!r} or {settings.calibration_split!r}"
+            trials.append(Trial(method.name, params, value, reason))
         except FitError as error:
             trials.append(Trial(method.name, params, None, str(error)))
     fitted = [trial for trial in trials if trial.value is not None]
@@ -150,7 +190,17 @@ def _best(
         reasons = "; ".join(sorted({trial.reason for trial in trials})) or "the grid is empty"
         raise FitError(f"none of {len(trials)} combinations can be fitted: {reasons}")
     best = max(fitted, key=lambda trial: trial.value or 0.0)
-    return Search(best, tuple(trials), settings.calibration_split, ood_split, oracle)
+    return Search(best, tuple(trials), settings.calibration_split, ood_split, oracle=test_splits is None)
+
+
+def _refuse(ood_split: str, test_splits: Collection[str], settings: FitSettings) -> None:
+    if ood_split in {"test", *test_splits}:
+        raise ParameterError(
+            f"ood_split: results are reported on {ood_split!r}, so parameters must not be chosen on it. "
+            "Make an OOD validation split, or call it what it is: `oracle`"
+        )
+    if ood_split in (settings.split, settings.calibration_split):
+        raise ParameterError(f"ood_split: {ood_split!r} is a split of the in-distribution dataset")
 
 
 def _combinations(grids: Mapping[str, Grid]) -> Iterator[Method]:

@@ -9,9 +9,9 @@ from pydantic import NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, RegionsLike, count_rows, register
-from farther.methods.inverted_file import InvertedFile
-from farther.methods.neighbours import nearest
-from farther.methods.vectors import VectorMethod, unit_length
+from farther.methods.parts.inverted_file import InvertedFile
+from farther.methods.parts.neighbours import nearest
+from farther.methods.parts.vectors import VectorMethod, unit_length
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -60,15 +60,19 @@ class KNN(VectorMethod):
             raise FitError(f"{self.name}: {count} regions to fit on, but k is {self.k}; lower k")
         stored, filled = np.zeros((0, 0), np.float32), 0
         for batch in self._batches(regions):
-            units = unit_length(self._vectors(batch))
+            units = self._compared(batch)
             if filled == 0:  # once, at its final size: two copies of the largest thing here may not fit
                 stored = np.empty((count, units.shape[1]), np.float32)
             stored[filled : filled + len(units)] = units
             filled += len(units)
         return stored
 
+    def _compared(self, regions: Regions) -> np.ndarray:
+        """The vectors between which distances are taken, ndarray of shape (n, D), float64."""
+        return unit_length(self._vectors(regions))
+
     def _score(self, regions: Regions) -> np.ndarray:
-        units = unit_length(self._vectors(regions)).astype(np.float32)
+        units = self._compared(regions).astype(np.float32)
         difference = units.astype(np.float64)
         difference -= self.stored_[self._kth(units)]
         squares = np.einsum("nd,nd->n", difference, difference)

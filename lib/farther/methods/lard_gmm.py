@@ -8,7 +8,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
 from farther.methods.ddu import DDU
-from farther.methods.latents import PrincipalLatent
+from farther.methods.parts.latents import PrincipalLatent
 from farther.registry import STRICT
 
 

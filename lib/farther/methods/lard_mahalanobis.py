@@ -7,8 +7,8 @@ from typing import ClassVar
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
-from farther.methods.latents import PrincipalLatent
 from farther.methods.mahalanobis import Mahalanobis
+from farther.methods.parts.latents import PrincipalLatent
 from farther.registry import STRICT
 
 

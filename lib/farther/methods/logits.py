@@ -69,10 +69,16 @@ def class_columns(header: Header, background: Background) -> np.ndarray:
 
 
 def class_logits(regions: Regions, background: Background) -> np.ndarray:
-    """The logits of the classes, ndarray of shape (N, C), float64."""
-    logits = regions.logits.astype(np.float64)
-    columns = class_columns(regions.header, background)
-    return logits if len(columns) == logits.shape[1] else logits[:, columns]
+    """The logits of the classes, a copy, ndarray of shape (N, C), float64.
+
+    Classes are contiguous in memory, not regions: what is taken of all classes of a region is then vectorised.
+    """
+    logits, index = regions.logits, regions.header.background_index
+    if background == "keep" or index is None:
+        return logits.astype(np.float64, order="F")
+    chosen = np.empty((len(logits), logits.shape[1] - 1), order="F")
+    chosen[:, :index], chosen[:, index:] = logits[:, :index], logits[:, index + 1 :]
+    return chosen
 
 
 def last_layer(regions: RegionsLike, background: Background) -> tuple[np.ndarray, np.ndarray]:
@@ -90,14 +96,18 @@ def last_layer(regions: RegionsLike, background: Background) -> tuple[np.ndarray
 
 def log_sum_exp(values: np.ndarray) -> np.ndarray:
     """log Σ exp over the last axis, without overflow. SciPy's is the same; this one imports nothing."""
-    largest = values.max(axis=-1, keepdims=True)
-    return np.log(np.exp(values - largest).sum(axis=-1)) + largest[..., 0]
+    largest = values.max(axis=-1)
+    powers = values - largest[..., None]
+    np.exp(powers, out=powers)
+    return np.log(powers.sum(axis=-1)) + largest
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     """Softmax over the last axis (FMIYC, Eq. 11)."""
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+    powers = logits - logits.max(axis=-1, keepdims=True)
+    np.exp(powers, out=powers)
+    powers /= powers.sum(axis=-1, keepdims=True)
+    return powers
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:

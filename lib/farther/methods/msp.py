@@ -24,7 +24,8 @@ class MSP(LogitsMethod):
     """
 
     def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
-        return 1 / np.exp(logits - logits.max(axis=1, keepdims=True)).sum(axis=1)
+        logits -= logits.max(axis=1, keepdims=True)
+        return 1 / np.exp(logits, out=logits).sum(axis=1)
 
     def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
         return sigmoid(logits.max(axis=1))

@@ -10,8 +10,8 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, RegionsLike, count_rows, register
 from farther.methods.logits import ClassesMethod, class_logits, log_sum_exp
-from farther.methods.neighbours import largest_products
-from farther.methods.vectors import VectorMethod, unit_length
+from farther.methods.parts.neighbours import largest_products
+from farther.methods.parts.vectors import VectorMethod, unit_length
 from farther.registry import STRICT
 from farther.tables import Regions
 

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike, register
-from farther.methods.shaping import Percentile, ShapingMethod
+from farther.methods.parts.shaping import Percentile, ShapingMethod
 from farther.registry import STRICT
 
 
@@ -31,4 +31,4 @@ class ReAct(ShapingMethod):
         self.threshold_ = self._activation_percentile(regions, self.percentile)
 
     def _shaped(self, vectors: np.ndarray) -> np.ndarray:
-        return np.minimum(vectors, self.threshold_)
+        return np.minimum(vectors, self.threshold_, out=vectors)

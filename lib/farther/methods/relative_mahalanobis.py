@@ -7,7 +7,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike, register
 from farther.methods.mahalanobis import Mahalanobis
-from farther.methods.vectors import second_moment, whitening
+from farther.methods.parts.vectors import second_moment, whitening
 from farther.registry import STRICT
 from farther.tables import Regions
 

@@ -6,7 +6,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
-from farther.methods.subspaces import ResidualMethod
+from farther.methods.parts.subspaces import ResidualMethod
 from farther.registry import STRICT
 from farther.tables import Regions
 

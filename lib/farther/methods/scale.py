@@ -6,7 +6,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
-from farther.methods.shaping import Percentile, ShapingMethod, kept_count, largest_values, sharpening
+from farther.methods.parts.shaping import Percentile, ShapingMethod, kept_count, largest_values, sharpening
 from farther.registry import STRICT
 
 
@@ -30,4 +30,5 @@ class Scale(ShapingMethod):
 
     def _shaped(self, vectors: np.ndarray) -> np.ndarray:
         kept = largest_values(vectors, kept_count(vectors.shape[1], self.percentile))
-        return vectors * sharpening(vectors.sum(axis=1), kept.sum(axis=1, dtype=np.float64))
+        vectors *= sharpening(vectors.sum(axis=1), kept.sum(axis=1, dtype=np.float64))
+        return vectors

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from farther.methods.base import Method, load, not_applicable
+from farther.errors import DataError
+from farther.methods.base import READ_WHEN_NEEDED, Method, load, not_applicable, read_method
+from farther.methods.entries import source_files
+from farther.methods.fitting import folder_digest
 from farther.tables import RegionsFolder, Scores
 from farther.tables.columns import ROW_GROUP
 from farther.tables.files import digest, write_aside, write_json
@@ -38,7 +39,8 @@ def score_run(
         What was done, by split: "scored", "unchanged", "removed", or "not applicable: why".
 
     Raises:
-        DataError: a folder is absent or damaged, or the method does not fit a split's regions.
+        DataError: a folder is absent or damaged, the method does not fit a split's regions, or its parameters were
+            chosen on regions that have changed.
     """
     run, fitted, path = Path(run), Path(fitted), Path(path)
     path.mkdir(parents=True, exist_ok=True)
@@ -49,9 +51,10 @@ def score_run(
         write_json(path / "not_applicable.json", {"reason": reason})
         return {**done, **{split: f"not applicable: {reason}" for split in split_names(run) if split not in skip}}
     method = load(fitted)
-    state = digest(*_framed(fitted), *source_files(type(method)))
+    _check_choice(fitted, run)
+    state = digest(folder_digest(fitted), *source_files(type(method)))
     for split in splits:
-        key = digest(state, *_framed(run / split))
+        key = digest(state, folder_digest(run / split))
         if _key(path / f"{split}.parquet") == key:
             done[split] = "unchanged"
         else:
@@ -73,7 +76,7 @@ def write_scores(method: Method, regions: RegionsFolder, path: str | Path, key: 
         DataError: see `Method.score`.
     """
     schema = Scores.empty().to_arrow().schema.with_metadata({KEY: key.encode()})
-    columns = sorted(method.needs & {"features", "latent"})
+    columns = sorted(method.needs & READ_WHEN_NEEDED)
     progress = tqdm(total=len(regions), desc=f"{method.name} {regions.path.name}", unit="region", disable=None)
     with write_aside(path) as aside, pq.ParquetWriter(aside, schema, compression="zstd") as writer, progress:
         for batch in regions.batches(columns):
@@ -82,27 +85,12 @@ def write_scores(method: Method, regions: RegionsFolder, path: str | Path, key: 
             progress.update(len(batch))
 
 
-def source_files(cls: type) -> list[Path]:
-    """The modules of this package that a method's code is in: its own, and those that it imports from, sorted."""
-    package = __name__.rpartition(".")[0]
-    found: dict[str, Path] = {}
-    waiting = [cls.__module__]
-    while waiting:
-        name = waiting.pop()
-        if name in found or not name.startswith(f"{package}."):
-            continue
-        module = sys.modules[name]
-        found[name] = Path(inspect.getfile(module))
-        values = vars(module).values()
-        waiting += [v.__name__ if inspect.ismodule(v) else str(getattr(v, "__module__", "")) for v in list(values)]
-    return sorted(found.values())
-
-
-def _framed(folder: Path) -> Iterator[str | Path]:
-    for file in sorted(folder.iterdir()):
-        if file.is_file():
-            yield file.name
-            yield file
+def _check_choice(fitted: Path, run: Path) -> None:
+    """Refuses parameters that were chosen on regions that have changed since."""
+    choice = read_method(fitted).get("choice")
+    if choice and choice["regions"] != folder_digest(run / choice["ood_split"]):
+        problem = f"parameters were chosen on other regions of {choice['ood_split']!r}; fit again: dvc repro --force"
+        raise DataError(problem, file=fitted / "method.json", field="choice")
 
 
 def _key(file: Path) -> str | None:

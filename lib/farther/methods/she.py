@@ -8,7 +8,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike, register
-from farther.methods.vectors import VectorMethod, class_means
+from farther.methods.parts.vectors import VectorMethod, class_means
 from farther.registry import STRICT
 from farther.tables import Regions
 

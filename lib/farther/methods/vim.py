@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike, register
 from farther.methods.logits import class_logits, log_sum_exp
-from farther.methods.subspaces import ResidualMethod
+from farther.methods.parts.subspaces import ResidualMethod
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -37,9 +37,9 @@ class ViM(ResidualMethod):
     def _fit(self, regions: RegionsLike) -> None:
         super()._fit(regions)
         largest, residuals = 0.0, 0.0
-        for batch in self._batches(regions):
-            largest += float(class_logits(batch, self.background).max(axis=1).sum())
-            residuals += float(self._residuals(batch).sum())
+        for block in self._blocks(regions):
+            largest += float(class_logits(block, self.background).max(axis=1).sum())
+            residuals += float(self._residuals(block).sum())
         self.alpha_ = largest / residuals if residuals > 0 else 0.0
 
     def _score(self, regions: Regions) -> np.ndarray:

@@ -12,10 +12,11 @@ from farther.methods.base import Method, RegionsLike
 from farther.registry import STRICT
 from farther.tables import Regions
 
-#: A pass over all rows: vectors (n, D) as float64 and predicted classes (n,), a batch at a time.
+#: A pass over all rows: vectors (n, D) as float64 and predicted classes (n,), a block at a time. Whoever makes the pass
+#: may overwrite the vectors.
 Passes = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
-#: Rows whose means are looked up at once: so few that they stay in the processor's cache.
-CACHED = 256
+#: Values of a block: so few that their float64 copy stays in the processor's cache.
+BLOCK = 1 << 19
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -28,8 +29,14 @@ class VectorMethod(Method):
         """The vectors that the score looks at, ndarray of shape (n, D), float64."""
         return stored_vectors(regions, self.column)
 
+    def _blocks(self, regions: RegionsLike) -> Iterator[Regions]:
+        for batch in self._batches(regions):
+            rows = max(1, BLOCK // max(1, getattr(batch, self.column).shape[1]))
+            for first in range(0, len(batch), rows):
+                yield batch[first : first + rows]
+
     def _passes(self, regions: RegionsLike) -> Passes:
-        return lambda: ((self._vectors(batch), batch.label) for batch in self._batches(regions))
+        return lambda: ((self._vectors(block), block.label) for block in self._blocks(regions))
 
 
 def stored_vectors(regions: Regions, column: Literal["features", "latent"]) -> np.ndarray:
@@ -59,12 +66,11 @@ def class_means(passes: Passes, classes: int) -> tuple[np.ndarray, np.ndarray]:
 
 def shared_covariance(passes: Passes, counts: np.ndarray, means: np.ndarray) -> np.ndarray:
     """Covariance around the class means, one for all classes, divided by N (FMIYC, Eq. 20); ndarray of shape (D, D)."""
-    scatter = np.zeros((means.shape[1], means.shape[1]))
+    scatter = Scatter(means.shape[1])
     for vectors, labels in passes():
-        for first in range(0, len(vectors), CACHED):
-            vectors[first : first + CACHED] -= means[labels[first : first + CACHED]]
-        scatter += vectors.T @ vectors
-    return scatter / counts.sum()
+        vectors -= means[labels]
+        scatter.add(vectors)
+    return scatter.matrix() / counts.sum()
 
 
 def mean_vector(passes: Passes) -> np.ndarray:
@@ -77,12 +83,33 @@ def mean_vector(passes: Passes) -> np.ndarray:
 
 def second_moment(passes: Passes, origin: np.ndarray) -> tuple[np.ndarray, int]:
     """Σ (x − o)(x − o)ᵀ over all rows, ndarray of shape (D, D), and the number of rows."""
-    total, rows = np.zeros((len(origin), len(origin))), 0
+    scatter, rows = Scatter(len(origin)), 0
     for vectors, _ in passes():
         vectors -= origin
-        total += vectors.T @ vectors
+        scatter.add(vectors)
         rows += len(vectors)
-    return total, rows
+    return scatter.matrix(), rows
+
+
+class Scatter:
+    """Σ x xᵀ over rows that come a block at a time, summed in place and in float64.
+
+    Args:
+        dimensions: D, the length of a row.
+    """
+
+    def __init__(self, dimensions: int):
+        self._upper = np.zeros((dimensions, dimensions), order="F")
+
+    def add(self, vectors: np.ndarray) -> None:
+        """Adds the rows of an ndarray of shape (n, D), float64."""
+        from scipy.linalg.blas import dsyrk
+
+        self._upper = dsyrk(1.0, vectors.T, beta=1.0, c=self._upper, overwrite_c=True)
+
+    def matrix(self) -> np.ndarray:
+        """The sum so far, ndarray of shape (D, D)."""
+        return self._upper + np.triu(self._upper, 1).T
 
 
 def whitening(covariance: np.ndarray) -> np.ndarray:

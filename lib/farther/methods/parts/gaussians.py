@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from farther.methods.base import FitError
-from farther.methods.vectors import Passes
 
 #: Tried in this order: the published code's range.
 JITTERS = [0.0, *(10.0**power for power in range(-20, 1))]
 
 
-def class_covariances(passes: Passes, counts: np.ndarray, means: np.ndarray, kept: np.ndarray) -> np.ndarray:
+def class_covariances(
+    members: Iterable[tuple[int, np.ndarray]], counts: np.ndarray, means: np.ndarray, kept: np.ndarray
+) -> np.ndarray:
     """Covariance of each kept class around its mean, divided by its count.
 
     Args:
+        members: A class and some of its rows (n, D) as float64, until all have come; rows are overwritten.
         counts: Rows a class, ndarray of shape (K,).
         means: ndarray of shape (K, D).
         kept: Indices of the classes wanted, ndarray of shape (C,).
@@ -23,13 +27,13 @@ def class_covariances(passes: Passes, counts: np.ndarray, means: np.ndarray, kep
         ndarray of shape (C, D, D): the one thing here that grows with both.
     """
     scatter = np.zeros((len(kept), means.shape[1], means.shape[1]))
-    for vectors, labels in passes():
-        for place, label in enumerate(kept):
-            members = vectors[labels == label]
-            if len(members):
-                members -= means[label]
-                scatter[place] += members.T @ members
-    return scatter / counts[kept][:, None, None]
+    place = {int(label): i for i, label in enumerate(kept)}
+    for label, vectors in members:
+        if label in place:
+            vectors -= means[label]
+            scatter[place[label]] += vectors.T @ vectors
+    scatter /= counts[kept][:, None, None]
+    return scatter
 
 
 def cholesky(covariances: np.ndarray, jitter: float | None) -> tuple[np.ndarray, float]:

@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from farther.methods.neighbours import nearest
+from farther.methods.parts.neighbours import nearest
 
 #: Rounds of k-means; the lists need not be optimal, only even enough.
 ROUNDS = 10

@@ -10,8 +10,8 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike
 from farther.methods.logits import ClassesMethod, last_layer, log_sum_exp
-from farther.methods.quantiles import percentile
-from farther.methods.vectors import VectorMethod
+from farther.methods.parts.quantiles import percentile
+from farther.methods.parts.vectors import VectorMethod
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -60,11 +60,12 @@ def largest(vectors: np.ndarray, percent: float) -> np.ndarray:
 def largest_values(vectors: np.ndarray, count: int) -> np.ndarray:
     """The `count` largest values of each row, the smallest of them first: ndarray of shape (n, count), float32.
 
-    Features are stored as float32 or less, so nothing is lost, and half as many bytes are sorted through.
+    Features are stored as float32 or less, so nothing is lost. They are sorted, not partitioned: NumPy sorts float32
+    with vector instructions, which makes it the faster of the two.
     """
-    if count == 0:
-        return np.zeros((len(vectors), 0), np.float32)
-    return np.partition(vectors.astype(np.float32), -count, axis=1)[:, -count:]
+    ordered = vectors.astype(np.float32)
+    ordered.sort(axis=1)
+    return ordered[:, vectors.shape[1] - count :]
 
 
 def sharpening(before: np.ndarray, after: np.ndarray) -> np.ndarray:

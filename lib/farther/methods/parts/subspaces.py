@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike
 from farther.methods.logits import ClassesMethod, last_layer
-from farther.methods.vectors import Passes, VectorMethod, mean_vector, second_moment
+from farther.methods.parts.vectors import Passes, VectorMethod, mean_vector, second_moment
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -47,7 +47,9 @@ class ResidualMethod(ClassesMethod, VectorMethod):
 
     def _residuals(self, regions: Regions) -> np.ndarray:
         """Length of what the principal subspace leaves of each feature vector, ndarray of shape (n,)."""
-        return np.linalg.norm(self._vectors(regions) @ self.residual_ - self.origin_ @ self.residual_, axis=1)
+        left = self._vectors(regions) @ self.residual_
+        left -= self.origin_ @ self.residual_
+        return np.sqrt(np.einsum("nr,nr->n", left, left))
 
 
 def residual_basis(passes: Passes, origin: np.ndarray, dimension: int) -> np.ndarray:
@@ -57,7 +59,7 @@ def residual_basis(passes: Passes, origin: np.ndarray, dimension: int) -> np.nda
         ndarray of shape (D, D − dimension): the eigenvectors of XᵀX with the smallest eigenvalues.
     """
     moment, _ = second_moment(passes, origin)
-    return np.linalg.eigh(moment)[1][:, : len(origin) - dimension]
+    return eigenvectors(moment, 0, len(origin) - dimension)[1]
 
 
 def principal_components(passes: Passes, components: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -69,5 +71,25 @@ def principal_components(passes: Passes, components: int) -> tuple[np.ndarray, n
     """
     mean = mean_vector(passes)
     moment, rows = second_moment(passes, mean)
-    values, directions = np.linalg.eigh(moment)
-    return mean, directions[:, ::-1][:, :components], values[::-1][:components] / rows
+    values, directions = eigenvectors(moment, max(0, len(mean) - components), len(mean))
+    return mean, directions[:, ::-1], values[::-1] / rows
+
+
+def eigenvectors(symmetric: np.ndarray, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues number `first` … `end` − 1 of a symmetric matrix, smallest first, and their eigenvectors.
+
+    A few of them cost a third of all.
+
+    Args:
+        symmetric: ndarray of shape (D, D).
+
+    Returns:
+        ndarrays of shape (end − first,) and (D, end − first), orthonormal columns.
+    """
+    if 4 * (end - first) > len(symmetric):
+        values, directions = np.linalg.eigh(symmetric)
+        return values[first:end], directions[:, first:end]
+    from scipy.linalg import eigh
+
+    values, directions = eigh(symmetric, subset_by_index=[first, end - 1], driver="evr", check_finite=False)
+    return values, directions

@@ -9,8 +9,8 @@ from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike
-from farther.methods.subspaces import principal_components
-from farther.methods.vectors import VectorMethod, stored_vectors
+from farther.methods.parts.subspaces import principal_components
+from farther.methods.parts.vectors import VectorMethod, stored_vectors
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -21,12 +21,13 @@ class PrincipalLatent(VectorMethod):
 
     Args:
         components: Principal components kept, at most as many as there are latent activations.
-        whiten: Scale each component to unit variance, as the published code's library does unless told otherwise. The
-            paper does not say. Distances to Gaussians stay what they are; those to neighbours do not.
+        whiten: Scale each component to unit variance. The paper does not say; the published code's library does unless
+            told otherwise. None does with `protocol="published-code"` only. Distances to Gaussians stay what they are;
+            those to neighbours do not.
     """
 
     components: PositiveInt = 32
-    whiten: bool = False
+    whiten: bool | None = None
     column: ClassVar[Literal["features", "latent"]] = "latent"
 
     def _fit(self, regions: RegionsLike) -> None:
@@ -34,7 +35,8 @@ class PrincipalLatent(VectorMethod):
             lambda: ((stored_vectors(batch, self.column), batch.label) for batch in self._batches(regions)),
             self.components,
         )
-        if self.whiten:
+        published = getattr(self, "protocol", "paper") == "published-code"
+        if published if self.whiten is None else self.whiten:
             self.components_ = self.components_ / np.sqrt(np.where(variances > 0, variances, 1.0))
         super()._fit(regions)
 

@@ -1,0 +1,164 @@
+"""Lines of params.yaml: names, methods in files of one's own, chosen parameters, and the code they stand for."""
+
+import json
+import shutil
+
+import pytest
+
+from farther import methods
+from farther.errors import DataError, ParameterError
+from farther.methods.base import METHODS
+from farther.methods.entries import code_digests, find, read_entry
+from farther.methods.fitting import FitSettings
+from farther.methods.hyperparameters import fit_entry
+from farther.methods.scoring import score_run
+
+OWN = """
+from dataclasses import field
+from typing import ClassVar
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import Method, register
+from farther.registry import STRICT
+
+
+@register("mine")
+@dataclass(config=STRICT, kw_only=True)
+class Mine(Method):
+    power: float = 1.0
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+
+    def _score(self, regions):
+        return regions.logits.max(axis=1) * self.power
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A folder with one method in it; what it registers is forgotten afterwards."""
+    known = dict(METHODS._classes) if METHODS.names() else {}
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "mine.py").write_text(OWN)
+    yield tmp_path / "own"
+    METHODS._classes.clear()
+    METHODS._classes.update(known)
+
+
+@pytest.fixture
+def run(make, tmp_path):
+    for seed, split in enumerate(["train", "val", "test", "choose", "coco_far"]):
+        make(80, seed=seed, shift=3.0 if split in ("choose", "coco_far") else 0.0).write(tmp_path / "run" / split)
+    return tmp_path / "run"
+
+
+def above(id_scores, ood_scores):
+    return float((id_scores[:, None] > ood_scores).mean())
+
+
+def fit(entry, run, path):
+    return fit_entry(entry, run, 0.0, FitSettings(), path, measure=above, test_splits=["coco_far"])
+
+
+def test_a_line_is_called_as_its_method_unless_it_says_otherwise():
+    assert read_entry("knn", {"k": 3}).create().k == 3
+    entry = read_entry("gen_published", {"method": "gen", "protocol": "published-code"})
+    assert (entry.name, entry.method) == ("gen_published", "gen")
+    assert entry.create().protocol == "published-code"
+
+
+def test_an_unknown_method_lists_the_known_ones(own):
+    with pytest.raises(ParameterError, match="mahalanobis"):
+        read_entry("mahalanobi", {}, own)
+
+
+def test_a_method_in_a_file_of_ones_own_is_found_by_its_name(own, make):
+    regions = make(10)
+    method = read_entry("mine", {"power": 2.0}, own).create()
+    assert method.score(regions) == pytest.approx(2 * regions.logits.max(axis=1))
+
+
+def test_a_file_that_registers_something_else_is_named(own):
+    (own / "other.py").write_text("x = 1")
+    with pytest.raises(ParameterError, match=r"other\.py does not register"):
+        find("other", own)
+
+
+def test_a_file_cannot_take_the_place_of_a_method_of_farther(own):
+    (own / "msp.py").write_text(OWN)
+    with pytest.raises(ParameterError, match="give yours another name"):
+        find("msp", own)
+
+
+def test_a_name_cannot_lead_out_of_the_folder(own):
+    with pytest.raises(DataError, match="leaves its folder"):
+        read_entry("mine", {"method": "../own/mine"}, own)
+
+
+def test_changed_code_changes_the_digests_of_the_methods_that_it_concerns(own):
+    lines = {"mine": {}, "mine_twice": {"method": "mine", "power": 2.0}, "msp": {}, "knn": None}
+    before = code_digests(lines, own)
+    assert before["mine"] == before["mine_twice"] != before["msp"]
+    with (own / "mine.py").open("a") as file:
+        file.write("# changed")
+    after = code_digests(lines, own)
+    assert {name for name in lines if before[name] != after[name]} == {"mine", "mine_twice"}
+
+
+def test_a_method_built_on_another_has_its_code_too():
+    from farther.methods.entries import source_files
+
+    for name, parts in {"lard_knn": {"knn", "latents", "neighbours"}, "dice_react": {"dice", "shaping"}}.items():
+        assert parts <= {file.stem for file in source_files(methods.get(name))}
+
+
+SEARCH = {"ood_split": "choose", "grids": {"energy": {"temperature": [0.5, 100.0]}}}
+
+
+def test_chosen_parameters_are_fitted_and_how_is_kept(run, tmp_path):
+    entry = read_entry("energy", {"search": SEARCH})
+    assert fit(entry, run, tmp_path / "fitted") is None
+    info = json.loads((tmp_path / "fitted" / "method.json").read_text())
+    choice = info["choice"]
+    assert info["params"]["temperature"] == choice["best"]["params"]["temperature"]
+    assert choice["best"]["value"] == max(trial["value"] for trial in choice["trials"])
+    assert (choice["id_split"], choice["ood_split"], choice["oracle"]) == ("val", "choose", False)
+
+
+def test_a_test_split_is_refused_unless_called_an_oracle(run, tmp_path):
+    on_test = {"ood_split": "coco_far", "grids": {"lard_knn": {"k": [3]}, "lard_mahalanobis": {}}}
+    with pytest.raises(ParameterError, match="results are reported on"):
+        fit(read_entry("lard", {"search": on_test, "method": "lard_knn"}), run, tmp_path / "fitted")
+    assert fit(read_entry("lard", {"oracle": on_test, "method": "lard_knn"}), run, tmp_path / "fitted") is None
+    choice = json.loads((tmp_path / "fitted" / "method.json").read_text())["choice"]
+    assert choice["oracle"] is True
+    assert [trial["name"] for trial in choice["trials"]] == ["lard_knn", "lard_mahalanobis"]
+
+
+def test_if_nothing_can_be_chosen_the_method_does_not_apply_and_says_why(run, tmp_path):
+    impossible = {"ood_split": "choose", "grids": {"knn": {"k": [5000]}}}
+    assert "k is 5000" in fit(read_entry("knn", {"search": impossible}), run, tmp_path / "fitted")
+    assert "k is 5000" in methods.not_applicable(tmp_path / "fitted")
+
+
+def test_scores_with_parameters_chosen_on_other_regions_are_refused(run, tmp_path, make):
+    fit(read_entry("energy", {"search": SEARCH}), run, tmp_path / "fitted")
+    assert set(score_run(run, tmp_path / "fitted", tmp_path / "scores").values()) == {"scored"}
+    shutil.rmtree(run / "choose")
+    make(80, seed=9, shift=3.0).write(run / "choose")
+    with pytest.raises(DataError, match="chosen on other regions of 'choose'"):
+        score_run(run, tmp_path / "fitted", tmp_path / "scores")
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ({"search": SEARCH, "oracle": SEARCH}, "exclude each other"),
+        ({"search": SEARCH, "temperature": 2.0}, "parameters stand in its"),
+        ({"search": {"grids": {}}}, "ood_split"),
+    ],
+)
+def test_a_choice_that_is_none_is_refused(line, problem):
+    with pytest.raises(ParameterError, match=problem):
+        read_entry("energy", line)
