@@ -3,7 +3,7 @@
 Usage: stages/fit.py RUN METHOD
 
 Reads params.yaml (detectors.RUN and its benchmark's splits, methods.METHOD, fit), artifacts/regions/RUN,
-artifacts/thresholds/RUN.json.
+artifacts/thresholds/RUN.json, artifacts/truth/RUN.parquet.
 Writes artifacts/fitted/RUN/METHOD: state and threshold.json, or why the method does not apply.
 """
 
@@ -30,7 +30,8 @@ def main(run: str, method: str) -> None:
     operating = operating_threshold(ARTIFACTS / "thresholds" / f"{run}.json")
     path = ARTIFACTS / "fitted" / run / method
     regions = ARTIFACTS / "regions" / run
-    reason = fit_entry(entry, regions, operating, settings, path, measure=auroc, test_splits=tested)
+    truth = ARTIFACTS / "truth" / f"{run}.parquet"
+    reason = fit_entry(entry, regions, operating, settings, path, measure=auroc, test_splits=tested, truth=truth)
     print(f"{run} {method}: " + (f"not applicable: {reason}" if reason else "fitted"))
 
 

@@ -8,7 +8,7 @@ from farther.registry import build
 
 
 def main(run: str) -> None:
-    """Reads the ID validation regions and objects, writes artifacts/thresholds/RUN.json."""
+    """Reads the ID validation regions and objects; writes artifacts/thresholds/RUN.json and truth/RUN.parquet."""
     detector = section("detectors", run)
     settings = build(ThresholdSettings, "params.yaml: threshold", section("threshold") | detector.get("threshold", {}))
     choose_threshold(RunFiles(run, detector["benchmark"]), settings)

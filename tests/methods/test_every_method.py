@@ -14,7 +14,7 @@ from farther.methods import FitError
 from farther.tables import Regions, RegionsFolder
 
 #: Parameters that suit the small tables of these tests.
-PARAMS: dict[str, dict] = {"knn": {"k": 3}}
+PARAMS: dict[str, dict] = {"knn": {"k": 3}, "temperature_scaling": {"temperature": 2.0}}
 NAMES = methods.names()
 
 
@@ -156,7 +156,7 @@ def test_a_method_reads_nothing_that_it_does_not_say(name, make):
     np.testing.assert_array_equal(create(name).fit(spared[0]).score(spared[1]), expected)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if methods.create(n).learns])
+@pytest.mark.parametrize("name", [n for n in NAMES if create(n).learns])
 def test_scoring_before_fitting_says_so(name, make):
     with pytest.raises(FitError, match="not fitted"):
         create(name).score(make())

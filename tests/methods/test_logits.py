@@ -51,10 +51,8 @@ def test_sigmoid_heads_get_a_softmax_as_in_the_published_code():
 
 def test_sigmoid_heads_may_be_taken_at_their_word():
     regions = one_region([0.0, np.log(3.0)], activation="sigmoid")  # probabilities ½ and ¾
-    scores = {
-        n: methods.create(n, activation="detector").score(regions)[0]
-        for n in ("msp", "energy", "gen", "temperature_scaling")
-    }
+    params: dict[str, dict] = {"msp": {}, "energy": {}, "gen": {}, "temperature_scaling": {"temperature": 1000.0}}
+    scores = {n: methods.create(n, activation="detector", **p).score(regions)[0] for n, p in params.items()}
     assert scores["msp"] == pytest.approx(0.75)
     assert scores["temperature_scaling"] == pytest.approx(1 / (1 + 3 ** (-1 / 1000)))
     assert scores["energy"] == pytest.approx(np.log(2.0) + np.log(4.0))

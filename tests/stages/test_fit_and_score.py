@@ -33,8 +33,9 @@ def project(tmp_path):
     thresholds.mkdir()
     (thresholds / "demo.json").write_text('{"threshold": 0.5}')
     params = {
-        "detectors": {"demo": {"adapter": "regions"}},
-        "methods": {"msp": {}, "knn": {"k": 2}, "vim": {}, "mls": {"q": 2}},
+        "benchmarks": {"voc": {"splits": {"coco_far": {}}}},
+        "detectors": {"demo": {"adapter": "regions", "benchmark": "voc"}},
+        "methods": {"msp": {}, "knn": {"k": 2}, "vim": {}, "mls": {"q": 2}, "sharpness": {"scale": 2.0}},
         "fit": {"keep": 0.9, "max_regions": None, "seed": 0},
     }
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
@@ -67,3 +68,43 @@ def test_an_unknown_parameter_ends_the_stage_with_the_known_ones(project):
     done = stage(project, "fit", "demo", "mls")
     assert done.returncode != 0
     assert "unknown parameter 'q'. Known: " in done.stderr
+
+
+SHARPNESS = '''
+from typing import ClassVar
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import Method, register
+from farther.registry import STRICT
+
+
+@register("sharpness")
+@dataclass(config=STRICT, kw_only=True)
+class Sharpness(Method):
+    """The largest logit, by the spread of the training regions' largest logits."""
+
+    scale: float = 1.0
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+
+    def _fit(self, regions):
+        self.spread_ = float(np.concatenate([batch.logits.max(axis=1) for batch in regions.batches([])]).std())
+
+    def _score(self, regions):
+        return self.scale * regions.logits.max(axis=1).astype(np.float64) / self.spread_
+'''
+
+
+def test_a_method_in_a_file_of_ones_own_runs_through_the_pipeline(project):
+    (project / "data/methods").mkdir(parents=True)
+    (project / "data/methods/sharpness.py").write_text(SHARPNESS)
+    assert stage(project, "code").returncode == 0
+    assert len(json.loads((project / "artifacts/code.json").read_text())["sharpness"]) == 32
+    assert stage(project, "fit", "demo", "sharpness").stdout == "demo sharpness: fitted\n"
+    assert stage(project, "score", "demo", "sharpness").stdout.count("scored") == 3
+    fitted = json.loads((project / "artifacts/fitted/demo/sharpness/method.json").read_text())
+    regions = Regions.read(project / "artifacts/regions/demo/coco_far")
+    found = Scores.read(project / "artifacts/scores/demo/sharpness/coco_far.parquet").score
+    expected = 2 * regions.logits.max(axis=1).astype(np.float64) / fitted["state"]["spread_"]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -82,6 +82,23 @@ class Method:
                 setattr(self, attribute, np.ascontiguousarray(value))
         return self
 
+    @property
+    def wants_truth(self) -> bool:
+        """Whether `learn_truth` must be called after `fit`."""
+        return False
+
+    def learn_truth(self, regions: RegionsLike, true_column: np.ndarray) -> None:
+        """Learns from in-distribution validation detections whose true class is known, after `fit`.
+
+        Args:
+            regions: Those detections; what the detector made of them.
+            true_column: The logits column of each one's true class, shape (N,): the background's where it shows no
+                object, or −1 where the detector has no such column.
+
+        Raises:
+            FitError: they do not suffice.
+        """
+
     def score(self, regions: RegionsLike) -> np.ndarray:
         """One score a row.
 

@@ -14,7 +14,7 @@ from farther.errors import DataError
 from farther.methods.base import METHODS, FitError, Method, RegionsLike, count_rows, describe
 from farther.methods.calibration import Rule, threshold
 from farther.registry import STRICT
-from farther.tables import Header, Regions, RegionsFolder
+from farther.tables import Header, Regions, RegionsFolder, TrueClasses
 from farther.tables.files import digest, read_json, write_aside, write_json
 
 
@@ -113,6 +113,7 @@ def fit_run(
     settings: FitSettings,
     path: str | Path,
     choice: dict[str, Any] | None = None,
+    truth: str | Path | None = None,
 ) -> str | None:
     """Fits a method to a run's regions, takes τ, and writes both to a folder.
 
@@ -126,6 +127,7 @@ def fit_run(
         settings: Splits, fraction, rule, size of the sample.
         path: The folder to write.
         choice: How the parameters were chosen, where they were; kept in `method.json`.
+        truth: Table of the calibration split's detections with their true classes, for methods that learn from it.
 
     Returns:
         Why the method does not apply, or None when it was fitted.
@@ -140,7 +142,10 @@ def fit_run(
     reason = None
     with write_aside(path) as aside:
         try:
-            scores = method.fit(regions).score(calibration)
+            method.fit(regions)
+            if method.wants_truth:
+                method.learn_truth(calibration, true_columns(calibration, truth))
+            scores = method.score(calibration)
             tau = threshold(scores, settings.keep, settings.threshold_rule)
             method.write_into(aside)
             if choice is not None:
@@ -151,6 +156,31 @@ def fit_run(
             reason = str(error)
             write_not_applicable(method, reason, aside)
     return reason
+
+
+def true_columns(regions: RegionsLike, truth: str | Path | None) -> np.ndarray:
+    """The logits column of each detection's true class, shape (N,), for `Method.learn_truth`.
+
+    Raises:
+        FitError: there is no table of true classes.
+        DataError: the table is damaged, or lacks a detection.
+    """
+    if truth is None:
+        raise FitError("the true classes of the ID validation detections are needed, and were not given")
+    table = TrueClasses.read(truth)
+    header = regions.header
+    column = {name: k for k, name in enumerate(header.classes)}
+    nothing = -1 if header.background_index is None else header.background_index
+    detections = zip(table.image_id, table.region_id.tolist(), strict=True)
+    known = dict(zip(detections, (column.get(name, nothing) for name in table.category), strict=True))
+    found: list[int] = []
+    for batch in regions.batches([]):
+        for key in zip(batch.image_id, batch.region_id.tolist(), strict=True):
+            if key not in known:
+                problem = f"no row for region {key[1]} of image {key[0]!r}; was it made of other regions?"
+                raise DataError(problem, file=truth)
+            found.append(known[key])
+    return np.array(found, dtype=np.int64)
 
 
 def write_not_applicable(method: Method, reason: str, folder: Path) -> None:

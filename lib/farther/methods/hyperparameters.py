@@ -128,6 +128,7 @@ def fit_entry(
     *,
     measure: Measure,
     test_splits: Collection[str],
+    truth: str | Path | None = None,
 ) -> str | None:
     """The stage `fit`: `fit_run` of an entry of params.yaml, its parameters chosen first where it asks for that.
 
@@ -136,7 +137,7 @@ def fit_entry(
 
     Args:
         entry: The line of params.yaml.
-        run, operating, settings, path: As in `fit_run`.
+        run, operating, settings, path, truth: As in `fit_run`.
         measure, test_splits: As in `search`.
 
     Returns:
@@ -148,7 +149,7 @@ def fit_entry(
     """
     asked = entry.search or entry.oracle
     if asked is None:
-        return fit_run(entry.method, entry.params, run, operating, settings, path)
+        return fit_run(entry.method, entry.params, run, operating, settings, path, truth=truth)
     forbidden = test_splits if entry.search else None
     try:
         found = _best(asked.grids, Path(run), asked.ood_split, measure, operating, settings, forbidden)
@@ -158,7 +159,7 @@ def fit_entry(
             write_not_applicable(first, str(error), aside)
         return str(error)
     choice = {**found.to_json(), "regions": folder_digest(Path(run) / asked.ood_split)}
-    return fit_run(found.best.name, found.best.params, run, operating, settings, path, choice)
+    return fit_run(found.best.name, found.best.params, run, operating, settings, path, choice, truth)
 
 
 def _best(

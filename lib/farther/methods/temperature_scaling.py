@@ -7,40 +7,68 @@ from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError
-from farther.methods.base import register
-from farther.methods.logits import LogitsMethod, log_sum_exp, sigmoid, softmax
+from farther.methods.base import FitError, RegionsLike, register
+from farther.methods.logits import LogitsMethod, class_columns, class_logits, log_sum_exp, sigmoid, softmax
 from farther.registry import STRICT
 
 
 @register("temperature_scaling")
 @dataclass(config=STRICT, kw_only=True)
 class TemperatureScaling(LogitsMethod):
-    """The largest class probability at a temperature.
+    """The largest class probability at a temperature that makes it honest.
 
-    The default temperature is ODIN's; its other half, a step along the gradient of the image, needs the network and is
-    not done here. OpenOOD's temperature minimises the negative log likelihood of the *true* classes of validation
-    images. Regions know the predicted class only, and its likelihood is greatest at T = 0; so `fit` does not choose T.
-    Where true classes are known, from detections matched with annotations, `fit_temperature` does.
+    T is fitted where the true classes of ID validation detections are known: it minimises the negative log likelihood
+    of those (as OpenOOD does on validation images). A detection that lies over no object counts as background with
+    `background="keep"`, and is left out otherwise. Of a sigmoid head too the softmax is fitted.
 
     Formula:
         score = max_c p_c, with p = softmax(c / T); with `activation="detector"` on a sigmoid head,
         max_c sigmoid(c_c / T)
 
     Source:
-        Guo et al., "On Calibration of Modern Neural Networks", 2017; Liang et al., "Enhancing The Reliability of
-        Out-of-distribution Image Detection in Neural Networks", 2018 ("TS" of the realistic benchmark).
+        Guo et al., "On Calibration of Modern Neural Networks", 2017; "TS" of the realistic benchmark.
 
     Args:
-        temperature: T, above 0.
+        temperature: T, above 0; None fits it. 1000 is ODIN's, whose other half, a step along the gradient of the image,
+            needs the network and is not done here (Liang et al. 2018).
     """
 
-    temperature: PositiveFloat = 1000.0
+    temperature: PositiveFloat | None = None
+
+    @property
+    def wants_truth(self) -> bool:
+        """See `Method.wants_truth`."""
+        return self.temperature is None
+
+    @property
+    def learns(self) -> bool:
+        """See `Method.learns`."""
+        return self.temperature is None
+
+    def learn_truth(self, regions: RegionsLike, true_column: np.ndarray) -> None:
+        """See `Method.learn_truth`."""
+        columns = class_columns(regions.header, self.background)
+        place = np.full(len(regions.header.classes) + 1, -1)  # the last one is that of −1
+        place[columns] = np.arange(len(columns))
+        known = place[true_column] >= 0
+        if not known.any():
+            raise FitError(f"{self.name}: no ID validation detection lies over an object of a known class")
+        logits = np.concatenate([class_logits(batch, self.background) for batch in regions.batches([]) if len(batch)])
+        self.temperature_ = fit_temperature(logits[known], place[true_column][known])
 
     def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
-        return softmax(logits / self.temperature).max(axis=1)
+        return softmax(logits / self._divisor()).max(axis=1)
 
     def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
-        return sigmoid(logits.max(axis=1) / self.temperature)
+        return sigmoid(logits.max(axis=1) / self._divisor())
+
+    def _divisor(self) -> float:
+        if self.temperature is not None:
+            return self.temperature
+        if not hasattr(self, "temperature_"):
+            problem = "T is fitted to validation detections with known classes: call learn_truth, or give `temperature`"
+            raise FitError(f"{self.name}: {problem}")
+        return self.temperature_
 
 
 def fit_temperature(logits: np.ndarray, true_class: np.ndarray) -> float:

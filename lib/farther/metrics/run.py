@@ -5,6 +5,7 @@ Below the artifacts folder:
     splits/<benchmark>/<split>/images.parquet, objects.parquet
     regions/<run>/<split>/                   detections
     thresholds/<run>.json                    operating threshold t*
+    truth/<run>.parquet                      what the detections show from which it was chosen
     fitted/<run>/<method>/method.json        a method's parameters, or why it does not apply
     fitted/<run>/<method>/threshold.json     its threshold τ
     scores/<run>/<method>/<split>.parquet    its scores
@@ -25,6 +26,7 @@ from pydantic.dataclasses import dataclass
 from farther.errors import DataError
 from farther.metrics import operating_threshold
 from farther.metrics.boxes import image_numbers
+from farther.metrics.true_classes import true_classes
 from farther.registry import STRICT
 from farther.tables import Images, Objects, Regions, RegionsFolder, Scores
 from farther.tables.files import digest, inside, write_json
@@ -64,6 +66,7 @@ class RunFiles:
         self.benchmark = benchmark
         self.root = Path(root)
         self.threshold = inside(self.root / "thresholds", f"{run}.json")
+        self.truth = inside(self.root / "truth", f"{run}.parquet")
         self.metrics = inside(self.root / "metrics", run)
         self.plots = inside(self.root / "plots", run)
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
@@ -90,14 +93,16 @@ class RunFiles:
 
 
 def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> None:
-    """Chooses the operating threshold of a run and writes `thresholds/<run>.json`.
+    """Chooses the operating threshold of a run and writes `thresholds/<run>.json`, and `truth/<run>.parquet`.
 
     Raises:
         DataError: an input is absent or wrong, or has too little to choose from.
         ParameterError: see `operating_threshold.choose`.
     """
     split = RunSplit(files, settings.split)
-    chosen = operating_threshold.choose(split.objects, split.regions(), settings.rule, settings.tolerance)
+    regions = split.regions()
+    chosen = operating_threshold.choose(split.objects, regions, settings.rule, settings.tolerance)
+    true_classes(split.objects, regions).write(files.truth)
     write_json(files.threshold, {**chosen, "settings": asdict(settings), "inputs": split.inputs()})
 
 

@@ -1,6 +1,6 @@
 """The tables that the stages exchange: `images`, `objects`, `regions`, `scores`."""
 
-from farther.tables.annotations import Images, Objects, Scores
+from farther.tables.annotations import Images, Objects, Scores, TrueClasses
 from farther.tables.columns import Column, ColumnTable
 from farther.tables.regions import Header, Regions, RegionsFolder, RegionsWriter
 
@@ -14,4 +14,5 @@ __all__ = [
     "RegionsFolder",
     "RegionsWriter",
     "Scores",
+    "TrueClasses",
 ]

@@ -106,3 +106,23 @@ class Scores(ColumnTable):
         image_id: np.ndarray
         region_id: np.ndarray
         score: np.ndarray
+
+
+class TrueClasses(ColumnTable):
+    """One row a detection in images whose objects are annotated: what it really shows.
+
+    Columns:
+        image_id, region_id: The detection.
+        category: The class of the object that it lies over; empty where it lies over none.
+    """
+
+    COLUMNS = (
+        Column("image_id", "string"),
+        Column("region_id", "int64"),
+        Column("category", "string"),
+    )
+
+    if TYPE_CHECKING:
+        image_id: np.ndarray
+        region_id: np.ndarray
+        category: np.ndarray

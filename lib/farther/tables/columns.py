@@ -191,6 +191,8 @@ def open_parquet(path: str | Path) -> pq.ParquetFile:
     """
     try:
         return pq.ParquetFile(path, read_dictionary=["image_id"])
+    except KeyError:  # not a table of images
+        return pq.ParquetFile(path)
     except FileNotFoundError:
         raise DataError("the file does not exist", file=path) from None
     except pa.ArrowInvalid as error:

@@ -94,13 +94,14 @@ class Regions(ColumnTable):
         box: ndarray of shape (N, 4): xmin, ymin, xmax, ymax in pixels of the original image.
         score: ndarray of shape (N,): the detector's confidence, 0 to 1.
         label: ndarray of shape (N,), int16: the predicted class, an index into `classes`.
-        logits: ndarray of shape (N, K).
+        logits: ndarray of shape (N, K), or None: detections made elsewhere may come without.
         features: ndarray of shape (N, D), input of the last linear layer, or None.
         latent: ndarray of shape (N, C), ROI-aligned and channel-averaged activations, or None.
         box_variance: ndarray of shape (N, 4), or None.
+        uncertainty: ndarray of shape (N,), the detector's own, higher for less certain; or None.
         header: All that the rows share; or give its fields (`classes`, `weight`, `bias`, …) as keyword arguments.
 
-    Without `classes`, the K classes are called "0", "1", …
+    Without `classes`, the K classes are called "0", "1", … Where there are no logits, `classes` must be given.
 
     Raises:
         DataError: a column is missing or wrong; names row and field.
@@ -112,11 +113,14 @@ class Regions(ColumnTable):
         Column("box", "box"),
         Column("score", "float32"),
         Column("label", "int16"),
-        Column("logits", "vector"),
+        Column("logits", "vector", optional=True),
         Column("features", "vector", optional=True),
         Column("latent", "vector", optional=True),
         Column("box_variance", "box", optional=True),
+        Column("uncertainty", "float32", optional=True),
     )
+    #: Columns that `RegionsFolder.batches` reads whatever it is asked for, where they are there.
+    ALWAYS_READ: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     if TYPE_CHECKING:
         image_id: np.ndarray
@@ -124,16 +128,17 @@ class Regions(ColumnTable):
         box: np.ndarray
         score: np.ndarray
         label: np.ndarray
-        logits: np.ndarray
+        logits: np.ndarray  # None without logits; whoever reads it asks `has("logits")` first
         features: np.ndarray | None
         latent: np.ndarray | None
         box_variance: np.ndarray | None
+        uncertainty: np.ndarray | None
 
     def __init__(self, *, header: Header | None = None, **values: Any):
         shared = {f.name: values.pop(f.name) for f in fields(Header) if f.name in values}
         if header is None:
             if "classes" not in shared:
-                shared["classes"] = tuple(str(k) for k in range(np.shape(values.get("logits", ()))[-1]))
+                shared["classes"] = _numbered_classes(values.get("logits"), source=None)
             header = Header(**shared)
         elif shared:
             raise DataError(f"given beside a header: {', '.join(shared)}", field="header")
@@ -146,13 +151,13 @@ class Regions(ColumnTable):
 
     def _check_against_header(self, source: str | Path | None) -> None:
         count = len(self.header.classes)
-        if self.logits.shape[1] != count:
+        if self.has("logits") and self.logits.shape[1] != count:
             problem = f"{self.logits.shape[1]} logits, but {count} classes"
             raise DataError(problem, file=source, row=0 if len(self) else None, field="logits")
         wrong = np.flatnonzero((self.label < 0) | (self.label >= count) | (self.label == self._background()))
         if len(wrong):
             found = f"{self.label[wrong[0]]} is not the index of a known class"
-            problem = f"{found} ({count} logits, background {self.background_index})"
+            problem = f"{found} ({count} classes, background {self.background_index})"
             raise DataError(problem, file=source, row=int(wrong[0]), field="label")
         if self.weight is not None and self.features is not None and self.weight.shape[1] != self.features.shape[1]:
             problem = f"{self.features.shape[1]} values a row, but the last layer takes {self.weight.shape[1]}"
@@ -232,7 +237,7 @@ class Regions(ColumnTable):
         """
         made = cls.__new__(cls)
         columns = arrow_columns(cls.COLUMNS, table, source)
-        made.header = header or Header(classes=tuple(str(k) for k in range(np.shape(columns.get("logits", ()))[-1])))
+        made.header = header or Header(classes=_numbered_classes(columns.get("logits"), source))
         made._fill(columns, source)
         return made
 
@@ -305,16 +310,17 @@ class RegionsFolder:
         """The rows, a row group at a time, in stored order; empty row groups are left out unless there is nothing else.
 
         Args:
-            columns: Optional columns to read (`features`, `latent`, `box_variance`); all when None. The required ones
-                always come.
+            columns: Optional columns to read (`features`, `latent`, `box_variance`, `uncertainty`); all when None. The
+                others always come.
 
         Raises:
             DataError: a shard is absent or damaged, or a row is wrong; names shard, row and field.
         """
-        required = [c.name for c in Regions.COLUMNS if not c.optional]
+        required = [c.name for c in Regions.COLUMNS if not c.optional or c.name in Regions.ALWAYS_READ]
         wanted = None if columns is None else [*required, *(c for c in columns if c not in required)]
         for shard in self.shards:
             with open_parquet(shard) as file:
+                self._refuse_missing(shard, file)
                 names = None if wanted is None else [n for n in wanted if n in file.schema_arrow.names]
                 first = 0
                 for group in range(file.num_row_groups):
@@ -328,6 +334,12 @@ class RegionsFolder:
                         raise DataError(error.problem, file=shard, row=row, field=error.field) from None
                     first += len(batch)
                     yield batch.above(self.min_score) if self.min_score > 0 else batch
+
+    def _refuse_missing(self, shard: Path, file: pq.ParquetFile) -> None:
+        """Refuses a shard without a column that the header names; one without rows may lack columns."""
+        missing = [name for name in self.info["columns"] if name not in file.schema_arrow.names]
+        if missing and file.metadata.num_rows:
+            raise DataError("the column is missing, but regions.json names it", file=shard, field=missing[0])
 
 
 class RegionsWriter:
@@ -361,10 +373,13 @@ class RegionsWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self._rows.stat().st_dev != self.path.parent.stat().st_dev:
             raise DataError(f"not on the file system of {self.path}; choose a work folder that is", file=self.work)
-        for half_written in [*self.work.glob(".*"), *self._rows.glob(".*")]:
-            half_written.unlink()
+        self._clear_half_written()
         _write_last_layer(self._rows, header)
         write_json(self.work / "started.json", started)
+
+    def _clear_half_written(self) -> None:
+        for half_written in [*self.work.glob(".*"), *self._rows.glob(".*")]:
+            half_written.unlink(missing_ok=True)
 
     def _continues(self, started: dict[str, Any]) -> bool:
         earlier = self.work / "started.json"
@@ -414,6 +429,7 @@ class RegionsWriter:
             if not self.finished(shard):
                 raise DataError(f"shard {shard} of {shards} was never written", file=self.work)
             parts.append(read_json(self._part(shard)))
+        self._clear_half_written()  # another process that wrote shards may have been killed
         write_json(self._rows / "regions.json", self._info(parts))
         if self.path.exists():
             # Renamed away before it is deleted: a half-deleted folder must not bear the name of a whole one.
@@ -442,6 +458,12 @@ class RegionsWriter:
             "failures": [failure for part in parts for failure in part["failures"]],
             "shards": [{key: part[key] for key in ("file", "regions", "images")} for part in parts],
         }
+
+
+def _numbered_classes(logits: Any, source: str | Path | None) -> tuple[str, ...]:
+    if logits is None:
+        raise DataError("without logits, the names of the classes must be given", file=source, field="classes")
+    return tuple(str(k) for k in range(np.shape(logits)[-1]))
 
 
 def _write_last_layer(folder: Path, header: Header) -> None:
