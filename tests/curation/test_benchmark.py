@@ -2,7 +2,7 @@
 
 import pytest
 
-from farther.curation import benchmark
+from farther.curation import benchmark, subsets_used
 from farther.errors import ParameterError
 
 NEAR = {"dataset": "coco", "subset": "val", "distance": "near"}
@@ -40,3 +40,9 @@ def test_two_splits_that_could_share_an_image_are_refused(distance):
 
 def test_id_splits_are_train_val_and_test_unless_said_otherwise():
     assert benchmark("voc", params()).subsets == {"train": "train", "val": "val", "test": "test"}
+
+
+def test_benchmarks_use_the_subsets_of_their_splits_and_of_their_id_dataset():
+    pets = {"b": {"dataset": "coco", "subset": "train", "distance": "far"}}
+    benchmarks = {"voc": params(), "pets": params(id="pets", subsets={"test": "all"}, splits=pets)}
+    assert subsets_used(benchmarks) == {"voc": {"train", "val", "test"}, "pets": {"all"}, "coco": {"val", "train"}}

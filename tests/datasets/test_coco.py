@@ -115,6 +115,26 @@ def test_other_layouts_are_parameters(lay):
     assert reader.read("dev").objects.image.tolist() == [0]
 
 
+def test_subsets_that_follow_no_pattern_are_laid_out_one_by_one(lay):
+    layout = {"street": ["labels/a.json", "."], "night": ["labels/b.json", "night/pictures"], "fog": ["c.json", "fog"]}
+    reader = datasets.create(
+        "coco", root=lay({"labels/a.json": instances(), "labels/b.json": instances()}), layout=layout
+    )
+    assert reader.subsets() == ["street", "night"]
+    assert reader.read("street").images.file[0] == "000000000139.jpg"
+    assert reader.read("night").images.file[0] == "night/pictures/000000000139.jpg"
+
+
+def test_categories_take_the_names_that_one_gives_them(lay):
+    renamed = {"stop sign": "sign", "toothbrush": "sign", "zebra": "horse"}
+    annotations = read(lay({FILE: instances()}), renamed=renamed)
+    assert annotations.categories == ["person", "sign"]
+    assert [annotations.categories[k] for k in annotations.objects.category] == ["sign", "person", "sign"]
+    (warning,) = annotations.warnings
+    assert (warning.kind, warning.field) == ("no category to rename", "categories")
+    assert "zebra" in warning.found
+
+
 @pytest.mark.parametrize(
     ("field", "value", "kind"),
     [("image_id", 5, "object of an unknown image"), ("category_id", 12, "object of an unknown category")],

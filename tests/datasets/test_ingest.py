@@ -202,6 +202,12 @@ def test_a_subset_without_any_image_is_an_error(lay, tmp_path):
         run(root, tmp_path, missing_images="drop")
 
 
+def test_no_subset_takes_the_name_of_the_folder_of_extracted_images(lay, tmp_path):
+    root = lay({"extracted-images/1.png": (9, 9), "annotations/instances_extracted-images.json": coco()})
+    with pytest.raises(DataError, match="no subset may be called 'extracted-images'"):
+        run(root, tmp_path, subset_names=["extracted-images"])
+
+
 def test_a_failed_run_leaves_the_tables_of_the_last_one(lay, tmp_path):
     root = lay(pictures(**{FILE: coco((1, 0, 0, 9, 9))}))
     run(root, tmp_path)

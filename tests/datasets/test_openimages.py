@@ -123,6 +123,17 @@ def test_the_training_set_of_later_versions_is_found_in_its_several_folders(lay)
     assert annotations.categories[0] == "Person"
 
 
+def test_a_part_of_the_images_is_read_with_its_boxes_and_the_rest_is_counted(lay):
+    present = files(V4.replace("/m/01g317", "/m/99"))  # a box of the absent image has a class that nothing describes
+    del present["validation/000595fe6fee6369.jpg"]
+    annotations = read(lay(present), select="present")
+    assert annotations.images.image_id.tolist() == ["0001eeaf4aed83f9"]
+    assert annotations.objects.image.tolist() == [0, 0]
+    assert [annotations.place(k) for k in range(2)] == [(BOXES, "2"), (BOXES, "4")]
+    (warning,) = annotations.warnings
+    assert (warning.kind, warning.found) == ("boxes of images that are not there", "1 boxes")
+
+
 def test_an_image_that_only_a_box_names_is_an_image(lay):
     present = files()
     del present["validation/000595fe6fee6369.jpg"]

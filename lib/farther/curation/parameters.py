@@ -24,12 +24,14 @@ class Split:
         dataset, subset: Where its images come from.
         distance: `near`: images that show a near category; `far`: those that show none; `farther`: both.
         vocabulary: Which names of the rules file the dataset uses; the dataset's own name by default.
+        use: `test`: results are reported on it; `validation`: parameters of methods may be chosen on it.
     """
 
     dataset: str
     subset: str
     distance: Distance
     vocabulary: str | None = None
+    use: Literal["test", "validation"] = "test"
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -46,6 +48,7 @@ class Benchmark:
         protocol: Which lists of the rules file.
         empty: What happens to an OOD image without any labelled object. Nothing unknown is labelled there that could be
             found or missed, so `remove` is the default (FMIYC keeps images with labelled unknowns only).
+        decisions: The file of people's decisions, see `farther.curation.decisions`; they override the rules.
     """
 
     id: str
@@ -55,6 +58,7 @@ class Benchmark:
     most: dict[str, PositiveInt] = Field(default_factory=dict)
     protocol: str = "paper"
     empty: Literal["keep", "remove"] = "remove"
+    decisions: Path | None = None
 
 
 def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
@@ -80,6 +84,24 @@ def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
         raise ParameterError(f"benchmark {name!r}: most: {sorted(strange)} are no ID splits: {sorted(made.subsets)}")
     _refuse_overlapping(name, made)
     return made
+
+
+def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
+    """The subsets of each dataset that the benchmarks draw from.
+
+    Args:
+        benchmarks: The section `benchmarks` of the parameters.
+
+    Raises:
+        ParameterError: see `benchmark`.
+    """
+    used: dict[str, set[str]] = {}
+    for name, params in benchmarks.items():
+        made = benchmark(name, params)
+        used.setdefault(made.id, set()).update(made.subsets.values())
+        for split in made.splits.values():
+            used.setdefault(split.dataset, set()).add(split.subset)
+    return used
 
 
 def _split(what: str, params: Any) -> Split:

@@ -10,6 +10,7 @@ import yaml
 from pydantic.dataclasses import dataclass
 
 from farther.curation.sources import Categories
+from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, build
 
@@ -59,19 +60,45 @@ class _Lists:
 
 @dataclass(config=STRICT, kw_only=True)
 class _File:
-    """A rules file, as it is written."""
+    """A rules file that gives the names of its ID classes itself."""
 
     id_classes: dict[str, dict[str, list[str]]]
     protocols: dict[str, _Lists]
+
+    def by_class(self, path: Path) -> dict[str, dict[str, list[str]]]:
+        """What each dataset calls each ID class."""
+        return self.id_classes
+
+
+@dataclass(config=STRICT, kw_only=True)
+class _NamedFile:
+    """A rules file whose ID classes are a list, their names being elsewhere."""
+
+    id_classes: list[str]
+    names: str
+    vocabulary: str
+    protocols: dict[str, _Lists]
+
+    def by_class(self, path: Path) -> dict[str, dict[str, list[str]]]:
+        """What each dataset calls each ID class; `path` is the rules file's, which `names` is relative to."""
+        names = ClassNames(path.parent / self.names)
+        return {
+            name: {
+                other: list(called) for other in names.datasets if (called := names.same(name, self.vocabulary, other))
+            }
+            for name in self.id_classes
+        }
 
 
 class Rules:
     """The rules of a benchmark under one protocol.
 
     Args:
-        path: The rules file (YAML). `id_classes` gives each ID class and the names that the other datasets have for it;
-            `protocols` gives, a protocol each, the lists `overlap` and `near`, by dataset vocabulary and ID class.
-            A protocol may extend another one: its lists are added to the other's.
+        path: The rules file (YAML). `id_classes` lists the ID classes as the dataset `vocabulary` calls them; the file
+            `names` (see `farther.datasets.ClassNames`; relative to the rules file) says what other datasets call them.
+            Without these two, `id_classes` gives each ID class with its names by dataset. `protocols` gives, a protocol
+            each, the lists `overlap` and `near`, by dataset vocabulary and ID class. A protocol may extend another one:
+            its lists are added to the other's.
         protocol: Which of the file's protocols.
 
     Attributes:
@@ -85,10 +112,11 @@ class Rules:
     def __init__(self, path: str | Path, protocol: str = "paper"):
         self.path = Path(path)
         written = _read(self.path)
-        self.id_classes = tuple(written.id_classes)
+        id_classes = written.by_class(self.path)
+        self.id_classes = tuple(id_classes)
         lists = _chain(written.protocols, protocol, self.path)
         self._rules: dict[str, list[Rule]] = {}
-        for id_class, names in written.id_classes.items():
+        for id_class, names in id_classes.items():
             self._add("ID class", id_class, names)
         for part in lists:
             self._add_listing("overlap", part.overlap)
@@ -157,7 +185,7 @@ class Rules:
             rules.extend(Rule(kind, category, id_class) for category in categories)
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> _File | _NamedFile:
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -172,7 +200,8 @@ def _read(path: Path) -> _File:
             name: _build(_Lists, path, f"protocol {name!r}", lists if isinstance(lists, dict) else {"overlap": lists})
             for name, lists in protocols.items()
         }
-    return _build(_File, path, "rules file", content)
+    form = _NamedFile if isinstance(content.get("id_classes"), list) else _File
+    return _build(form, path, "rules file", content)
 
 
 def _build(cls: type, path: Path, what: str, content: dict[Any, Any]) -> Any:

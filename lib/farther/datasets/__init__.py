@@ -4,6 +4,20 @@ A format is a module here that registers a reader: `create("coco", root="…").r
 adds what only the image files can say (size, digest), checks, and writes the tables.
 """
 
-from farther.datasets.base import Annotations, DataWarning, Reader, create, names
+from farther.datasets.base import Annotations, DataWarning, Expected, Reader, create, names
+from farther.datasets.class_names import ClassNames
+from farther.datasets.presence import Missing, missing
+from farther.datasets.roots import image_roots
 
-__all__ = ["Annotations", "DataWarning", "Reader", "create", "names"]
+__all__ = [
+    "Annotations",
+    "ClassNames",
+    "DataWarning",
+    "Expected",
+    "Missing",
+    "Reader",
+    "create",
+    "image_roots",
+    "missing",
+    "names",
+]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther.datasets.credits import Credit
 from farther.errors import DataError
 from farther.registry import STRICT, Registry
 from farther.tables.files import inside
@@ -52,6 +53,21 @@ class Place:
     def error(self, problem: str) -> DataError:
         """An error about what stands there."""
         return DataError(problem, file=self.file, row=self.row, field=self.field)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Expected:
+    """A file or a folder that a subset is read from.
+
+    Args:
+        what: What it holds, in a few words: "boxes".
+        paths: Where it belongs, within the dataset's root; any one of them will do.
+        source: Where it comes from: what to look for at the dataset's home page.
+    """
+
+    what: str
+    paths: tuple[str, ...]
+    source: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,8 +146,8 @@ class ObjectRows:
         number = len(self._rows) if object_id is None else object_id
         self._rows.append((image, box, category, number, row, is_crowd, is_difficult))
 
-    def columns(self) -> AnnotatedObjects:
-        """All objects so far, boxes in pixels."""
+    def columns(self, unit: Literal["pixel", "image"] = "pixel") -> AnnotatedObjects:
+        """All objects so far; `unit` is that of the boxes that were added."""
         image, box, category, object_id, row, is_crowd, is_difficult = list(zip(*self._rows, strict=True)) or [()] * 7
         return AnnotatedObjects(
             image=np.array(image, dtype=np.int64),
@@ -141,6 +157,7 @@ class ObjectRows:
             row=np.array(row, dtype=np.int64),
             is_crowd=np.array(is_crowd, dtype=bool),
             is_difficult=np.array(is_difficult, dtype=bool),
+            unit=unit,
         )
 
 
@@ -157,6 +174,9 @@ class Annotations:
         row: How a row of them is called in messages; `{row}` and `{image_id}` are filled in.
         box_field: What the box is called there.
         root: The dataset's folder.
+        embedded: Where the annotations hold the images themselves: gives the row of each image that is held and the
+            bytes of its file, a few at a time. The paths in `images.file` are then where `ingest` puts them.
+        image_root: The folder that `images.file` is relative to; the root unless said otherwise.
 
     Raises:
         DataError: a box is not finite or ends before it starts, or an image is named twice.
@@ -171,6 +191,8 @@ class Annotations:
     row: str
     box_field: str
     root: Path
+    embedded: Callable[[], Iterator[tuple[int, bytes]]] | None = None
+    image_root: Path | None = None
 
     def __post_init__(self) -> None:
         box = self.objects.box
@@ -188,11 +210,19 @@ class Annotations:
             f"{problem} {edges}; correct or delete the row", file=self.root / file, row=row, field=self.box_field
         )
 
+    def image_path(self, row: int) -> Path:
+        """Path of an image's file."""
+        return (self.image_root or self.root) / self.images.file[row]
+
     def place(self, index: int) -> tuple[str, str]:
         """File (within the root) and row that hold an object."""
         image = int(self.objects.image[index])
         row = self.row.format(row=self.objects.row[index], image_id=self.images.image_id[image])
-        return self.files[image if len(self.files) > 1 else 0], row
+        return self.file(image), row
+
+    def file(self, image: int) -> str:
+        """File (within the root) that annotates an image, by the image's row."""
+        return self.files[image if len(self.files) > 1 else 0]
 
     def warning(self, index: int, kind: str, found: str, action: str) -> DataWarning:
         """A warning about the box of an object."""
@@ -210,9 +240,16 @@ class Reader(ABC):
         max_warnings: Share of images, or of objects, with a warning above which `ingest` is an error.
     """
 
+    #: Where the dataset, or tools that write the format, are described.
+    SOURCE: ClassVar[str]
+
     root: Path
     missing_images: Literal["error", "drop"] = "error"
     max_warnings: float = Field(default=0.05, ge=0, le=1)
+
+    @abstractmethod
+    def expects(self, subset: str) -> list[Expected]:
+        """What a subset is read from, whether it is there or not."""
 
     @abstractmethod
     def subsets(self) -> list[str]:
@@ -230,15 +267,27 @@ class Reader(ABC):
             DataError: a file is absent, damaged, or holds something that the reader's description calls an error.
         """
 
-    def _subsets_present(self, wanted: Sequence[str], originals: Sequence[str], files: Sequence[str]) -> list[str]:
-        """`wanted`, or else those of the format's original subsets of which a file is there."""
+    def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
+        """Licence and author of a subset's images by image id, as far as the dataset's files say them.
+
+        Raises:
+            DataError: a file is damaged.
+        """
+        return iter(())
+
+    def _subsets_present(self, wanted: Sequence[str], files: Mapping[str, Sequence[str]]) -> list[str]:
+        """`wanted`, or else those of the format's own subsets of which one of the files is there.
+
+        Raises:
+            DataError: nothing is wanted, and none is there.
+        """
         if wanted:
             return list(wanted)
         if not self.root.is_dir():
             raise DataError("the folder does not exist; parameter 'root' says where the dataset lies", file=self.root)
-        present = [s for s in originals if any(inside(self.root, fill(file, s)).exists() for file in files)]
+        present = [subset for subset, paths in files.items() if any(inside(self.root, path).exists() for path in paths)]
         if not present:
-            looked = ", ".join(fill(file, subset) for subset in originals for file in files)
+            looked = ", ".join(dict.fromkeys(path for paths in files.values() for path in paths))
             raise DataError(f"no annotations found; looked for {looked}", file=self.root)
         return present
 
@@ -293,11 +342,16 @@ def fill(pattern: str, subset: str) -> str:
     return pattern.replace("{subset}", subset)
 
 
+def fill_all(patterns: Sequence[str], subsets: Sequence[str]) -> dict[str, list[str]]:
+    """The patterns filled in for each subset."""
+    return {subset: [fill(pattern, subset) for pattern in patterns] for subset in subsets}
+
+
 def image_file(root: Path, folder: str, name: str, place: Place) -> str:
     """Path of an image within the root, with forward slashes.
 
     Args:
-        folder: The images' folder, within the root.
+        folder: The images' folder, within the root; "." for the root itself.
         name: The image's name in it, as the annotations give it.
         place: Where they do.
 
@@ -305,6 +359,6 @@ def image_file(root: Path, folder: str, name: str, place: Place) -> str:
         DataError: the name leads out of the folder.
     """
     try:
-        return inside(inside(root, folder), name).relative_to(root).as_posix()
+        return inside(root if folder == "." else inside(root, folder), name).relative_to(root).as_posix()
     except DataError as error:
         raise place.error(error.problem) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -12,10 +13,12 @@ from pydantic.dataclasses import dataclass
 from farther.datasets.base import (
     AnnotatedImages,
     Annotations,
+    Expected,
     ObjectRows,
     Place,
     Reader,
     fill,
+    fill_all,
     image_file,
     register,
 )
@@ -65,6 +68,8 @@ class BDD(Reader):
         ignored: Class by the name of what looks like it and is not evaluated.
     """
 
+    SOURCE: ClassVar[str] = "bdd-data.berkeley.edu (Yu et al., 2020, doi:10.1109/CVPR42600.2020.00271)"
+
     subset_names: tuple[str, ...] = ()
     labels: tuple[str, ...] = (
         "labels/det_20/det_{subset}.json",
@@ -78,7 +83,15 @@ class BDD(Reader):
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        return self._subsets_present(self.subset_names, ORIGINALS, self.labels)
+        return self._subsets_present(self.subset_names, fill_all(self.labels, ORIGINALS))
+
+    def expects(self, subset: str) -> list[Expected]:
+        """What a subset is read from; see `Reader`."""
+        labels = tuple(fill(file, subset) for file in self.labels)
+        return [
+            Expected("labels", labels, "'Detection 2020 Labels', or 'Labels' of 2018"),
+            Expected("images", (fill(self.images, subset),), "'100K Images'"),
+        ]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""

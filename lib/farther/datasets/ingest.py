@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
 from farther.datasets.base import Annotations, DataWarning, Reader
+from farther.datasets.roots import EXTRACTED
 from farther.errors import DataError
 from farther.tables import Images, Objects
 from farther.tables.files import digest, inside, write_aside, write_json
@@ -47,6 +48,9 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
     annotated (the file's size counts); a box that leaves its image (clipped; by up to a pixel it is not listed);
     one that is empty or lies outside (dropped).
 
+    Images that the annotations hold themselves (Parquet) are written to files once, in `out/extracted-images`;
+    `farther.datasets.image_roots` finds them there.
+
     Args:
         reader: From `farther.datasets.create`.
         name: The dataset's name, for the column `dataset`.
@@ -67,12 +71,15 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
     listed: list[dict[str, Any]] = []
     with write_aside(out) as aside:
         for subset in reader.subsets():
-            annotations = reader.read(subset)
-            images, objects, warnings = to_tables(annotations, reader, name)
-            images.write(inside(aside, subset) / "images.parquet")
-            objects.write(inside(aside, subset) / "objects.parquet")
+            if subset == EXTRACTED:
+                raise DataError(f"no subset may be called {EXTRACTED!r}: images are put there", file=reader.root)
+            annotations = extract(reader.read(subset), aside / EXTRACTED)
             categories += [c for c in annotations.categories if c not in categories]
             parents |= annotations.parents
+            images, objects, warnings = to_tables(annotations, reader, name)
+            del annotations  # a gigabyte for the 14 million boxes of OpenImages: writing needs the room
+            images.write(inside(aside, subset) / "images.parquet")
+            objects.write(inside(aside, subset) / "objects.parquet")
             listed += [{"subset": subset, **asdict(warning)} for warning in warnings]
             summary[subset] = {
                 "images": len(images),
@@ -84,6 +91,25 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
         counts = Counter(str(warning["kind"]) for warning in listed)
         write_json(aside / "warnings.json", {"counts": dict(sorted(counts.items())), "warnings": listed})
     return summary
+
+
+def extract(annotations: Annotations, folder: Path) -> Annotations:
+    """Writes the images that the annotations hold to a folder; annotations without any are returned as they are.
+
+    Raises:
+        DataError: another image of the same name, with other content, was written there before.
+    """
+    if annotations.embedded is None:
+        return annotations
+    total = len(annotations.images)
+    for row, content in tqdm(annotations.embedded(), total=total, desc="extracted", unit="image", leave=False):
+        path = inside(folder, annotations.images.file[row])
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.read_bytes() != content:
+            problem = f"two images are called {annotations.images.file[row]!r}; a file name must name one image"
+            raise DataError(problem, file=annotations.root / annotations.file(row))
+        path.write_bytes(content)
+    return replace(annotations, image_root=folder)
 
 
 def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Images, Objects, list[DataWarning]]:
@@ -132,10 +158,11 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
 
 def _read_headers(annotations: Annotations) -> list[_Header]:
     """Size and digest of each image, in order."""
-    paths = (annotations.root / file for file in annotations.images.file)
+    count = len(annotations.images)
     with ThreadPool(min(16, 4 * (os.cpu_count() or 1))) as pool:
-        found = pool.imap(_read_header, paths, chunksize=16)
-        return list(tqdm(found, total=len(annotations.images), desc="images", unit="image", leave=False))
+        # rows, not paths: the pool takes all of them at once
+        found = pool.imap(lambda row: _read_header(annotations.image_path(row)), range(count), chunksize=16)
+        return list(tqdm(found, total=count, desc="images", unit="image", leave=False))
 
 
 def _read_header(path: Path) -> _Header:
@@ -154,11 +181,10 @@ def _read_header(path: Path) -> _Header:
 def _refuse_missing(annotations: Annotations, headers: Sequence[_Header]) -> None:
     missing = [row for row, header in enumerate(headers) if header.is_missing]
     if missing:
-        image_id, file = annotations.images.image_id[missing[0]], annotations.images.file[missing[0]]
         raise DataError(
-            f"the image {image_id!r} is annotated, but its file does not exist "
+            f"the image {annotations.images.image_id[missing[0]]!r} is annotated, but its file does not exist "
             f"({len(missing)} of {len(headers)} are missing); place it there, or set missing_images: drop",
-            file=annotations.root / file,
+            file=annotations.image_path(missing[0]),
         )
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +20,15 @@ from farther.datasets.base import (
     AnnotatedObjects,
     Annotations,
     DataWarning,
+    Expected,
     Place,
     Reader,
     fill,
+    fill_all,
     image_file,
     register,
 )
+from farther.datasets.credits import Credit
 from farther.datasets.records import Record, read_json
 from farther.errors import DataError
 from farther.registry import STRICT
@@ -55,6 +58,9 @@ class OpenImages(Reader):
     Errors: an absent column; a coordinate that is no number; XMax below XMin; a row of another length than the
     header; an id that leaves the folder; a class or an image file that occurs twice.
 
+    The CSV is read block by block, and a column takes a few bytes a box: the 14 million boxes of the training set need
+    no other way of reading. `select: present` takes a part of the images.
+
     Args:
         subset_names: Subsets to read. When empty, those of train, validation and test whose boxes are present.
         boxes: The CSV of a subset's boxes, within the root: the first of these that exists.
@@ -62,7 +68,14 @@ class OpenImages(Reader):
         hierarchy: The JSON of the class hierarchy.
         images: Folders of a subset's images; the training set comes in several.
         extension: Of the image files.
+        select: `annotated` reads all images; `present` those whose files are in the folders. Boxes of others are then
+            left out, and counted in one warning.
+        credit_lists: The CSV that says licence and author of each image: the first of these that exists.
     """
+
+    SOURCE: ClassVar[str] = (
+        "storage.googleapis.com/openimages (Kuznetsova et al., 2020, doi:10.1007/s11263-020-01316-z)"
+    )
 
     subset_names: tuple[str, ...] = ()
     boxes: tuple[str, ...] = ("{subset}-annotations-bbox.csv", "oidv6-{subset}-annotations-bbox.csv")
@@ -70,23 +83,47 @@ class OpenImages(Reader):
     hierarchy: str = "bbox_labels_600_hierarchy.json"
     images: tuple[str, ...] = ("{subset}",)
     extension: str = ".jpg"
+    select: Literal["annotated", "present"] = "annotated"
+    credit_lists: tuple[str, ...] = (
+        "{subset}-images-with-rotation.csv",
+        "{subset}-images-boxable-with-rotation.csv",
+        "oidv6-{subset}-images-with-labels-with-rotation.csv",
+        "image_ids_and_rotation.csv",
+    )
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        return self._subsets_present(self.subset_names, ORIGINALS, self.boxes)
+        return self._subsets_present(self.subset_names, fill_all(self.boxes, ORIGINALS))
+
+    def expects(self, subset: str) -> list[Expected]:
+        """What a subset is read from; see `Reader`."""
+        boxes, classes, images = (
+            tuple(fill(path, subset) for path in paths) for paths in (self.boxes, self.classes, self.images)
+        )
+        return [
+            Expected("boxes", boxes, f"'Boxes' of the subset {subset}"),
+            Expected("class names", classes, "'Class Names' of the boxable classes"),
+            Expected("class hierarchy", (self.hierarchy,), "'Hierarchy' of the 600 boxable classes"),
+            *(Expected("images", (folder,), f"images of the subset {subset}, by their ids") for folder in images),
+        ]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         names = _class_names(self._first_present(self.classes, subset, "classes"))
         path = self._first_present(self.boxes, subset, "boxes")
-        boxes = _Boxes(path, names)
-        images, rank = self._images(subset, boxes)
+        folders = [fill(folder, subset) for folder in self.images]
+        files = self._present(folders)
+        boxes = _Boxes(path, names, only=files if self.select == "present" else None)
+        images, rank = self._images(folders[0], files, boxes)
         parents, warnings = self._parents(names)
         file = path.relative_to(self.root).as_posix()
         warnings += [
             DataWarning("object of an unknown category", "object", file, str(row), "LabelName", label, "dropped")
             for row, label in boxes.unknown
         ]
+        if boxes.left_out:
+            kind = "boxes of images that are not there"
+            warnings.append(DataWarning(kind, "dataset", file, None, "ImageID", f"{boxes.left_out} boxes", "left out"))
         return Annotations(
             images=images,
             objects=boxes.columns(rank),
@@ -99,13 +136,30 @@ class OpenImages(Reader):
             root=self.root,
         )
 
-    def _images(self, subset: str, boxes: _Boxes) -> tuple[AnnotatedImages, np.ndarray]:
+    def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
+        """Licence and author of each image that OpenImages' list of images names; nothing without it; see `Reader`."""
+        paths = [inside(self.root, fill(pattern, subset)) for pattern in self.credit_lists]
+        path = next((path for path in paths if path.exists()), None)
+        rows = iter(()) if path is None else _csv_rows(path)
+        header = next(rows, [])
+        for row in rows:
+            known = dict(zip(header, row, strict=False))
+            yield (
+                known.get("ImageID", ""),
+                Credit(
+                    license=known.get("License", ""),
+                    license_url=known.get("License", ""),
+                    author=known.get("Author", ""),
+                    source_url=known.get("OriginalLandingURL", ""),
+                ),
+            )
+
+    def _images(self, folder: str, present: dict[str, str], boxes: _Boxes) -> tuple[AnnotatedImages, np.ndarray]:
         """The images of folders and boxes, sorted, and the row of each image of the boxes."""
-        folders = [fill(folder, subset) for folder in self.images]
-        found = self._present(folders)
+        found = dict(present)
         for image_id in [image_id for image_id in boxes.images if image_id not in found]:
             place = Place(boxes.path, str(boxes.images[image_id][1]), "ImageID")
-            found[image_id] = image_file(self.root, folders[0], image_id + self.extension, place)
+            found[image_id] = image_file(self.root, folder, image_id + self.extension, place)
         ids = sorted(found)
         row = {image_id: row for row, image_id in enumerate(ids)}
         unknown = np.zeros(len(ids), dtype=np.int64)
@@ -139,13 +193,21 @@ class OpenImages(Reader):
 class _Boxes:
     """The rows of a CSV of boxes, read block by block.
 
+    Args:
+        path: The file.
+        names: Name of each class by its label.
+        only: The images whose boxes are wanted; None for all.
+
     Attributes:
         images: Number (in order of appearance) and first line of each image id.
         unknown: Line and label of the boxes whose class has no description.
+        left_out: Number of boxes of images that are not wanted.
     """
 
-    def __init__(self, path: Path, names: dict[str, str]):
+    def __init__(self, path: Path, names: dict[str, str], only: Container[str] | None = None):
         self.path = path
+        self.left_out = 0
+        self._only = only
         self.images: dict[str, tuple[int, int]] = {}
         self.unknown: list[tuple[int, str]] = []
         self._category = {label: row for row, label in enumerate(names)}
@@ -157,16 +219,18 @@ class _Boxes:
 
     def _add(self, batch: pa.RecordBatch, line: int) -> None:
         """Adds a block whose first row is on a line of the file."""
+        wanted = self._wanted(batch.column("ImageID"))
+        self.left_out += int(batch.num_rows - wanted.sum())
         labels = batch.column("LabelName").dictionary_encode()
         words = labels.dictionary.to_pylist()
         category = np.array([self._category.get(word, -1) for word in words], dtype=np.int32)[labels.indices.to_numpy()]
-        for row in np.flatnonzero(category < 0):
+        for row in np.flatnonzero(wanted & (category < 0)):
             self.unknown.append((line + int(row), words[labels.indices[row].as_py()]))
         box = np.stack([batch.column(edge).to_numpy() for edge in EDGES], axis=1)
         group = self._groups(batch, line)
-        known = category >= 0
+        known = wanted & (category >= 0)
         rows = np.arange(line, line + batch.num_rows, dtype=np.int64)
-        columns = (self._numbers(batch.column("ImageID"), line), box, category, rows, group)
+        columns = (self._numbers(batch.column("ImageID"), wanted, line), box, category, rows, group)
         self._blocks.append(tuple(column[known] for column in columns))
 
     def _groups(self, batch: pa.RecordBatch, line: int) -> np.ndarray:
@@ -180,14 +244,23 @@ class _Boxes:
             raise DataError(problem, file=self.path, row=line + int(wrong[0]), field="IsGroupOf")
         return values == 1
 
-    def _numbers(self, ids: pa.Array, line: int) -> np.ndarray:
-        """Number of each row's image; images met for the first time get the next ones."""
+    def _wanted(self, ids: pa.Array) -> np.ndarray:
+        """Whether each row's image is wanted."""
+        if self._only is None:
+            return np.ones(len(ids), dtype=bool)
+        encoded = ids.dictionary_encode()
+        wanted = [image_id in self._only for image_id in encoded.dictionary.to_pylist()]
+        return np.array(wanted, dtype=bool)[encoded.indices.to_numpy()]
+
+    def _numbers(self, ids: pa.Array, wanted: np.ndarray, line: int) -> np.ndarray:
+        """Number of each row's image, -1 where it is not wanted; images met for the first time get the next ones."""
         encoded = ids.dictionary_encode()
         indices = encoded.indices.to_numpy()
         first = np.unique(indices, return_index=True)[1]
-        numbers = np.empty(len(encoded.dictionary), dtype=np.int32)
+        numbers = np.full(len(encoded.dictionary), -1, dtype=np.int32)
         for word, image_id in enumerate(encoded.dictionary.to_pylist()):
-            numbers[word] = self.images.setdefault(image_id, (len(self.images), line + int(first[word])))[0]
+            if wanted[first[word]]:
+                numbers[word] = self.images.setdefault(image_id, (len(self.images), line + int(first[word])))[0]
         return numbers[indices]
 
     def columns(self, rank: np.ndarray) -> AnnotatedObjects:
@@ -199,7 +272,9 @@ class _Boxes:
             np.zeros(0, np.int64),
             np.zeros(0, bool),
         )
-        image, box, category, row, group = (np.concatenate(parts) for parts in zip(empty, *self._blocks, strict=True))
+        columns = [list(column) for column in zip(empty, *self._blocks, strict=True)]
+        self._blocks.clear()
+        image, box, category, row, group = (np.concatenate(columns.pop(0)) for _ in empty)  # one column twice at a time
         return AnnotatedObjects(
             image=rank[image] if len(image) else image.astype(np.int64),
             box=box,

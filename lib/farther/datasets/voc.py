@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 from xml.etree import ElementTree
 
 from pydantic import Field
@@ -14,9 +15,11 @@ from farther.datasets.base import (
     AnnotatedImages,
     Annotations,
     DataWarning,
+    Expected,
     ObjectRows,
     Place,
     Reader,
+    fill_all,
     image_file,
     register,
 )
@@ -43,8 +46,8 @@ class VOC(Reader):
 
     Pixels count from 1 and a box includes its last one, so the edges are xmin - 1, ymin - 1, xmax, ymax; coordinates
     with fractions occur and are taken as they are. `part`s of objects (head, hand, foot) are no objects and are left
-    out. The image id is the stem that the image set lists; it also names the XML file and the image, as in VOC's own
-    tools.
+    out; so are `truncated` and `occluded`, which the tables have no column for. The image id is the stem that the
+    image set lists; it also names the XML file and the image, as in VOC's own tools.
 
     Tolerated, as VOC's tools do: absent `difficult`, `truncated`, `pose`, `size` (objects count as not difficult); a
     second column in an image set (the flag of a single class); no object at all. Tolerated and listed: a `filename`
@@ -60,13 +63,31 @@ class VOC(Reader):
         extension: Of the image files.
     """
 
+    SOURCE: ClassVar[str] = "host.robots.ox.ac.uk/pascal/VOC (Everingham et al., 2010, doi:10.1007/s11263-009-0275-4)"
+
     image_sets: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     categories: tuple[str, ...] = CLASSES
     extension: str = ".jpg"
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        return self._subsets_present(list(self.image_sets), list(ORIGINALS), ["VOC2012/ImageSets/Main/{subset}.txt"])
+        return self._subsets_present(
+            list(self.image_sets), fill_all(["VOC2012/ImageSets/Main/{subset}.txt"], list(ORIGINALS))
+        )
+
+    def expects(self, subset: str) -> list[Expected]:
+        """What a subset is read from; see `Reader`."""
+        expected = []
+        for image_set in self._image_sets(subset):
+            folder, _, name = image_set.rpartition("/")
+            kit = f"development kit of {folder or 'VOC2007 or VOC2012'}"
+            for what, path in (
+                (f"image set {name}", f"ImageSets/Main/{name}.txt"),
+                ("annotations", "Annotations"),
+                ("images", "JPEGImages"),
+            ):
+                expected.append(Expected(what, (_join(folder, path),), kit))
+        return expected
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
@@ -94,6 +115,9 @@ class VOC(Reader):
             root=self.root,
         )
 
+    def _image_sets(self, subset: str) -> tuple[str, ...]:
+        return self.image_sets.get(subset) or ORIGINALS.get(subset, (subset,))
+
     def _category(self, annotation: _Annotation, row: int, element: ElementTree.Element) -> int:
         name = annotation.text(row, element, "name")
         if name not in self.categories:
@@ -108,7 +132,7 @@ class VOC(Reader):
             DataError: an image set is absent, is not UTF-8, or lists an image again.
         """
         listed: dict[str, str] = {}
-        for image_set in self.image_sets.get(subset) or ORIGINALS.get(subset, (subset,)):
+        for image_set in self._image_sets(subset):
             folder, _, name = image_set.rpartition("/")
             path = inside(self.root, _join(folder, f"ImageSets/Main/{name}.txt"))
             for line, text in enumerate(_lines(path), start=1):

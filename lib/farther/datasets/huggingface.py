@@ -1,0 +1,502 @@
+"""Object-detection datasets as Hugging Face's `datasets` keeps them: Parquet, Arrow, or images with JSON lines.
+
+The library `datasets` itself is not needed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.datasets.base import (
+    AnnotatedImages,
+    AnnotatedObjects,
+    Annotations,
+    DataWarning,
+    Expected,
+    ObjectRows,
+    Place,
+    Reader,
+    image_file,
+    register,
+)
+from farther.datasets.records import Record, read_json, shorten
+from farther.errors import DataError
+from farther.registry import STRICT
+from farther.tables.files import inside
+
+#: Rows that are held in memory at once, images included.
+BATCH = 64
+
+#: What the fields of an object are called, the first that is there.
+CATEGORY = ("category", "category_id", "categories", "label", "labels", "class")
+OBJECT_ID = ("id", "bbox_id")
+CROWD = ("iscrowd", "is_crowd")
+DIFFICULT = ("is_difficult", "difficult")
+
+#: First bytes of image files, and the ending of their names.
+SIGNATURES = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"), (b"RIFF", ".webp"))
+
+METADATA = "metadata.jsonl"
+
+
+@register("huggingface")
+@dataclass(config=STRICT, kw_only=True)
+class HuggingFace(Reader):
+    """A folder of a dataset from the Hugging Face hub, or one that `datasets` wrote.
+
+    A split is a subset. Its files are those that `README.md` names (`configs`); else, by their own names,
+    `…/train-00000-of-00002.parquet`, `…/train/0000.parquet`, `train/data-00000-of-00001.arrow` (`save_to_disk`), or
+    `train/metadata.jsonl` beside images. An image is a file's bytes or the path of a file; bytes become files once,
+    when `ingest` runs. Objects are a list of records or a record of lists. A class is its name, or a number that the
+    features (`ClassLabel`) name in the file's schema or in `README.md`. The image id is the column `image_id`, else
+    the row's number; the object id is its `id` where these are unique in the subset (listed where they are not).
+
+    Tolerated: no objects (null or empty); absent `width`, `height`, `iscrowd`, `is_difficult`.
+    Errors: a file that is no Parquet, Arrow or JSON; files of one split in several folders (`config` chooses one);
+    an image id that occurs twice; a row without image; lists of different lengths in one row's objects; fields of a
+    wrong type; numbers for classes that nothing names; a negative size; a file name that leaves its folder.
+
+    Args:
+        subset_names: Splits to read. When empty, all there are.
+        config: Which configuration of `README.md`, or which folder.
+        files: Files of each split instead, within the root, with `*`: `{"train": ["data/train-*"]}`.
+        image: The column of images.
+        objects: The column of objects; "" where `bbox` and `category` are columns themselves.
+        bbox: The field of the box.
+        category: The field of the class; when empty, the first of `category`, `category_id`, `categories`, `label`,
+            `labels`, `class` that is there.
+        box_format: x, y, width, height; edges; or centre and size.
+        box_unit: Pixels, or widths and heights of the image.
+        categories: Names of the classes by their numbers, where the features do not say them.
+    """
+
+    SOURCE: ClassVar[str] = "huggingface.co/datasets"
+
+    subset_names: tuple[str, ...] = ()
+    config: str = ""
+    files: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+    image: str = "image"
+    objects: str = "objects"
+    bbox: str = "bbox"
+    category: str = ""
+    box_format: Literal["xywh", "xyxy", "cxcywh"] = "xywh"
+    box_unit: Literal["pixel", "image"] = "pixel"
+    categories: tuple[str, ...] = ()
+
+    def subsets(self) -> list[str]:
+        """Names of the subsets; see `Reader`."""
+        if self.subset_names:
+            return list(self.subset_names)
+        if not self.root.is_dir():
+            raise DataError("the folder does not exist; parameter 'root' says where the dataset lies", file=self.root)
+        subsets = list(self._shards())
+        if not subsets:
+            raise DataError(f"no annotations found; looked for *.parquet, *.arrow and {METADATA}", file=self.root)
+        return subsets
+
+    def expects(self, subset: str) -> list[Expected]:
+        """What a subset is read from; see `Reader`."""
+        shards = self._shards().get(subset) if self.root.is_dir() else None
+        folder = f"{self.config or 'data'}/"
+        paths = tuple(shards or self.files.get(subset, (f"{folder}{subset}-00000-of-00001.parquet",)))
+        return [Expected("rows with images and objects", paths, f"Parquet files of the split {subset}")]
+
+    def read(self, subset: str) -> Annotations:
+        """The annotations of one subset; see `Reader` and, for what is an error, the class."""
+        shards = self._shards().get(subset)
+        if not shards:
+            known = ", ".join(self._shards()) or "none"
+            raise DataError(f"no files of the split {subset!r}; there are: {known}", file=self.root)
+        found = _Found()
+        for shard in shards:
+            self._add_shard(found, subset, shard)
+        objects, warnings = found.columns(self.box_unit, shards[0])
+        is_embedded = any(found.holds)
+        return Annotations(
+            images=AnnotatedImages.of(found.images),
+            objects=objects,
+            categories=list(found.categories),
+            warnings=warnings,
+            files=found.files,
+            row="{image_id} " + (f"{self.objects}[{{row}}]" if self.objects else "[{row}]"),
+            box_field=self.bbox,
+            root=self.root,
+            embedded=(lambda: self._pictures(shards, found.holds)) if is_embedded else None,
+        )
+
+    def _add_shard(self, found: _Found, subset: str, shard: str) -> None:
+        """Adds the images and objects of one file."""
+        path = inside(self.root, shard)
+        names = self._names(path)
+        for name in names:
+            found.categories.setdefault(name, len(found.categories))
+        for number, values in enumerate(_rows(path)):
+            row = Record(values, path, str(number))
+            image_id = self._image_id(row, len(found.images))
+            if image_id in found.known:
+                raise row.error(f"{image_id!r} occurs twice", "image_id")
+            found.known.add(image_id)
+            self._add_objects(found, row, names)
+            file, holds = self._file(row, subset, image_id)
+            found.images.append((image_id, file, row.size("width"), row.size("height")))
+            found.holds.append(holds)
+            found.files.append(shard)
+
+    def _add_objects(self, found: _Found, row: Record, names: list[str]) -> None:
+        """Adds the objects of one row."""
+        records = list(self._records(row))
+        for index, (record, name) in enumerate(zip(records, self._classes(row, records, names), strict=True)):
+            found.objects.add(
+                len(found.images),
+                _edges(record.numbers(self.bbox, 4), self.box_format),
+                found.categories.setdefault(name, len(found.categories)),
+                index,
+                is_crowd=record.flag(_first(record, CROWD)),
+                is_difficult=record.flag(_first(record, DIFFICULT)),
+            )
+            key = _first(record, OBJECT_ID)
+            found.object_ids.append(record.integer(key) if record.has(key) else None)
+
+    def _records(self, row: Record) -> Iterator[Record]:
+        """The objects of one row, each as a record."""
+        value = row.values.get(self.objects) if self.objects else row.values
+        if isinstance(value, dict):
+            yield from _from_lists(value, row, self.objects, (self.bbox, *CATEGORY, self.category, *CROWD, *DIFFICULT))
+        elif value is not None:
+            yield from row.records(self.objects)
+        elif self.objects not in row.values:
+            raise row.error(f"the column is missing; there are {', '.join(row.values)}", self.objects)
+
+    def _classes(self, row: Record, records: list[Record], names: list[str]) -> list[str]:
+        """Name of the class of each object of a row; `names` are those that the features give to numbers."""
+        return [self._class(record, names) for record in records]
+
+    def _class(self, record: Record, names: list[str]) -> str:
+        field = self.category or _first(record, CATEGORY)
+        if isinstance(record.values.get(field), str):
+            return record.text(field)
+        number = record.integer(field)
+        if not 0 <= number < len(names):
+            known = f"0 to {len(names) - 1}" if names else "none: parameter 'categories' gives the names"
+            raise record.error(f"no class has the number {number}; known: {known}", field)
+        return names[number]
+
+    def _image_id(self, row: Record, count: int) -> str:
+        if not row.has("image_id"):
+            return f"{count:06d}"
+        return row.text("image_id") if isinstance(row.values["image_id"], str) else str(row.integer("image_id"))
+
+    def _file(self, row: Record, subset: str, image_id: str) -> tuple[str, bool]:
+        """Path of a row's image, and whether the row holds the image itself."""
+        picture = row.values.get(self.image)
+        content = picture.get("bytes") if isinstance(picture, dict) else picture
+        name = row.text("file_name") if row.has("file_name") else ""
+        if isinstance(content, bytes):
+            place = Place(row.file, row.row, "file_name" if name else "image_id")
+            return image_file(self.root, ".", name or f"{subset}/{image_id}{_suffix(content)}", place), True
+        if isinstance(picture, dict) and picture.get("path"):
+            name = str(picture["path"])
+        if not name or not (picture is None or isinstance(picture, dict)):
+            raise row.error(f"expected the bytes or the path of an image, found {shorten(picture)}", self.image)
+        folder = row.file.parent if row.file.name == METADATA else self.root
+        place = Place(row.file, row.row, "file_name" if row.file.name == METADATA else self.image)
+        return image_file(self.root, folder.relative_to(self.root).as_posix(), name, place), False
+
+    def _pictures(self, shards: list[str], holds: list[bool]) -> Iterator[tuple[int, bytes]]:
+        """Row and bytes of each image that the files hold."""
+        image = 0
+        for shard in shards:
+            for values in _rows(inside(self.root, shard)):
+                if holds[image]:
+                    picture = values[self.image]
+                    yield image, picture["bytes"] if isinstance(picture, dict) else picture
+                image += 1
+
+    def _names(self, path: Path) -> list[str]:
+        """Names of the classes by number, as parameters, schema or `README.md` give them."""
+        if self.categories:
+            return list(self.categories)
+        wanted = (self.category,) if self.category else CATEGORY
+        features = [_schema_features(path), self._described()]
+        return next((names for f in features if (names := _class_names(f, wanted, ""))), [])
+
+    def _shards(self) -> dict[str, list[str]]:
+        """Files of each split, within the root."""
+        if self.files:
+            return self._chosen()
+        patterns = self._in_card()
+        return self._matching(patterns) if patterns else self._by_name()
+
+    def _chosen(self) -> dict[str, list[str]]:
+        """Files of each split that parameter `files` names.
+
+        Raises:
+            DataError: there are none of a split, or a pattern leads out of the root.
+        """
+        shards = self._matching({split: list(paths) for split, paths in self.files.items()})
+        for split, wanted in self.files.items():
+            if split not in shards:
+                raise DataError(f"no file of {split!r} matches {', '.join(wanted)}; see 'files'", file=self.root)
+        return shards
+
+    def _matching(self, patterns: dict[str, list[str]]) -> dict[str, list[str]]:
+        """Files that match the patterns of each subset; without the subsets of which there are none.
+
+        Raises:
+            DataError: a pattern leads out of the root.
+        """
+        shards = {}
+        for subset, wanted in patterns.items():
+            inner = [inside(self.root, pattern).relative_to(self.root).as_posix() for pattern in wanted]
+            paths = [path.relative_to(self.root).as_posix() for p in inner for path in sorted(self.root.glob(p))]
+            if paths:
+                shards[subset] = list(dict.fromkeys(paths))
+        return shards
+
+    def _configurations(self) -> dict[str, dict[str, Any]]:
+        """The configurations that `README.md` describes, by name."""
+        configs = _card(self.root).get("configs") or ()
+        return {str(c.get("config_name", "default")): c for c in configs if isinstance(c, dict)}
+
+    def _in_card(self) -> dict[str, list[str]]:
+        """Patterns of files of each split that `README.md` gives for the configuration; {} where it gives none."""
+        configs = self._configurations()
+        return data_files(configs[self._configuration(configs)]) if configs else {}
+
+    def _described(self) -> Any:
+        """What `README.md` says about the features of the configuration; None where it says nothing."""
+        described = _card(self.root).get("dataset_info")
+        if not isinstance(described, list):
+            return described
+        configs = self._configurations()
+        chosen = self._configuration(configs) if configs and not self.files else self.config
+        return [info for info in described if isinstance(info, dict) and info.get("config_name", chosen) == chosen]
+
+    def _configuration(self, configs: dict[str, dict[str, Any]]) -> str:
+        """The configuration that is asked for, or the one that `README.md` makes the default.
+
+        Raises:
+            DataError: there is none such.
+        """
+        marked = [name for name, config in configs.items() if config.get("default")]
+        chosen = self.config or next(iter([*marked, *(["default"] if "default" in configs else [])]), "")
+        if not chosen and len(configs) == 1:
+            chosen = next(iter(configs))
+        if chosen not in configs:
+            problem = f"no configuration {chosen!r}; parameter 'config' is one of {', '.join(configs)}"
+            raise DataError(problem, file=self.root / "README.md", field="configs")
+        return chosen
+
+    def _by_name(self) -> dict[str, list[str]]:
+        """Files of each split by their names."""
+        shards: dict[str, list[str]] = {}
+        folders: dict[str, str] = {}
+        for path in sorted(self.root.rglob("*")):
+            relative = path.relative_to(self.root)
+            if path.suffix not in (".parquet", ".arrow") and path.name != METADATA:
+                continue
+            if (
+                path.name.startswith("cache-")
+                or any(part.startswith(".") for part in relative.parts)
+                or (self.config and self.config not in relative.parts)
+            ):
+                continue
+            split, folder = split_of(relative), relative.parent.as_posix()
+            if folders.setdefault(split, folder) != folder:
+                problem = (
+                    f"files of {split!r} lie in {folders[split]} and in {folder}; parameter 'config' chooses a folder"
+                )
+                raise DataError(problem, file=self.root)
+            shards.setdefault(split, []).append(relative.as_posix())
+        return shards
+
+
+class _Found:
+    """What the files of a subset hold, as it is read."""
+
+    def __init__(self) -> None:
+        self.images: list[tuple[str, str, int, int]] = []
+        self.known: set[str] = set()
+        self.holds: list[bool] = []
+        self.files: list[str] = []
+        self.categories: dict[str, int] = {}
+        self.objects = ObjectRows()
+        self.object_ids: list[int | None] = []
+
+    def columns(self, unit: Literal["pixel", "image"], file: str) -> tuple[AnnotatedObjects, list[DataWarning]]:
+        """The objects, with the dataset's own ids where these are unique, and a warning where they are not."""
+        objects = self.objects.columns(unit)
+        own = [number for number in self.object_ids if number is not None]
+        if len(own) == len(objects) == len(set(own)):
+            return replace(objects, object_id=np.array(own, dtype=np.int64)), []
+        if not own:
+            return objects, []
+        found = f"{len(set(own))} ids of {len(objects)} objects"
+        return objects, [DataWarning("object ids not unique", "dataset", file, None, "id", found, "counted instead")]
+
+
+def _from_lists(value: dict[str, Any], row: Record, column: str, wanted: tuple[str, ...]) -> Iterator[Record]:
+    """Records of a record of lists, of which only what is wanted is looked at where the row itself is that record."""
+    lists = {key: v for key, v in value.items() if isinstance(v, list) and (column or key in wanted)}
+    lengths = {key: len(values) for key, values in lists.items()}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{count} × {key}" for key, count in lengths.items())
+        raise row.error(f"expected lists of one length, found {found}", column or None)
+    for index, values in enumerate(zip(*lists.values(), strict=True)):
+        yield Record(dict(zip(lists, values, strict=True)), row.file, f"{row.row} {column}[{index}]")
+
+
+def _first(record: Record, names: tuple[str, ...]) -> str:
+    """The first of several fields that a record has; the first of all where it has none."""
+    return next((name for name in names if name in record.values), names[0])
+
+
+def _edges(values: list[float], form: str) -> tuple[float, float, float, float]:
+    a, b, c, d = values
+    if form == "xyxy":
+        return a, b, c, d
+    left, top = (a - c / 2, b - d / 2) if form == "cxcywh" else (a, b)
+    return left, top, left + c, top + d
+
+
+def _suffix(content: bytes) -> str:
+    """Ending of the name of an image file, by its first bytes; "" where they are of none that is known."""
+    return next((suffix for start, suffix in SIGNATURES if content.startswith(start)), "")
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a Parquet, Arrow or JSON lines file, a few in memory at once.
+
+    Raises:
+        DataError: it is something else; names the file.
+    """
+    if path.name == METADATA:
+        yield from _json_lines(path)
+        return
+    try:
+        for batch in _parquet_batches(path) if path.suffix == ".parquet" else _arrow_batches(path):
+            yield from batch.to_pylist()
+    except FileNotFoundError:
+        raise DataError("the file does not exist", file=path) from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"not a readable {path.suffix[1:]} file: {error}; is it whole?", file=path) from None
+
+
+def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        yield from file.iter_batches(batch_size=BATCH)
+
+
+def _arrow_batches(path: Path) -> Iterator[pa.RecordBatch]:
+    """Batches of the stream format, which `datasets` writes, or of the file format."""
+    with pa.memory_map(str(path)) as file:
+        is_file = file.read(6) == b"ARROW1"
+        file.seek(0)
+        if is_file:
+            reader = pa.ipc.open_file(file)
+            batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
+        else:
+            batches = iter(pa.ipc.open_stream(file))
+        for batch in batches:
+            yield from (batch.slice(start, BATCH) for start in range(0, batch.num_rows, BATCH))
+
+
+def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    value = json.loads(line)
+                    if not isinstance(value, dict):
+                        raise DataError(f"expected an object, found {shorten(value)}", file=path, row=number)
+                    yield value
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
+    except json.JSONDecodeError as error:
+        raise DataError(f"not JSON: {error.msg}; is the file whole?", file=path, row=number) from None
+
+
+def _schema_features(path: Path) -> Any:
+    """The features that a file's schema, or the `dataset_info.json` beside it, describes; None without any."""
+    beside = path.with_name("dataset_info.json")
+    if beside.exists():
+        content = read_json(beside)
+        return content.get("features") if isinstance(content, dict) else None
+    if path.suffix != ".parquet":
+        return None
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+        content = json.loads(metadata.get(b"huggingface", b"{}"))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"not a readable parquet file: {error}; is it whole?", file=path) from None
+    except ValueError as error:
+        raise DataError(f"not JSON: {error}", file=path, field="huggingface (in the schema)") from None
+    return content.get("info") if isinstance(content, dict) else None
+
+
+def _class_names(features: Any, wanted: tuple[str, ...], field: str) -> list[str]:
+    """Names of the `ClassLabel` of one of the wanted fields, wherever it stands; [] where there is none.
+
+    A field is a key, or, in `README.md`, the `name` of an item of a list.
+    """
+    if isinstance(features, list):
+        parts = [(str(item.get("name", field)), item) for item in features if isinstance(item, dict)]
+    elif isinstance(features, dict):
+        names = features.get("names")
+        if field in wanted and isinstance(names, list):
+            return [str(name) for name in names]
+        if field in wanted and isinstance(names, dict):
+            return [str(names[key]) for key in sorted(names, key=int)]
+        inner = ("feature", "sequence", "list", "struct", "dtype", "class_label", "features")
+        parts = [(field if key in inner else key, item) for key, item in features.items()]
+    else:
+        return []
+    return next((found for name, item in parts if (found := _class_names(item, wanted, name))), [])
+
+
+def _card(root: Path) -> dict[str, Any]:
+    """What stands between the two `---` at the top of `README.md`; {} without such a file."""
+    path = root / "README.md"
+    if not path.exists():
+        return {}
+    try:
+        match = re.match(r"---\s*\n(.*?)\n---", path.read_text(encoding="utf-8-sig"), re.DOTALL)
+        content = yaml.safe_load(match[1]) if match else {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(f"not YAML between the lines ---: {error}", file=path) from None
+    return content if isinstance(content, dict) else {}
+
+
+def data_files(config: dict[str, Any]) -> dict[str, list[str]]:
+    """Patterns of a configuration's files by split; all of them are "train" where the card names no split."""
+    value = config.get("data_files")
+    if isinstance(value, dict):
+        return {str(split): _texts(paths) for split, paths in value.items()}
+    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
+        return {str(item.get("split", "train")): _texts(item.get("path")) for item in value}
+    return {"train": _texts(value)} if value else {}
+
+
+def _texts(value: Any) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+
+
+def split_of(path: Path) -> str:
+    """The split that a file's name, or its folder's, tells."""
+    match = re.fullmatch(r"(.+?)-\d+-of-\d+", path.stem)
+    name = match[1] if match else path.stem
+    if name not in ("data", "metadata") and not name.isdigit():
+        return name
+    return path.parent.name if path.parent.name not in ("", "data") else "train"

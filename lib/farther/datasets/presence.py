@@ -1,0 +1,95 @@
+"""Which files of the datasets are not on disk, where they belong, and where they come from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farther.datasets.base import Expected, Reader, create
+from farther.errors import DataError
+from farther.tables.files import inside
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """A file or folder that is not there, or is empty.
+
+    Args:
+        dataset: Name of the dataset.
+        subsets: The subsets that are read from it; none where no subset is known.
+        what: What it holds.
+        paths: Where it belongs; any one of them will do.
+        source: Where it comes from.
+    """
+
+    dataset: str
+    subsets: tuple[str, ...]
+    what: str
+    paths: tuple[Path, ...]
+    source: str
+
+    def __str__(self) -> str:
+        subsets = f" ({', '.join(self.subsets)})" if self.subsets else ""
+        places = " or ".join(map(str, self.paths))
+        return f"{self.dataset}{subsets}: {self.what}\n    belongs at   {places}\n    comes from   {self.source}"
+
+
+def missing(
+    datasets: Mapping[str, Mapping[str, Any]], needed: Mapping[str, Collection[str]] | None = None
+) -> list[Missing]:
+    """What the datasets lack on disk. Annotations are not opened: `ingest` says which single images are absent.
+
+    Args:
+        datasets: The section `datasets` of the parameters.
+        needed: The subsets that are used of each dataset; of a dataset that is not named, those that it has.
+
+    Raises:
+        ParameterError: a format or a parameter is unknown.
+    """
+    found: list[Missing] = []
+    for name, params in datasets.items():
+        reader = create(**params)
+        subsets, nothing = _subsets(name, reader, (needed or {}).get(name, ()))
+        found += nothing
+        found += _lacking(name, reader, subsets)
+    return found
+
+
+def _subsets(name: str, reader: Reader, needed: Collection[str]) -> tuple[Sequence[str], list[Missing]]:
+    """The subsets to look for; where none is named and none is there, that."""
+    if needed:
+        return sorted(needed), []
+    try:
+        return reader.subsets(), []
+    except DataError as error:
+        return [], [Missing(name, (), error.problem, (reader.root,), reader.SOURCE)]
+
+
+def _lacking(name: str, reader: Reader, subsets: Sequence[str]) -> list[Missing]:
+    """What the subsets lack, each thing once; a damaged description of the dataset counts as missing."""
+    lacking: dict[Expected, list[str]] = {}
+    try:
+        for subset in subsets:
+            for expected in reader.expects(subset):
+                if not any(_holds_something(path) for path in _paths(reader, expected)):
+                    lacking.setdefault(expected, []).append(subset)
+    except DataError as error:
+        file = Path(error.file or reader.root)
+        return [Missing(name, tuple(subsets), f"a sound file ({error.problem})", (file,), reader.SOURCE)]
+    return [
+        Missing(name, tuple(used), expected.what, _paths(reader, expected), f"{reader.SOURCE}: {expected.source}")
+        for expected, used in lacking.items()
+    ]
+
+
+def _paths(reader: Reader, expected: Expected) -> tuple[Path, ...]:
+    return tuple(reader.root if path == "." else inside(reader.root, path) for path in expected.paths)
+
+
+def _holds_something(path: Path) -> bool:
+    """Whether a file has bytes, or a folder has entries."""
+    if path.is_dir():
+        return any(path.iterdir())
+    return path.is_file() and path.stat().st_size > 0

@@ -1,0 +1,239 @@
+"""YOLO folders: `data.yaml`, images, and a text file of boxes or outlines beside each image's folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+from pydantic.dataclasses import dataclass
+
+from farther.datasets.base import (
+    AnnotatedImages,
+    Annotations,
+    Expected,
+    ObjectRows,
+    Place,
+    Reader,
+    image_file,
+    register,
+)
+from farther.datasets.records import shorten
+from farther.errors import DataError
+from farther.registry import STRICT
+from farther.tables.files import inside
+
+ORIGINALS = ("train", "val", "test")
+SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+
+
+@register("yolo")
+@dataclass(config=STRICT, kw_only=True)
+class YOLO(Reader):
+    """A dataset as ultralytics' trainers read it.
+
+    `data.yaml` names the classes (`names`, a list, or a mapping from 0) and, for each of `train`, `val` and `test`, a
+    folder of images, a text file that lists images, or several of these. The labels of `images/…/a.jpg` stand in
+    `labels/…/a.txt`: the last folder called `images` is exchanged. A row is a class, and centre and size of a box, or
+    the corners of an outline, in fractions of the image; an outline's box is the smallest around it. The image id is
+    the path of the image below the folder, or as listed, without `images/` and suffix.
+
+    Tolerated, as the trainers do: an image without a label file, or with an empty one (no objects); a `path` in
+    `data.yaml` (the root is used instead); `../` before a folder's name (leaves no root: it is looked for below it).
+    Errors: `data.yaml` absent or not YAML, without `names`, or with an `nc` that differs; a folder or a listed image
+    outside the root; two images whose labels would be one file; a row that is no class with four numbers or with
+    three corners and more; a class that has no name; coordinates that are no finite numbers, or a negative size;
+    rows of key points (`kpt_shape`).
+
+    Args:
+        subset_names: Subsets to read. When empty, those of train, val and test that `data.yaml` gives.
+        file: The YAML file, within the root.
+    """
+
+    SOURCE: ClassVar[str] = "docs.ultralytics.com/datasets/detect (the format)"
+
+    subset_names: tuple[str, ...] = ()
+    file: str = "data.yaml"
+
+    def subsets(self) -> list[str]:
+        """Names of the subsets; see `Reader`."""
+        if self.subset_names:
+            return list(self.subset_names)
+        if not self.root.is_dir():
+            raise DataError("the folder does not exist; parameter 'root' says where the dataset lies", file=self.root)
+        content = self._content()
+        present = [subset for subset in ORIGINALS if content.get(subset)]
+        if not present:
+            raise DataError(f"expected one of {', '.join(ORIGINALS)}", file=inside(self.root, self.file))
+        return present
+
+    def expects(self, subset: str) -> list[Expected]:
+        """What a subset is read from; see `Reader`."""
+        expected = [Expected("description", (self.file,), "the YAML file of the dataset")]
+        if inside(self.root, self.file).exists():
+            for entry in self._entries(subset):
+                expected.append(Expected("images", (entry,), f"images of {subset}"))
+                if not entry.endswith(".txt"):
+                    expected.append(Expected("labels", (_labels_of(entry),), f"labels of {subset}"))
+        return expected
+
+    def read(self, subset: str) -> Annotations:
+        """The annotations of one subset; see `Reader` and, for what is an error, the class."""
+        categories = _categories(self._content(), inside(self.root, self.file))
+        images: list[tuple[str, str, int, int]] = []
+        objects, files, taken = ObjectRows(), list[str](), dict[str, str]()
+        for image_id, file, place in self._images(subset):
+            labels = Path(_labels_of(file)).with_suffix(".txt").as_posix()
+            if labels in taken:
+                raise place.error(f"{file!r} and {taken[labels]!r} have their labels in one file, {labels}")
+            taken[labels] = file
+            for line, category, box in _rows(inside(self.root, labels), categories):
+                objects.add(len(images), box, category, line)
+            images.append((image_id, file, 0, 0))
+            files.append(labels)
+        return Annotations(
+            images=AnnotatedImages.of(images),
+            objects=objects.columns(unit="image"),
+            categories=categories,
+            files=files,
+            row="{row}",
+            box_field="box",
+            root=self.root,
+        )
+
+    def _content(self) -> dict[str, Any]:
+        path = inside(self.root, self.file)
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+        except FileNotFoundError:
+            raise DataError("the file does not exist; parameter 'file' says where it is", file=path) from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise DataError(f"not YAML: {error}", file=path) from None
+        if not isinstance(content, dict):
+            raise DataError(f"expected names, train and val, found {shorten(content)}", file=path)
+        if "kpt_shape" in content:
+            raise DataError("rows of key points are not read; give a detection dataset", file=path, field="kpt_shape")
+        return content
+
+    def _entries(self, subset: str) -> list[str]:
+        """Folders and lists of a subset, within the root."""
+        place = Place(inside(self.root, self.file), None, subset)
+        value = self._content().get(subset)
+        entries: list[Any] = value if isinstance(value, list) else [value]
+        if not entries or not all(isinstance(entry, str) and entry for entry in entries):
+            raise place.error(f"expected a folder, a list of images, or several of them, found {shorten(value)}")
+        folder = Path(self.file).parent.as_posix()
+        return [image_file(self.root, folder, _below(entry), place) for entry in entries]
+
+    def _images(self, subset: str) -> Iterator[tuple[str, str, Place]]:
+        """Image id, file within the root, and the place that names it, sorted within each folder."""
+        seen: dict[str, str] = {}
+        for entry in self._entries(subset):
+            for image_id, file, place in self._listed(entry) if entry.endswith(".txt") else self._found(entry):
+                if image_id in seen:
+                    raise place.error(f"image {image_id!r} is there twice: {seen[image_id]} and {file}")
+                seen[image_id] = file
+                yield image_id, file, place
+
+    def _found(self, folder: str) -> Iterator[tuple[str, str, Place]]:
+        path = inside(self.root, folder)
+        if not path.is_dir():
+            raise DataError(f"the folder of images does not exist; {self.file} names it", file=path)
+        for file in sorted(path.rglob("*")):
+            if file.suffix.lower() in SUFFIXES and not file.name.startswith("."):
+                yield (
+                    file.relative_to(path).with_suffix("").as_posix(),
+                    file.relative_to(self.root).as_posix(),
+                    Place(file),
+                )
+
+    def _listed(self, file: str) -> Iterator[tuple[str, str, Place]]:
+        path = inside(self.root, file)
+        folder = Path(file).parent.as_posix()
+        for number, line in enumerate(_lines(path), start=1):
+            if line:
+                place = Place(path, str(number))
+                image = image_file(self.root, folder, line, place)
+                yield Path(line).with_suffix("").as_posix().removeprefix("images/"), image, place
+
+
+def _below(entry: str) -> str:
+    """An entry of `data.yaml` without the `../` that some tools write before it."""
+    while entry.startswith("../"):
+        entry = entry[3:]
+    return entry
+
+
+def _labels_of(path: str) -> str:
+    """The path with its last folder `images` called `labels`."""
+    parts = path.split("/")
+    for index in reversed(range(len(parts))):
+        if parts[index] == "images":
+            return "/".join([*parts[:index], "labels", *parts[index + 1 :]])
+    return path
+
+
+def _categories(content: dict[str, Any], path: Path) -> list[str]:
+    """Names of the classes, by their numbers."""
+    names = content.get("names")
+    place = Place(path, None, "names")
+    if isinstance(names, dict):
+        if sorted(names, key=str) != sorted(range(len(names)), key=str):
+            raise place.error(f"expected the numbers 0 to {len(names) - 1}, found {shorten(list(names))}")
+        names = [names[number] for number in range(len(names))]
+    if not isinstance(names, list) or not names:
+        raise place.error(f"expected a list of classes, or a mapping from 0, found {shorten(names)}")
+    names = [str(name) for name in names]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise place.error(f"two classes are called {twice!r}")
+    if content.get("nc", len(names)) != len(names):
+        raise Place(path, None, "nc").error(f"{content['nc']!r} classes, but {len(names)} names")
+    return names
+
+
+def _rows(path: Path, categories: Sequence[str]) -> Iterator[tuple[int, int, tuple[float, float, float, float]]]:
+    """Line, class and edges (in fractions) of each row of a label file; nothing where there is no file."""
+    if not path.exists():
+        return
+    for number, line in enumerate(_lines(path), start=1):
+        if line:
+            category, *values = _numbers(line, Place(path, str(number)))
+            place = Place(path, str(number), "class")
+            if not category.is_integer() or not 0 <= category < len(categories):
+                raise place.error(f"expected a class from 0 to {len(categories) - 1}, found {category:g}")
+            yield number, int(category), _edges(values, Place(path, str(number), "box"))
+
+
+def _numbers(line: str, place: Place) -> list[float]:
+    words = line.split()
+    try:
+        values = [float(word) for word in words]
+    except ValueError:
+        raise place.error(f"expected numbers, found {shorten(line)}") from None
+    if not all(map(math.isfinite, values)):
+        raise place.error(f"expected finite numbers, found {shorten(line)}")
+    return values
+
+
+def _edges(values: list[float], place: Place) -> tuple[float, float, float, float]:
+    """Edges of a box given by centre and size, or of the smallest box around an outline."""
+    if len(values) == 4:
+        x, y, width, height = values
+        if width < 0 or height < 0:
+            raise place.error(f"the size is negative: {width:g} × {height:g}")
+        return x - width / 2, y - height / 2, x + width / 2, y + height / 2
+    if len(values) < 6 or len(values) % 2:
+        raise place.error(f"expected 4 numbers, or three corners (6 numbers) or more, found {len(values)} numbers")
+    return min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
+    except FileNotFoundError:
+        raise DataError("the file does not exist, but the YAML file names it", file=path) from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None

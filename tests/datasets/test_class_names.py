@@ -1,0 +1,61 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from farther.datasets import ClassNames, bdd, voc
+from farther.errors import DataError
+
+FILE = Path(__file__).parents[2] / "data/names/classes.yaml"
+COCO = Path(bdd.__file__).parent / "demo/coco_categories.yaml"
+
+
+def test_one_class_has_many_names():
+    names = ClassNames(FILE)
+    assert names.same("tvmonitor", "voc", "coco") == ("tv",)
+    assert names.same("tv", "coco", "openimages") == ("Television", "Computer monitor")
+    assert names.same("television", "openimages", "voc") == ("tvmonitor",)
+    assert names.same("motorbike", "voc", "bdd") == ("motorcycle",)
+
+
+def test_every_class_of_the_two_id_datasets_is_there():
+    names = ClassNames(FILE)
+    assert [names.same(name, "voc", "voc") for name in voc.CLASSES] == [(name,) for name in voc.CLASSES]
+    assert [names.same(name, "bdd", "bdd") for name in bdd.CLASSES] == [(name,) for name in bdd.CLASSES]
+
+
+def test_coco_calls_nobody_a_rider():
+    assert ClassNames(FILE).same("rider", "bdd", "coco") == ()
+
+
+def test_coco_s_names_are_those_that_coco_has():
+    known = {name for group in yaml.safe_load(COCO.read_text()).values() for name in group.values()}
+    written = yaml.safe_load(FILE.read_text())
+    assert {name for by_dataset in written.values() for name in by_dataset.get("coco", ())} <= known
+
+
+def test_a_class_that_the_file_does_not_know_is_an_error_that_names_it():
+    with pytest.raises(DataError, match=r"classes.yaml: no class is called 'unicorn' by voc; add it"):
+        ClassNames(FILE).same("unicorn", "voc", "coco")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("tv: [", "not YAML"),
+        ("- tv", "expected a mapping from classes to names"),
+        ("tv: {coco: tv}", "field 'tv': expected {dataset: \\[names\\]}, found {'coco': 'tv'}"),
+        ("tv: [tv]", "field 'tv': expected {dataset: \\[names\\]}, found \\['tv'\\]"),
+        ("{tv: {coco: [tv]}, screen: {coco: [TV]}}", "field 'screen': 'TV' of coco is 'tv' too"),
+    ],
+)
+def test_a_wrong_file_is_an_error_that_names_the_class(tmp_path, text, problem):
+    file = tmp_path / "names.yaml"
+    file.write_text(text)
+    with pytest.raises(DataError, match=rf"names.yaml: {problem}"):
+        ClassNames(file)
+
+
+def test_an_absent_file_is_an_error(tmp_path):
+    with pytest.raises(DataError, match=r"names.yaml: the file does not exist"):
+        ClassNames(tmp_path / "names.yaml")
