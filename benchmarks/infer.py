@@ -1,15 +1,19 @@
 """Speed and memory of the stage `infer`, beside the loops that a user would write instead.
 
     python benchmarks/infer.py --weights data/demo/voc-faster_rcnn.safetensors --images artifacts/demo/voc
+    python benchmarks/infer.py yolo --weights data/demo/voc-yolov8.safetensors --images artifacts/demo/voc
+    python benchmarks/infer.py detr --weights data/demo/voc-rtdetr.safetensors --images artifacts/demo/voc --device cuda
 
 Four ways to get detections from image files, in images per second:
 
-    bare loop     torchvision's model on tensors that are in memory already: what the network alone takes
-    torchvision   files decoded by torchvision.io, then the model: what a user of torchvision writes
+    bare loop     the network on batches that are in memory already: what it alone takes
+    framework     the framework's own predict: files decoded by torchvision.io and torchvision's model; Ultralytics'
+                  `YOLO.predict`; the image processor, the network and `post_process_object_detection` of transformers
     stage         farther's engine: files in, the whole regions folder out (logits, features, latent)
     torch.save    the same numbers, one image at a time, one file an image: what published code writes
 
-And the peak memory of the stage for N and for ten times N images. Without --weights the network is untrained: then take
+All at one batch size but the last. `--memory-images 1000 20000` adds the stage's peak memory for each of these numbers
+of images, measured in processes of their own. Without --weights the network is untrained (not for detr): then take
 --score-threshold 0, and every image gets as many detections as there may be.
 """
 
@@ -23,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,7 +36,6 @@ import numpy as np
 import torch
 from PIL import Image
 from torchvision.io import ImageReadMode, decode_image
-from torchvision.models.detection import FasterRCNN
 from tqdm import tqdm
 
 from farther import detectors
@@ -41,11 +45,13 @@ from farther.detectors.networks.architectures import Blueprint, build_network
 from farther.detectors.networks.checkpoint import load_network, read_blueprint, save_checkpoint
 from farther.tables import Images
 
+Way = Callable[[], None]
+
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--weights", type=Path, help="a Faster R-CNN checkpoint of farther's; untrained when left out")
-    parser.add_argument("--architecture", default="small", help="of the untrained network")
+    parser.add_argument("adapter", nargs="?", choices=sorted(LOOPS), default="faster_rcnn")
+    parser.add_argument("--weights", type=Path, help="a checkpoint that the adapter reads; untrained when left out")
     parser.add_argument("--images", type=Path, help="folder of images; drawn noise when left out")
     parser.add_argument("--width", type=int, default=224, help="of the drawn images")
     parser.add_argument("--height", type=int, default=168, help="of the drawn images")
@@ -57,20 +63,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--rounds", type=int, default=3, help="timed passes of each; the median counts")
-    parser.add_argument("--memory-images", type=int, default=512, help="N; 0 leaves the memory out")
+    parser.add_argument("--memory-images", type=int, nargs="*", default=[], help="numbers of images; left out: none")
     parser.add_argument("--json", type=Path, help="write the numbers there, too")
     parser.add_argument("--measure-memory", type=int, help=argparse.SUPPRESS)
     return parser.parse_args()
-
-
-def untrained(folder: Path, architecture: str) -> Path:
-    """A checkpoint of a network that nobody trained."""
-    classes = tuple(f"class {n}" for n in range(20))
-    sides = {"small": (192, 256), "resnet50_fpn": (800, 1333)}[architecture]
-    blueprint = Blueprint(architecture, classes, *sides)
-    path = folder / "untrained.safetensors"
-    save_checkpoint(path, build_network(blueprint).state_dict(), blueprint)
-    return path
 
 
 def found(folder: Path, count: int) -> list[Path]:
@@ -117,25 +113,51 @@ def batches(items: list, size: int) -> Iterator[list]:
         yield items[start : start + size]
 
 
-class Contest:
-    """The four ways, over the same files with the same checkpoint."""
+class Loops(ABC):
+    """The two ways that know a framework, beside a detector with the same checkpoint."""
 
-    def __init__(self, options: argparse.Namespace, weights: Path, files: list[Path], scratch: Path):
-        self.detector: Detector = detectors.create(
-            "faster_rcnn",
-            weights=weights,
-            score_threshold=options.score_threshold,
-            device=options.device,
-            precision=options.precision,
-            features_dtype="float16",
-        )
-        self.device = self.detector.torch_device()
-        self.precision = options.precision
-        self.params = InferenceParams(batch_size=options.batch_size, workers=options.workers)
+    def __init__(self, detector: Detector, files: list[Path], batch_size: int, scratch: Path):
+        self.detector = detector
+        self.device = detector.torch_device()
         self.files = files
+        self.batch_size = batch_size
         self.scratch = scratch
 
-    def network(self) -> FasterRCNN:
+    @staticmethod
+    @abstractmethod
+    def untrained(folder: Path) -> Path:
+        """A checkpoint of a network that nobody trained."""
+
+    @abstractmethod
+    def bare_loop(self) -> Way: ...
+
+    @abstractmethod
+    def framework(self) -> Way: ...
+
+    def autocast(self) -> torch.autocast:
+        kind = torch.bfloat16 if self.detector.precision == "bfloat16" else torch.float16
+        return torch.autocast(self.device.type, kind, enabled=self.detector.precision != "float32")
+
+    def over(self, ready: list[Any], call: Callable[[Any], Any]) -> Way:
+        """Calls the network with one batch after the other."""
+
+        def run() -> None:
+            with torch.inference_mode(), self.autocast():
+                for batch in ready:
+                    call(batch)
+
+        return run
+
+
+class FasterRCNNLoops(Loops):
+    @staticmethod
+    def untrained(folder: Path) -> Path:
+        blueprint = Blueprint("small", tuple(f"class {n}" for n in range(20)), 192, 256)
+        path = folder / "untrained.safetensors"
+        save_checkpoint(path, build_network(blueprint).state_dict(), blueprint)
+        return path
+
+    def network(self) -> torch.nn.Module:
         """torchvision's own model, with the detector's thresholds."""
         weights = self.detector.weights
         network = load_network(weights, read_blueprint(weights)).to(self.device)
@@ -144,61 +166,137 @@ class Contest:
         network.roi_heads.nms_thresh = self.detector.nms_iou
         return network
 
-    def autocast(self) -> torch.autocast:
-        kind = torch.bfloat16 if self.precision == "bfloat16" else torch.float16
-        return torch.autocast(self.device.type, kind, enabled=self.precision != "float32")
-
     def pixels(self, file: Path) -> torch.Tensor:
-        return decode_image(str(file), ImageReadMode.RGB)
+        return decode_image(str(file), ImageReadMode.RGB).to(self.device).float() / 255
 
-    def bare_loop(self) -> Callable[[], None]:
+    def bare_loop(self) -> Way:
+        ready = [self.pixels(file) for file in self.files]
+        return self.over(list(batches(ready, self.batch_size)), self.network())
+
+    def framework(self) -> Way:
         network = self.network()
-        ready = [self.pixels(file).to(self.device).float() / 255 for file in self.files]
+        todo = list(batches(self.files, self.batch_size))
+        return self.over(todo, lambda files: network([self.pixels(file) for file in files]))
+
+
+class YoloLoops(Loops):
+    @staticmethod
+    def untrained(folder: Path) -> Path:
+        from farther.detectors.networks.yolo import YoloBlueprint, build_network
+        from farther.detectors.networks.yolo_checkpoint import save_checkpoint
+
+        blueprint = YoloBlueprint.shipped("yolov8n", [f"class {n}" for n in range(20)], 224)
+        path = folder / "untrained.safetensors"
+        save_checkpoint(path, build_network(blueprint), blueprint)
+        return path
+
+    def bare_loop(self) -> Way:
+        """Images of one shape share a batch, as in the stage."""
+        by_shape: dict[tuple[int, ...], list[torch.Tensor]] = {}
+        for file in self.files:
+            pixels = self.detector.prepare(pictures.load(file)).pixels
+            by_shape.setdefault(pixels.shape, []).append(torch.from_numpy(pixels))
+        ready = [
+            torch.stack(part).to(self.device).permute(0, 3, 1, 2).float() / 255
+            for group in by_shape.values()
+            for part in batches(group, self.batch_size)
+        ]
+        return self.over(ready, self.detector.network)
+
+    def framework(self) -> Way:
+        from ultralytics import YOLO
+
+        from farther.detectors.networks.yolo_checkpoint import load_network
+
+        weights = self.scratch / "network.pt"
+        network = load_network(self.detector.weights, self.detector.checkpoint)
+        torch.save({"model": network, "train_args": {"task": "detect"}}, weights)
+        (self.scratch / "files.txt").write_text("\n".join(str(file.resolve()) for file in self.files))
+        model = YOLO(weights)
+        asked = {
+            "conf": self.detector.score_threshold,
+            "iou": self.detector.nms_iou,
+            "max_det": self.detector.max_detections,
+            "imgsz": self.detector.image_size or self.detector.checkpoint.blueprint.image_size,
+            "half": self.detector.precision == "float16",
+            "device": str(self.device),
+            "batch": self.batch_size,
+        }
 
         def run() -> None:
-            with torch.inference_mode(), self.autocast():
-                for batch in batches(ready, self.params.batch_size):
-                    network(batch)
+            for _ in model.predict(self.scratch / "files.txt", stream=True, verbose=False, **asked):
+                pass
 
         return run
 
-    def torchvision(self) -> Callable[[], None]:
-        network = self.network()
 
-        def run() -> None:
-            with torch.inference_mode(), self.autocast():
-                for files in batches(self.files, self.params.batch_size):
-                    network([self.pixels(file).to(self.device).float() / 255 for file in files])
+class DetrLoops(Loops):
+    @staticmethod
+    def untrained(folder: Path) -> Path:
+        raise SystemExit("detr: --weights is needed")
 
-        return run
+    def inputs(self, files: list[Path]) -> tuple[dict[str, torch.Tensor], list[tuple[int, int]]]:
+        """What the network takes, by the checkpoint's own processor, and height and width of each image."""
+        images = [Image.open(file).convert("RGB") for file in files]
+        made = self.detector.processor(images=images, return_tensors="pt").to(self.device)
+        return dict(made), [image.size[::-1] for image in images]
 
-    def stage(self) -> Callable[[], None]:
-        images, roots = table(self.files, len(self.files))
+    def bare_loop(self) -> Way:
+        ready = [self.inputs(files)[0] for files in batches(self.files, self.batch_size)]
+        network = self.detector.network
+        return self.over(ready, lambda batch: network(**batch))
 
-        def run() -> None:
-            infer(
-                self.detector,
-                images,
-                roots,
-                self.scratch / "regions",
-                self.scratch / "work",
-                self.params,
-                progress=False,
-            )
+    def framework(self) -> Way:
+        network, processor = self.detector.network, self.detector.processor
+        threshold = self.detector.score_threshold
 
-        return run
+        def call(files: list[Path]) -> None:
+            batch, sizes = self.inputs(files)
+            processor.post_process_object_detection(network(**batch), threshold=threshold, target_sizes=sizes)
 
-    def torch_save(self) -> Callable[[], None]:
+        return self.over(list(batches(self.files, self.batch_size)), call)
+
+
+LOOPS: dict[str, type[Loops]] = {"faster_rcnn": FasterRCNNLoops, "yolo": YoloLoops, "detr": DetrLoops}
+
+
+class Contest:
+    """The four ways, over the same files with the same checkpoint."""
+
+    def __init__(self, options: argparse.Namespace, weights: Path, files: list[Path], scratch: Path):
+        self.detector: Detector = detectors.create(
+            options.adapter,
+            weights=weights,
+            score_threshold=options.score_threshold,
+            device=options.device,
+            precision=options.precision,
+            features_dtype="float16",
+        )
+        self.loops = LOOPS[options.adapter](self.detector, files, options.batch_size, scratch)
+        self.params = InferenceParams(batch_size=options.batch_size, workers=options.workers)
+        self.files = files
+        self.scratch = scratch
+
+    def ways(self) -> dict[str, Way]:
+        return {
+            "bare loop": self.loops.bare_loop(),
+            "framework": self.loops.framework(),
+            "stage": lambda: self.stage(len(self.files)),
+            "torch.save": self.torch_save,
+        }
+
+    def stage(self, count: int) -> None:
+        images, roots = table(self.files, count)
+        out, work = self.scratch / "regions", self.scratch / "work"
+        infer(self.detector, images, roots, out, work, self.params, progress=False)
+
+    def torch_save(self) -> None:
         folder = self.scratch / "saved"
         folder.mkdir(exist_ok=True)
-
-        def run() -> None:
-            for file in self.files:
-                regions = self.detector.forward([self.detector.prepare(pictures.load(file))], [file.stem])
-                numbers = {n: torch.from_numpy(v) for n, v in regions.columns().items() if n != "image_id"}
-                torch.save(numbers, folder / f"{file.stem}.pt")
-
-        return run
+        for file in self.files:
+            regions = self.detector.forward([self.detector.prepare(pictures.load(file))], [file.stem])
+            numbers = {n: torch.from_numpy(v) for n, v in regions.columns().items() if n != "image_id"}
+            torch.save(numbers, folder / f"{file.stem}.pt")
 
 
 def seconds(run: Callable[[], None]) -> float:
@@ -211,12 +309,7 @@ def seconds(run: Callable[[], None]) -> float:
 
 def speeds(contest: Contest, rounds: int) -> dict[str, float]:
     """Images per second of each way: the median of rounds in which they take turns, after one that does not count."""
-    ways = {
-        "bare loop": contest.bare_loop(),
-        "torchvision": contest.torchvision(),
-        "stage": contest.stage(),
-        "torch.save": contest.torch_save(),
-    }
+    ways = contest.ways()
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in tqdm(range(rounds + 1), unit="round"):
         for name, run in ways.items():
@@ -227,7 +320,7 @@ def speeds(contest: Contest, rounds: int) -> dict[str, float]:
 def peak_memory(options: argparse.Namespace, weights: Path, count: int) -> dict[str, float]:
     """MiB at the most, of the stage's process and of its largest worker, measured in a process of their own."""
     handed_on = ("images", "width", "height", "count", "batch_size", "workers", "threads", "device", "precision")
-    command = [sys.executable, __file__, "--measure-memory", str(count), "--weights", str(weights)]
+    command = [sys.executable, __file__, options.adapter, "--measure-memory", str(count), "--weights", str(weights)]
     for name in (*handed_on, "score_threshold"):
         if getattr(options, name) is not None:
             command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
@@ -235,21 +328,22 @@ def peak_memory(options: argparse.Namespace, weights: Path, count: int) -> dict[
 
 
 def measured_memory(contest: Contest, count: int) -> dict[str, float]:
-    images, roots = table(contest.files, count)
-    infer(contest.detector, images, roots, contest.scratch / "regions", contest.scratch / "work", contest.params)
+    contest.stage(count)
     kinds = {"process": resource.RUSAGE_SELF, "worker": resource.RUSAGE_CHILDREN}
     return {name: resource.getrusage(kind).ru_maxrss / 1024 for name, kind in kinds.items()}
 
 
-def report(result: dict[str, dict[str, Any]]) -> None:
-    print("| way | images/s | of the bare loop |\n| --- | --- | --- |")
-    bare = result["images_per_second"]["bare loop"]
-    for name, speed in result["images_per_second"].items():
-        print(f"| {name} | {speed:.1f} | {speed / bare:.0%} |")
-    if result["peak_memory_mib"]:
-        print("\n| images | process, MiB | largest worker, MiB |\n| --- | --- | --- |")
-    for count, peak in result["peak_memory_mib"].items():
-        print(f"| {count} | {peak['process']:.0f} | {peak['worker']:.0f} |")
+def report(result: dict[str, dict[Any, Any]]) -> None:
+    speed = result["images_per_second"]
+    print("| way | images/s | of the bare loop | of torch.save |\n| --- | --- | --- | --- |")
+    for name, value in speed.items():
+        print(f"| {name} | {value:.1f} | {value / speed['bare loop']:.2f} | {value / speed['torch.save']:.2f} |")
+    peaks = result["peak_memory_mib"]
+    if peaks:
+        first = next(iter(peaks.values()))["process"]
+        print("\n| images | process, MiB | of the first | largest worker, MiB |\n| --- | --- | --- | --- |")
+        for count, peak in peaks.items():
+            print(f"| {count} | {peak['process']:.0f} | {peak['process'] / first:.2f} | {peak['worker']:.0f} |")
 
 
 def main() -> None:
@@ -258,16 +352,15 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
-        weights = options.weights or untrained(scratch, options.architecture)
+        weights = options.weights or LOOPS[options.adapter].untrained(scratch)
         files = found(options.images, options.count) if options.images else drawn(scratch, options)
         contest = Contest(options, weights, files, scratch)
         if options.measure_memory:
             print(json.dumps(measured_memory(contest, options.measure_memory)))
             return
-        counts = [options.memory_images, 10 * options.memory_images] if options.memory_images else []
         result = {
             "images_per_second": speeds(contest, options.rounds),
-            "peak_memory_mib": {count: peak_memory(options, weights, count) for count in counts},
+            "peak_memory_mib": {count: peak_memory(options, weights, count) for count in options.memory_images},
         }
     report(result)
     if options.json:

@@ -1,10 +1,15 @@
-"""Runs a detector over the splits of its benchmark, those that changed: `python stages/infer.py voc-faster_rcnn`."""
+"""Runs a detector over the splits of its benchmark that changed, or imports what another program detected in them.
+
+Usage: stages/infer.py RUN
+"""
 
 import sys
 from pathlib import Path
 
 from _params import section
 from farther import detectors
+from farther.datasets import image_roots
+from farther.detectors.imported import Imported, import_splits
 from farther.detectors.inference import InferenceParams, infer_splits
 from farther.registry import build
 
@@ -16,11 +21,14 @@ def main(run: str) -> None:
     entry = section("detectors", run)
     weights = {"weights": entry["weights"]} if "weights" in entry else {}
     detector = detectors.create(entry["adapter"], **weights, **entry.get("params", {}))
-    roots = {name: Path(dataset["root"]) for name, dataset in section("datasets").items()}
+    roots = image_roots(section("datasets"), ARTIFACTS / "tables")
     params = build(InferenceParams, "params.yaml: inference", section("inference"))
     splits = ARTIFACTS / "splits" / entry["benchmark"]
     out, work = ARTIFACTS / "regions" / run, ARTIFACTS / ".work" / "regions" / run
-    infer_splits(detector, splits, roots, out, work, params, say=lambda line: print(line, flush=True))
+    if isinstance(detector, Imported):
+        import_splits(detector, splits, out, work, params, say=lambda line: print(line, flush=True))
+    else:
+        infer_splits(detector, splits, roots, out, work, params, say=lambda line: print(line, flush=True))
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ Example:
     True
 """
 
-from farther.detectors.base import Detector, register, registry
+from farther.detectors.base import Adapter, Detector, register, registry
 
 create = registry.create
 get = registry.get
 names = registry.names
 
-__all__ = ["Detector", "create", "get", "names", "register", "registry"]
+__all__ = ["Adapter", "Detector", "create", "get", "names", "register", "registry"]

@@ -22,7 +22,7 @@ from farther.tables.files import digest
 if TYPE_CHECKING:
     import torch
 
-registry: Registry[Detector] = Registry("detector", "farther.detectors")
+registry: Registry[Adapter] = Registry("detector", "farther.detectors")
 C = TypeVar("C", bound=type)
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
@@ -32,8 +32,29 @@ StoredType = Literal["float32", "float16"]
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Detector(ABC):
-    """An adapter: the only code that knows a framework.
+class Adapter(ABC):
+    """What params.yaml names as a detector: a `Detector`, or a reader of detections made elsewhere.
+
+    Args:
+        weights: The file or folder that its numbers come from.
+    """
+
+    name: ClassVar[str]
+
+    weights: Path
+
+    @abstractmethod
+    def header(self) -> Header:
+        """What all regions of this detector share.
+
+        Raises:
+            DataError: what `weights` names is absent or damaged, or does not fit.
+        """
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Detector(Adapter):
+    """A network: the only code that knows its framework.
 
     The checkpoint is read when something first needs it, so that a detector is cheap to make. An instance can be
     pickled for worker processes; the network stays behind, and `prepare` does not need it.
@@ -49,23 +70,12 @@ class Detector(ABC):
         features_dtype: What the columns `features` and `latent` are stored in.
     """
 
-    name: ClassVar[str]
-
-    weights: Path
     score_threshold: Fraction = 0.05
     max_detections: Count = 100
     nms_iou: Fraction = 0.5
     device: str = "auto"
     precision: Precision = "float32"
     features_dtype: StoredType = "float32"
-
-    @abstractmethod
-    def header(self) -> Header:
-        """What all regions of this detector share.
-
-        Raises:
-            DataError: the checkpoint is absent or damaged, or does not fit.
-        """
 
     @abstractmethod
     def prepare(self, image: np.ndarray) -> Any:

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from farther.detectors import pictures
 from farther.errors import DataError, FartherError
-
-if TYPE_CHECKING:
-    from farther.detectors.base import Detector
-
 
 Prepared = Generator[tuple["Batch", list[Any]], None, None]
 
@@ -54,6 +52,13 @@ class Unusable:
     reason: str
 
 
+class Preparer(Protocol):
+    """What turns the pixels of an image into what a network takes; a detector is one."""
+
+    def prepare(self, image: np.ndarray) -> Any:
+        """One prepared image from uint8 pixels of shape (height, width, 3)."""
+
+
 @dataclass(frozen=True)
 class Preparation:
     """Turns a batch of files into what the detector's `forward` takes; `Unusable` where that fails.
@@ -63,7 +68,7 @@ class Preparation:
         exif, max_pixels: See `farther.detectors.pictures.load`.
     """
 
-    detector: Detector
+    detector: Preparer
     exif: pictures.Exif
     max_pixels: int
 

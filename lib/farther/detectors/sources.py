@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 
@@ -45,10 +46,21 @@ def _file(name: str) -> Path | None:
     return Path(path) if path is not None and path.endswith(".py") else None
 
 
-def _imported(file: Path, module: str) -> Iterator[str]:
+def _imported(file: Path, module: str) -> tuple[str, ...]:
     """Dotted names that a source file imports, and those that it might: in `from a import b`, `a.b` may be a module."""
+    state = file.stat()
+    return _imported_by(file, module, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=1024)
+def _imported_by(file: Path, module: str, changed: int, size: int) -> tuple[str, ...]:
+    """`_imported`, remembered for as long as the file stays as it is: each split of a run asks again."""
+    return tuple(_names(ast.parse(file.read_bytes(), file), file, module))
+
+
+def _names(tree: ast.AST, file: Path, module: str) -> Iterator[str]:
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(ast.parse(file.read_bytes(), file)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

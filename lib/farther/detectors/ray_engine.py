@@ -1,0 +1,294 @@
+"""The inference engine on a Ray cluster: one worker for each GPU, the same shards, the same bytes.
+
+A worker is a Ray actor that holds the network. It takes the number of one shard after the other from the *desk*, an
+actor beside the driver, and writes each shard itself, so that no rows travel. All machines therefore see the project's
+folder, the images and the checkpoint under the same paths. When a worker is lost, with its process or its machine, the
+desk gives its shards to the others, and a new worker is started as soon as the cluster has room for one.
+
+The workers are plain actors rather than an actor pool of Ray Data: such a pool sends a lost worker's tasks to that very
+worker once it is restarted, and waits for ever when its machine does not come back.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farther.detectors.inference import folder_key
+from farther.detectors.shards import Job
+from farther.errors import FartherError, ParameterError
+
+#: So many workers may be lost over one shard, then the run ends: the shard itself is what ends them.
+LOSSES = 3
+
+
+@dataclass(frozen=True)
+class Crew:
+    """How many workers there are, and what each of them takes of its machine.
+
+    Args:
+        workers: How many.
+        cpus: Cores that one claims.
+        gpus: GPUs that one claims: 1, or 0 when the network runs on the CPU.
+        processes: Its worker processes that decode and prepare.
+        threads: Threads of PyTorch on the CPU; None leaves them as Ray sets them.
+    """
+
+    workers: int
+    cpus: int
+    gpus: int
+    processes: int
+    threads: int | None
+
+
+def crew_for(machines: Sequence[Mapping[str, float]], device: str, threads: int, processes: int | None) -> Crew:
+    """As many workers as a cluster has room for.
+
+    Args:
+        machines: What each machine has: numbers under "CPU" and "GPU".
+        device: The detector's. With "auto", machines with GPUs are used if there are any, or else all.
+        threads: Threads of PyTorch that a network on the CPU gets. Sums over more or fewer threads round differently,
+            so this must be the driver's own number for the bytes to be those of the local engine.
+        processes: Worker processes beside each network; None takes what a GPU's share of its machine's cores allows,
+            or what `threads` leaves, and at most 8.
+
+    Raises:
+        ParameterError: there is no such device, or no machine has room for one worker.
+    """
+    if ":" in device:
+        raise ParameterError(f"device {device!r}: each worker on the cluster sees one GPU only; take 'cuda' or 'auto'")
+    with_gpu = [machine for machine in machines if machine.get("GPU", 0) >= 1]
+    if device == "cuda" and not with_gpu:
+        raise ParameterError("device 'cuda': no machine of the cluster has a GPU; take 'auto' or 'cpu'")
+    if with_gpu and device in ("auto", "cuda"):
+        share = min(int(machine.get("CPU", 0) // machine["GPU"]) for machine in with_gpu)
+        processes = max(0, min(8, share - 1)) if processes is None else processes
+        cpus, gpus = processes + 1, 1
+        workers = sum(min(int(m["GPU"]), int(m.get("CPU", 0) // cpus)) for m in with_gpu)
+    else:
+        processes = min(8, threads - 1) if processes is None else processes
+        cpus, gpus = max(threads, processes + 1), 0
+        workers = sum(int(machine.get("CPU", 0) // cpus) for machine in machines)
+    if not workers:
+        found = "; ".join(f"{m.get('CPU', 0):g} cores, {m.get('GPU', 0):g} GPUs" for m in machines) or "no machine"
+        raise ParameterError(
+            f"a worker takes {cpus} cores and {gpus} GPUs, and no machine of the cluster has them ({found}). "
+            "Set inference.workers lower, or the variable OMP_NUM_THREADS when the network runs on the CPU"
+        )
+    return Crew(workers, cpus, gpus, processes, None if gpus else threads)
+
+
+class Desk:
+    """Hands out shards and knows who has which."""
+
+    def __init__(self, shards: Sequence[int]):
+        self._waiting = deque(shards)
+        self._held: dict[str, list[int]] = {}
+        self._finished: list[int] = []
+
+    def take(self, worker: str) -> int | None:
+        """A shard for a worker; None when all are handed out."""
+        if not self._waiting:
+            return None
+        shard = self._waiting.popleft()
+        self._held.setdefault(worker, []).append(shard)
+        return shard
+
+    def finish(self, worker: str, shard: int) -> None:
+        """A worker wrote a shard.
+
+        Raises:
+            KeyError: the worker was given up, and its shards went to others.
+        """
+        self._held[worker].remove(shard)
+        self._finished.append(shard)
+
+    def give_up(self, worker: str) -> list[int]:
+        """Takes back what a lost worker had, in the order in which it took it; the next to ask get it."""
+        shards = self._held.pop(worker, [])
+        self._waiting.extendleft(reversed(shards))
+        return shards
+
+    def finished(self, since: int) -> list[int]:
+        """The shards that were finished, but for the first `since`."""
+        return self._finished[since:]
+
+
+class Worker:
+    """Makes shards until there are no more."""
+
+    def work(self, job: Job, desk: Any, name: str, crew: Crew, folder: Path) -> None:
+        """Takes shards from the desk and writes them.
+
+        Args:
+            job: What making shards takes.
+            desk: Handle of the `Desk`.
+            name: What the desk calls this worker.
+            crew: What it takes of its machine.
+            folder: Where the driver runs: paths may be relative to it.
+
+        Raises:
+            FartherError: this machine does not see the folder, or would make other rows.
+        """
+        import ray
+
+        _enter(folder)
+        _check_same(job)
+        _set_threads(crew.threads)
+
+        def taken() -> Iterator[int]:
+            while (shard := ray.get(desk.take.remote(name))) is not None:
+                yield shard
+
+        for shard in job.make(taken(), crew.processes, lambda images: None):
+            ray.get(desk.finish.remote(name, shard))
+
+
+def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]) -> None:
+    """Makes shards on the cluster that this machine belongs to, or on this machine alone where there is none.
+
+    The cluster is the one that `ray start` or the variable RAY_ADDRESS names. The connection stays until the process
+    ends.
+
+    Args:
+        job: What making shards takes.
+        shards: Their numbers.
+        count: Hears how many images each shard held that is finished.
+
+    Raises:
+        ParameterError: Ray is not installed, or see `crew_for`.
+        FartherError: workers were lost again and again over one shard, or a machine does not see the project's folder
+            or has another version of it.
+    """
+    if not shards:
+        return
+    ray = _connected()
+    machines = [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
+    device = getattr(job.detector, "device", "cpu")
+    crew = crew_for(machines, device, torch_threads(), job.plan.params.workers)
+    site = _Site(ray, job, shards, crew)
+    try:
+        site.run(count)
+    finally:
+        site.clear()
+
+
+def torch_threads() -> int:
+    """Threads of PyTorch in this process; 1 where nothing has imported it."""
+    return sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 1
+
+
+class _Site:
+    """The driver's side: starts workers, and others in place of those that are lost."""
+
+    def __init__(self, ray: Any, job: Job, shards: Sequence[int], crew: Crew):
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            ray.get_runtime_context().get_node_id(), soft=False
+        )
+        self._ray = ray
+        self._job = job
+        self._sent = ray.put(job)
+        self._shards = shards
+        self._crew = crew
+        self._desk = ray.remote(Desk).options(num_cpus=0, scheduling_strategy=here).remote(list(shards))
+        self._at_work: dict[Any, tuple[str, Any]] = {}
+        self._started = 0
+        self._losses: Counter[int | None] = Counter()
+
+    def run(self, count: Callable[[int], Any]) -> None:
+        """Waits for all shards."""
+        for _ in range(min(self._crew.workers, len(self._shards))):
+            self._start()
+        done = 0
+        while done < len(self._shards):
+            ended, _ = self._ray.wait(list(self._at_work), timeout=1)
+            for answer in ended:
+                self._end(answer)
+            finished = self._ray.get(self._desk.finished.remote(done))
+            done += len(finished)
+            for shard in finished:
+                count(len(self._job.plan.rows(shard)))
+
+    def clear(self) -> None:
+        """Ends what still runs."""
+        for _, actor in self._at_work.values():
+            self._ray.kill(actor)
+        self._ray.kill(self._desk)
+
+    def _start(self) -> None:
+        name = str(self._started)
+        self._started += 1
+        options = {"num_cpus": self._crew.cpus, "num_gpus": self._crew.gpus, "max_restarts": 0, "max_task_retries": 0}
+        actor = self._ray.remote(Worker).options(**options).remote()
+        answer = actor.work.remote(self._sent, self._desk, name, self._crew, Path.cwd())
+        self._at_work[answer] = name, actor
+
+    def _end(self, answer: Any) -> None:
+        """A worker is done, or met an error, or is lost."""
+        name, actor = self._at_work.pop(answer)
+        try:
+            self._ray.get(answer)
+        except self._ray.exceptions.RayTaskError as error:
+            raise error.cause if isinstance(error.cause, FartherError) else error from None
+        except self._ray.exceptions.RayError as error:
+            self._ray.kill(actor)
+            self._replace(name, error)
+
+    def _replace(self, name: str, error: Exception) -> None:
+        # The first of its shards is the one that it was making; the others it only had ahead.
+        shards = self._ray.get(self._desk.give_up.remote(name))
+        culprit = shards[0] if shards else None
+        self._losses[culprit] += 1
+        if self._losses[culprit] == LOSSES:
+            what = "before they took a shard" if culprit is None else f"over shard {culprit}"
+            raise FartherError(
+                f"{LOSSES} workers were lost {what}, most likely for memory: run again with fewer workers or smaller "
+                f"batches (what is finished is kept). The last one: {str(error).splitlines()[0]}"
+            )
+        self._start()
+
+
+def _connected() -> Any:
+    """Ray, connected to the cluster that there is, or to one of this machine's own."""
+    try:
+        import ray
+    except ImportError as error:
+        raise ParameterError("inference: engine 'ray' needs Ray: pip install 'farther[ray]'") from error
+    import ray.util.scheduling_strategies
+
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False, logging_level="error")
+    return ray
+
+
+def _enter(folder: Path) -> None:
+    if not folder.is_dir():
+        problem = f"the folder {folder}, where the run was started, does not exist on machine {socket.gethostname()}"
+        raise FartherError(f"{problem}: all machines of the cluster must see it under the same path")
+    os.chdir(folder)
+
+
+def _set_threads(threads: int | None) -> None:
+    if threads is not None and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+
+
+def _check_same(job: Job) -> None:
+    """Refuses to make rows that would be others than the driver's.
+
+    Raises:
+        FartherError: this machine finds another checkpoint, or another version of farther or of the adapter.
+    """
+    header = job.detector.header()
+    if folder_key(job.detector, header, job.plan.images, job.plan.params) != job.writer.key:
+        machine = socket.gethostname()
+        raise FartherError(
+            f"machine {machine} would make other rows than the machine that started the run: it finds another "
+            "checkpoint, or another version of farther. Give all machines the same environment and files"
+        )

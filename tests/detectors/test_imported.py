@@ -1,0 +1,394 @@
+"""Detections made elsewhere: what comes in, what is refused, and where it ends up."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import save_file
+
+from farther import detectors
+from farther.detectors.imported import import_splits, json_stream
+from farther.detectors.imported.json_stream import list_elements, listed_in
+from farther.detectors.inference import InferenceParams
+from farther.errors import DataError, ParameterError
+from farther.tables import Header, Images, Regions
+
+CLASSES = ("background", "dog", "cat")
+
+
+def softmax(logits):
+    return (np.exp(logits) / np.exp(logits).sum()).tolist()
+
+
+def detection(image_id, category_id=1, bbox=(1, 2, 3, 4), score=0.5, **optional):
+    return {"image_id": image_id, "category_id": category_id, "bbox": list(bbox), "score": score, **optional}
+
+
+class World:
+    """Two splits of two datasets: `test` with voc images, `far` with coco images."""
+
+    def __init__(self, root):
+        self.root = root
+        self.lines = []
+        self.add_split("test", "voc", ["2007_1", "2007_2"], "JPEGImages/{}.jpg")
+        self.add_split("far", "coco", ["000000000007", "000000000009"], "val2017/{}.jpg")
+
+    def add_split(self, split, dataset, image_ids, file):
+        size = [10] * len(image_ids)
+        images = Images(
+            image_id=image_ids,
+            dataset=[dataset] * len(image_ids),
+            file=[file.format(i) for i in image_ids],
+            width=size,
+            height=size,
+            digest=["-"] * len(image_ids),
+        )
+        images.write(self.root / "splits" / split / "images.parquet")
+
+    def write(self, name, content):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return path
+
+    def run(self, adapter="coco_results", **params):
+        self.lines = []
+        made = detectors.create(adapter, **params)
+        out, work = self.root / "regions", self.root / "work"
+        import_splits(made, self.root / "splits", out, work, InferenceParams(shard_images=1), say=self.lines.append)
+        assert list(work.iterdir()) == []
+        return {split: Regions.read(out / split) for split in ("test", "far")}
+
+    def results(self, detections, **params):
+        params = {"classes": ["dog", "cat"], "categories": {1: "dog", 2: "cat"}, **params}
+        return self.run(weights=self.write("results.json", detections), **params)
+
+
+@pytest.fixture
+def world(tmp_path):
+    return World(tmp_path)
+
+
+BOTH = [detection("2007_1"), detection(7)]
+
+
+# COCO results
+
+
+def test_detections_go_to_the_split_that_shows_their_image_with_edges_and_class_indices(world):
+    found = world.results(
+        [detection("2007_2", 2, (1, 2, 3, 4), 0.25), detection(9, 1, (0.5, 0, 2, 1), 0.75), detection("2007_1")]
+    )
+    assert found["test"].image_id.tolist() == ["2007_1", "2007_2"]
+    assert found["test"].region_id.tolist() == [0, 65_536]
+    assert found["test"].box[1].tolist() == [1, 2, 4, 6]
+    assert found["test"].label.tolist() == [0, 1]
+    assert found["far"].image_id.tolist() == ["000000000009"]
+    assert found["far"].region_id.tolist() == [65_536]
+    assert found["far"].box.tolist() == [[0.5, 0, 2.5, 1]]
+    assert found["far"].score.tolist() == [0.75]
+
+
+def test_detections_of_one_image_keep_the_order_of_the_file(world):
+    scores = [0.1, 0.9, 0.4]
+    found = world.results([d for s in scores for d in (detection("2007_1", score=s), detection(7, score=s))])
+    np.testing.assert_allclose(found["test"].score, scores)
+    assert found["test"].region_id.tolist() == [0, 1, 2]
+
+
+def test_optional_values_arrive_in_their_columns(world):
+    logits = [0.0, 2.0, 1.0]
+    values = {"logits": logits, "features": [1, 2], "latent": [3.5], "uncertainty": 0.25}
+    found = world.results(
+        [detection(i, score=softmax(logits)[1], **values) for i in ("2007_1", 7)], classes=CLASSES, background_index=0
+    )
+    for column, value in values.items():
+        np.testing.assert_array_equal(getattr(found["far"], column), [value])
+    assert found["far"].label.tolist() == [1]
+    assert "read 2 detections, each with logits, features, latent, uncertainty" in world.lines
+
+
+def test_without_logits_there_is_no_such_column_and_the_header_says_the_classes(world):
+    found = world.results(BOTH)
+    assert not found["test"].has("logits")
+    assert found["test"].classes == ("dog", "cat")
+
+
+def test_images_without_detections_and_detections_of_other_images_are_counted(world):
+    world.results([*BOTH, detection("elsewhere"), detection("elsewhere"), detection(8)])
+    assert "test: 2 images, 1 regions; 1 images are without a detection" in world.lines
+    assert world.lines[-1] == "3 detections of 2 images are in no split: left out"
+
+
+def test_annotations_say_which_file_a_number_stands_for(world):
+    images = [{"id": 1, "file_name": "2007_1.jpg"}, {"id": 2, "file_name": "val2017/000000000009.jpg"}]
+    categories = [{"id": 4, "name": "cat"}, {"id": 3, "name": "dog"}]
+    file = world.write("instances.json", {"images": images, "annotations": [{}] * 3, "categories": categories})
+    found = world.run(
+        weights=world.write("r.json", [detection(2, 4), detection(1, 3), detection(1, 4)]), annotations=file
+    )
+    assert found["far"].image_id.tolist() == ["000000000009"]
+    assert found["test"].image_id.tolist() == ["2007_1", "2007_1"]
+    assert [found["test"].classes[k] for k in found["test"].label] == ["dog", "cat"]
+
+
+def test_a_split_may_have_no_detection_at_all_if_annotations_name_its_images(world):
+    images = [{"id": 1, "file_name": "2007_1.jpg"}, {"id": 2, "file_name": "000000000009.jpg"}]
+    file = world.write("instances.json", {"images": images, "categories": [{"id": 1, "name": "dog"}]})
+    found = world.run(weights=world.write("r.json", [detection(1)]), annotations=file)
+    assert (len(found["test"]), len(found["far"])) == (1, 0)
+
+
+def test_a_file_name_that_fits_two_images_is_refused(world):
+    world.add_split("far", "coco", ["a", "b"], "{}/1.jpg")
+    file = world.write(
+        "i.json", {"images": [{"id": 1, "file_name": "1.jpg"}], "categories": [{"id": 1, "name": "dog"}]}
+    )
+    with pytest.raises(DataError, match=r"'1.jpg' may be 'a/1.jpg' or 'b/1.jpg': give its folders too"):
+        world.run(weights=world.write("r.json", [detection(1)]), annotations=file)
+
+
+def test_files_called_after_a_split_or_a_dataset_serve_only_that(world):
+    world.add_split("other", "voc", ["000000000007"], "JPEGImages/{}.jpg")
+    world.write("results/far.json", [detection(7, score=0.1)])
+    world.write("results/voc.json", [detection(i, score=0.2) for i in (7, "2007_1")])
+    found = world.run(weights=world.root / "results", categories={1: "dog"})
+    np.testing.assert_allclose(found["far"].score, [0.1])
+    np.testing.assert_allclose(found["test"].score, [0.2])
+    np.testing.assert_allclose(Regions.read(world.root / "regions" / "other").score, [0.2])
+
+
+def test_one_image_in_two_files_is_refused(world):
+    for name in ("a", "b"):
+        world.write(f"results/{name}.json", BOTH)
+    with pytest.raises(DataError, match=r"has detections in .*a\.json and in .*b\.json"):
+        world.run(weights=world.root / "results", categories={1: "dog"})
+
+
+def test_a_split_that_the_file_does_not_know_is_refused_with_names_of_both(world):
+    with pytest.raises(DataError, match=r"no image of split 'far'.* They name '2007_1'; the split has '000000000007'"):
+        world.results([detection("2007_1")])
+
+
+LOGITS = {"logits": [2.0, 1.0]}
+RIGHT = softmax(LOGITS["logits"])[0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (detection(7, 18), r"field 'category_id': unknown category 18\. Known: dog, cat, 1, 2"),
+        (detection(7, score=1.5), r"field 'score': expected 0 to 1, found 1\.5"),
+        (detection(7, score="0.5"), r"field 'score': expected a number, found \"0\.5\""),
+        (detection(7, score=float("nan")), r"field 'score': not a finite number"),
+        (detection(7, bbox=(0, 0, -1, 2)), r"field 'bbox': .*found \[0\.0, 0\.0, -1\.0, 2\.0\]"),
+        (detection(7, bbox=(0, 0, float("nan"), 2)), r"field 'bbox': .*finite"),
+        (detection(7, bbox=(0, 0, 1)), r"field 'bbox': expected 4 numbers, found 3"),
+        (detection(7, **LOGITS), r"field 'logits': .*the first detection does not have it"),
+        ({"image_id": 7, "category_id": 1, "score": 0.5}, r"field 'bbox': the field is missing"),
+        (detection(7.5), r"field 'image_id': expected a whole number or text, found 7\.5"),
+        (3, r"expected an object, found 3"),
+    ],
+)
+def test_a_wrong_detection_is_named_by_file_row_and_field(world, wrong, message):
+    with pytest.raises(DataError, match=r"results\.json: row 1: " + message):
+        world.results([detection("2007_1"), wrong])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (detection(7, score=RIGHT, logits=[1.0, 2.0, 3.0]), r"field 'logits': expected 2 numbers, found 3"),
+        (
+            detection(7, 2, score=RIGHT, **LOGITS),
+            r"field 'score': 0\.7311, but the softmax of the logits gives 0\.2689",
+        ),
+        (detection(7, score=RIGHT), r"field 'logits': .*the first detection has it"),
+    ],
+)
+def test_logits_that_do_not_fit_are_named_by_file_row_and_field(world, wrong, message):
+    with pytest.raises(DataError, match=r"results\.json: row 1: " + message):
+        world.results([detection("2007_1", score=RIGHT, **LOGITS), wrong])
+
+
+def test_logits_of_another_number_than_classes_are_refused(world):
+    with pytest.raises(DataError, match=r"row 0: field 'logits': 3 logits, but 2 classes"):
+        world.results([detection("2007_1", logits=[1.0, 2.0, 3.0])])
+
+
+def test_scores_that_are_made_in_another_way_than_from_logits_may_be_allowed(world):
+    detections = [detection(i, score=0.99, **LOGITS) for i in ("2007_1", 7)]
+    assert world.results(detections, score_tolerance=None)["far"].score[0] == np.float32(0.99)
+
+
+def test_a_sigmoid_head_is_held_against_its_own_activation(world):
+    detections = [detection(i, score=1 / (1 + np.exp(-2.0)), **LOGITS) for i in ("2007_1", 7)]
+    assert world.results(detections, activation="sigmoid")["far"].activation == "sigmoid"
+    with pytest.raises(DataError, match="the softmax of the logits"):
+        world.results(detections)
+
+
+def test_a_last_layer_that_does_not_give_the_logits_is_refused(world):
+    detections = [detection(i, score=RIGHT, features=[1.0, 2.0], **LOGITS) for i in ("2007_1", 7)]
+    file = world.root / "layer.safetensors"
+    weight = np.array([[2.0, 0.0], [1.0, 0.0]], np.float32)
+    save_file({"weight": weight, "bias": np.zeros(2, np.float32)}, file)
+    np.testing.assert_array_equal(world.results(detections, last_layer=file)["test"].weight, weight)
+    save_file({"weight": weight[::-1].copy(), "bias": np.zeros(2, np.float32)}, file)
+    with pytest.raises(DataError, match=r"row 0: field 'features': .* not their last layer"):
+        world.results(detections, last_layer=file)
+
+
+def test_detections_below_the_threshold_are_left_out_and_the_header_says_so(world):
+    found = world.results([*BOTH, detection(7, score=0.1)], score_threshold=0.2)
+    assert len(found["far"]) == 1
+    assert found["far"].header.score_threshold == 0.2
+
+
+def test_unchanged_splits_are_left_alone_and_a_changed_file_is_read_again(world):
+    world.results(BOTH)
+    world.results(BOTH)
+    assert world.lines == ["far: unchanged", "test: unchanged"]
+    assert len(world.results([*BOTH, detection(9)])["far"]) == 2
+    assert len(world.lines) == 3
+
+
+def test_numbers_without_names_ask_for_classes(world):
+    with pytest.raises(ParameterError, match="give the parameter 'classes' or 'categories'"):
+        world.run(weights=world.write("r.json", BOTH))
+
+
+# JSON that is larger than memory
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 7, 1000])
+def test_json_is_read_alike_however_it_is_cut(tmp_path, monkeypatch, chunk):
+    monkeypatch.setattr(json_stream, "CHUNK", chunk)
+    elements = [{"a": [1, -2.5e3, "},{", 'é"\\']}, 12345, [], {}, "x" * 40, None, True]
+    file = tmp_path / "a.json"
+    for indent in (None, 2):
+        file.write_text(json.dumps(elements, indent=indent), encoding="utf-8")
+        assert list(list_elements(file)) == elements
+        file.write_text(json.dumps({"n": 123, "skip": [1, {}], "b": elements, "c": {"b": [1]}}, indent=indent))
+        assert list(listed_in(file, frozenset({"b"}))) == [("b", element) for element in elements]
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"a": 1}, {"a": 2', '[{"a": 1}, {"a": tru}]', '[{"a": 1}, ]', '[{"a": 1} {"a": 2}]']
+)
+def test_damaged_json_names_file_and_place(tmp_path, text):
+    file = tmp_path / "a.json"
+    file.write_text(text)
+    with pytest.raises(DataError, match=r"a\.json: row [01]: .*Is the file complete\?"):
+        list(list_elements(file))
+
+
+@pytest.mark.parametrize("text", ["", "{}", "3", '[1] "and more"'])
+def test_json_that_is_no_list_is_refused(tmp_path, text):
+    file = tmp_path / "a.json"
+    file.write_text(text)
+    with pytest.raises(DataError, match=r"a\.json: expected"):
+        list(list_elements(file))
+
+
+# Parquet
+
+
+def table(image_ids, **columns):
+    n = len(image_ids)
+    return pa.table(
+        {
+            "image_id": image_ids,
+            "box": [[0.0, 1.0, 2.0, 3.0]] * n,
+            "score": [0.5] * n,
+            "label": [1] * n,
+            **{name: [value] * n for name, value in columns.items()},
+        }
+    )
+
+
+def test_parquet_of_lists_and_doubles_is_taken(world):
+    pq.write_table(table(["2007_2", "000000000007"], uncertainty=2, latent=[1.0, 2.0]), world.root / "d.parquet")
+    found = world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"])
+    assert found["test"].box.tolist() == [[0, 1, 2, 3]]
+    assert found["test"].uncertainty.tolist() == [2]
+    assert found["far"].latent.tolist() == [[1, 2]]
+    assert found["far"].region_id.tolist() == [0]
+
+
+def test_parquet_in_parts_may_have_its_header_beside_it(world):
+    folder = world.root / "parts"
+    folder.mkdir()
+    (folder / "regions.json").write_text('{"classes": ["dog", "cat"], "activation": "sigmoid", "score_threshold": 0.3}')
+    for name in ("2007_1", "000000000007"):
+        pq.write_table(table([name]), folder / f"{name}.parquet")
+    found = world.run("parquet", weights=folder)
+    assert (found["far"].activation, found["far"].header.score_threshold) == ("sigmoid", 0.3)
+    with pytest.raises(ParameterError, match=r"'activation' is 'softmax', but regions\.json says 'sigmoid'"):
+        world.run("parquet", weights=folder, activation="softmax")
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"label": 2}, r"d\.parquet: row 0: field 'label': 2 is not the index of a known class"),
+        ({"score": 1.5}, r"d\.parquet: row 0: field 'score': expected 0 to 1"),
+        ({"box": [0.0, 1.0, -2.0, 3.0]}, r"d\.parquet: row 0: field 'box': xmax -2 is below xmin 0"),
+        ({"logits": [1.0]}, r"d\.parquet: row 0: field 'logits': 1 logits, but 2 classes"),
+    ],
+)
+def test_wrong_parquet_is_named_by_file_row_and_field(world, columns, message):
+    pq.write_table(table(["2007_1", "000000000007"], **columns), world.root / "d.parquet")
+    with pytest.raises(DataError, match=message):
+        world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"])
+
+
+def test_a_row_of_a_later_part_is_counted_from_that_part(world):
+    folder = world.root / "parts"
+    folder.mkdir()
+    pq.write_table(table(["2007_1"] * 3), folder / "a.parquet")
+    pq.write_table(pa.concat_tables([table(["2007_1"]), table(["2007_1"], score=7.0)]), folder / "b.parquet")
+    with pytest.raises(DataError, match=r"b\.parquet: row 1: field 'score'"):
+        world.run("parquet", weights=folder, classes=["dog", "cat"])
+
+
+def test_a_regions_folder_that_farther_wrote_comes_back_as_it_was(world):
+    rng = np.random.default_rng(0)
+    weight, bias = rng.normal(size=(3, 2)).astype(np.float32), np.zeros(3, np.float32)
+    header = Header(classes=CLASSES, background_index=0, score_threshold=0.05, weight=weight, bias=bias)
+    written = {}
+    for split, names in {"test": ["2007_1", "2007_2", "2007_2"], "far": ["000000000009"]}.items():
+        features = rng.normal(size=(len(names), 2)).astype(np.float16)
+        logits = features.astype(np.float32) @ weight.T
+        label = logits[:, 1:].argmax(axis=1) + 1
+        score = np.array([softmax(row)[k] for row, k in zip(logits, label, strict=True)])
+        number = {"2007_1": 0, "2007_2": 65_536, "000000000009": 65_536}
+        region_id = [number[name] + rank for name, rank in zip(names, (0, 0, 1), strict=False)]
+        box = np.sort(rng.uniform(size=(len(names), 2, 2)), axis=1).reshape(-1, 4)
+        written[split] = Regions(
+            header=header,
+            image_id=names,
+            region_id=region_id,
+            box=box,
+            score=score,
+            label=label,
+            logits=logits,
+            features=features,
+        )
+        written[split].write(world.root / "elsewhere" / split)
+    found = world.run("parquet", weights=world.root / "elsewhere")
+    for split, regions in written.items():
+        for column, values in regions.columns().items():
+            np.testing.assert_array_equal(getattr(found[split], column), values)
+        assert found[split].features.dtype == np.float16
+        np.testing.assert_array_equal(found[split].weight, weight)
+        assert found[split].background_index == 0
+
+
+def test_folders_that_describe_other_detectors_do_not_mix(world):
+    for split, classes in {"test": ("dog", "cat"), "far": ("dog", "cow")}.items():
+        Regions.empty(Header(classes=classes)).write(world.root / "elsewhere" / split)
+    with pytest.raises(DataError, match=r"says other things than .*regions\.json"):
+        world.run("parquet", weights=world.root / "elsewhere")
