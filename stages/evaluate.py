@@ -13,7 +13,9 @@ def main(run: str) -> None:
     benchmark = section("detectors", run)["benchmark"]
     settings = build(EvaluationSettings, "params.yaml: evaluate", section("evaluate"))
     files = RunFiles(run, benchmark)
-    evaluate_run(files, list(section("methods")), list(section("benchmarks", benchmark, "splits")), settings)
+    splits = section("benchmarks", benchmark, "splits")
+    tested = [name for name, split in splits.items() if split.get("use", "test") == "test"]
+    evaluate_run(files, list(section("methods")), tested, settings)
 
 
 if __name__ == "__main__":

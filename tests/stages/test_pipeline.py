@@ -105,6 +105,7 @@ def test_a_changed_parameter_of_one_method_runs_only_that_method_and_what_aggreg
     ran = project.repro()
     runs = ("voc-faster_rcnn", "bdd-faster_rcnn")
     assert set(ran) == {
+        "code",
         *(f"{stage}@{run}-knn" for stage in ("fit", "score") for run in runs),
         *(f"evaluate@{run}" for run in runs),
         "report",
@@ -121,7 +122,7 @@ def test_a_new_method_runs_alone(project: Project):
     assert {stage for stage in ran if stage.startswith(("fit", "score"))} == {
         f"{stage}@{run}-mls" for stage in ("fit", "score") for run in ("voc-faster_rcnn", "bdd-faster_rcnn")
     }
-    assert families(ran) == {"fit", "score", "evaluate", "report"}
+    assert families(ran) == {"code", "fit", "score", "evaluate", "report"}
 
 
 def test_a_new_split_leaves_the_regions_and_scores_of_the_others_as_they_are(project: Project):

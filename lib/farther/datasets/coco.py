@@ -42,8 +42,9 @@ class COCO(Reader):
 
     A box is x, y, width, height, with x and y edges already; `iscrowd` says that it holds several objects. The image
     id is COCO's number, padded with zeros to 12 digits as in its file names (an id that is text stays as it is). The
-    object id is the annotation's id; `is_difficult`, which is no field of COCO, marks difficult objects. Outlines
-    (`segmentation`, polygons or run lengths) are not read.
+    object id is the annotation's id. Two fields that COCO does not have are read where they are: `is_difficult` marks
+    difficult objects, and `object_id` is the object id instead. Outlines (`segmentation`, polygons or run lengths) are
+    not read.
 
     Tolerated, as pycocotools does: ids with gaps; images without annotations; absent `iscrowd`, `area`,
     `segmentation`, `width`, `height`, `info`, `licenses`. Tolerated and listed, because pycocotools never evaluates
@@ -181,12 +182,13 @@ def _objects(
     """The objects, and a warning for each that refers to nothing."""
     objects, warnings, seen = ObjectRows(), list[DataWarning](), set[int]()
     for row, record in enumerate(whole.records("annotations")):
-        object_id = record.integer("id")
+        field = "object_id" if record.has("object_id") else "id"
+        object_id = record.integer(field)
         if object_id in seen:
-            raise record.error(f"id {object_id} occurs twice", "id")
+            raise record.error(f"id {object_id} occurs twice", field)
         seen.add(object_id)
         x, y, width, height = record.numbers("bbox", 4)
-        is_crowd = record.flag("iscrowd")
+        flags = {"is_crowd": record.flag("iscrowd"), "is_difficult": record.flag("is_difficult")}
         image, category = _identity(record, "image_id"), _identity(record, "category_id")
         if image not in image_rows:
             kind, field, found = "object of an unknown image", "image_id", image
@@ -194,7 +196,6 @@ def _objects(
             kind, field, found = "object of an unknown category", "category_id", category
         else:
             box = (x, y, x + width, y + height)
-            flags = {"is_crowd": is_crowd, "is_difficult": record.flag("is_difficult")}
             objects.add(image_rows[image], box, category_rows[category], row, object_id=object_id, **flags)
             continue
         warnings.append(DataWarning(kind, "object", file, record.row, field, repr(found), "dropped"))

@@ -13,6 +13,7 @@ from typing import Any
 import altair as alt
 import numpy as np
 
+from farther.curation.counts import CategoryCount, FateCount
 from farther.errors import DataError
 from farther.metrics.run import thin
 from farther.report.results import METRICS, Metric, Run, title_of
@@ -41,6 +42,18 @@ class Key:
     colour: str
     letter: str
 
+
+#: How far from ID an image is, and how figures show it.
+DISTANCE_KEYS = {
+    "ID": Key("ID", "#000000", "■"),
+    "near": Key("near", "#D55E00", "■"),
+    "far": Key("far", "#0072B2", "■"),
+    "farther": Key("farther", "#009E73", "■"),
+    "removed": Key("removed", "#BDBDBD", "■"),
+}
+
+#: Letters that look like dashed lines, and Vega's dashes.
+DASHES = (("━", [1, 0]), ("╍", [6, 3]), ("┉", [2, 2]))
 
 #: What can become of an unknown object: keys in an evaluation, and how figures show them.
 FATES = ("tp_u", "fn_misclassified", "fn_dismissed")
@@ -154,6 +167,122 @@ def _family_chart(
     )
     text = f"{metric.title} by split, averaged over the methods of each family. {_listing(rows, 'family')}"
     return _chart(f"{metric.title} {metric.arrow}", text, made)
+
+
+def image_fates(benchmark: str, counts: Sequence[FateCount]) -> Figures:
+    """What became of the images of each OOD source, and why, as stacked bars."""
+    rows = [
+        {
+            "source": f"{one.dataset} {one.subset}",
+            "fate": one.fate,
+            "reason": one.reason,
+            "images": one.images,
+            "order": order,
+        }
+        for order, one in enumerate(counts)
+    ]
+    legend = _distances(one.fate for one in counts)
+    made = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar(stroke="white", strokeWidth=1)
+        .encode(
+            x=alt.X("images:Q", title="images", axis=alt.Axis(tickCount=5)),
+            y=alt.Y("source:N", title=None),
+            color=alt.Color("fate:N", scale=_colours(legend), legend=None),
+            order=alt.Order("order:Q"),
+            tooltip=["source:N", "fate:N", "reason:N", "images:Q"],
+        )
+        .properties(height={"step": 34})
+    )
+    text = "; ".join(f"{r['source']}: {r['images']} {r['fate']}, {r['reason']}" for r in rows)
+    return Figures(legend, (_chart("Images of the sources", f"What became of images in {benchmark}. {text}.", made),))
+
+
+def categories(distances: Mapping[str, str], counts: Mapping[str, Sequence[CategoryCount]], shown: int) -> Figures:
+    """The most frequent categories of each split, a figure each (FMIYC, Figures 8 and 9).
+
+    Args:
+        distances: Split → how far it is from ID.
+        counts: Split → its categories, the most frequent first.
+        shown: Categories a figure shows.
+    """
+    keys = {split: DISTANCE_KEYS[distances[split]] for split in counts}
+    legend = _distances(distances[split] for split in counts)
+    return Figures(legend, tuple(_category_chart(split, keys[split], one, shown) for split, one in counts.items()))
+
+
+def _category_chart(split: str, key: Key, counts: Sequence[CategoryCount], shown: int) -> Chart:
+    top = counts[:shown]
+    rows = [{"category": one.category, "objects": one.objects, "images": one.images} for one in top]
+    made = (
+        alt.Chart(alt.Data(values=rows))
+        .mark_bar(color=key.colour)
+        .encode(
+            x=alt.X("objects:Q", title="objects", axis=alt.Axis(tickCount=4, tickMinStep=1)),
+            y=alt.Y("category:N", sort=[one.category for one in top], title=None),
+            tooltip=["category:N", "objects:Q", "images:Q"],
+        )
+        .properties(height={"step": 17})
+    )
+    title = split.replace("_", " ")
+    part = "all" if len(top) == len(counts) else f"{len(top)} of"
+    text = ", ".join(f"{one.category} {one.objects}" for one in top)
+    return _chart(f"{title}: {part} {len(counts)} categories", f"Objects by category in {title}: {text}.", made)
+
+
+def similarity(
+    benchmark: str, distances: Mapping[str, str], rows: Mapping[str, Sequence[tuple[float, float]]]
+) -> Figures:
+    """How near the images of each split are to ID: histograms over each other (FMIYC, Figure 3).
+
+    Args:
+        benchmark: Its name.
+        distances: Split → how far it is from ID, of the OOD splits.
+        rows: Split → middle of each bin and the share of the images in it.
+    """
+    order = list(DISTANCE_KEYS)
+    names = sorted(rows, key=lambda split: order.index(distances.get(split, "ID")))
+    legend, dashes = _lines(names, distances)
+    points = [
+        {"split": split.replace("_", " "), "similarity": x, "share": y} for split in names for x, y in rows[split]
+    ]
+    made = (
+        alt.Chart(alt.Data(values=points))
+        .mark_line(strokeWidth=2, interpolate="monotone")
+        .encode(
+            x=alt.X("similarity:Q", scale=alt.Scale(zero=False), title="largest cosine to an ID image"),
+            y=alt.Y("share:Q", axis=_percent_axis(), title="share of images"),
+            color=alt.Color("split:N", scale=_colours(legend), legend=None),
+            strokeDash=alt.StrokeDash("split:N", scale=dashes, legend=None),
+            tooltip=["split:N", alt.Tooltip("similarity:Q", format=".2f"), alt.Tooltip("share:Q", format=".1%")],
+        )
+        .properties(height=240)
+    )
+    text = "; ".join(f"{split.replace('_', ' ')}: {_mean(rows[split]):.3f}" for split in names)
+    described = f"CLIP similarity of images to ID images in {benchmark}; means by split: {text}."
+    return Figures(legend, (_chart("CLIP similarity to ID images", described, made),))
+
+
+def _lines(splits: Sequence[str], distances: Mapping[str, str]) -> tuple[tuple[Key, ...], alt.Scale]:
+    """Legend and dashes of a line a split: the colour tells the distance, the dashes splits of one distance."""
+    keys, patterns, seen = [], [], list[str]()
+    for split in splits:
+        distance = distances.get(split, "ID")
+        letter, pattern = DASHES[seen.count(distance) % len(DASHES)]
+        seen.append(distance)
+        patterns.append(pattern)
+        keys.append(Key(split.replace("_", " "), DISTANCE_KEYS[distance].colour, letter))
+    return tuple(keys), alt.Scale(domain=[key.name for key in keys], range=patterns)
+
+
+def _mean(bins: Sequence[tuple[float, float]]) -> float:
+    return sum(x * y for x, y in bins) / (sum(y for _, y in bins) or 1.0)
+
+
+def _distances(present: Iterable[str]) -> tuple[Key, ...]:
+    """Legend of the distances that occur, the nearest first."""
+    found = set(present)
+    return tuple(key for name, key in DISTANCE_KEYS.items() if name in found)
 
 
 def methods(run: Run) -> Figures:

@@ -62,6 +62,7 @@ def reasons(benchmark: str, artifacts: Path) -> Listing:
         "ID class": "removed: an ID class is labelled",
         "overlap": "removed: a category that overlaps with an ID class is labelled",
         "near": "near: a near category is labelled",
+        "decision": "people decided",
         NO_NEAR: f"far: {NO_NEAR}",
         NO_OVERLAP: f"farther: {NO_OVERLAP}",
     }
@@ -83,8 +84,7 @@ def detectors(runs: Sequence[Run]) -> list[Listing]:
     """How good the detectors of a benchmark are in distribution, how often they are silent (FMIYC, Tables 1 and 3)."""
     by_benchmark: dict[str, list[Run]] = {}
     for run in runs:
-        if run.is_evaluated:
-            by_benchmark.setdefault(run.benchmark, []).append(run)
+        by_benchmark.setdefault(run.benchmark, []).append(run)
     return [_detectors_of(benchmark, those) for benchmark, those in by_benchmark.items()]
 
 
@@ -132,12 +132,21 @@ def thresholds(run: Run) -> Listing:
         details = run.evaluation.get("methods", {}).get(method, {})
         fitted = details.get("fitted", {})
         written = ", ".join(f"{key} = {_word(value)}" for key, value in fitted.get("params", {}).items())
+        written = (written or "none") + _chosen(fitted.get("choice"))
         tau = details.get("tau")
         needs = ", ".join(fitted.get("needs", []))
         shown = (f"{tau:.6g}" if tau is not None else ABSENT, percent(details.get("id_regions_kept")))
-        rows.append((title_of(method), run.family(method), needs, written or "none", *shown))
+        rows.append((title_of(method), run.family(method), needs, written, *shown))
     heads = ("Method", "Family", "Reads", "Parameters", "τ", "ID kept (%)")
     return Listing(f"{run.name}: methods as they were run.", heads, tuple(rows), numbers=2)
+
+
+def _chosen(choice: Mapping[str, Any] | None) -> str:
+    """How parameters were chosen, where they were not given."""
+    if not choice:
+        return ""
+    how = "ORACLE, chosen on test data: best" if choice["oracle"] else "best"
+    return f" ({how} of {len(choice['trials'])} by AUROC of {choice['id_split']!r} against {choice['ood_split']!r})"
 
 
 def inputs(run: Run) -> Listing:

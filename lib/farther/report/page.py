@@ -14,13 +14,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 import farther
+from farther.datasets import image_roots
 from farther.errors import ParameterError
 from farther.metrics.run import RunFiles
 from farther.registry import build as checked
-from farther.report import charts, overview, tables
+from farther.report import charts, overview, published, tables
 from farther.report.examples import Example, examples
 from farther.report.parameters import ReportSettings
 from farther.report.results import METRICS, Run, Split, read_runs, title_of
+from farther.report.splits import splits_of
 from farther.tables.files import write_aside
 
 #: Files of the report's folder.
@@ -42,6 +44,7 @@ class RunView:
     examples: list[tuple[Split, list[Example]]]
     thresholds: overview.Listing
     inputs: overview.Listing
+    published: overview.Listing | None
 
 
 def build(params: Mapping[str, Any], root: str | Path = ".") -> Path:
@@ -62,9 +65,11 @@ def build(params: Mapping[str, Any], root: str | Path = ".") -> Path:
     artifacts = root / "artifacts"
     settings = checked(ReportSettings, "section 'report'", dict(params.get("report") or {}))
     runs = read_runs(params, artifacts)
-    roots = {name: root / str(dataset["root"]) for name, dataset in (params.get("datasets") or {}).items()}
-    views = [_view(run, settings, artifacts, roots) for run in runs if run.is_evaluated]
-    content = _content(settings, runs, views, list(params["benchmarks"]), artifacts)
+    roots = image_roots(params.get("datasets") or {}, artifacts / "tables", root)
+    _refuse_unknown_runs(settings, runs)
+    printed = published.read(root / published.FOLDER) if settings.published else {}
+    views = [_view(run, settings, artifacts, roots, printed) for run in runs if run.is_evaluated]
+    content = _content(settings, runs, views, params["benchmarks"], artifacts)
     page = _environment().get_template(PAGE).render(content)
     with write_aside(artifacts / "report") as aside:
         (aside / TABLES).mkdir(parents=True)
@@ -76,7 +81,16 @@ def build(params: Mapping[str, Any], root: str | Path = ".") -> Path:
     return artifacts / "report" / PAGE
 
 
-def _view(run: Run, settings: ReportSettings, artifacts: Path, roots: Mapping[str, Path]) -> RunView:
+def _refuse_unknown_runs(settings: ReportSettings, runs: Sequence[Run]) -> None:
+    names = [run.name for run in runs]
+    strangers = sorted(set(settings.published) - set(names))
+    if strangers:
+        raise ParameterError(f"report.published: there is no run {strangers[0]!r}. Known: {', '.join(names)}")
+
+
+def _view(
+    run: Run, settings: ReportSettings, artifacts: Path, roots: Mapping[str, Path], printed: published.Figures
+) -> RunView:
     method = run.shown_method(settings.method)
     if method is None:
         raise ParameterError(f"report: run {run.name!r} has no method to show")
@@ -86,6 +100,7 @@ def _view(run: Run, settings: ReportSettings, artifacts: Path, roots: Mapping[st
             pictures = examples(run, split.name, method, artifacts, roots, settings.examples, settings.image_side)
             shown.append((split, pictures))
     plots = RunFiles(run.name, run.benchmark, artifacts).plots
+    counterpart = settings.published.get(run.name)
     return RunView(
         run=run,
         shown_method=method,
@@ -97,15 +112,22 @@ def _view(run: Run, settings: ReportSettings, artifacts: Path, roots: Mapping[st
         examples=shown,
         thresholds=overview.thresholds(run),
         inputs=overview.inputs(run),
+        published=None if counterpart is None else published.beside(run, counterpart, printed),
     )
 
 
 def _content(
-    settings: ReportSettings, runs: Sequence[Run], views: Sequence[RunView], benchmarks: Sequence[str], artifacts: Path
+    settings: ReportSettings,
+    runs: Sequence[Run],
+    views: Sequence[RunView],
+    benchmarks: Mapping[str, Mapping[str, Any]],
+    artifacts: Path,
 ) -> dict[str, Any]:
     measured = [view.run for view in views]
+    described = [run for run in runs if run.is_evaluated or run.has_no_method]
     methods = {method for run in measured for method in run.methods}
     images = {(run.benchmark, s.name): _images(run, s) for run in measured for s in run.splits}
+    splits = [splits_of(name, one, artifacts, settings.categories) for name, one in benchmarks.items()]
     return {
         "title": settings.title,
         "version": farther.__version__,
@@ -116,17 +138,19 @@ def _content(
             ("images in them", sum(images.values())),
         ],
         "views": views,
-        "unmeasured": [run.name for run in runs if not run.is_evaluated],
+        "unmeasured": [run.name for run in runs if not run.is_evaluated and not run.has_no_method],
+        "without_method": [(run.name, run.left_out) for run in runs if run.has_no_method],
         "metrics": METRICS,
         "fate_keys": charts.FATE_KEYS,
         "families": charts.families(measured),
-        "detectors": [*overview.detectors(measured), *overview.open_world(measured)],
+        "detectors": [*overview.detectors(described), *overview.open_world(described)],
         "datasets": overview.datasets(artifacts),
         "benchmarks": [
             (name, overview.splits(name, artifacts), overview.reasons(name, artifacts), overview.rules(name, artifacts))
             for name in benchmarks
         ],
-        "library": _library() if views else "",
+        "splits": splits,
+        "library": _library() if views or any(view.fates or view.categories for view in splits) else "",
     }
 
 

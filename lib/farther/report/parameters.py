@@ -6,6 +6,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.registry import STRICT
+from farther.report.published import Counterpart
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -19,6 +20,8 @@ class ReportSettings:
         image_side: Longest side of an example image in pixels.
         curves: Methods a figure of curves shows, those with the highest mean AUROC.
         curve_points: Points a curve keeps.
+        categories: Categories a figure of a split shows, the most frequent ones.
+        published: {run: the published detector it is put beside}; none are when empty.
     """
 
     title: str = "What detectors do with objects they were never taught"
@@ -27,3 +30,5 @@ class ReportSettings:
     image_side: int = Field(default=320, ge=16)
     curves: int = Field(default=6, ge=1)
     curve_points: int = Field(default=80, ge=2)
+    categories: int = Field(default=20, ge=1)
+    published: dict[str, Counterpart] = Field(default_factory=dict)

@@ -44,6 +44,7 @@ TITLES = {
     "scale": "SCALE",
     "she": "SHE",
     "temperature_scaling": "Temperature scaling",
+    "uncertainty": "Uncertainty",
     "vim": "ViM",
     "vos": "VOS",
 }
@@ -156,13 +157,24 @@ class Run:
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether there is any figure."""
+        """Whether any method has figures."""
         return bool(self.methods)
+
+    @property
+    def has_no_method(self) -> bool:
+        """Whether the run was evaluated, but no method can be applied to its detector."""
+        return bool(self.detector) and not self.methods
 
     @property
     def not_applicable(self) -> dict[str, str]:
         """Method → why it cannot be applied to this detector."""
         return dict(self.evaluation.get("not_applicable", {}))
+
+    @property
+    def left_out(self) -> str:
+        """A sentence on the methods that cannot be applied, and why; "" where there is none."""
+        reasons = "; ".join(f"{title_of(method)} ({reason})" for method, reason in self.not_applicable.items())
+        return f"Not applicable to this detector: {reasons}." if reasons else ""
 
     def value(self, split: str, method: str, metric: str) -> float | None:
         """A figure, None where there is none."""
@@ -205,10 +217,12 @@ class Run:
     def shown_method(self, wanted: str | None) -> str | None:
         """The method whose decisions are shown: the one asked for, else the best by mean AP_U, else by mean AUROC.
 
+        One that cannot be applied to this detector counts as not asked for.
+
         Raises:
             ParameterError: the one asked for has no figures.
         """
-        if wanted is not None:
+        if wanted is not None and wanted not in self.not_applicable:
             if self.is_evaluated and wanted not in self.methods:
                 raise ParameterError(f"report: {self.name} has no method {wanted!r}. Known: {', '.join(self.methods)}")
             return wanted
@@ -268,7 +282,7 @@ def title_of(method: str) -> str:
 
 def _splits(name: str, params: Mapping[str, Any]) -> tuple[Split, ...]:
     written = curation.benchmark(name, params).splits.items()
-    splits = [Split(name, split.dataset, split.distance) for name, split in written]
+    splits = [Split(name, split.dataset, split.distance) for name, split in written if split.use == "test"]
     return tuple(sorted(splits, key=lambda split: (split.dataset, DISTANCES.index(split.distance))))
 
 

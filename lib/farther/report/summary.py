@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,9 @@ def summary(params: Mapping[str, Any], root: str | Path = ".") -> str:
 
 
 def _of_run(run: Run, width: int) -> str:
-    if not run.is_evaluated:
+    if not run.is_evaluated and not run.has_no_method:
         return f"{run.name}: not evaluated yet"
     quality = f"{run.name}   mAP50 {percent(run.detector.get('map50'))}%   t* {run.detector.get('threshold', 0):.3f}"
-    return "\n\n".join([quality, *(to_text(table, width) for table in run_tables(run))])
+    tables = [to_text(table, width) for table in run_tables(run)] if run.methods else []
+    left_out = [textwrap.fill(run.left_out, width)] if run.left_out else []
+    return "\n\n".join([quality, *tables, *left_out])

@@ -47,12 +47,14 @@ class Table:
         caption: What it shows.
         groups: Its column groups.
         rows: A label and the cells of all groups, one after the other.
+        note: What stands below it, "" where there is nothing to say.
     """
 
     name: str
     caption: str
     groups: tuple[Group, ...]
     rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    note: str = ""
 
     @property
     def metrics(self) -> list[tuple[Group, Metric]]:
@@ -66,7 +68,7 @@ class Table:
             bounds.append(bounds[-1] + len(group.metrics))
         kept = [k for g in groups for k in range(bounds[g], bounds[g + 1])]
         rows = tuple((label, tuple(cells[k] for k in kept)) for label, cells in self.rows)
-        return Table(self.name, self.caption, tuple(self.groups[g] for g in groups), rows)
+        return Table(self.name, self.caption, tuple(self.groups[g] for g in groups), rows, self.note)
 
 
 def percent(value: float | None) -> str:
@@ -95,7 +97,7 @@ def _table(run: Run, name: str, metrics: tuple[Metric, ...], shows: str) -> Tabl
             best = percent(metric.best([run.value(split.name, method, metric.name) for method in run.methods]))
             columns.append([_cell(run, split.name, method, metric.name, best) for method in run.methods])
     rows = tuple((title_of(m), tuple(column[row] for column in columns)) for row, m in enumerate(run.methods))
-    return Table(f"{run.name}-{name}", f"{run.name}: {shows} (%).", groups, rows)
+    return Table(f"{run.name}-{name}", f"{run.name}: {shows} (%).", groups, rows, run.left_out)
 
 
 def _cell(run: Run, split: str, method: str, metric: str, best: str) -> Cell:
@@ -112,7 +114,8 @@ def to_markdown(table: Table) -> str:
     lines = [["Method", *heads], ["---", *("---:" for _ in heads)]]
     lines += [[label, *(f"**{c.text}**" if c.is_best else c.text for c in cells)] for label, cells in table.rows]
     body = "\n".join("| " + " | ".join(part.replace("|", r"\|") for part in line) + " |" for line in lines)
-    return f"{table.caption}\n\n{body}\n"
+    note = f"\n{table.note}\n" if table.note else ""
+    return f"{table.caption}\n\n{body}\n{note}"
 
 
 def to_latex(table: Table) -> str:
@@ -123,6 +126,7 @@ def to_latex(table: Table) -> str:
     rules = " ".join(rf"\cmidrule(lr){{{a}-{a + n - 1}}}" for a, n in zip(starts, spans, strict=True))
     arrows = {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}
     names = " & ".join(f"{metric.symbol}{arrows[metric.arrow]}" for _, metric in table.metrics)
+    note = f"\n\n\\smallskip\\footnotesize {_latex(table.note)}" if table.note else ""
     rows = "\n".join(
         " & ".join([_latex(label), *(_latex_cell(cell) for cell in cells)]) + r" \\" for label, cells in table.rows
     )
@@ -138,7 +142,7 @@ Method & {names} \\
 \midrule
 {rows}
 \bottomrule
-\end{{tabular}}
+\end{{tabular}}{note}
 \end{{table}}
 """
 

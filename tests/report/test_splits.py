@@ -1,0 +1,85 @@
+"""The figures of splits: categories, similarity, and what became of images."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from farther.errors import DataError
+from farther.report import build
+from farther.report.splits import splits_of
+
+HISTOGRAM = """split,similarity,fraction
+test,0.91,1.0
+photos_near,0.81,0.75
+photos_near,0.83,0.25
+photos_far,0.61,1.0
+"""
+
+
+@pytest.fixture
+def measured(evaluated: Path, tmp_path: Path) -> Path:
+    """The artifacts of a project whose similarity was measured."""
+    root = tmp_path / "project"
+    shutil.copytree(evaluated, root)
+    folder = root / "artifacts/plots/similarity/pets"
+    folder.mkdir(parents=True)
+    (folder / "histogram.csv").write_text(HISTOGRAM)
+    return root / "artifacts"
+
+
+def values(chart) -> list[dict]:
+    return chart.spec["data"]["values"]
+
+
+def test_categories_are_counted_a_split(measured, params):
+    view = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
+    by_title = {chart.title: values(chart) for chart in view.categories.charts}
+    assert by_title == {
+        "photos far: all 1 categories": [{"category": "<b>Kite</b>", "objects": 2, "images": 2}],
+        "photos near: all 1 categories": [{"category": "Lynx", "objects": 4, "images": 4}],
+    }
+
+
+def test_images_are_counted_by_fate_and_reason(measured, params):
+    view = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
+    (chart,) = view.fates.charts
+    assert [(row["fate"], row["reason"], row["images"]) for row in values(chart)] == [
+        ("near", "a near category is labelled", 4),
+        ("far", "no near category is labelled", 2),
+        ("removed", "an ID class is labelled", 1),
+    ]
+    assert [key.name for key in view.fates.legend] == ["near", "far", "removed"]
+
+
+def test_similarity_is_drawn_from_id_to_far_with_a_colour_a_distance(measured, params):
+    view = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
+    (chart,) = view.similarity.charts
+    assert [key.name for key in view.similarity.legend] == ["test", "photos near", "photos far"]
+    assert len({key.colour for key in view.similarity.legend}) == 3
+    assert "test: 0.910; photos near: 0.815; photos far: 0.610" in chart.description
+    near = [row for row in values(chart) if row["split"] == "photos near"]
+    assert [(row["similarity"], row["share"]) for row in near] == [(0.81, 0.75), (0.83, 0.25)]
+
+
+def test_a_benchmark_that_was_not_curated_has_no_figures(tmp_path, params):
+    view = splits_of("pets", params["benchmarks"]["pets"], tmp_path, shown=20)
+    assert view.fates is view.similarity is view.categories is None
+
+
+def test_a_damaged_histogram_is_refused_by_row(measured, params):
+    file = measured / "plots/similarity/pets/histogram.csv"
+    file.write_text(HISTOGRAM.replace("0.83", "wide"))
+    with pytest.raises(DataError, match=r"histogram\.csv: row 2: expected split, similarity and fraction"):
+        splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
+
+
+def test_the_page_shows_the_figures_even_before_anything_is_evaluated(measured, params):
+    params["detectors"] = {}
+    page = build(params, measured.parent).read_text()
+    found = dict(re.findall(r'<script type="application/json" id="([\w-]+)">(.*?)</script>', page))
+    assert set(found) == {"images-1", "similarity-1", "categories-1-1", "categories-1-2"}
+    assert json.loads(found["images-1"])["data"]["values"][0]["images"] == 4
+    assert "vegaEmbed" in page
