@@ -28,9 +28,12 @@ class Fates(ColumnTable):
     Columns:
         image_id, dataset, subset: The image.
         fate: `near`, `far`, `farther`, or `removed`.
-        rule: The rule that decided: `overlap: spoon → diningtable`, or the reason why none did.
+        rule: The rule that decided: `overlap: spoon → diningtable`, or the reason why none did; where people decided,
+            `decision: removed → person`.
         category: Category of the object that decided, "" if none did.
         object_id: That object, -1 if none did.
+        decided_by: The people who decided, "" where the rules did.
+        by_rules: Where people decided, what the rules alone would have done, and why.
     """
 
     COLUMNS = (
@@ -41,6 +44,8 @@ class Fates(ColumnTable):
         Column("rule", "string"),
         Column("category", "string"),
         Column("object_id", "int64"),
+        Column("decided_by", "string", optional=True, default=""),
+        Column("by_rules", "string", optional=True, default=""),
     )
 
     if TYPE_CHECKING:
@@ -51,6 +56,8 @@ class Fates(ColumnTable):
         rule: np.ndarray
         category: np.ndarray
         object_id: np.ndarray
+        decided_by: np.ndarray
+        by_rules: np.ndarray
 
 
 def decide(
@@ -120,12 +127,18 @@ def count_by_rule(fates: Fates) -> dict[str, int]:
     return dict(zip(found.tolist(), counts.tolist(), strict=True))
 
 
+def why(fates: Fates, row: int) -> str:
+    """The rule that decided, and on which object or by whom."""
+    if fates.decided_by[row]:
+        return f"{fates.rule[row]}, by {fates.decided_by[row]} (by the rules: {fates.by_rules[row]})"
+    if fates.object_id[row] != NO_OBJECT:
+        return f"{fates.rule[row]} (object {fates.object_id[row]}, {fates.category[row]})"
+    return str(fates.rule[row])
+
+
 def _sentence(fates: Fates, row: int) -> str:
     place = f"{fates.dataset[row]} {fates.subset[row]} {fates.image_id[row]}"
-    decider = ""
-    if fates.object_id[row] != NO_OBJECT:
-        decider = f" (object {fates.object_id[row]}, {fates.category[row]})"
-    return f"{place}: {fates.fate[row]}; {fates.rule[row]}{decider}"
+    return f"{place}: {fates.fate[row]}; {why(fates, row)}"
 
 
 def _encoded(values: np.ndarray) -> tuple[np.ndarray, list[str]]:

@@ -1,4 +1,4 @@
-"""Makes a benchmark's splits from ingested tables, by the rules of its rules file."""
+"""Makes a benchmark's splits from ingested tables, by the rules of its rules file and by people's decisions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
+from farther.curation.decisions import HEADER, Decisions, DecisionsFile
 from farther.curation.fates import Fates, count_by_rule, decide
+from farther.curation.overruling import overrule
 from farther.curation.parameters import Benchmark, Split
 from farther.curation.rules import Rules
 from farther.curation.sources import Source, Tables
-from farther.errors import ParameterError
+from farther.errors import DataError, ParameterError
 from farther.tables.files import write_aside, write_json
 
 
@@ -24,7 +27,7 @@ class Curation:
     Args:
         splits: ID and OOD splits by name.
         fates: What became of each image of the OOD sources.
-        warnings: Rules that cannot take effect, in plain words.
+        warnings: Rules that cannot take effect, and images whose reviewers disagree, in plain words.
     """
 
     splits: Mapping[str, Source]
@@ -64,16 +67,36 @@ class Curation:
         return rows
 
 
+@dataclass(frozen=True)
+class RuledSource:
+    """One OOD source of a benchmark and what the rules make of it.
+
+    Args:
+        source: Its images and objects.
+        splits: The splits that draw from it, by name.
+        fates: What the rules make of each image, in the order of the images.
+        kept: ndarray of shape (number of images,), str: the fate if no ID class and no overlap were labelled.
+        warnings: Rules that cannot take effect.
+    """
+
+    source: Source
+    splits: Mapping[str, Split]
+    fates: Fates
+    kept: np.ndarray
+    warnings: list[str]
+
+
 def curate(benchmark: Benchmark, tables: Tables) -> Curation:
     """Sorts the images of a benchmark's OOD sources by what is labelled in them, and passes its ID splits through.
 
     An image with a labelled ID class or an overlapping category is removed. Of the others, those with a near category
     go to the near split and the rest to the far split (FMIYC, Section 4.1, the automatic stage; Tables 5 and 6); a
-    `farther` split takes all of them. What decides first is stated in `farther.curation.rules.PRECEDENCE`.
+    `farther` split takes all of them. What decides first is stated in `farther.curation.rules.PRECEDENCE`. Then the
+    decisions of people override the rules (its manual stage): what more than half of an image's reviewers say.
 
     Raises:
         ParameterError: a dataset, subset, protocol or vocabulary is unknown.
-        DataError: a table or the rules file is damaged.
+        DataError: a table, the rules file or the decisions file is damaged, or a decision is on what does not exist.
     """
     rules = Rules(benchmark.rules, benchmark.protocol)
     splits = {
@@ -81,24 +104,61 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
         for name, subset in benchmark.subsets.items()
     }
     warnings = _absent_id_classes(rules, benchmark, tables)
+    sources = by_rules(benchmark, tables, rules)
+    decisions = _decisions(benchmark, sources, rules)
     fates: list[Fates] = []
-    for (dataset, subset), members in _by_source(benchmark.splits).items():
-        source = tables.source(dataset, subset)
-        categories = tables.categories(dataset)
-        vocabulary = _vocabulary(dataset, members)
-        warnings += _absent_categories(rules, vocabulary, dataset, tables)
-        decided = decide(
-            source,
-            rules.by_category(vocabulary, categories),
-            subset=subset,
-            farther=any(split.distance == "farther" for split in members.values()),
-            empty=benchmark.empty,
-        )
+    for ruled in sources.values():
+        decided, undecided = overrule(ruled.fates, ruled.kept, decisions)
         fates.append(decided)
-        for name, split in members.items():
-            splits[name] = source.select(decided.fate == split.distance)
+        warnings += [*ruled.warnings, *undecided]
+        for name, split in ruled.splits.items():
+            splits[name] = ruled.source.select(decided.fate == split.distance)
     joined = Fates.concatenate(fates) if fates else Fates.empty()
     return Curation(splits, joined, list(dict.fromkeys(warnings)))
+
+
+def by_rules(benchmark: Benchmark, tables: Tables, rules: Rules) -> dict[tuple[str, str], RuledSource]:
+    """What the rules make of each OOD source, a dataset and subset each; people's decisions are not looked at.
+
+    Raises:
+        ParameterError: a dataset, subset or vocabulary is unknown.
+        DataError: a table is damaged.
+    """
+    return {
+        (dataset, subset): _ruled(tables, rules, dataset, subset, members, benchmark.empty)
+        for (dataset, subset), members in _by_source(benchmark.splits).items()
+    }
+
+
+def _ruled(
+    tables: Tables,
+    rules: Rules,
+    dataset: str,
+    subset: str,
+    members: Mapping[str, Split],
+    empty: Literal["keep", "remove"],
+) -> RuledSource:
+    source, categories = tables.source(dataset, subset), tables.categories(dataset)
+    vocabulary = _vocabulary(dataset, members)
+    farther = any(split.distance == "farther" for split in members.values())
+    deciding = rules.by_category(vocabulary, categories)
+    near = {category: rule for category, rule in deciding.items() if rule.kind == "near"}
+    fates = decide(source, deciding, subset=subset, farther=farther, empty=empty)
+    kept = decide(source, near, subset=subset, farther=farther, empty="keep").fate
+    return RuledSource(source, members, fates, kept, _absent_categories(rules, vocabulary, dataset, tables))
+
+
+def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSource], rules: Rules) -> Decisions:
+    """The benchmark's decisions, checked."""
+    if benchmark.decisions is None:
+        return Decisions()
+    if not benchmark.decisions.exists():
+        problem = f"the file does not exist; without any decision it holds one line: {HEADER.strip()}"
+        raise DataError(problem, file=benchmark.decisions)
+    decisions = DecisionsFile(benchmark.decisions).read()
+    known = {key: frozenset(ruled.source.images.image_id) for key, ruled in sources.items()} if len(decisions) else {}
+    decisions.check(known, rules.id_classes)
+    return decisions
 
 
 def _by_source(splits: Mapping[str, Split]) -> dict[tuple[str, str], dict[str, Split]]:

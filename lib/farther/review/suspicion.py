@@ -1,0 +1,133 @@
+"""Where a detector of the ID classes sees something that nobody labelled."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from farther.tables import Objects, RegionsFolder
+
+#: Detections below this score are neither shown nor counted.
+MIN_SCORE = 0.1
+
+
+class Grouped:
+    """The rows of a table that belong to each image.
+
+    Args:
+        image: ndarray of shape (number of rows,): the image of each row, 0 … count - 1.
+        count: Number of images.
+    """
+
+    def __init__(self, image: np.ndarray, count: int):
+        self.order = np.argsort(image, kind="stable")
+        self.starts = np.searchsorted(image[self.order], np.arange(count + 1))
+
+    def rows(self, image: int) -> np.ndarray:
+        """The rows of an image, in the table's order."""
+        return self.order[self.starts[image] : self.starts[image + 1]]
+
+    def pairs(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Each of some images with each of its rows.
+
+        Args:
+            images: ndarray of shape (N,); an image may stand there many times.
+
+        Returns:
+            Places in `images`, ascending, and rows of the table; one pair a place of both.
+        """
+        counts = self.starts[images + 1] - self.starts[images]
+        place = np.repeat(np.arange(len(images)), counts)
+        within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
+        return place, self.order[self.starts[images][place] + within]
+
+
+@dataclass(frozen=True)
+class Detections:
+    """What a detector sees in the images of one source or of many.
+
+    Args:
+        image: ndarray of shape (N,): the image's row.
+        box: ndarray of shape (N, 4): xmin, ymin, xmax, ymax in pixels.
+        score: ndarray of shape (N,): the detector's confidence.
+        name: ndarray of shape (N,), str: the ID class.
+        unlabelled: ndarray of shape (N,): how much the detection speaks for an object that nobody labelled, see
+            `unlabelled`.
+    """
+
+    image: np.ndarray
+    box: np.ndarray
+    score: np.ndarray
+    name: np.ndarray
+    unlabelled: np.ndarray
+
+    @classmethod
+    def join(cls, parts: list[Detections]) -> Detections:
+        """The rows of several, in order."""
+        if not parts:
+            empty = np.zeros(0)
+            return cls(np.zeros(0, np.int64), np.zeros((0, 4)), empty, np.zeros(0, object), empty)
+        columns = ("image", "box", "score", "name", "unlabelled")
+        return cls(*(np.concatenate([getattr(part, column) for part in parts]) for column in columns))
+
+
+def detections(folder: RegionsFolder, image_id: np.ndarray, objects: Objects, by_image: Grouped) -> Detections:
+    """The detections of a regions folder on the images of a source.
+
+    Args:
+        folder: Regions of a split of the source.
+        image_id: ndarray of shape (number of images,), str: the source's images. Others in the folder are left out.
+        objects: The source's labelled objects.
+        by_image: The objects of each image.
+
+    Raises:
+        DataError: the regions are damaged.
+    """
+    return Detections.join(list(_batches(folder, image_id, objects, by_image)))
+
+
+def _batches(folder: RegionsFolder, image_id: np.ndarray, objects: Objects, by_image: Grouped) -> Iterator[Detections]:
+    known, names = pa.array(image_id, pa.string()), np.array(folder.classes, dtype=object)
+    for regions in folder.above(MIN_SCORE).batches([]):
+        image = pc.index_in(pa.array(regions.image_id, pa.string()), known).fill_null(-1).to_numpy()
+        found = np.flatnonzero(image >= 0)
+        image, box, score = image[found].astype(np.int64), regions.box[found], regions.score[found]
+        place, row = by_image.pairs(image)
+        free = 1 - explained(box, objects.box[row], place)
+        yield Detections(image, box, score, names[regions.label[found]], score * free)
+
+
+def explained(box: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """How much of each detection the labels of its image explain.
+
+    A detection is explained when it is on one labelled object (their IoU), and when labelled objects fill it (the
+    share of its area, at most 1, that they cover): zebras are taken for horses, and a herd of them for one horse. With
+    both, 1 - sqrt((1 - IoU) (1 - share)).
+
+    Args:
+        box: ndarray of shape (N, 4).
+        labelled: ndarray of shape (M, 4): boxes of labelled objects.
+        place: ndarray of shape (M,): the detection that each of them is compared with.
+
+    Returns:
+        ndarray of shape (N,), 0 (nothing labelled there) to 1.
+
+    Example:
+        >>> explained(np.array([[0, 0, 2, 2]]), np.array([[0, 0, 2, 1.0]]), np.array([0]))
+        array([0.5])
+    """
+    box, labelled = box.astype(np.float64), labelled.astype(np.float64)
+    ours = np.prod(box[:, 2:] - box[:, :2], axis=1)
+    theirs = np.prod(labelled[:, 2:] - labelled[:, :2], axis=1)
+    sides = np.minimum(box[place, 2:], labelled[:, 2:]) - np.maximum(box[place, :2], labelled[:, :2])
+    shared = np.prod(np.clip(sides, 0, None), axis=1)
+    union = ours[place] + theirs - shared
+    iou, covered = np.zeros(len(box)), np.zeros(len(box))
+    np.maximum.at(iou, place, np.divide(shared, union, out=np.zeros(len(place)), where=union > 0))
+    np.add.at(covered, place, shared)
+    share = np.minimum(np.divide(covered, ours, out=np.zeros(len(box)), where=ours > 0), 1)
+    return 1 - np.sqrt((1 - iou) * (1 - share))

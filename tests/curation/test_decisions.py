@@ -1,0 +1,282 @@
+"""Decisions of people: what a file may say, which of its lines stand, and what `curate` makes of them."""
+
+import resource
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from farther.curation import (
+    Categories,
+    Curation,
+    Decision,
+    Decisions,
+    DecisionsFile,
+    ImageKey,
+    Source,
+    benchmark,
+    curate,
+    explain,
+    time_after,
+)
+from farther.errors import DataError, FartherError
+from farther.tables import Images, Objects
+from farther.tables.files import digest, read_json
+
+RULES = """
+id_classes: {cat: {photos: [Cat]}, dog: {photos: [Dog]}}
+protocols: {paper: {overlap: {photos: {}}, near: {photos: {dog: [Fox]}}}}
+"""
+
+SHOWN = {"a": ["Cat"], "b": ["Fox"], "c": ["Kite"], "d": ["Cat", "Fox"], "e": []}
+
+HEADER = "time,reviewer,dataset,subset,image_id,decision,id_class,note\n"
+
+
+class InMemory:
+    """Tables of the photos above, and of an ID dataset with one image a subset."""
+
+    def source(self, dataset: str, subset: str) -> Source:
+        shown = SHOWN if dataset == "photos" else {f"{subset}-pet": ["cat"]}
+        n, pairs = len(shown), [(image, category) for image, categories in shown.items() for category in categories]
+        ids = list(shown)
+        sizes = {"width": [9] * n, "height": [9] * n}
+        images = Images(image_id=ids, dataset=[dataset] * n, file=ids, digest=[digest(i) for i in ids], **sizes)
+        objects = Objects(
+            image_id=[image for image, _ in pairs],
+            object_id=np.arange(len(pairs)),
+            box=np.zeros((len(pairs), 4)),
+            category=[category for _, category in pairs],
+        )
+        return Source(images, objects)
+
+    def categories(self, dataset: str) -> Categories:
+        return Categories(("Cat", "Dog", "Fox", "Kite") if dataset == "photos" else ("cat", "dog"))
+
+
+class Bench:
+    """A benchmark in a folder, whose decisions file can be written."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.file = DecisionsFile(folder / "decisions.csv")
+        (folder / "rules.yaml").write_text(RULES)
+
+    def write(self, *said: str) -> "Bench":
+        """Lines as `ann b remove cat`: reviewer, image, decision, class; a second apart."""
+        lines = [HEADER]
+        for second, words in enumerate(said):
+            reviewer, image, decision, id_class = (*words.split(), "")[:4]
+            lines.append(f"2026-11-21T09:00:{second:02d}.000Z,{reviewer},photos,val,{image},{decision},{id_class},\n")
+        self.file.path.write_text("".join(lines))
+        return self
+
+    def curate(self, *distances: str) -> Curation:
+        splits = {
+            f"photos_{d}": {"dataset": "photos", "subset": "val", "distance": d} for d in distances or ("near", "far")
+        }
+        paths = {"rules": self.folder / "rules.yaml", "decisions": self.file.path}
+        return curate(benchmark("b", {"id": "pets", "splits": splits, **paths}), InMemory())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def fates(curation: Curation) -> str:
+    """The fates of a to e by their first letters: `r n f r r` by the rules alone."""
+    return " ".join(fate[:1] for fate in curation.fates.fate)
+
+
+def key(image: str) -> ImageKey:
+    return ImageKey("photos", "val", image)
+
+
+def at(second: float, reviewer: str = "ann", image: str = "b", decision: str = "near", **more: str) -> Decision:
+    time = datetime(2026, 11, 21, tzinfo=UTC) + timedelta(seconds=second)
+    return Decision(time, reviewer, key(image), decision, **more)
+
+
+def test_without_any_decision_the_rules_decide(bench):
+    assert fates(bench.write().curate()) == "r n f r r"
+
+
+def test_people_override_rules(bench):
+    curation = bench.write("ann a far", "ann b remove cat", "ann c near").curate()
+    assert fates(curation) == "f r n r r"
+    assert list(curation.splits["photos_near"].images.image_id) == ["c"]
+    assert list(curation.splits["photos_far"].objects.category) == ["Cat"]
+    assert list(curation.fates.rule[:3]) == ["decision: far", "decision: removed → cat", "decision: near"]
+
+
+def test_a_kept_image_is_near_or_far_by_its_other_labels(bench):
+    assert fates(bench.write("ann a keep", "ann d keep", "ann e keep", "ann b keep").curate()) == "f n f n f"
+
+
+def test_where_one_split_takes_near_and_far_both_words_mean_keep(bench):
+    curation = bench.write("ann a near", "ann d far", "ann b remove dog").curate("farther")
+    assert list(curation.fates.fate) == ["farther", "removed", "farther", "farther", "removed"]
+
+
+def test_an_image_is_explained_by_who_decided_and_by_what_the_rules_would_have_done(bench):
+    curation = bench.write("ann a keep", "bob a far").curate()
+    expected = (
+        "photos val a: far; decision: far, by ann, bob (by the rules: removed; ID class: Cat → cat (object 0, Cat))"
+    )
+    assert explain(curation.fates, "a") == expected
+
+
+def test_more_than_half_of_an_images_reviewers_decide(bench):
+    assert fates(bench.write("ann b far", "bob b far", "cy b remove cat").curate()) == "r f f r r"
+
+
+@pytest.mark.parametrize("said", [("ann b far", "bob b remove cat"), ("ann b far", "bob b remove dog", "cy b near")])
+def test_without_a_majority_the_rules_decide_and_the_image_is_listed(bench, said):
+    curation = bench.write(*said).curate()
+    assert fates(curation) == "r n f r r"
+    (warning,) = curation.warnings
+    assert warning.startswith("photos val b: no majority (ann: far, bob: remove → ")
+    assert warning.endswith("so the rules decide: near")
+    assert curation.fates.decided_by[1] == ""
+
+
+def test_reviewers_who_name_different_classes_agree_to_remove(bench):
+    curation = bench.write("ann b remove dog", "bob b remove cat").curate()
+    assert curation.fates.rule[1] == "decision: removed → cat, dog"
+
+
+def test_a_reviewers_last_word_counts_and_undo_goes_back_by_one(bench):
+    assert fates(bench.write("ann b far", "ann b remove cat").curate()) == "r r f r r"
+    assert fates(bench.write("ann b far", "ann b remove cat", "ann b undo").curate()) == "r f f r r"
+    assert fates(bench.write("ann b far", "ann b undo").curate()) == "r n f r r"
+
+
+def test_the_order_of_lines_does_not_matter_as_git_may_mix_them(bench):
+    bench.write("ann b far", "ann b undo", "ann b remove cat")
+    header, *lines = bench.file.path.read_text().splitlines(keepends=True)
+    bench.file.path.write_text("".join([header, lines[2], lines[1], lines[0], lines[2]]))
+    assert fates(bench.curate()) == "r r f r r"
+    assert len(bench.file.read()) == 3
+
+
+def test_the_fates_are_written_and_read_with_who_decided(bench, tmp_path):
+    curation = bench.write("ann b far").curate()
+    curation.write(tmp_path / "out")
+    read = type(curation.fates).read(tmp_path / "out" / "fates.parquet")
+    assert list(read.decided_by) == ["", "ann", "", "", ""]
+    assert curation.metrics()["photos: decision: far"] == 1
+    assert read_json(tmp_path / "out" / "warnings.json")["count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("2026-11-21T09:00:00Z,ann,photos,val,z,keep,,", "row 2: field 'image_id': photos val has no image 'z'"),
+        ("2026-11-21T09:00:00Z,ann,pets,val,a,keep,,", "row 2: field 'dataset': the benchmark draws no OOD images"),
+        ("2026-11-21T09:00:00Z,ann,photos,train,a,keep,,", "row 2: field 'subset': .* Known: photos val"),
+        (
+            "2026-11-21T09:00:00Z,ann,photos,val,a,remove,cow,",
+            "row 2: field 'id_class': 'cow' is no ID class. Known: cat",
+        ),
+        ("2026-11-21T09:00:00Z,ann,photos,val,a,remove,,", "row 2: field 'note': 'remove' needs the ID class"),
+        ("2026-11-21T09:00:00Z,ann,photos,val,a,keep,cat,", "row 2: field 'id_class': only 'remove' has an ID class"),
+        ("2026-11-21T09:00:00Z,ann,photos,val,a,maybe,,", "row 2: field 'decision': expected one of keep, remove"),
+        ("2026-11-21T09:00:00Z,,photos,val,a,keep,,", "row 2: field 'reviewer'"),
+        ("2026-11-21T09:00:00,ann,photos,val,a,keep,,", "row 2: field 'time': expected a time with its zone"),
+        ("yesterday,ann,photos,val,a,keep,,", "row 2: field 'time': expected a time like 2026"),
+        ("2026-11-21T09:00:00Z,ann,photos,val,a", "row 2: expected 8 values, found 5"),
+        ('2026-11-21T09:00:00Z,ann,photos,val,a,keep,,"x', "row 2: not CSV"),
+        ("2026-11-21T09:00:00Z,ann,photos,val,a,undo,,", "row 2: field 'decision': ann has no decision"),
+    ],
+)
+def test_a_line_that_cannot_be_is_refused_with_its_place(bench, line, found):
+    bench.file.path.write_text(f"{HEADER}{line}\n")
+    with pytest.raises(DataError, match=rf"decisions\.csv: {found}"):
+        bench.curate()
+
+
+def test_even_a_decision_that_was_taken_back_must_be_on_what_exists(bench):
+    with pytest.raises(DataError, match="row 2: field 'image_id'"):
+        bench.write("ann z far", "ann z undo").curate()
+
+
+def test_two_words_of_one_reviewer_at_one_time_are_refused(bench):
+    line = "2026-11-21T09:00:00Z,ann,photos,val,b,{},,\n"
+    bench.file.path.write_text(HEADER + line.format("near") + line.format("far"))
+    with pytest.raises(DataError, match=r"row 3: .*ann says 'far' about photos val b, and 'near' in row 2"):
+        bench.curate()
+
+
+def test_another_header_a_wrong_encoding_and_an_absent_file_are_refused(bench):
+    bench.file.path.write_text("image_id,decision\n")
+    with pytest.raises(DataError, match="row 1: expected the columns time,reviewer"):
+        bench.curate()
+    bench.file.path.write_bytes(HEADER.encode() + b"\xff\n")
+    with pytest.raises(DataError, match="not UTF-8"):
+        bench.curate()
+    bench.file.path.unlink()
+    with pytest.raises(DataError, match="the file does not exist"):
+        bench.curate()
+
+
+def test_windows_line_ends_and_an_unfinished_last_line_are_read(bench):
+    bench.file.path.write_bytes(
+        f"\ufeff{HEADER}2026-11-21T09:00:00Z,ann,photos,val,b,far,,".replace("\n", "\r\n").encode()
+    )
+    assert fates(bench.curate()) == "r f f r r"
+
+
+def append(file: DecisionsFile, *decisions: Decision) -> None:
+    with file.locked() as descriptor:
+        for decision in decisions:
+            file.append(descriptor, decision)
+
+
+def test_what_is_appended_is_read_back_whatever_a_note_holds(bench):
+    decisions = [at(0, note='a "quoted", odd, note'), at(1, reviewer="bob c", decision="remove", id_class="cat")]
+    append(bench.file, *decisions)
+    assert bench.file.read().standing == {key("b"): {"ann": decisions[0], "bob c": decisions[1]}}
+    assert bench.file.path.read_text().count("\n") == 3
+
+
+def test_an_appended_line_is_not_glued_to_one_that_a_person_left_unfinished(bench):
+    bench.file.path.write_text(HEADER + at(0).to_line().rstrip("\n"))
+    append(bench.file, at(1, image="c"))
+    assert len(bench.file.read()) == 2
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(bench):
+    append(bench.file, at(0))
+    before = bench.file.path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 10, hard))
+    try:
+        with pytest.raises(FartherError, match="the decision was not saved: the disk took 10 of"):
+            append(bench.file, at(1, image="c"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert bench.file.path.read_bytes() == before
+
+
+def test_a_note_in_two_lines_would_be_two_decisions_and_is_refused():
+    with pytest.raises(DataError, match="field 'note': expected text in one line"):
+        at(0, note="one\ntwo")
+
+
+def test_time_goes_on_when_the_clock_is_set_back():
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    assert time_after(tomorrow) == tomorrow + timedelta(milliseconds=1)
+    assert time_after(None).microsecond % 1000 == 0
+
+
+def test_the_last_decision_is_found_after_any_number_of_undos():
+    made = [at(0, image="a"), at(1, image="b"), at(2, image="a", decision="far")]
+    decisions = Decisions(enumerate(made))
+    assert decisions.latest("ann") == made[2]
+    decisions.add(at(3, image="a", decision="undo"), 5)
+    assert decisions.latest("ann") == made[1]
+    decisions.add(at(4, image="b", decision="undo"), 6)
+    assert decisions.latest("ann") == made[0]
+    assert decisions.latest("bob") is None
