@@ -33,6 +33,8 @@ from farther.tables.files import digest, inside
 #: Where the pipeline looks for methods that farther does not know.
 OWN = Path("data/methods")
 PACKAGE = "farther.methods"
+#: Modules that every entry's folders are made by.
+MACHINERY = ("calibration", "entries", "fitting", "hyperparameters", "scoring")
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -165,10 +167,11 @@ def code_digests(entries: Mapping[str, Mapping[str, Any]], own: Path = OWN) -> d
     Raises:
         ParameterError: see `read_entry`.
     """
+    shared = [Path(__file__).with_name(f"{module}.py") for module in MACHINERY]
     digests = {}
     for name, values in entries.items():
         entry = read_entry(name, values or {}, own)
         choice = entry.search or entry.oracle
         methods = sorted(choice.grids) if choice else [entry.method]
-        digests[name] = digest(*(file for method in methods for file in source_files(find(method, own))))
+        digests[name] = digest(*shared, *(file for method in methods for file in source_files(find(method, own))))
     return digests

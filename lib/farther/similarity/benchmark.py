@@ -1,0 +1,168 @@
+"""The similarity of a whole benchmark: from its splits and embeddings to tables, metrics and curves."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farther.errors import DataError, ParameterError
+from farther.similarity.categories import CategorySimilarity, IdClasses, category_similarities
+from farther.similarity.duplicates import Duplicates, near_duplicates
+from farther.similarity.prototypes import prototypes
+from farther.similarity.sources import EmbeddedSplit, SimilarityFiles, SplitSource
+from farther.similarity.stratify import (
+    Cuts,
+    ImageSimilarity,
+    StratifyParams,
+    histogram,
+    order_of_distances,
+    split_figures,
+    stratify,
+)
+from farther.similarity.wordnet import WordNet, WordNetParams, read_synsets
+from farther.tables.files import write_aside, write_json, write_rows
+
+#: Decimals of cosines in files that git compares.
+DECIMALS = 6
+
+
+@dataclass(frozen=True)
+class BenchmarkSimilarity:
+    """All that is known about the similarity of a benchmark's splits to ID.
+
+    Args:
+        images: One row an image.
+        categories: One row a category of an OOD dataset.
+        duplicates: Pairs of near-duplicates.
+        duplicate_pairs: How many there are; `duplicates` may list fewer.
+        cuts: What parts near, far and farther.
+        borderline: The doubtful images, the most doubtful first.
+        bin_width: Of the histograms.
+    """
+
+    images: ImageSimilarity
+    categories: CategorySimilarity
+    duplicates: Duplicates
+    duplicate_pairs: int
+    cuts: Cuts
+    borderline: ImageSimilarity
+    bin_width: float
+
+    def write(self, tables: str | Path, metrics: str | Path, plots: str | Path) -> None:
+        """Writes all of it.
+
+        Args:
+            tables: Folder to replace: `images.parquet`, `categories.parquet`, `borderline.parquet`,
+                `duplicates.parquet`, and `summary.json` with the cuts.
+            metrics: Folder to replace: one small JSON file a split, and `similarity.json`.
+            plots: Folder to replace: `histogram.csv` (Figure 3), `borderline.csv`.
+        """
+        with write_aside(tables) as aside:
+            for name in ("images", "categories", "borderline", "duplicates"):
+                getattr(self, name).write(aside / f"{name}.parquet")
+            write_json(aside / "summary.json", self.summary())
+        write_rows(metrics, {"similarity": self.summary(), **split_figures(self.images)})
+        with write_aside(plots) as aside:
+            aside.mkdir()
+            write_csv(aside / "histogram.csv", histogram(self.images, self.bin_width))
+            write_csv(aside / "borderline.csv", _borderline_rows(self.borderline))
+
+    def summary(self) -> dict[str, Any]:
+        """Mean similarity by distance, the cuts, doubtful images and near-duplicates."""
+        suggested = (self.images.suggested != "") & (self.images.suggested != self.images.distance)
+        cuts = {"near_cut": self.cuts.near, "farther_cut": self.cuts.farther}
+        return {
+            **order_of_distances(self.images),
+            **{name: round(cut, DECIMALS) for name, cut in cuts.items() if cut is not None},
+            "elsewhere": int(suggested.sum()),
+            "near_duplicates": self.duplicate_pairs,
+        }
+
+
+def stratify_benchmark(
+    files: SimilarityFiles,
+    id_splits: Sequence[SplitSource],
+    ood_splits: Sequence[SplitSource],
+    params: StratifyParams | None = None,
+    wordnet: WordNetParams | None = None,
+) -> BenchmarkSimilarity:
+    """Measures how near a benchmark's images and categories are to ID.
+
+    Args:
+        files: Where splits and embeddings lie.
+        id_splits: The ID splits, the reference among them.
+        ood_splits: The OOD splits.
+        params: What counts as near and farther.
+        wordnet: A local WordNet, if class names shall be compared by it.
+
+    Raises:
+        ParameterError: no ID split is called as `params.reference` says.
+        DataError: a table is absent or damaged, datasets were embedded by different models, or WordNet is absent.
+    """
+    params = params or StratifyParams()
+    if params.reference not in [source.name for source in id_splits]:
+        known = ", ".join(source.name for source in id_splits)
+        raise ParameterError(f"parameter 'reference': no ID split {params.reference!r}. Known: {known}")
+    _check_one_encoder(files, [*id_splits, *ood_splits])
+    ids = [files.split(source) for source in id_splits]
+    oods = [files.split(source) for source in ood_splits]
+    reference = next(split for split in ids if split.name == params.reference)
+    id_names = files.names(reference.source.dataset)
+    id_prototypes = prototypes([(reference, files.objects(reference.source))], id_names)
+    others = [*(split for split in ids if split is not reference), *oods]
+    images, cuts = stratify(reference, others, id_prototypes, params)
+    categories = _categories(files, oods, IdClasses(id_names, id_prototypes), wordnet)
+    duplicates, pairs = near_duplicates([*ids, *oods], params.duplicate, params.duplicate_pairs)
+    return BenchmarkSimilarity(
+        images, categories, duplicates, pairs, cuts, images.borderline(params.borderline), params.bin_width
+    )
+
+
+def write_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Writes rows that have the same keys as CSV; no row, no columns."""
+    listed = list(rows)
+    text = io.StringIO()
+    if listed:
+        writer = csv.DictWriter(text, list(listed[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(listed)
+    with write_aside(path) as aside:
+        aside.write_text(text.getvalue(), encoding="utf-8")
+
+
+def _categories(
+    files: SimilarityFiles, oods: Sequence[EmbeddedSplit], id_classes: IdClasses, params: WordNetParams | None
+) -> CategorySimilarity:
+    wordnet = None
+    if params is not None:
+        synsets = {} if params.synsets is None else read_synsets(params.synsets)
+        wordnet = (WordNet(params.folder, synsets, params.leacock_chodorow), params)
+    parts = []
+    for dataset in dict.fromkeys(split.source.dataset for split in oods):
+        of_dataset = [split for split in oods if split.source.dataset == dataset]
+        shown = prototypes([(split, files.objects(split.source)) for split in of_dataset])
+        parts.append(category_similarities(dataset, files.names(dataset), shown, id_classes, wordnet))
+    return CategorySimilarity.concatenate(parts) if parts else CategorySimilarity.empty()
+
+
+def _borderline_rows(images: ImageSimilarity) -> list[dict[str, Any]]:
+    names = ("split", "image_id", "distance", "suggested", "similarity", "margin", "neighbour", "id_class")
+    columns = images.columns()
+    return [
+        {name: round(float(value), DECIMALS) if name in ("similarity", "margin") else value for name, value in row}
+        for row in ([(name, columns[name][k]) for name in names] for k in range(len(images)))
+    ]
+
+
+def _check_one_encoder(files: SimilarityFiles, sources: Sequence[SplitSource]) -> None:
+    """Cosines between embeddings of two models mean nothing."""
+    first = files.encoder(sources[0])
+    for source in sources[1:]:
+        other = files.encoder(source)
+        if other != first:
+            problem = f"datasets {sources[0].dataset!r} and {source.dataset!r} were embedded by different models"
+            raise DataError(f"{problem}: {first} and {other}; run `embed` again", file=files.embeddings)

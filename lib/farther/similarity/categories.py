@@ -1,0 +1,139 @@
+"""How near each category of the OOD datasets is to the ID classes: by its name, by its images, and by WordNet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from farther.similarity.prototypes import Prototypes
+from farther.similarity.wordnet import NameSimilarity, WordNet, WordNetParams, distance_of
+from farther.tables import Column, ColumnTable
+
+#: What stands where a similarity is not known: no image shows the category, or WordNet has no such word.
+UNKNOWN = -1.0
+
+
+class CategorySimilarity(ColumnTable):
+    """One row a category of an OOD dataset.
+
+    Columns:
+        dataset, category: The category.
+        images: Images of OOD splits that show it.
+        name_class, name_similarity: The ID class whose name is the most similar to its own, by CLIP's text encoder;
+            and that cosine.
+        image_class, image_similarity: The ID class whose prototype is the most similar to its own; and that cosine.
+        wordnet_class: The ID class that WordNet has nearest, "" without WordNet or where it knows no such word.
+        path, wu_palmer, leacock_chodorow, wordnet_similarity: The three similarities to it, and their mean.
+        wordnet_distance: "ID", "near" or "far", or "".
+
+    What is not known is "" or -1.
+    """
+
+    COLUMNS = (
+        Column("dataset", "string"),
+        Column("category", "string"),
+        Column("images", "int64"),
+        Column("name_class", "string"),
+        Column("name_similarity", "float32"),
+        Column("image_class", "string"),
+        Column("image_similarity", "float32"),
+        Column("wordnet_class", "string"),
+        Column("path", "float32"),
+        Column("wu_palmer", "float32"),
+        Column("leacock_chodorow", "float32"),
+        Column("wordnet_similarity", "float32"),
+        Column("wordnet_distance", "string"),
+    )
+
+    if TYPE_CHECKING:
+        dataset: np.ndarray
+        category: np.ndarray
+        images: np.ndarray
+        name_class: np.ndarray
+        name_similarity: np.ndarray
+        image_class: np.ndarray
+        image_similarity: np.ndarray
+        wordnet_class: np.ndarray
+        path: np.ndarray
+        wu_palmer: np.ndarray
+        leacock_chodorow: np.ndarray
+        wordnet_similarity: np.ndarray
+        wordnet_distance: np.ndarray
+
+
+@dataclass(frozen=True)
+class IdClasses:
+    """The ID classes as the categories are compared with them.
+
+    Args:
+        names: Embedding of each name.
+        prototypes: Their prototypes.
+    """
+
+    names: Mapping[str, np.ndarray]
+    prototypes: Prototypes
+
+
+def category_similarities(
+    dataset: str,
+    names: Mapping[str, np.ndarray],
+    shown: Prototypes,
+    id_classes: IdClasses,
+    wordnet: tuple[WordNet, WordNetParams] | None = None,
+) -> CategorySimilarity:
+    """The nearest ID class of each category of a dataset.
+
+    Args:
+        dataset: Its name.
+        names: Embedding of each category's name.
+        shown: Prototypes of those that OOD images show.
+        id_classes: What they are compared with.
+        wordnet: A WordNet, and what its similarities mean.
+    """
+    categories = list(names)
+    by_name = _nearest_names(categories, names, id_classes.names)
+    by_image = _nearest_prototypes(shown, id_classes.prototypes)
+    counts = dict(zip(shown.classes, shown.images.tolist(), strict=True))
+    words = [_by_wordnet(name, list(id_classes.names), wordnet) for name in categories]
+    similar = [NameSimilarity(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN) if one is None else one for one in words]
+    return CategorySimilarity(
+        dataset=np.full(len(categories), dataset, dtype=object),
+        category=categories,
+        images=np.array([counts.get(name, 0) for name in categories], np.int64),
+        name_class=[by_name[name][0] for name in categories],
+        name_similarity=np.array([by_name[name][1] for name in categories], np.float32),
+        image_class=[by_image.get(name, ("", UNKNOWN))[0] for name in categories],
+        image_similarity=np.array([by_image.get(name, ("", UNKNOWN))[1] for name in categories], np.float32),
+        wordnet_class=[one.other for one in similar],
+        path=np.array([one.path for one in similar], np.float32),
+        wu_palmer=np.array([one.wu_palmer for one in similar], np.float32),
+        leacock_chodorow=np.array([one.leacock_chodorow for one in similar], np.float32),
+        wordnet_similarity=np.array([one.mean for one in similar], np.float32),
+        wordnet_distance=["" if one is None or wordnet is None else distance_of(one, wordnet[1]) for one in words],
+    )
+
+
+def _nearest_names(
+    categories: Sequence[str], names: Mapping[str, np.ndarray], id_names: Mapping[str, np.ndarray]
+) -> dict[str, tuple[str, float]]:
+    if not categories or not id_names:
+        return dict.fromkeys(categories, ("", UNKNOWN))
+    classes = Prototypes(tuple(id_names), np.stack(list(id_names.values())), np.zeros(len(id_names), np.int64))
+    found, cosines = classes.nearest(np.stack([names[name] for name in categories]))
+    return dict(zip(categories, zip(found, cosines.tolist(), strict=True), strict=True))
+
+
+def _nearest_prototypes(shown: Prototypes, id_prototypes: Prototypes) -> dict[str, tuple[str, float]]:
+    if not len(shown) or not len(id_prototypes):
+        return {}
+    found, cosines = id_prototypes.nearest(shown.vectors)
+    return dict(zip(shown.classes, zip(found, cosines.tolist(), strict=True), strict=True))
+
+
+def _by_wordnet(
+    name: str, classes: Sequence[str], wordnet: tuple[WordNet, WordNetParams] | None
+) -> NameSimilarity | None:
+    return None if wordnet is None else wordnet[0].nearest(name, classes)

@@ -1,0 +1,101 @@
+"""Near-duplicate images: pairs whose embeddings are all but equal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations_with_replacement
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from farther.similarity.nearest import pairs_above
+from farther.similarity.sources import EmbeddedSplit
+from farther.tables import Column, ColumnTable
+
+
+class Duplicates(ColumnTable):
+    """One row a pair of images that look the same, the most alike first.
+
+    Columns:
+        split, image_id: One image.
+        other_split, other_image_id: The other; it stands later in the order of splits and rows.
+        cosine: Of their embeddings.
+        same_file: Whether their files are equal byte by byte.
+    """
+
+    COLUMNS = (
+        Column("split", "string"),
+        Column("image_id", "string"),
+        Column("other_split", "string"),
+        Column("other_image_id", "string"),
+        Column("cosine", "float32"),
+        Column("same_file", "bool"),
+    )
+
+    if TYPE_CHECKING:
+        split: np.ndarray
+        image_id: np.ndarray
+        other_split: np.ndarray
+        other_image_id: np.ndarray
+        cosine: np.ndarray
+        same_file: np.ndarray
+
+
+class _Best:
+    """Keeps the pairs with the highest cosines, in memory for about twice as many."""
+
+    def __init__(self, limit: int):
+        self.limit = limit
+        self.found = 0
+        self._parts: list[np.ndarray] = []
+        self._held = 0
+
+    def add(self, rows: np.ndarray) -> None:
+        """Takes pairs: ndarray of shape (N, 5): cosine, split, row, other split, other row."""
+        self.found += len(rows)
+        self._parts.append(rows)
+        self._held += len(rows)
+        if self._held > 2 * self.limit:
+            self._parts = [self.sorted()]
+            self._held = len(self._parts[0])
+
+    def sorted(self) -> np.ndarray:
+        """The best, the highest cosine first; among equals in the order of splits and rows."""
+        rows = np.concatenate(self._parts) if self._parts else np.zeros((0, 5))
+        order = np.lexsort((rows[:, 4], rows[:, 3], rows[:, 2], rows[:, 1], -rows[:, 0]))
+        return rows[order[: self.limit]]
+
+
+def near_duplicates(splits: Sequence[EmbeddedSplit], threshold: float, limit: int = 10_000) -> tuple[Duplicates, int]:
+    """Pairs of images, within a split and across splits, whose cosine is at least `threshold`.
+
+    Args:
+        splits: Splits with their embeddings, ID training data among them.
+        threshold: The lowest cosine of a pair.
+        limit: At most so many pairs are listed.
+
+    Returns:
+        The pairs, those with the highest cosine first, and how many there are in all.
+
+    Raises:
+        DataError: the splits were embedded by two models.
+    """
+    best = _Best(limit)
+    for a, b in combinations_with_replacement(range(len(splits)), 2):
+        first_row = 0 if a == b else None
+        for i, j, cosines in pairs_above(splits[a].vectors, splits[b].vectors, threshold, first_row=first_row):
+            best.add(np.stack([cosines, np.full(len(i), a), i, np.full(len(i), b), j], axis=1))
+    rows = best.sorted()
+    places = rows[:, 1:].astype(np.int64)
+    one = [(splits[a], row) for a, row in places[:, :2].tolist()]
+    other = [(splits[b], row) for b, row in places[:, 2:].tolist()]
+    same = [s.digest[r] == t.digest[q] for (s, r), (t, q) in zip(one, other, strict=True)]
+    table = Duplicates(
+        split=[split.name for split, _ in one],
+        image_id=[split.image_id[row] for split, row in one],
+        other_split=[split.name for split, _ in other],
+        other_image_id=[split.image_id[row] for split, row in other],
+        cosine=rows[:, 0].astype(np.float32),
+        same_file=np.array(same, dtype=bool),
+    )
+    return table, best.found

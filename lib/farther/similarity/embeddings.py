@@ -1,0 +1,113 @@
+"""The table of embeddings, and the folder that holds those of one subset of a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from farther.errors import DataError
+from farther.tables import Column, ColumnTable
+from farther.tables.files import inside, read_json
+
+#: Version of the folder's layout.
+VERSION = 1
+
+#: How far the length of a stored embedding may be from 1: float16 rounds.
+LENGTH_TOLERANCE = 0.01
+
+
+class Embeddings(ColumnTable):
+    """One row an image.
+
+    Columns:
+        image_id: The image.
+        embedding: Its CLIP embedding, D × float16 or float32, of length 1.
+    """
+
+    COLUMNS = (Column("image_id", "string"), Column("embedding", "vector"))
+
+    if TYPE_CHECKING:
+        image_id: np.ndarray
+        embedding: np.ndarray
+
+    def _check(self, source: str | Path | None) -> None:
+        super()._check(source)
+        _check_lengths(self.embedding, source)
+
+
+class NameEmbeddings(ColumnTable):
+    """One row a class name.
+
+    Columns:
+        name: The name, as its dataset writes it.
+        embedding: CLIP's embedding of the sentence that names it, D × float32, of length 1.
+    """
+
+    COLUMNS = (Column("name", "string"), Column("embedding", "vector"))
+
+    if TYPE_CHECKING:
+        name: np.ndarray
+        embedding: np.ndarray
+
+    def _check(self, source: str | Path | None) -> None:
+        super()._check(source)
+        _check_lengths(self.embedding, source)
+
+
+class EmbeddingsFolder:
+    """The embeddings of one subset of a dataset, as `farther.similarity.embed` writes them.
+
+    Args:
+        path: The folder: `embeddings.json` and the shards that it lists.
+
+    Attributes:
+        info: What `embeddings.json` says: `key`, `encoder` (model, digest of its weights, preprocessing), `dimensions`,
+            `images`, `failures`, `shards`.
+
+    Raises:
+        DataError: the header is absent, damaged, or of another version.
+    """
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        source = self.path / "embeddings.json"
+        info = read_json(source)
+        if not isinstance(info, dict) or info.get("format") != "farther.embeddings":
+            raise DataError("not the header of a folder of embeddings", file=source, field="format")
+        if info.get("version") != VERSION:
+            found = f"version {info.get('version')!r}, this farther reads {VERSION}"
+            raise DataError(found, file=source, field="version")
+        for name in ("key", "encoder", "images", "failures", "shards"):
+            if name not in info:
+                raise DataError("the field is missing", file=source, field=name)
+        self.info: dict[str, Any] = info
+
+    @property
+    def key(self) -> str:
+        """Names all that the embeddings were made from."""
+        return self.info["key"]
+
+    @property
+    def shards(self) -> list[Path]:
+        """The files with the rows, in order."""
+        return [inside(self.path, name) for name in self.info["shards"]]
+
+    def read(self) -> Embeddings:
+        """All rows, in the order of the images table; images that could not be read have none.
+
+        Raises:
+            DataError: a shard is absent or damaged; names shard, row and field.
+        """
+        parts = [part for shard in self.shards if len(part := Embeddings.read(shard))]
+        return Embeddings.concatenate(parts) if parts else Embeddings.empty()
+
+
+def _check_lengths(vectors: np.ndarray, source: str | Path | None) -> None:
+    lengths = np.linalg.norm(vectors.astype(np.float32, copy=False), axis=1)
+    wrong = np.flatnonzero(np.abs(lengths - 1) > LENGTH_TOLERANCE)
+    if len(wrong):
+        row = int(wrong[0])
+        problem = f"length {lengths[row]:.4g}, expected 1: a cosine is a product of vectors of length 1"
+        raise DataError(problem, file=source, row=row, field="embedding")

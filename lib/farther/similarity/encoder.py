@@ -1,0 +1,181 @@
+"""CLIP, as open_clip loads it: images and names become vectors of length 1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.detectors.base import torch_device
+from farther.errors import FartherError, ParameterError
+from farther.registry import STRICT
+from farther.tables.files import digest
+
+#: What `model` may start with; the rest is a folder or a name on the hub.
+LOCAL, HUB = "local-dir:", "hf-hub:"
+
+#: Names that the text encoder sees at once.
+NAMES_AT_ONCE = 256
+
+
+@dataclass(config=STRICT, kw_only=True)
+class EncoderParams:
+    """Which CLIP, and how it is asked.
+
+    Args:
+        model: `local-dir:<folder>` with `open_clip_config.json` and weights beside it, `hf-hub:<owner>/<name>`, or the
+            name of an architecture that open_clip ships ("ViT-B-32").
+        pretrained: Weights of a shipped architecture: a tag that open_clip knows ("openai"), or a file.
+        cache: Folder for weights from the hub; the hub's own by default.
+        template: What a class name is put into; `{}` is its place.
+        device: "cpu", "cuda", …; "auto" is the first GPU, or else the CPU.
+    """
+
+    model: str = "ViT-B-32"
+    pretrained: str | None = None
+    cache: Path | None = None
+    template: Annotated[str, Field(pattern=r"\{\}")] = "a photo of a {}"
+    device: str = "auto"
+
+
+@dataclass(config=STRICT, kw_only=True, frozen=True)
+class Preprocessing:
+    """What is done to pixels before CLIP sees them.
+
+    Args:
+        config: open_clip's: size, mean, std, interpolation, resize_mode, fill_color, mode.
+    """
+
+    config: dict[str, Any]
+
+    @cached_property
+    def _transform(self) -> Any:
+        from open_clip.transform import PreprocessCfg, image_transform_v2
+
+        return image_transform_v2(PreprocessCfg(**self.config), is_train=False)
+
+    def prepare(self, image: np.ndarray) -> Any:
+        """A float32 tensor of shape (3, height, width) from uint8 pixels of shape (height, width, 3)."""
+        from PIL import Image
+
+        return self._transform(Image.fromarray(image))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"config": self.config}
+
+
+class Encoder:
+    """A CLIP that is loaded and ready.
+
+    Args:
+        params: Which one.
+
+    Raises:
+        FartherError: open_clip is not installed.
+        ParameterError: there is no such model, folder, tag, weights file or device, or the weights do not fit.
+    """
+
+    def __init__(self, params: EncoderParams):
+        self.params = params
+        self.device = torch_device(params.device)
+        self._model, self._tokenizer = _load(params)
+        self._model.to(self.device).eval()
+        config = json.loads(json.dumps(self._model.visual.preprocess_cfg))
+        self.preprocessing = Preprocessing(config=config)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """Where the numbers come from: the model's name, the content of its weights, preprocessing, and template."""
+        state = self._model.state_dict()
+        parts = [part for name in sorted(state) for part in (name, state[name].cpu().contiguous().numpy().tobytes())]
+        return {
+            "model": self.params.model,
+            "pretrained": self.params.pretrained,
+            "weights_digest": digest(*parts),
+            "preprocessing": self.preprocessing.config,
+            "template": self.params.template,
+        }
+
+    def images(self, prepared: Sequence[Any]) -> np.ndarray:
+        """Embeddings of prepared images.
+
+        Args:
+            prepared: What `preprocessing.prepare` gave for each.
+
+        Returns:
+            ndarray of shape (number of images, D), float32, rows of length 1.
+        """
+        import torch
+
+        with torch.inference_mode():
+            batch = torch.stack(list(prepared)).to(self.device)
+            found = self._model.encode_image(batch, normalize=True)
+        return _of_length_one(found.float().cpu().numpy())
+
+    def names(self, names: Sequence[str]) -> np.ndarray:
+        """Embeddings of class names, each in the sentence that `template` makes of it.
+
+        Returns:
+            ndarray of shape (number of names, D), float32, rows of length 1.
+        """
+        import torch
+
+        sentences = [self.params.template.replace("{}", name) for name in names]
+        found = []
+        with torch.inference_mode():
+            for start in range(0, len(sentences), NAMES_AT_ONCE):
+                tokens = self._tokenizer(sentences[start : start + NAMES_AT_ONCE]).to(self.device)
+                found.append(self._model.encode_text(tokens, normalize=True).float().cpu().numpy())
+        return _of_length_one(np.concatenate(found)) if found else np.zeros((0, 1), np.float32)
+
+
+def _load(params: EncoderParams) -> tuple[Any, Any]:
+    """The model and its tokenizer."""
+    try:
+        import open_clip
+    except ImportError as error:
+        raise FartherError("embeddings are CLIP's: pip install 'farther[clip]'") from error
+    _check_place(params)
+    cache = None if params.cache is None else str(params.cache)
+    try:
+        model = open_clip.create_model(
+            params.model,
+            params.pretrained,
+            device="cpu",
+            cache_dir=cache,
+            require_pretrained=True,
+            weights_only=True,
+        )
+        return model, open_clip.get_tokenizer(params.model, cache_dir=cache)
+    except MemoryError:
+        raise
+    except Exception as error:  # open_clip answers with nearly anything: RuntimeError, ValueError, KeyError, …
+        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ParameterError(f"model {params.model!r}, pretrained {params.pretrained!r}: {problem}") from None
+
+
+def _check_place(params: EncoderParams) -> None:
+    """Refuses what open_clip would pass over in silence: weights named twice, a folder without a configuration."""
+    has_own_weights = params.model.startswith((LOCAL, HUB))
+    if has_own_weights and params.pretrained is not None:
+        raise ParameterError(f"parameter 'pretrained': {params.model!r} brings its own weights; leave it out")
+    if not has_own_weights and params.pretrained is None:
+        raise ParameterError(
+            f"parameter 'pretrained': {params.model!r} is an architecture; name its weights by a tag or a file, "
+            f"or give '{LOCAL}<folder>' or '{HUB}<owner>/<name>' as the model"
+        )
+    if params.model.startswith(LOCAL):
+        folder = Path(params.model.removeprefix(LOCAL))
+        if not (folder / "open_clip_config.json").is_file():
+            raise ParameterError(f"parameter 'model': {folder} holds no open_clip_config.json")
+
+
+def _of_length_one(vectors: np.ndarray) -> np.ndarray:
+    """Rows at unit length in float32, whatever precision the network divided in."""
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

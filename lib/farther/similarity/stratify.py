@@ -1,0 +1,294 @@
+"""How near each OOD image, split and category is to ID, by CLIP; and which images stand in a doubtful split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked
+
+from farther.errors import DataError, ParameterError
+from farther.registry import STRICT
+from farther.similarity.nearest import Engine, Nearest, nearest
+from farther.similarity.prototypes import Prototypes
+from farther.similarity.sources import Distance, EmbeddedSplit
+from farther.tables import Column, ColumnTable
+
+Cosine = Annotated[float, Field(ge=-1, le=1)]
+
+
+@checked(config=STRICT, kw_only=True)
+class StratifyParams:
+    """How similarity is measured and what is made of it.
+
+    Args:
+        reference: The ID split that OOD images are compared with. FMIYC's code takes up to 2,000 images of ID
+            validation; all ID training images are what a detector has learned from.
+        reference_images: At most so many of its images, evenly spread; all of them when None.
+        near: An image of at least this similarity is suggested for near. None: the cut that tells the benchmark's
+            near images from its far images best.
+        farther: An image below this similarity is suggested for farther. None: likewise between far and farther;
+            without farther images, nothing is.
+        borderline: Number of doubtful images that are listed.
+        bin_width: Of the histograms.
+        duplicate: Pairs of images of at least this cosine are near-duplicates.
+        duplicate_pairs: At most so many of them are listed.
+        engine: See `farther.similarity.nearest.nearest`.
+    """
+
+    reference: str = "train"
+    reference_images: Annotated[int, Field(ge=1)] | None = None
+    near: Cosine | None = None
+    farther: Cosine | None = None
+    borderline: Annotated[int, Field(ge=0)] = 200
+    bin_width: Annotated[float, Field(gt=0, le=1)] = 0.02
+    duplicate: Cosine = 0.98
+    duplicate_pairs: Annotated[int, Field(ge=1)] = 10_000
+    engine: Engine = "auto"
+
+    def __post_init__(self) -> None:
+        if self.near is not None and self.farther is not None and self.farther > self.near:
+            raise ParameterError(f"parameter 'farther': {self.farther} is above near = {self.near}")
+
+
+class ImageSimilarity(ColumnTable):
+    """One row an image of a split that is not the reference.
+
+    Columns:
+        image_id, dataset, split: The image.
+        distance: How far from ID the benchmark's rules put it; "ID" for ID images.
+        similarity: Its largest cosine to a reference image (FMIYC, Figure 3).
+        neighbour: That reference image.
+        id_class: The ID class whose prototype is the most similar, "" without prototypes.
+        class_similarity: Its cosine to it, 0 without prototypes.
+        suggested: The distance that its similarity speaks for; "" for ID images and where there is no cut.
+        margin: How far `similarity` lies on its own distance's side of the cut; negative on the other side. The
+            smallest is the most doubtful. 0 where nothing is suggested.
+    """
+
+    COLUMNS = (
+        Column("image_id", "string"),
+        Column("dataset", "string"),
+        Column("split", "string"),
+        Column("distance", "string"),
+        Column("similarity", "float32"),
+        Column("neighbour", "string"),
+        Column("id_class", "string"),
+        Column("class_similarity", "float32"),
+        Column("suggested", "string"),
+        Column("margin", "float32"),
+    )
+
+    if TYPE_CHECKING:
+        image_id: np.ndarray
+        dataset: np.ndarray
+        split: np.ndarray
+        distance: np.ndarray
+        similarity: np.ndarray
+        neighbour: np.ndarray
+        id_class: np.ndarray
+        class_similarity: np.ndarray
+        suggested: np.ndarray
+        margin: np.ndarray
+
+    def borderline(self, count: int) -> ImageSimilarity:
+        """The images whose distance is the most doubtful, the most doubtful first.
+
+        Those come first whose similarity speaks for another distance than their split's, the clearest ahead; then
+        those that lie closest to a cut.
+        """
+        rows = np.flatnonzero(self.suggested != "")
+        order = np.lexsort((self.image_id[rows], self.split[rows], self.margin[rows]))
+        return self[rows[order[:count]]]
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """The similarities that part near from far and far from farther; None where nothing is known to part.
+
+    Args:
+        near: The least similarity of near.
+        farther: Below it is farther.
+    """
+
+    near: float | None
+    farther: float | None
+
+    def suggest(self, similarity: np.ndarray) -> np.ndarray:
+        """The distance that each similarity, float (N,), speaks for; "" everywhere without any cut."""
+        if self.near is None and self.farther is None:
+            return np.full(len(similarity), "", dtype=object)
+        is_near = np.zeros(len(similarity), bool) if self.near is None else similarity >= self.near
+        is_farther = np.zeros(len(similarity), bool) if self.farther is None else similarity < self.farther
+        return np.select([is_near, is_farther], ["near", "farther"], "far").astype(object)
+
+    def margin(self, similarity: np.ndarray, distance: Distance) -> np.ndarray:
+        """How far each similarity lies on a distance's side of its cuts; negative on the other side.
+
+        Args:
+            similarity: ndarray of shape (N,).
+            distance: "near", "far" or "farther".
+
+        Returns:
+            float64 (N,); the smaller of two where both cuts bound the distance, 0 where none does.
+        """
+        sides = []
+        if self.near is not None:
+            sides.append(similarity - self.near if distance == "near" else self.near - similarity)
+        if self.farther is not None:
+            sides.append(self.farther - similarity if distance == "farther" else similarity - self.farther)
+        return np.min(sides, axis=0).astype(np.float64) if sides else np.zeros(len(similarity))
+
+
+def stratify(
+    reference: EmbeddedSplit,
+    splits: Sequence[EmbeddedSplit],
+    prototypes: Prototypes | None = None,
+    params: StratifyParams | None = None,
+) -> tuple[ImageSimilarity, Cuts]:
+    """The similarity of every image to ID, and what it suggests.
+
+    Args:
+        reference: The ID images to compare with.
+        splits: OOD splits, and ID splits for comparison.
+        prototypes: Of the ID classes.
+        params: What counts as near and farther.
+
+    Returns:
+        One row an image, in the order of splits and of their tables; and the cuts that were used.
+
+    Raises:
+        DataError: the reference has no image, or the embeddings are of two models.
+    """
+    params = params or StratifyParams()
+    among = _spread(len(reference), params.reference_images)
+    found = [nearest(split.vectors, reference.vectors[among], params.engine) for split in splits]
+    cuts = cuts_of(splits, [one.cosine for one in found], params)
+    neighbours = reference.image_id[among]
+    parts = [
+        _rows(split, one, neighbours, cuts, prototypes) for split, one in zip(splits, found, strict=True) if len(split)
+    ]
+    return (ImageSimilarity.concatenate(parts) if parts else ImageSimilarity.empty()), cuts
+
+
+def cuts_of(splits: Sequence[EmbeddedSplit], similarities: Sequence[np.ndarray], params: StratifyParams) -> Cuts:
+    """The cuts of the parameters; where they name none, those that part the benchmark's own splits best."""
+    by_distance: dict[Distance, list[np.ndarray]] = {}
+    for split, similarity in zip(splits, similarities, strict=True):
+        by_distance.setdefault(split.source.distance, []).append(similarity)
+    joined = {distance: np.concatenate(parts) for distance, parts in by_distance.items()}
+    near = params.near if params.near is not None else best_cut(joined.get("far"), joined.get("near"))
+    beyond = params.farther if params.farther is not None else best_cut(joined.get("farther"), joined.get("far"))
+    return Cuts(near, beyond)
+
+
+def best_cut(low: np.ndarray | None, high: np.ndarray | None) -> float | None:
+    """The value that parts two groups of numbers with the highest balanced accuracy.
+
+    Args:
+        low, high: Groups whose members should lie below, and at or above the cut.
+
+    Returns:
+        Half way between two neighbouring values, the lowest of equally good ones; None when a group is empty or the
+        groups do not differ in the expected direction.
+    """
+    if low is None or high is None or not len(low) or not len(high):
+        return None
+    values = np.unique(np.concatenate([low, high]).astype(np.float64))
+    cuts = (values[1:] + values[:-1]) / 2
+    below = np.searchsorted(np.sort(low), cuts) / len(low)
+    above = 1 - np.searchsorted(np.sort(high), cuts) / len(high)
+    accuracy = (below + above) / 2
+    if not len(cuts) or accuracy.max() <= 0.5:
+        return None
+    return float(cuts[accuracy.argmax()])
+
+
+def split_figures(images: ImageSimilarity) -> dict[str, dict[str, float | int | str]]:
+    """Mean, median and 5% and 95% points of the similarity, and how many images are suggested elsewhere, a split each.
+
+    The means are FMIYC's Figure 3 in one number.
+    """
+    rows: dict[str, dict[str, float | int | str]] = {}
+    for split in dict.fromkeys(images.split):
+        one = images[images.split == split]
+        low, middle, high = np.quantile(one.similarity.astype(np.float64), (0.05, 0.5, 0.95)).tolist()
+        rows[split] = {
+            "images": len(one),
+            "similarity": _rounded(one.similarity.mean(dtype=np.float64)),
+            "median": _rounded(middle),
+            "low": _rounded(low),
+            "high": _rounded(high),
+            "elsewhere": int(np.sum((one.suggested != "") & (one.suggested != one.distance))),
+        }
+    return rows
+
+
+def histogram(images: ImageSimilarity, bin_width: float) -> list[dict[str, float | str]]:
+    """Histograms of the similarity, one a split over the same bins: rows of split, middle of the bin, fraction.
+
+    Bins start at -1; those outside all similarities are left out.
+    """
+    if not len(images):
+        return []
+    bins = np.floor((images.similarity.astype(np.float64) + 1) / bin_width).astype(np.int64)
+    first, last = int(bins.min()), int(bins.max())
+    rows: list[dict[str, float | str]] = []
+    for split in dict.fromkeys(images.split):
+        counts = np.bincount(bins[images.split == split] - first, minlength=last - first + 1)
+        middles = (np.arange(first, last + 1) + 0.5) * bin_width - 1
+        rows += [
+            {"split": split, "similarity": round(float(x), 6), "fraction": round(float(y), 6)}
+            for x, y in zip(middles, counts / counts.sum(), strict=True)
+        ]
+    return rows
+
+
+def order_of_distances(images: ImageSimilarity) -> dict[str, float]:
+    """Mean similarity of all images of a distance: ID, near, far, farther, as far as there are some."""
+    means: Mapping[str, float] = {
+        distance: _rounded(images.similarity[images.distance == distance].mean(dtype=np.float64))
+        for distance in ("ID", "near", "far", "farther")
+        if np.any(images.distance == distance)
+    }
+    return dict(means)
+
+
+def _rows(
+    split: EmbeddedSplit, found: Nearest, neighbours: np.ndarray, cuts: Cuts, prototypes: Prototypes | None
+) -> ImageSimilarity:
+    count, source = len(split), split.source
+    suggested, margin = np.full(count, "", dtype=object), np.zeros(count)
+    if source.distance != "ID":
+        suggested, margin = cuts.suggest(found.cosine), cuts.margin(found.cosine, source.distance)
+    classes, cosines = np.full(count, "", dtype=object), np.zeros(count, np.float32)
+    if prototypes is not None and len(prototypes):
+        classes, cosines = prototypes.nearest(split.vectors)
+    return ImageSimilarity(
+        image_id=split.image_id,
+        dataset=np.full(count, source.dataset, dtype=object),
+        split=np.full(count, source.name, dtype=object),
+        distance=np.full(count, source.distance, dtype=object),
+        similarity=found.cosine,
+        neighbour=neighbours[found.row],
+        id_class=classes,
+        class_similarity=cosines,
+        suggested=suggested,
+        margin=margin,
+    )
+
+
+def _spread(count: int, limit: int | None) -> np.ndarray:
+    """Rows of at most `limit` among `count`, evenly spread."""
+    if count == 0:
+        raise DataError("the reference split has no image with an embedding: nothing to be near to")
+    if limit is None or count <= limit:
+        return np.arange(count)
+    return np.arange(limit) * count // limit
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 6)

@@ -1,0 +1,36 @@
+"""Measures how near the splits of one benchmark are to its ID images: `python stages/stratify.py voc`."""
+
+import sys
+from pathlib import Path
+
+from _params import section
+from farther.curation import benchmark
+from farther.registry import build
+from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, WordNetParams, stratify_benchmark
+
+ARTIFACTS = Path("artifacts")
+
+
+def main(name: str) -> None:
+    """Reads `stratify`, `benchmarks.NAME`, its splits and the embeddings; writes similarity/, metrics and plots."""
+    made = benchmark(name, section("benchmarks", name))
+    settings = section("stratify")
+    words = settings.pop("wordnet", None)
+    params = build(StratifyParams, "params.yaml: stratify", settings)
+    wordnet = None if words is None else build(WordNetParams, "params.yaml: stratify.wordnet", words)
+    files = SimilarityFiles(ARTIFACTS / "splits" / name, ARTIFACTS / "embeddings")
+    id_splits = [SplitSource(split, made.id, subset, "ID") for split, subset in made.subsets.items()]
+    ood_splits = [SplitSource(key, split.dataset, split.subset, split.distance) for key, split in made.splits.items()]
+    found = stratify_benchmark(files, id_splits, ood_splits, params, wordnet)
+    places = [ARTIFACTS / kind / "similarity" / name for kind in ("metrics", "plots")]
+    found.write(ARTIFACTS / "similarity" / name, *places)
+    means = ", ".join(f"{distance} {found.summary()[distance]:.3f}" for distance in _distances(found.summary()))
+    print(f"{name}: mean similarity {means}; {found.duplicate_pairs} near-duplicates")
+
+
+def _distances(summary: dict[str, float]) -> list[str]:
+    return [distance for distance in ("ID", "near", "far", "farther") if distance in summary]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

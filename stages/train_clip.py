@@ -1,0 +1,20 @@
+"""Trains the demo's small CLIP: `python stages/train_clip.py clip`. A killed run goes on where it stopped."""
+
+import sys
+from pathlib import Path
+
+from _params import section
+from farther.registry import build
+from farther.training.clip_job import ClipJob, run_job
+
+ARTIFACTS = Path("artifacts")
+
+
+def main(name: str) -> None:
+    """Reads `train_clip.NAME`; writes its folder and artifacts/train/NAME/log.csv."""
+    card = run_job(name, build(ClipJob, f"training job {name!r}", section("train_clip", name)), ARTIFACTS)
+    print(f"{name}: {card['figures']['val']:.1%} of single objects named, {card['figures']['held_out']:.1%} held out")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

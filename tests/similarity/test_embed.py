@@ -1,0 +1,211 @@
+import numpy as np
+import pytest
+
+from farther.errors import DataError, ParameterError
+from farther.similarity.embed import EmbedParams, embed, embed_dataset
+from farther.similarity.embeddings import Embeddings, EmbeddingsFolder, NameEmbeddings
+from farther.similarity.encoder import Encoder, EncoderParams
+from farther.tables.files import write_json
+
+ONE_BY_ONE = {"workers": 0}
+
+
+@pytest.fixture
+def dataset(tmp_path, paint):
+    """Tables of a dataset with two subsets, and the root of its files."""
+    root, tables = tmp_path / "root", tmp_path / "tables"
+    for subset, first in (("train", 0), ("val", 10)):
+        images = paint(root, 10, first=first)
+        images.write(tables / subset / "images.parquet")
+    write_json(tables / "categories.json", {"categories": ["red", "tv monitor"], "parents": {}})
+    return root, tables
+
+
+def run(encoder, dataset, tmp_path, **params):
+    root, tables = dataset
+    said = []
+    given = EmbedParams(**{**ONE_BY_ONE, **params})
+    folders = embed_dataset(
+        encoder, tables, root, tmp_path / "out", tmp_path / "work", given, progress=False, say=said.append
+    )
+    return folders, said
+
+
+def test_embeddings_have_length_one_and_stand_in_the_order_of_the_table(encoder, dataset, tmp_path):
+    folders, _ = run(encoder, dataset, tmp_path, stored="float32")
+    rows = folders["train"].read()
+    assert rows.image_id.tolist() == [f"image {n}" for n in range(10)]
+    np.testing.assert_allclose(np.linalg.norm(rows.embedding, axis=1), 1, atol=1e-6)
+
+
+def test_they_are_those_that_open_clip_gives(encoder, clip_folder, dataset, tmp_path):
+    import open_clip
+    import torch
+    from PIL import Image
+
+    model, _, transform = open_clip.create_model_and_transforms(f"local-dir:{clip_folder}")
+    images = torch.stack([transform(Image.open(dataset[0] / f"{n}.png")) for n in range(10)])
+    with torch.inference_mode():
+        expected = model.eval().encode_image(images, normalize=True).numpy()
+    stored = run(encoder, dataset, tmp_path, stored="float32")[0]["train"].read()
+    np.testing.assert_allclose(stored.embedding, expected, atol=1e-5)
+
+
+def test_half_precision_moves_a_cosine_by_less_than_a_thousandth(encoder, dataset, tmp_path):
+    half = run(encoder, dataset, tmp_path / "half")[0]["train"].read().embedding
+    assert half.dtype == np.float16
+    single = run(encoder, dataset, tmp_path / "single", stored="float32")[0]["train"].read().embedding
+    half = half.astype(np.float32)
+    assert np.abs(half @ half.T - single @ single.T).max() < 0.001
+
+
+def test_class_names_are_embedded_in_a_sentence(encoder, dataset, tmp_path):
+    run(encoder, dataset, tmp_path)
+    names = NameEmbeddings.read(tmp_path / "out" / "names.parquet")
+    assert names.name.tolist() == ["red", "tv monitor"]
+    np.testing.assert_allclose(names.embedding, encoder.names(["red", "tv monitor"]), atol=1e-6)
+    assert not np.allclose(names.embedding[0], names.embedding[1], atol=1e-3)
+
+
+def test_a_subset_that_did_not_change_is_left_alone(encoder, dataset, tmp_path, paint):
+    run(encoder, dataset, tmp_path)
+    root, tables = dataset
+    before = (tmp_path / "out" / "train" / "part-00000.parquet").stat().st_mtime_ns
+    paint(root, 4, first=10).write(tables / "val" / "images.parquet")
+    _, said = run(encoder, dataset, tmp_path)
+    assert said[0] == "tables train: unchanged"
+    assert "val: 4 images" in said[1]
+    assert (tmp_path / "out" / "train" / "part-00000.parquet").stat().st_mtime_ns == before
+
+
+def test_a_subset_that_is_gone_goes(encoder, dataset, tmp_path):
+    run(encoder, dataset, tmp_path)
+    (dataset[1] / "val" / "images.parquet").unlink()
+    folders, _ = run(encoder, dataset, tmp_path)
+    assert list(folders) == ["train"]
+    assert not (tmp_path / "out" / "val").exists()
+
+
+def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(encoder, dataset, tmp_path, monkeypatch):
+    whole, _ = run(encoder, dataset, tmp_path / "whole", shard_images=4)
+    done = []
+
+    def killed(prepared):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(len(prepared))
+        return original(prepared)
+
+    original = encoder.images
+    monkeypatch.setattr(encoder, "images", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run(encoder, dataset, tmp_path, shard_images=4)
+    assert not (tmp_path / "out" / "train").exists()
+    seen = []
+    monkeypatch.setattr(encoder, "images", lambda prepared: seen.append(len(prepared)) or original(prepared))
+    resumed, _ = run(encoder, dataset, tmp_path, shard_images=4)
+    assert sum(seen) == 2 + 10
+    for one, other in zip(whole["train"].shards, resumed["train"].shards, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+    assert whole["train"].info == resumed["train"].info
+    assert not any((tmp_path / "work").iterdir())
+
+
+def test_worker_processes_change_nothing(encoder, dataset, tmp_path):
+    alone = run(encoder, dataset, tmp_path / "alone")[0]["train"].read().embedding
+    helped = run(encoder, dataset, tmp_path / "helped", workers=2, batch_size=3)[0]["train"].read().embedding
+    np.testing.assert_allclose(alone.astype(np.float32), helped.astype(np.float32), atol=2e-3)
+
+
+def test_a_broken_image_is_listed_and_left_out(encoder, dataset, tmp_path):
+    (dataset[0] / "3.png").write_bytes(b"no picture")
+    folders, said = run(encoder, dataset, tmp_path, max_failures=0.2)
+    assert said[0] == "tables train: 10 images, 1 failures"
+    assert [failure["image_id"] for failure in folders["train"].info["failures"]] == ["image 3"]
+    assert "image 3" not in folders["train"].read().image_id
+
+
+def test_too_many_broken_images_are_an_error(encoder, dataset, tmp_path):
+    (dataset[0] / "3.png").write_bytes(b"no picture")
+    with pytest.raises(DataError, match=r"1 of 10 images cannot be read, more than max_failures = 0\.05"):
+        run(encoder, dataset, tmp_path, max_failures=0.05)
+
+
+def test_a_file_name_that_leaves_the_root_is_refused(encoder, dataset, tmp_path, paint):
+    images = paint(dataset[0], 2)
+    images.file[1] = "../secret.png"
+    with pytest.raises(DataError, match="leaves its folder"):
+        embed(encoder, images, dataset[0], tmp_path / "out", tmp_path / "work", EmbedParams(workers=0), progress=False)
+
+
+def test_other_weights_are_another_key(clip_folder, encoder, dataset, tmp_path):
+    import shutil
+
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    run(encoder, dataset, tmp_path)
+    other = tmp_path / "clip"
+    shutil.copytree(clip_folder, other)
+    weights = load_file(other / "open_clip_model.safetensors")
+    weights["visual.conv1.weight"] += torch.tensor(0.1)
+    save_file(weights, other / "open_clip_model.safetensors")
+    changed = Encoder(EncoderParams(model=f"local-dir:{other}", device="cpu"))
+    assert changed.identity["weights_digest"] != encoder.identity["weights_digest"]
+    assert not any("unchanged" in line for line in run(changed, dataset, tmp_path)[1])
+
+
+def test_vectors_of_another_length_are_refused():
+    with pytest.raises(DataError, match=r"row 1: field 'embedding': length 2, expected 1"):
+        Embeddings(image_id=["a", "b"], embedding=np.array([[1, 0], [2, 0]], np.float32))
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path):
+    write_json(tmp_path / "embeddings.json", {"format": "holiday"})
+    with pytest.raises(DataError, match="not the header of a folder of embeddings"):
+        EmbeddingsFolder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"model": "ViT-B-32"}, "'ViT-B-32' is an architecture; name its weights"),
+        ({"model": "ViT-Z", "pretrained": "openai"}, "Model config for 'ViT-Z' not found"),
+        ({"model": "ViT-B-32", "pretrained": "no such tag"}, "not a known tag"),
+        ({"model": "local-dir:nowhere"}, "nowhere holds no open_clip_config.json"),
+        ({"model": "local-dir:somewhere", "pretrained": "openai"}, "brings its own weights"),
+    ],
+)
+def test_a_model_that_is_not_there_is_named(params, message):
+    with pytest.raises(ParameterError, match=message):
+        Encoder(EncoderParams(**params, device="cpu"))
+
+
+def test_weights_that_do_not_fit_are_an_error(clip_folder, tmp_path):
+    import json
+    import shutil
+
+    other = tmp_path / "clip"
+    shutil.copytree(clip_folder, other)
+    config = json.loads((other / "open_clip_config.json").read_text())
+    config["model_cfg"]["text_cfg"]["layers"] = 2
+    (other / "open_clip_config.json").write_text(json.dumps(config))
+    with pytest.raises(ParameterError, match="Error"):
+        Encoder(EncoderParams(model=f"local-dir:{other}", device="cpu"))
+
+
+def test_pickled_weights_that_would_run_code_are_refused(clip_folder, tmp_path):
+    import pickle
+    import shutil
+
+    class Attack:
+        def __reduce__(self):
+            return (tmp_path.joinpath("touched").write_text, ("",))
+
+    other = tmp_path / "clip"
+    other.mkdir()
+    shutil.copy(clip_folder / "open_clip_config.json", other)
+    (other / "open_clip_pytorch_model.bin").write_bytes(pickle.dumps({"w": Attack()}, protocol=2))
+    with pytest.raises(ParameterError):
+        Encoder(EncoderParams(model=f"local-dir:{other}", device="cpu"))
+    assert not (tmp_path / "touched").exists()

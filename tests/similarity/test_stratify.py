@@ -1,0 +1,161 @@
+import numpy as np
+import pytest
+
+from farther.errors import DataError, ParameterError
+from farther.registry import build
+from farther.similarity.duplicates import near_duplicates
+from farther.similarity.prototypes import prototypes
+from farther.similarity.sources import EmbeddedSplit, SplitSource
+from farther.similarity.stratify import (
+    Cuts,
+    StratifyParams,
+    best_cut,
+    histogram,
+    order_of_distances,
+    split_figures,
+    stratify,
+)
+from farther.tables import Objects
+
+
+def split(name, distance, angles, dataset="coco"):
+    """Images on the unit circle, at angles in degrees."""
+    turns = np.deg2rad(np.asarray(angles, dtype=float))
+    vectors = np.stack([np.cos(turns), np.sin(turns)], axis=1).astype(np.float32)
+    ids = np.array([f"{name} {n}" for n in range(len(angles))], dtype=object)
+    return EmbeddedSplit(SplitSource(name, dataset, "val", distance), ids, ids.copy(), vectors, 0)
+
+
+def objects(pairs):
+    return Objects(
+        image_id=[image for image, _ in pairs],
+        object_id=np.arange(len(pairs)),
+        box=np.zeros((len(pairs), 4)),
+        category=[name for _, name in pairs],
+    )
+
+
+REFERENCE = split("train", "ID", [0, 90], "voc")
+
+
+def test_similarity_is_the_cosine_to_the_nearest_id_image():
+    images, _ = stratify(REFERENCE, [split("near", "near", [60, 10])])
+    np.testing.assert_allclose(images.similarity, np.cos(np.deg2rad([30, 10])), atol=1e-6)
+    assert images.neighbour.tolist() == ["train 1", "train 0"]
+
+
+def test_the_cut_between_near_and_far_is_half_way_between_the_groups():
+    images, cuts = stratify(REFERENCE, [split("n", "near", [10, 100]), split("f", "far", [-40, -60])])
+    assert cuts.near == pytest.approx((np.cos(np.deg2rad(10)) + np.cos(np.deg2rad(40))) / 2)
+    assert cuts.farther is None
+    assert images.suggested.tolist() == ["near", "near", "far", "far"]
+    assert (images.margin > 0).all()
+
+
+def test_an_image_on_the_wrong_side_is_more_doubtful_than_one_close_to_the_cut():
+    near, far = split("n", "near", [0, 5, 44, -80]), split("f", "far", [-50, -70, -60, -65])
+    images, _ = stratify(REFERENCE, [near, far], params=StratifyParams(near=0.7))
+    listed = images.borderline(3)
+    assert listed.image_id.tolist() == ["n 3", "n 2", "f 0"]
+    assert listed.suggested.tolist() == ["far", "near", "far"]
+    assert listed.margin[0] < 0 < listed.margin[1] < listed.margin[2]
+
+
+def test_id_images_are_never_suggested_for_an_ood_split():
+    images, _ = stratify(
+        REFERENCE, [split("test", "ID", [-80], "voc"), split("n", "near", [0]), split("f", "far", [-9])]
+    )
+    assert images.suggested.tolist()[0] == ""
+    assert set(images.borderline(9).split) == {"n", "f"}
+
+
+def test_both_cuts_bound_far():
+    cuts = Cuts(near=0.8, farther=0.5)
+    similarity = np.array([0.9, 0.7, 0.5, 0.4])
+    assert cuts.suggest(similarity).tolist() == ["near", "far", "far", "farther"]
+    np.testing.assert_allclose(cuts.margin(similarity, "far"), [-0.1, 0.1, 0.0, -0.1], atol=1e-9)
+    np.testing.assert_allclose(cuts.margin(similarity, "near"), [0.1, -0.1, -0.3, -0.4], atol=1e-9)
+
+
+def test_the_best_cut_has_the_highest_balanced_accuracy():
+    low, high = np.array([0.1, 0.2, 0.3, 0.6]), np.array([0.5, 0.7, 0.8, 0.9])
+    cut = best_cut(low, high)
+    assert cut == pytest.approx(0.4)
+    tried = [((low < t).mean() + (high >= t).mean()) / 2 for t in np.linspace(0, 1, 101)]
+    assert ((low < cut).mean() + (high >= cut).mean()) / 2 == max(tried)
+
+
+@pytest.mark.parametrize(("low", "high"), [([0.5], [0.5]), ([0.9], [0.1]), ([], [0.3])])
+def test_groups_that_do_not_differ_as_they_should_have_no_cut(low, high):
+    assert best_cut(np.array(low), np.array(high)) is None
+
+
+def test_one_distance_alone_suggests_nothing():
+    images, cuts = stratify(REFERENCE, [split("all", "farther", [200, 210])])
+    assert cuts == Cuts(None, None)
+    assert len(images.borderline(5)) == 0
+
+
+def test_an_even_part_of_the_reference_can_be_taken():
+    reference = split("train", "ID", [0, 20, 40, 60], "voc")
+    images, _ = stratify(reference, [split("n", "near", [60])], params=StratifyParams(reference_images=2))
+    assert images.neighbour.tolist() == ["train 2"]
+
+
+def test_prototypes_are_mean_directions_and_name_the_nearest_class():
+    shown = objects([("train 0", "cat"), ("train 0", "cat"), ("train 1", "dog"), ("train 1", "cat"), ("gone", "dog")])
+    known = prototypes([(REFERENCE, shown)], ["dog", "cat", "cow"])
+    assert known.classes == ("dog", "cat")
+    assert known.images.tolist() == [1, 2]
+    np.testing.assert_allclose(known.vectors, [[0, 1], [0.5**0.5, 0.5**0.5]], atol=1e-6)
+    images, _ = stratify(REFERENCE, [split("n", "near", [80, 50])], known)
+    assert images.id_class.tolist() == ["dog", "cat"]
+    np.testing.assert_allclose(images.class_similarity, np.cos(np.deg2rad([10, 5])), atol=1e-6)
+
+
+def test_figures_and_histograms_say_how_near_each_split_is():
+    images, _ = stratify(REFERENCE, [split("n", "near", [0, 0, 0, 60]), split("f", "far", [-60, -60, -60, -60])])
+    near = split_figures(images)["n"]
+    assert near["similarity"] == pytest.approx((3 + np.cos(np.deg2rad(30))) / 4, abs=1e-6)
+    assert near["images"] == 4
+    assert order_of_distances(images) == {"near": near["similarity"], "far": 0.5}
+    rows = histogram(images, 0.1)
+    assert [row["split"] for row in rows].count("n") == [row["split"] for row in rows].count("f")
+    far = {row["similarity"]: row["fraction"] for row in rows if row["split"] == "f"}
+    assert sum(far.values()) == pytest.approx(1)
+    assert max(far, key=far.get) == pytest.approx(0.5, abs=0.051)
+
+
+def test_a_reference_without_images_is_an_error():
+    with pytest.raises(DataError, match="reference split has no image"):
+        stratify(split("train", "ID", [], "voc"), [REFERENCE])
+
+
+def test_a_farther_cut_above_the_near_cut_is_refused():
+    with pytest.raises(ParameterError, match=r"0\.9 is above near = 0\.5"):
+        build(StratifyParams, "stratify", {"near": 0.5, "farther": 0.9})
+
+
+def test_near_duplicates_are_found_within_and_across_splits():
+    train, test = split("train", "ID", [0, 90, 180], "voc"), split("near", "near", [91, 1, 45, 1.5])
+    pairs, count = near_duplicates([train, test], threshold=np.cos(np.deg2rad(1.2)))
+    found = list(zip(pairs.split, pairs.image_id, pairs.other_split, pairs.other_image_id, strict=True))
+    assert found[0] == ("near", "near 1", "near", "near 3")
+    assert set(found[1:]) == {("train", "train 0", "near", "near 1"), ("train", "train 1", "near", "near 0")}
+    assert count == 3
+
+
+def test_only_the_closest_duplicates_are_listed_and_all_are_counted():
+    many = split("s", "far", np.linspace(0, 3, 40) ** 2)
+    some, count = near_duplicates([many], threshold=0.99, limit=10)
+    everything, total = near_duplicates([many], threshold=0.99, limit=10_000)
+    assert count == total == len(everything) > 100
+    assert some.image_id.tolist() == everything.image_id.tolist()[:10]
+    assert (np.diff(everything.cosine) <= 0).all()
+
+
+def test_equal_files_are_told_from_images_that_look_the_same():
+    one = split("a", "far", [0, 0, 0])
+    one.digest[:2] = "same"
+    pairs, _ = near_duplicates([one], threshold=0.999)
+    assert pairs.same_file.tolist() == [True, False, False]
