@@ -12,7 +12,7 @@ ARTIFACTS = Path("artifacts")
 
 def main(name: str) -> None:
     """Reads `train.NAME` and the root of its dataset; writes the checkpoint and artifacts/train/NAME/log.csv."""
-    job = make_job(name, section("train", name))
+    job = make_job(name, section("train", name, file="training/params.yaml"))
     root = image_roots(section("datasets"), ARTIFACTS / "tables")[job.dataset]
     card = run_job(name, job, root, ARTIFACTS)
     figures = ", ".join(f"{found['map50']:.3f} on {subset}" for subset, found in card["figures"].items())

@@ -234,11 +234,11 @@ def test_a_job_says_which_trainer_it_wants():
         make_job("demo", {"trainer": "yolov8"})
 
 
-# ------------------------------------------------------------------------------------------- params.yaml
+# ------------------------------------------------------------------------------------------- training/params.yaml
 
 
-def test_every_entry_of_params_yaml_is_a_job_and_the_committed_cards_are_its_cards():
-    entries = yaml.safe_load((ROOT / "params.yaml").read_text())["train"]
+def test_every_entry_is_a_job_and_the_committed_cards_are_its_cards():
+    entries = yaml.safe_load((ROOT / "training" / "params.yaml").read_text())["train"]
     detectors_of_the_paper = ("faster_rcnn", "vos", "yolov8", "rtdetr")
     assert set(entries) == {f"{dataset}-{name}" for dataset in ("voc", "bdd") for name in detectors_of_the_paper}
     for name, given in entries.items():
@@ -255,8 +255,10 @@ def test_every_entry_of_params_yaml_is_a_job_and_the_committed_cards_are_its_car
 
 def test_the_stage_reads_its_section(ingested, tmp_path, monkeypatch, capsys):
     section = entry("faster_rcnn", Path(), recipe={**TINY["faster_rcnn"]["recipe"], "epochs": 1})
-    params = {"datasets": {"shapes": {"format": "voc", "root": "pictures"}}, "train": {"demo": section}}
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    datasets = {"shapes": {"format": "voc", "root": "pictures"}}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"datasets": datasets}))
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "params.yaml").write_text(yaml.safe_dump({"train": {"demo": section}}))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(STAGES)
     stage = runpy.run_path(str(STAGES / "train.py"))["main"]

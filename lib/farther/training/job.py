@@ -25,7 +25,7 @@ SUBSETS = ("train", "val", "test")
 
 
 def make_job(name: str, entry: Mapping[str, Any]) -> Job:
-    """The job that an entry of `train:` in `params.yaml` describes.
+    """The job that an entry of `train:` in `training/params.yaml` describes.
 
     Args:
         name: Its name, for messages.
