@@ -117,8 +117,8 @@ def explained(box: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.nd
         ndarray of shape (N,), 0 (nothing labelled there) to 1.
 
     Example:
-        >>> explained(np.array([[0, 0, 2, 2]]), np.array([[0, 0, 2, 1.0]]), np.array([0]))
-        array([0.5])
+        >>> explained(np.array([[0, 0, 2, 2]]), np.array([[0, 0, 2, 1.0]]), np.array([0])).tolist()
+        [0.5]
     """
     box, labelled = box.astype(np.float64), labelled.astype(np.float64)
     ours = np.prod(box[:, 2:] - box[:, :2], axis=1)

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+import numpy as np
 from PIL import Image
 
 _settings: tempfile.TemporaryDirectory | None = None
@@ -20,19 +21,20 @@ def import_quietly() -> None:
     On import, Ultralytics looks for a connection, to report usage over it later, and writes settings to the user's
     configuration folder. Here it takes itself for offline, and its settings go to a folder that ends with the process,
     unless the variable YOLO_CONFIG_DIR names another. It also replaces `PIL.Image.open` for the whole process by a
-    function that fails in another way on a broken file; Pillow's own is put back.
+    function that fails in another way on a broken file, and changes how NumPy prints arrays; both are put back.
     """
     global _settings
     if "ultralytics.nn.tasks" in sys.modules:
         return
     _settings = tempfile.TemporaryDirectory(prefix="farther-ultralytics-")
     folder = os.environ.get("YOLO_CONFIG_DIR", _settings.name)
-    pillows_open = Image.open
+    pillows_open, printing = Image.open, np.get_printoptions()
     try:
         with _environment({"YOLO_CONFIG_DIR": folder, "YOLO_OFFLINE": "true"}), _silence():
             import ultralytics.nn.tasks  # noqa: F401 (only to have it imported)
     finally:
         Image.open = pillows_open
+        np.set_printoptions(**printing)
 
 
 @contextmanager
