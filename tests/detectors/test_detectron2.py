@@ -3,6 +3,7 @@
 import math
 import pickle
 import zipfile
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
@@ -476,9 +477,9 @@ def test_worker_processes_prepare_without_the_checkpoint(image, tmp_path):
     torch.save({"model": {"proposal_generator.rpn_head.conv.bias": torch.zeros(256)}}, path)
     detector = create(path)
     assert detector.blueprint.architecture == MSRA
-    packed = pickle.dumps(detector)
+    packed = ForkingPickler.dumps(detector)
     path.unlink()
-    assert pickle.loads(packed).prepare(image).pixels.shape == (90, 132, 3)
+    assert ForkingPickler.loads(packed).prepare(image).pixels.shape == (90, 132, 3)
 
 
 def test_anchors_keep_their_fractions_and_their_levels_strides(network):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,9 +51,9 @@ class DenseDetector(Detector):
     latent_sampling: int = 2
 
     @property
+    @abstractmethod
     def builder(self) -> str:
         """Which of torchvision's networks it is."""
-        raise NotImplementedError
 
     @cached_property
     def network(self) -> RetinaNet | FCOS:
