@@ -5,8 +5,8 @@ actor beside the driver, and writes each shard itself, so that no rows travel. A
 folder, the images and the checkpoint under the same paths. When a worker is lost, with its process or its machine, the
 desk gives its shards to the others, and a new worker is started as soon as the cluster has room for one.
 
-The workers are plain actors rather than an actor pool of Ray Data: such a pool sends a lost worker's tasks to that very
-worker once it is restarted, and waits for ever when its machine does not come back.
+The workers are plain actors rather than an actor pool of Ray Data: with Ray 2.60 such a pool was seen to make no
+progress any more after a machine was lost.
 """
 
 from __future__ import annotations
