@@ -26,6 +26,11 @@ class Speckles:
     version: int = 1
     stop_after: int | None = None
     seen: int = 0
+    on_cpu: bool = True
+    network: None = None
+
+    def runs_on_cpu(self):
+        return self.on_cpu
 
     def header(self):
         weight = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -72,7 +77,7 @@ class WaitsToBeKilled(Speckles):
         self.seen += count
         if self.seen > self.stop_after:
             print("waiting", flush=True)
-            sys.stdin.read()
+            signal.pause()
 
 
 def draw(folder, count, sizes=((6, 4), (4, 6), (8, 8))):
@@ -152,10 +157,11 @@ def test_shards_hold_as_many_images_as_asked_for(world):
     assert folder.info["images"] == 13
 
 
+@pytest.mark.parametrize("on_cpu", [True, False])
 @pytest.mark.parametrize("workers", [1, 2])
-def test_worker_processes_do_not_change_a_byte(world, workers):
+def test_worker_processes_do_not_change_a_byte(world, workers, on_cpu):
     alone = world.run("alone")
-    together = world.run("together", params=replace(SMALL, workers=workers))
+    together = world.run("together", Speckles(on_cpu=on_cpu), replace(SMALL, workers=workers))
     assert content(together.path) == content(alone.path)
 
 
@@ -260,15 +266,16 @@ def test_shards_of_another_detector_or_table_or_setting_are_thrown_away(world, c
 def test_settings_that_do_not_shape_the_rows_keep_the_shards(world, change):
     with pytest.raises(KeyboardInterrupt):
         world.run("a", Speckles(stop_after=11))
-    detector = Speckles()
+    detector = Speckles(on_cpu=False)
     world.run("a", detector, replace(SMALL, **change))
     assert detector.seen == 3
 
 
-def run_until_killed(root, out, work, images):
-    """What the process does that the next test kills: it waits in the third shard, with two workers."""
-    detector = WaitsToBeKilled(stop_after=10)
-    infer(detector, Images.read(images), {"drawn": Path(root)}, out, work, replace(SMALL, workers=2), progress=False)
+def run_until_killed(root, out, work, images, where):
+    """What the process does that the next test kills: it, or its one worker, waits in the third shard."""
+    detector = WaitsToBeKilled(stop_after=10, on_cpu=where == "in a worker")
+    params = replace(SMALL, workers=1 if detector.on_cpu else 2)
+    infer(detector, Images.read(images), {"drawn": Path(root)}, out, work, params, progress=False)
 
 
 KILLED = """
@@ -280,11 +287,14 @@ module.run_until_killed(*sys.argv[2:])
 """
 
 
-def test_a_killed_process_leaves_whole_shards_and_no_workers_and_the_next_run_finishes_the_same_bytes(world, tmp_path):
+@pytest.mark.parametrize("where", ["in a worker", "in the main process"])
+def test_a_killed_process_leaves_whole_shards_and_no_workers_and_the_next_run_finishes_the_same_bytes(
+    world, tmp_path, where
+):
     whole = content(world.run("whole").path)
     world.images.write(tmp_path / "images.parquet")
-    paths = [__file__, world.root, tmp_path / "regions/killed", world.work, tmp_path / "images.parquet"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    paths = [__file__, world.root, tmp_path / "regions/killed", world.work, tmp_path / "images.parquet", where]
+    pipes = {"stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", KILLED, *map(str, paths)], **pipes) as process:
         assert process.stdout.readline() == b"waiting\n"
         process.kill()
@@ -449,7 +459,7 @@ def test_a_torch_detector_runs_in_inference_mode_and_gets_plain_tensors_from_its
             return super().forward([image.numpy().mean(axis=(0, 1)) for image in prepared], image_ids)
 
     usual = world.run("usual")
-    with_torch = world.run("torch", Torch(), replace(SMALL, workers=1))
+    with_torch = world.run("torch", Torch(on_cpu=False), replace(SMALL, workers=1))
     assert set(modes) == {True}
     assert not torch.is_inference_mode_enabled()
     assert [p.read_bytes() for p in with_torch.shards] == [p.read_bytes() for p in usual.shards]
@@ -614,9 +624,10 @@ def test_unknown_settings_are_refused_with_the_known_ones():
         build(InferenceParams, "inference", {"batchsize": 2})
 
 
-def test_one_core_is_left_to_the_network_and_there_are_never_more_than_8_workers(monkeypatch):
+def test_a_network_in_this_process_has_a_core_left_and_there_are_never_more_than_8_workers(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
     assert InferenceParams().processes() == 3
+    assert InferenceParams().processes(cores_left=0) == 4
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
     assert InferenceParams().processes() == 8
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from farther.detectors.preparation import Batch, Preparation, Unusable, prepared
+from farther.detectors.preparation import Batch, Preparation, Unusable, spread
 
 
 class Brightness:
@@ -33,20 +33,20 @@ PREPARATION = Preparation(Brightness(), "ignore", 1_000)
 
 @pytest.mark.parametrize("processes", [0, 1, 3])
 def test_batches_come_in_order_each_with_its_own_images(batches, processes):
-    answers = list(prepared(PREPARATION, batches, processes))
+    answers = list(spread(PREPARATION, batches, processes))
     assert [(batch.image_ids, items) for batch, items in answers] == [([str(n)], [n]) for n in range(10)]
 
 
 @pytest.mark.parametrize(("processes", "at_most"), [(0, 3), (1, 4), (2, 6)])
 def test_work_is_read_a_bounded_number_of_batches_ahead(batches, processes, at_most):
-    stream = prepared(PREPARATION, batches, processes)
+    stream = spread(PREPARATION, batches, processes)
     assert len(list(itertools.islice(stream, 3))) == 3
     assert batches.read <= at_most
     stream.close()
 
 
 def test_a_stream_that_is_closed_early_reads_no_further(batches):
-    stream = prepared(PREPARATION, batches, 1)
+    stream = spread(PREPARATION, batches, 1)
     next(stream)
     stream.close()
     assert batches.read == 2
@@ -58,7 +58,7 @@ def test_an_error_in_a_worker_that_is_no_fault_of_an_image_reaches_the_caller(ba
             raise MemoryError("no room")
 
     with pytest.raises(MemoryError, match="no room"):
-        list(prepared(Preparation(Starved(), "ignore", 1_000), batches, 1))
+        list(spread(Preparation(Starved(), "ignore", 1_000), batches, 1))
 
 
 def test_a_mended_size_is_usable_and_a_wrong_one_is_named(tmp_path):

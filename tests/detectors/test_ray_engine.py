@@ -13,7 +13,7 @@ from PIL import Image
 
 from farther.detectors import ray_engine
 from farther.detectors.inference import InferenceParams, infer
-from farther.detectors.ray_engine import Crew, Desk, crew_for, torch_threads
+from farther.detectors.ray_engine import Crew, Desk, crew_for
 from farther.errors import DataError, FartherError, ParameterError
 from farther.tables import Header, Images, Regions
 
@@ -31,6 +31,10 @@ class Mortal:
     """
 
     mark: Path
+    network: None = None
+
+    def runs_on_cpu(self):
+        return True
 
     def header(self):
         return Header(classes=("dog",), weight=np.ones((1, 1), np.float32), bias=np.zeros(1, np.float32))
@@ -108,7 +112,7 @@ def cluster():
         import ray  # it reads the variables when it is imported
 
         options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "critical"}
-        ray.init("local", num_cpus=2 * torch_threads(), num_gpus=0, object_store_memory=80 * 2**20, **options)
+        ray.init("local", num_cpus=2, num_gpus=0, object_store_memory=80 * 2**20, **options)
         yield
         ray.shutdown()
 
@@ -185,22 +189,22 @@ def test_only_what_was_finished_since_is_told():
 
 def test_there_is_one_worker_for_each_gpu_and_it_gets_its_share_of_the_cores():
     machines = [{"CPU": 32, "GPU": 4}, {"CPU": 16, "GPU": 2}, {"CPU": 64}]
-    assert crew_for(machines, "auto", 64, None) == Crew(workers=6, cpus=8, gpus=1, processes=7, threads=None)
-    assert crew_for(machines, "cuda", 64, 3) == Crew(workers=6, cpus=4, gpus=1, processes=3, threads=None)
+    assert crew_for(machines, "auto", None) == Crew(workers=6, cpus=8, gpus=1, processes=7)
+    assert crew_for(machines, "cuda", 3) == Crew(workers=6, cpus=4, gpus=1, processes=3)
 
 
 def test_no_gpu_has_more_than_eight_processes_beside_it():
-    assert crew_for([{"CPU": 96, "GPU": 1}], "auto", 48, None).processes == 8
+    assert crew_for([{"CPU": 96, "GPU": 1}], "auto", None).processes == 8
 
 
 def test_gpus_without_enough_cores_stay_idle():
-    assert crew_for([{"CPU": 8, "GPU": 4}, {"CPU": 4, "GPU": 4}], "auto", 8, 3).workers == 3
+    assert crew_for([{"CPU": 8, "GPU": 4}, {"CPU": 4, "GPU": 4}], "auto", 3).workers == 3
 
 
-def test_a_network_on_the_cpu_gets_the_drivers_number_of_threads():
+def test_a_network_on_the_cpu_gets_one_core_or_one_for_each_process():
     machines = [{"CPU": 8, "GPU": 1}, {"CPU": 10}]
-    assert crew_for(machines, "cpu", 4, None) == Crew(workers=4, cpus=4, gpus=0, processes=3, threads=4)
-    assert crew_for(machines, "cpu", 1, 0) == Crew(workers=18, cpus=1, gpus=0, processes=0, threads=1)
+    assert crew_for(machines, "cpu", None) == Crew(workers=18, cpus=1, gpus=0, processes=0)
+    assert crew_for(machines, "cpu", 4) == Crew(workers=4, cpus=4, gpus=0, processes=4)
 
 
 @pytest.mark.parametrize(
@@ -209,13 +213,13 @@ def test_a_network_on_the_cpu_gets_the_drivers_number_of_threads():
         ([{"CPU": 8}], "cuda", None, "no machine of the cluster has a GPU"),
         ([{"CPU": 8, "GPU": 2}], "cuda:1", None, "'cuda:1': each worker on the cluster sees one GPU only"),
         ([{"CPU": 4, "GPU": 1}], "cuda", 4, r"takes 5 cores and 1 GPUs.*\(4 cores, 1 GPUs\).*inference\.workers lower"),
-        ([{"CPU": 2}], "auto", 0, r"takes 4 cores and 0 GPUs.*\(2 cores, 0 GPUs\).*OMP_NUM_THREADS"),
+        ([{"CPU": 2}], "auto", 4, r"takes 4 cores and 0 GPUs.*\(2 cores, 0 GPUs\).*inference\.workers lower"),
         ([], "auto", 0, "no machine"),
     ],
 )
 def test_a_cluster_without_room_for_a_worker_is_an_error_that_says_what_to_change(machines, device, processes, problem):
     with pytest.raises(ParameterError, match=problem):
-        crew_for(machines, device, 4, processes)
+        crew_for(machines, device, processes)
 
 
 # Without a cluster

@@ -77,6 +77,15 @@ class Detector(Adapter):
     precision: Precision = "float32"
     features_dtype: StoredType = "float32"
 
+    @property
+    @abstractmethod
+    def network(self) -> Any:
+        """The network on its device, in evaluation mode; made when it is first asked for, then kept.
+
+        Raises:
+            DataError: the checkpoint is absent or damaged, or does not fit.
+        """
+
     @abstractmethod
     def prepare(self, image: np.ndarray) -> Any:
         """What `forward` wants of one image; cheap, and needs no network.
@@ -150,6 +159,14 @@ class Detector(Adapter):
             ParameterError: PyTorch does not know it, or this machine has none.
         """
         return torch_device(self.device)
+
+    def runs_on_cpu(self) -> bool:
+        """Whether the network runs on the CPU.
+
+        Raises:
+            ParameterError: see `torch_device`.
+        """
+        return self.torch_device().type == "cpu"
 
     def __getstate__(self) -> dict[str, Any]:
         names = {f.name for f in fields(self)}

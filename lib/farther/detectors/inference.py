@@ -1,8 +1,9 @@
 """The inference engine: a detector over all images of a table, into a regions folder.
 
-Images are decoded and prepared in worker processes, the network runs in this one, and rows go to disk a shard at a
-time, so memory holds one shard and a few batches, however many images there are. A run that was killed goes on where
-it stopped and ends in the same bytes. `farther.detectors.ray_engine` makes the same shards on a cluster.
+Images are decoded and prepared in worker processes; the network runs in this one if it has a GPU, else in the workers,
+on a core each. Rows go to disk a shard at a time, so memory holds one shard and a few batches, however many images
+there are. A run that was killed goes on where it stopped and ends in the same bytes. `farther.detectors.ray_engine`
+makes the same shards on a cluster.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ class InferenceParams:
 
     Args:
         batch_size: Images that the network sees at once. Another size changes numbers by rounding only.
-        workers: Processes that decode and prepare; 0 does it in this one. One fewer than there are cores, and at most
-            8, unless said otherwise. With "ray", so many beside each network; see `farther.detectors.ray_engine`.
+        workers: Worker processes; 0 does all in this one. Beside a network on a GPU they decode and prepare: one fewer
+            than there are cores, and at most 8, unless said otherwise. On the CPU each decodes, prepares and runs the
+            network on one core, with memory for a batch of its own: as many as there are cores, and at most 8.
+            With "ray", so many beside each network; see `farther.detectors.ray_engine`.
         shard_images: Images in one shard, which is what is written at once, kept after a kill, and held in memory.
         batches: Which images of a shard share a batch: those of "similar shape", so that little is padded, or those
             that follow each other in the "table". The order of the rows is that of the table either way.
@@ -64,9 +67,9 @@ class InferenceParams:
         others = ("workers", "max_failures", "engine")
         return {name: value for name, value in asdict(self).items() if name not in others}
 
-    def processes(self) -> int:
-        """How many worker processes to start."""
-        return min(8, _cores() - 1) if self.workers is None else self.workers
+    def processes(self, cores_left: int = 1) -> int:
+        """How many worker processes to start, if so many cores are to be left to this one."""
+        return min(8, _cores() - cores_left) if self.workers is None else self.workers
 
 
 def _cores() -> int:
@@ -121,7 +124,8 @@ def infer(
 
             make_on_cluster(job, todo, bar.update)
         else:
-            for _ in job.make(todo, params.processes(), bar.update):
+            processes = params.processes(cores_left=0 if detector.runs_on_cpu() else 1)
+            for _ in job.make(todo, processes, bar.update):
                 pass
     _check_failures([f for shard in range(plan.shards) for f in writer.failures(shard)], len(images), params)
     writer.close(plan.shards)

@@ -1,4 +1,4 @@
-"""Decoding and preparing images in worker processes, a batch at a time and in order."""
+"""Work on images in processes of their own, a batch at a time and in order: decoding, preparing, on CPUs all of it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from farther.detectors import pictures
 from farther.errors import DataError, FartherError
 
-Prepared = Generator[tuple["Batch", list[Any]], None, None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -93,52 +93,54 @@ class Preparation:
             return Unusable(f"the detector cannot prepare it: {type(error).__name__}: {error}")
 
 
-def prepared(preparation: Preparation, batches: Iterable[Batch], processes: int) -> Prepared:
-    """Each batch with its prepared images, in order.
+def spread(
+    work: Callable[[Batch], T], batches: Iterable[Batch], processes: int
+) -> Generator[tuple[Batch, T], None, None]:
+    """Each batch with what was made of it, in order.
 
     Args:
-        preparation: What is done to a batch.
+        work: What is done to a batch; torch has one thread in it.
         batches: The work; read a few batches ahead of what was taken.
-        processes: Worker processes; each has at most two batches under way. 0 prepares in this process.
+        processes: Worker processes; each has at most two batches under way. 0 works in this process.
 
     Raises:
         FartherError: a worker process was killed from outside.
     """
     if processes == 0:
         for batch in batches:
-            yield batch, preparation(batch)
+            yield batch, work(batch)
         return
     # Forked workers share the detector and start at once. Elsewhere than on Linux forking is not safe, and it is sent.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(preparation,))
-    ahead: deque[tuple[Batch, Future[list[Any]]]] = deque()
+    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(work,))
+    ahead: deque[tuple[Batch, Future[T]]] = deque()
     try:
         for batch in batches:
-            ahead.append((batch, pool.submit(_prepare, batch)))
+            ahead.append((batch, pool.submit(_work, batch)))
             if len(ahead) == 2 * processes:
                 yield _taken(ahead)
         while ahead:
             yield _taken(ahead)
     except BrokenProcessPool:
         raise FartherError(
-            f"one of the {processes} processes that prepare images was killed, most likely for memory: "
+            f"one of the {processes} processes that work on images was killed, most likely for memory: "
             "run again with fewer workers or smaller batches (what is finished is kept)"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _taken(ahead: deque[tuple[Batch, Future[list[Any]]]]) -> tuple[Batch, list[Any]]:
+def _taken(ahead: deque[tuple[Batch, Future[T]]]) -> tuple[Batch, T]:
     batch, future = ahead.popleft()
     return batch, future.result()
 
 
-_preparation: Preparation | None = None
+_the_work: Callable[[Batch], Any] | None = None
 
 
-def _start_worker(preparation: Preparation) -> None:
-    global _preparation
-    _preparation = preparation
+def _start_worker(work: Callable[[Batch], Any]) -> None:
+    global _the_work
+    _the_work = work
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; the main one ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if "torch" in sys.modules:
@@ -166,6 +168,6 @@ def _sent_as_array(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
     return sys.modules["torch"].from_numpy, (tensor.numpy(),)
 
 
-def _prepare(batch: Batch) -> list[Any]:
-    assert _preparation is not None
-    return _preparation(batch)
+def _work(batch: Batch) -> Any:
+    assert _the_work is not None
+    return _the_work(batch)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,27 +35,23 @@ class Crew:
         workers: How many.
         cpus: Cores that one claims.
         gpus: GPUs that one claims: 1, or 0 when the network runs on the CPU.
-        processes: Its worker processes that decode and prepare.
-        threads: Threads of PyTorch on the CPU; None leaves them as Ray sets them.
+        processes: Its worker processes.
     """
 
     workers: int
     cpus: int
     gpus: int
     processes: int
-    threads: int | None
 
 
-def crew_for(machines: Sequence[Mapping[str, float]], device: str, threads: int, processes: int | None) -> Crew:
+def crew_for(machines: Sequence[Mapping[str, float]], device: str, processes: int | None) -> Crew:
     """As many workers as a cluster has room for.
 
     Args:
         machines: What each machine has: numbers under "CPU" and "GPU".
         device: The detector's. With "auto", machines with GPUs are used if there are any, or else all.
-        threads: Threads of PyTorch that a network on the CPU gets. Sums over more or fewer threads round differently,
-            so this must be the driver's own number for the bytes to be those of the local engine.
-        processes: Worker processes beside each network; None takes what a GPU's share of its machine's cores allows,
-            or what `threads` leaves, and at most 8.
+        processes: Worker processes of each; None takes what a GPU's share of its machine's cores allows, at most 8. On
+            the CPU None is 0: each worker runs the network on one core, as a process of the local engine does.
 
     Raises:
         ParameterError: there is no such device, or no machine has room for one worker.
@@ -72,16 +67,16 @@ def crew_for(machines: Sequence[Mapping[str, float]], device: str, threads: int,
         cpus, gpus = processes + 1, 1
         workers = sum(min(int(m["GPU"]), int(m.get("CPU", 0) // cpus)) for m in with_gpu)
     else:
-        processes = min(8, threads - 1) if processes is None else processes
-        cpus, gpus = max(threads, processes + 1), 0
+        processes = processes or 0
+        cpus, gpus = max(1, processes), 0
         workers = sum(int(machine.get("CPU", 0) // cpus) for machine in machines)
     if not workers:
         found = "; ".join(f"{m.get('CPU', 0):g} cores, {m.get('GPU', 0):g} GPUs" for m in machines) or "no machine"
         raise ParameterError(
             f"a worker takes {cpus} cores and {gpus} GPUs, and no machine of the cluster has them ({found}). "
-            "Set inference.workers lower, or the variable OMP_NUM_THREADS when the network runs on the CPU"
+            "Set inference.workers lower"
         )
-    return Crew(workers, cpus, gpus, processes, None if gpus else threads)
+    return Crew(workers, cpus, gpus, processes)
 
 
 class Desk:
@@ -140,7 +135,6 @@ class Worker:
 
         _enter(folder)
         _check_same(job)
-        _set_threads(crew.threads)
 
         def taken() -> Iterator[int]:
             while (shard := ray.get(desk.take.remote(name))) is not None:
@@ -171,17 +165,12 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
     ray = _connected()
     machines = [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
     device = getattr(job.detector, "device", "cpu")
-    crew = crew_for(machines, device, torch_threads(), job.plan.params.workers)
+    crew = crew_for(machines, device, job.plan.params.workers)
     site = _Site(ray, job, shards, crew)
     try:
         site.run(count)
     finally:
         site.clear()
-
-
-def torch_threads() -> int:
-    """Threads of PyTorch in this process; 1 where nothing has imported it."""
-    return sys.modules["torch"].get_num_threads() if "torch" in sys.modules else 1
 
 
 class _Site:
@@ -272,11 +261,6 @@ def _enter(folder: Path) -> None:
         problem = f"the folder {folder}, where the run was started, does not exist on machine {socket.gethostname()}"
         raise FartherError(f"{problem}: all machines of the cluster must see it under the same path")
     os.chdir(folder)
-
-
-def _set_threads(threads: int | None) -> None:
-    if threads is not None and "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(threads)
 
 
 def _check_same(job: Job) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from farther.detectors.preparation import Batch, Preparation, Unusable, prepared
+from farther.detectors.preparation import Batch, Preparation, Unusable, spread
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Images, Regions, RegionsWriter
 from farther.tables.files import inside
@@ -48,6 +48,10 @@ class Plan:
         """Row of each image of a shard."""
         return {self.images.image_id[row]: row for row in self.rows(shard)}
 
+    def batch_count(self, shard: int) -> int:
+        """How many batches make a shard."""
+        return -(-len(self.rows(shard)) // self.params.batch_size)
+
     def batches(self, shard: int) -> Iterator[Batch]:
         """The batches of a shard."""
         rows = np.asarray(self.rows(shard))
@@ -69,6 +73,43 @@ class Plan:
         )
 
 
+class Found(NamedTuple):
+    """What a detector found in a batch.
+
+    Args:
+        regions: Rows of the batch's images; in several pieces, or none.
+        failures: The images that have no rows because something is wrong with them.
+    """
+
+    regions: list[Regions]
+    failures: list[Failure]
+
+
+@dataclass(frozen=True)
+class Detection:
+    """Decodes, prepares and detects: a batch of files → what was found."""
+
+    detector: Detector
+    preparation: Preparation
+
+    def __call__(self, batch: Batch) -> Found:
+        """What is in a batch of files."""
+        return self.of(batch, self.preparation(batch))
+
+    def of(self, batch: Batch, items: Sequence[Any]) -> Found:
+        """What is in a batch whose images are prepared."""
+        usable: list[tuple[str, Any]] = []
+        failures: list[Failure] = []
+        for image_id, item in zip(batch.image_ids, items, strict=True):
+            if isinstance(item, Unusable):
+                failures.append({"image_id": image_id, "reason": item.reason})
+            else:
+                usable.append((image_id, item))
+        with _inference_mode():
+            regions, wrong = _detected(self.detector, usable)
+        return Found(regions, failures + wrong)
+
+
 @dataclass(frozen=True)
 class Job:
     """All that making shards takes. It can be pickled for another process; the network stays behind.
@@ -88,15 +129,22 @@ class Job:
     def make(self, shards: Iterable[int], processes: int, count: Callable[[int], Any]) -> Iterator[int]:
         """Makes shards and gives the number of each that was written.
 
+        A network on a GPU runs here, and the processes decode and prepare for it. A network on the CPU runs in each of
+        the processes, on one core: so none waits for another, and the number of cores does not change how sums round.
+
         Args:
             shards: Their numbers; read a few batches ahead of what is given.
-            processes: Worker processes that decode and prepare; 0 does it in this one.
+            processes: Worker processes; 0 does all in this one.
             count: Hears how many images each batch held that is done.
         """
         batches = (batch for shard in shards for batch in self.plan.batches(shard))
-        with closing(prepared(self._preparation(), batches, processes)) as stream:
-            for shard, part in itertools.groupby(stream, key=lambda pair: pair[0].shard):
-                regions, failures = _shard(self.detector, self.header, part, self.plan.row_of(shard), count)
+        with closing(self._found(batches, processes)) as stream:
+            for first in stream:
+                shard = first[0].shard
+                # Counted, not grouped: a group ends when the next one starts, and a finished shard does not wait.
+                rest = itertools.islice(stream, self.plan.batch_count(shard) - 1)
+                part = itertools.chain([first], rest)
+                regions, failures = _shard(self.header, part, self.plan.row_of(shard), count)
                 self.writer.write_shard(shard, regions, len(self.plan.rows(shard)), failures)
                 yield shard
 
@@ -111,31 +159,31 @@ class Job:
     def _preparation(self) -> Preparation:
         return Preparation(self.detector, self.plan.params.exif, self.plan.params.max_pixels)
 
+    def _found(self, batches: Iterable[Batch], processes: int) -> Generator[tuple[Batch, Found], None, None]:
+        preparation = self._preparation()
+        detection = Detection(self.detector, preparation)
+        if self.detector.runs_on_cpu():
+            _ = self.detector.network  # made here, so that forked processes share it
+            with _one_thread():
+                yield from spread(detection, batches, processes)
+        else:
+            with closing(spread(preparation, batches, processes)) as stream:
+                for batch, items in stream:
+                    yield batch, detection.of(batch, items)
+
 
 def _shard(
-    detector: Detector,
-    header: Header,
-    batches: Iterable[tuple[Batch, list[Any]]],
-    row_of: Mapping[str, int],
-    count: Callable[[int], Any],
+    header: Header, batches: Iterable[tuple[Batch, Found]], row_of: Mapping[str, int], count: Callable[[int], Any]
 ) -> tuple[Regions, list[Failure]]:
     """Rows and failures of one shard, both in the order of the table. `count` hears of each batch that is done."""
-    found: list[Regions] = []
+    regions: list[Regions] = []
     failures: list[Failure] = []
-    for batch, items in batches:
-        usable = []
-        for image_id, item in zip(batch.image_ids, items, strict=True):
-            if isinstance(item, Unusable):
-                failures.append({"image_id": image_id, "reason": item.reason})
-            else:
-                usable.append((image_id, item))
-        with _inference_mode():
-            regions, wrong = _detected(detector, usable)
-        found += regions
-        failures += wrong
+    for batch, found in batches:
+        regions += found.regions
+        failures += found.failures
         count(len(batch))
     failures.sort(key=lambda failure: row_of[failure["image_id"]])
-    return _assembled(found, row_of, header), failures
+    return _assembled(regions, row_of, header), failures
 
 
 def _detected(detector: Detector, usable: Sequence[tuple[str, Any]]) -> tuple[list[Regions], list[Failure]]:
@@ -154,6 +202,21 @@ def _detected(detector: Detector, usable: Sequence[tuple[str, Any]]) -> tuple[li
 def _inference_mode() -> AbstractContextManager[Any]:
     """torch's, if the detector uses torch: then it has imported it by now."""
     return sys.modules["torch"].inference_mode() if "torch" in sys.modules else nullcontext()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keeps torch to one thread in this process, if the detector uses torch: then it has imported it by now."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _assembled(found: Sequence[Regions], row_of: Mapping[str, int], header: Header) -> Regions:

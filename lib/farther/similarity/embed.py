@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from farther.detectors import pictures
 from farther.detectors.inference import InferenceParams
-from farther.detectors.preparation import Batch, Preparation, Unusable, prepared
+from farther.detectors.preparation import Batch, Preparation, Unusable, spread
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.similarity.embeddings import VERSION, Embeddings, EmbeddingsFolder, NameEmbeddings
@@ -142,7 +142,7 @@ def embed(
     todo = [shard for shard in shards if not _is_finished(work, shard)]
     done = len(images) - sum(len(_rows(shard, images, params)) for shard in todo)
     preparation = Preparation(encoder.preprocessing, params.exif, params.max_pixels)
-    stream = prepared(preparation, _batches(images, root, todo, params), params.processes())
+    stream = spread(preparation, _batches(images, root, todo, params), params.processes())
     with (
         closing(stream),
         tqdm(total=len(images), initial=done, desc=out.name, unit="image", disable=not progress) as bar,

@@ -11,12 +11,13 @@ import numpy as np
 import torch
 import transformers
 from torch import Tensor, nn
-from torchvision.ops import batched_nms, roi_align
+from torchvision.ops import batched_nms
 from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from farther.detectors.networks.detection import StoredColumns, autocast
 from farther.detectors.networks.detr import PerQuery, class_head, family_of
+from farther.detectors.networks.pooling import box_means
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Regions
 
@@ -291,8 +292,7 @@ def pool_latent(latent: Tensor, boxes: Tensor, stored: StoredColumns) -> Tensor:
     height, width = latent.shape[1:]
     cells = boxes * boxes.new_tensor([width, height, width, height])
     # Aligned: a cell's value stands for its middle. At stride 32 half a cell is 16 pixels.
-    pooled = roi_align(latent[None], [cells], stored.latent_size, 1.0, stored.latent_sampling, aligned=True)
-    return pooled.mean(dim=(2, 3))
+    return box_means(latent, cells, stored.latent_size, stored.latent_sampling, aligned=True)
 
 
 def _extent(mask: Tensor) -> Tensor:

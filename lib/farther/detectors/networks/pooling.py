@@ -6,7 +6,10 @@ from functools import cache
 
 import torch
 from torch import Tensor
-from torchvision.ops import MultiScaleRoIAlign
+from torchvision.ops import MultiScaleRoIAlign, roi_align
+
+#: Maps with more cells are pooled sample by sample: a product with all cells costs more there.
+_FEW_CELLS = 4096
 
 #: Side of an image that all strides divide.
 _SIDE = 1024
@@ -46,6 +49,54 @@ def channel_means(levels: list[Tensor], first_stride: int, boxes: list[Tensor], 
     Returns:
         Shape (all N together, C), float32.
     """
+    if len(levels) == 1:
+        images = zip(levels[0].float(), boxes, strict=True)
+        return torch.cat([box_means(level, of_image / first_stride, size, sampling) for level, of_image in images])
     named = {str(number): level.float() for number, level in enumerate(levels)}
     pool = _pyramid_pool(len(levels), first_stride, size, sampling)
     return pool(named, boxes, [(_SIDE, _SIDE)] * len(boxes)).mean(dim=(2, 3))
+
+
+def box_means(level: Tensor, boxes: Tensor, size: int, sampling: int, *, aligned: bool = False) -> Tensor:
+    """Channel means of one map over boxes: `torchvision.ops.roi_align`, then the mean over its grid.
+
+    Interpolation weighs rows and columns apart, and a mean of samples is one weight a cell: so on a small map all boxes
+    are one matrix product.
+
+    Args:
+        level: Shape (C, h, w), float32.
+        boxes: Shape (N, 4), corners in cells.
+        size: Cells along one side of the grid.
+        sampling: Samples along one side of a cell; 0 takes as many as fit.
+        aligned: Whether a cell's value stands for its middle. Else for its corner, and boxes are at least a cell wide.
+
+    Returns:
+        Shape (N, C).
+    """
+    channels, height, width = level.shape
+    if not sampling or height * width > _FEW_CELLS:
+        return roi_align(level[None], [boxes], size, 1.0, sampling, aligned=aligned).mean(dim=(2, 3))
+    shift, least = (0.5, 0) if aligned else (0, 1)
+    left, top, right, bottom = (boxes - shift).unbind(1)
+    columns = _weights(left, (right - left).clamp(min=least), width, size * sampling)
+    rows = _weights(top, (bottom - top).clamp(min=least), height, size * sampling)
+    cells = (rows[:, :, None] * columns[:, None, :]).flatten(1)
+    return cells @ level.reshape(channels, -1).T
+
+
+def _weights(start: Tensor, length: Tensor, cells: int, samples: int) -> Tensor:
+    """How much each of a row's cells counts in the mean of samples along a length, shape (N, cells).
+
+    As roi_align has it: samples up to one cell outside take the outermost cell's value, those farther out count as 0.
+    """
+    steps = (torch.arange(samples, device=start.device, dtype=start.dtype) + 0.5) / samples
+    at = start[:, None] + length[:, None] * steps
+    counts = ((at >= -1) & (at <= cells)).to(start.dtype) / samples
+    at = at.clamp(0, cells - 1)
+    below = at.floor()
+    above_share = (at - below) * counts
+    below_index = below.long()
+    weights = start.new_zeros(len(start), cells)
+    weights.scatter_add_(1, below_index, counts - above_share)
+    weights.scatter_add_(1, (below_index + 1).clamp(max=cells - 1), above_share)
+    return weights
