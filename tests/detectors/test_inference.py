@@ -306,7 +306,8 @@ def test_a_killed_process_leaves_whole_shards_and_no_workers_and_the_next_run_fi
     detector = WaitsToBeKilled(stop_after=100)
     resumed = world.run("killed", detector)
     assert content(resumed.path) == whole
-    assert detector.seen == 3
+    # A worker may be one batch ahead of the shard that is being written.
+    assert detector.seen in ([3, 8] if where == "in a worker" else [3])
 
 
 # Images that cannot be used
