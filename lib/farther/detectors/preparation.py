@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
@@ -128,6 +130,41 @@ def spread(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keeps torch to one thread in this process, if the network uses torch: then it has imported it by now.
+
+    Work that is spread over processes on one core each gives the same bytes when there are none.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def by_shard(
+    stream: Iterator[tuple[Batch, T]], batch_count: Callable[[int], int]
+) -> Iterator[tuple[int, Iterator[tuple[Batch, T]]]]:
+    """The shards of a stream, each with its batches; they must be taken before the next shard is.
+
+    Batches are counted: a group of `itertools.groupby` ends when the next one starts, and a finished shard would wait
+    for the first batch of the next.
+
+    Args:
+        stream: What `spread` gives.
+        batch_count: Number of a shard → how many batches it has.
+    """
+    for first in stream:
+        shard = first[0].shard
+        yield shard, itertools.chain([first], itertools.islice(stream, batch_count(shard) - 1))
 
 
 def _taken(ahead: deque[tuple[Batch, Future[T]]]) -> tuple[Batch, T]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from farther.detectors.preparation import Batch, Preparation, Unusable, spread
+from farther.detectors.preparation import Batch, Preparation, Unusable, by_shard, one_thread, spread
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Images, Regions, RegionsWriter
 from farther.tables.files import inside
@@ -139,11 +138,7 @@ class Job:
         """
         batches = (batch for shard in shards for batch in self.plan.batches(shard))
         with closing(self._found(batches, processes)) as stream:
-            for first in stream:
-                shard = first[0].shard
-                # Counted, not grouped: a group ends when the next one starts, and a finished shard does not wait.
-                rest = itertools.islice(stream, self.plan.batch_count(shard) - 1)
-                part = itertools.chain([first], rest)
+            for shard, part in by_shard(stream, self.plan.batch_count):
                 regions, failures = _shard(self.header, part, self.plan.row_of(shard), count)
                 self.writer.write_shard(shard, regions, len(self.plan.rows(shard)), failures)
                 yield shard
@@ -164,7 +159,7 @@ class Job:
         detection = Detection(self.detector, preparation)
         if self.detector.runs_on_cpu():
             _ = self.detector.network  # made here, so that forked processes share it
-            with _one_thread():
+            with one_thread():
                 yield from spread(detection, batches, processes)
         else:
             with closing(spread(preparation, batches, processes)) as stream:
@@ -202,21 +197,6 @@ def _detected(detector: Detector, usable: Sequence[tuple[str, Any]]) -> tuple[li
 def _inference_mode() -> AbstractContextManager[Any]:
     """torch's, if the detector uses torch: then it has imported it by now."""
     return sys.modules["torch"].inference_mode() if "torch" in sys.modules else nullcontext()
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keeps torch to one thread in this process, if the detector uses torch: then it has imported it by now."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        yield
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _assembled(found: Sequence[Regions], row_of: Mapping[str, int], header: Header) -> Regions:

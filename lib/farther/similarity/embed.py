@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from farther.detectors import pictures
 from farther.detectors.inference import InferenceParams
-from farther.detectors.preparation import Batch, Preparation, Unusable, spread
+from farther.detectors.preparation import Batch, Preparation, Unusable, by_shard, one_thread, spread
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.similarity.embeddings import VERSION, Embeddings, EmbeddingsFolder, NameEmbeddings
@@ -34,8 +34,7 @@ class EmbedParams:
 
     Args:
         batch_size: Images that the network sees at once.
-        workers: Processes that decode and prepare; 0 does it in this one. One fewer than there are cores, and at most
-            8, unless said otherwise.
+        workers: See `farther.detectors.inference.InferenceParams`.
         shard_images: Images in one shard, which is what is written at once and kept after a kill.
         stored: Precision of the stored numbers; float16 moves a cosine by less than 0.001.
         exif, max_pixels: See `farther.detectors.pictures.load`.
@@ -50,9 +49,9 @@ class EmbedParams:
     max_pixels: Annotated[int, Field(ge=1)] = pictures.MAX_PIXELS
     max_failures: Annotated[float, Field(ge=0, le=1)] = 0.01
 
-    def processes(self) -> int:
-        """How many worker processes to start."""
-        return InferenceParams(workers=self.workers).processes()
+    def processes(self, cores_left: int) -> int:
+        """How many worker processes to start, if so many cores are to be left to this one."""
+        return InferenceParams(workers=self.workers).processes(cores_left)
 
 
 def embed_dataset(
@@ -141,14 +140,13 @@ def embed(
     rows = _start(work, key)
     todo = [shard for shard in shards if not _is_finished(work, shard)]
     done = len(images) - sum(len(_rows(shard, images, params)) for shard in todo)
-    preparation = Preparation(encoder.preprocessing, params.exif, params.max_pixels)
-    stream = spread(preparation, _batches(images, root, todo, params), params.processes())
+    embedding = Embedding(encoder, Preparation(encoder.preprocessing, params.exif, params.max_pixels), params.stored)
     with (
-        closing(stream),
+        closing(_embedded(embedding, _batches(images, root, todo, params), params)) as stream,
         tqdm(total=len(images), initial=done, desc=out.name, unit="image", disable=not progress) as bar,
     ):
-        for shard, batches in itertools.groupby(stream, key=lambda pair: pair[0].shard):
-            found, failures = _shard(encoder, batches, params, bar.update)
+        for shard, batches in by_shard(stream, lambda n: -(-len(_rows(n, images, params)) // params.batch_size)):
+            found, failures = _shard(batches, bar.update)
             found.write(rows / _file(shard))
             write_json(work / f"part-{shard:05d}.json", failures)
     failures = [failure for shard in shards for failure in read_json(work / f"part-{shard:05d}.json")]
@@ -199,22 +197,64 @@ def _batches(images: Images, root: Path, shards: Iterable[int], params: EmbedPar
             )
 
 
-def _shard(
-    encoder: Encoder,
-    batches: Iterable[tuple[Batch, list[Any]]],
-    params: EmbedParams,
-    count: Callable[[int], Any],
-) -> tuple[Embeddings, list[Failure]]:
+class Part(NamedTuple):
+    """What came of a batch.
+
+    Args:
+        image_ids: The images that were embedded.
+        vectors: Shape (images, D).
+        failures: The others.
+    """
+
+    image_ids: list[str]
+    vectors: np.ndarray | None
+    failures: list[Failure]
+
+
+@dataclasses.dataclass(frozen=True)
+class Embedding:
+    """Decodes, prepares and embeds: a batch of files → embeddings in the precision `stored`."""
+
+    encoder: Encoder
+    preparation: Preparation
+    stored: str
+
+    def __call__(self, batch: Batch) -> Part:
+        """Embeds a batch of files."""
+        return self.of(batch, self.preparation(batch))
+
+    def of(self, batch: Batch, items: list[Any]) -> Part:
+        """Embeds a batch whose images are prepared."""
+        pairs = list(zip(batch.image_ids, items, strict=True))
+        failures = [{"image_id": name, "reason": item.reason} for name, item in pairs if isinstance(item, Unusable)]
+        usable = [(name, item) for name, item in pairs if not isinstance(item, Unusable)]
+        if not usable:
+            return Part([], None, failures)
+        vectors = self.encoder.images([item for _, item in usable]).astype(self.stored)
+        return Part([name for name, _ in usable], vectors, failures)
+
+
+def _embedded(
+    embedding: Embedding, batches: Iterable[Batch], params: EmbedParams
+) -> Generator[tuple[Batch, Part], None, None]:
+    """On a GPU the network runs here, beside processes that prepare; on the CPU in each of them, on one core."""
+    if embedding.encoder.device.type == "cpu":
+        with one_thread():
+            yield from spread(embedding, batches, params.processes(cores_left=0))
+    else:
+        with closing(spread(embedding.preparation, batches, params.processes(cores_left=1))) as stream:
+            for batch, items in stream:
+                yield batch, embedding.of(batch, items)
+
+
+def _shard(batches: Iterable[tuple[Batch, Part]], count: Callable[[int], Any]) -> tuple[Embeddings, list[Failure]]:
     ids: list[str] = []
     vectors: list[np.ndarray] = []
     failures: list[Failure] = []
-    for batch, items in batches:
-        usable = [not isinstance(item, Unusable) for item in items]
-        pairs = list(zip(batch.image_ids, items, strict=True))
-        failures += [{"image_id": name, "reason": item.reason} for name, item in pairs if isinstance(item, Unusable)]
-        if any(usable):
-            ids += list(itertools.compress(batch.image_ids, usable))
-            vectors.append(encoder.images(list(itertools.compress(items, usable))).astype(params.stored))
+    for batch, part in batches:
+        ids += part.image_ids
+        vectors += [] if part.vectors is None else [part.vectors]
+        failures += part.failures
         count(len(batch))
     if not vectors:
         return Embeddings.empty(), failures
