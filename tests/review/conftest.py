@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from PIL import Image
 
 from farther.curation import DecisionsFile, benchmark
 from farther.review import Catalogue, ReviewServer, Session
+from farther.review.command import watcher_for
 from farther.tables import Images, Objects, Regions
 from farther.tables.files import digest, write_json
 
@@ -100,9 +101,21 @@ def params() -> dict[str, Any]:
 
 
 @pytest.fixture
-def catalogue(project: Path) -> Catalogue:
-    made = benchmark("tiny", {**PARAMS["benchmarks"]["tiny"], "rules": project / "rules.yaml"})
-    return Catalogue("tiny", made, PARAMS["datasets"], project, "small")
+def saw() -> Callable[..., Regions]:
+    return seen
+
+
+@pytest.fixture
+def there(project: Path) -> dict[str, Any]:
+    """The parameters, with paths that do not depend on the current folder."""
+    tiny = {**PARAMS["benchmarks"]["tiny"], "rules": project / "rules.yaml"}
+    return {**PARAMS, "benchmarks": {"tiny": tiny}}
+
+
+@pytest.fixture
+def catalogue(project: Path, there: dict[str, Any]) -> Catalogue:
+    made = benchmark("tiny", there["benchmarks"]["tiny"])
+    return Catalogue("tiny", made, PARAMS["datasets"], project, watcher_for("tiny", there, project))
 
 
 @pytest.fixture

@@ -12,9 +12,14 @@ import numpy as np
 from farther.curation import Benchmark, Fates, ImageKey, RuledSource, Rules, TablesFolder, by_rules
 from farther.datasets import image_roots
 from farther.errors import ParameterError
-from farther.review.suspicion import Detections, Grouped, detections
+from farther.review.suspicion import Detections, Grouped, Watcher, detections, surplus
+from farther.similarity import EmbeddingsFolder, ImageSimilarity, SimilarityFiles
 from farther.tables import Images, Objects, RegionsFolder
 from farther.tables.files import inside
+
+#: How much an image may gain in the queue because an ID class's name fits it: it decides between images in which the
+#: detector sees little, and overrules no clear detection.
+WORDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -42,7 +47,7 @@ class Catalogue:
         benchmark: Its parameters.
         datasets: The section `datasets` of the parameters: where the image files lie.
         root: The project's folder, which holds `artifacts`.
-        run: The detector whose regions tell where something is unlabelled, None for none.
+        watcher: The run that looks for unlabelled objects, None for none.
 
     Attributes:
         id_classes: The ID classes.
@@ -50,11 +55,13 @@ class Catalogue:
         fates: What the rules alone make of each.
         kept: ndarray of shape (N,), str: the fate if no ID class and no overlap were labelled.
         suspicion: ndarray of shape (N,), 0 to 1: how much a detection speaks for an unlabelled object of an ID class.
+        queue: ndarray of shape (N,): the larger, the sooner an image is to be looked at: its suspicion, and where
+            `embed` has run up to `WORDS` more, by how its `surplus` ranks.
         similarity: None where `stratify` has not run.
 
     Raises:
         ParameterError: a dataset or subset is unknown, or has no root.
-        DataError: a table is damaged.
+        DataError: a table is damaged, or datasets were embedded by different models.
     """
 
     def __init__(
@@ -63,9 +70,9 @@ class Catalogue:
         benchmark: Benchmark,
         datasets: Mapping[str, Mapping[str, Any]],
         root: str | Path = ".",
-        run: str | None = None,
+        watcher: Watcher | None = None,
     ):
-        self.name, self.benchmark, self.run = name, benchmark, run
+        self.name, self.benchmark, self.run = name, benchmark, None if watcher is None else watcher.run
         artifacts = Path(root) / "artifacts"
         rules = Rules(benchmark.rules, benchmark.protocol)
         self.id_classes = rules.id_classes
@@ -75,9 +82,10 @@ class Catalogue:
         self.roots = image_roots(datasets, artifacts / "tables", root)
         self._join(list(sources.values()))
         self._rows = {key: row for row, key in enumerate(self._keys())}
-        self.detections = self._detections(sources, artifacts)
+        self.detections = Detections.join([] if watcher is None else self._detections(sources, watcher, artifacts))
         self.suspicion = np.zeros(len(self.images))
         np.maximum.at(self.suspicion, self.detections.image, self.detections.unlabelled)
+        self.queue = self.suspicion + WORDS * self._ranked_surplus(artifacts / "embeddings")
         self._detections_by_image = Grouped(self.detections.image, len(self.images))
         self.similarity = self._similarity(artifacts / "similarity" / name / "images.parquet")
 
@@ -151,25 +159,51 @@ class Catalogue:
         rows = [one.source.image_row + first for one, first in zip(sources, firsts, strict=False)]
         self._objects_by_image = Grouped(np.concatenate(rows), len(self.images))
 
-    def _detections(self, sources: Mapping[tuple[str, str], RuledSource], artifacts: Path) -> Detections:
+    def _detections(
+        self, sources: Mapping[tuple[str, str], RuledSource], watcher: Watcher, artifacts: Path
+    ) -> list[Detections]:
         parts, first = [], 0
-        for ruled in sources.values():
+        for source, ruled in sources.items():
             objects, count = ruled.source.objects, len(ruled.source.images)
             by_image = Grouped(ruled.source.image_row, count)
-            for split in ruled.splits if self.run else ():
-                folder = inside(artifacts / "regions", str(self.run)) / split
+            for split in watcher.splits.get(source, ()):
+                folder = inside(artifacts / "regions", watcher.run) / split
                 if folder.is_dir():
-                    found = detections(RegionsFolder(folder), ruled.source.images.image_id, objects, by_image)
+                    regions, image_id = RegionsFolder(folder), ruled.source.images.image_id
+                    found = detections(regions, watcher.id_class, image_id, objects, by_image)
                     found.image[:] += first
                     parts.append(found)
             first += count
-        return Detections.join(parts)
+        return parts
+
+    def _ranked_surplus(self, embeddings: Path) -> np.ndarray:
+        """The rank of each image's surplus, 0 to 1; 0 for images that `embed` has not looked at."""
+        ranks = np.zeros(len(self))
+        sources = dict.fromkeys(zip(self.fates.dataset, self.fates.subset, strict=True))
+        if not all((embeddings / place).is_dir() for place in [self.benchmark.id, *("/".join(s) for s in sources)]):
+            return ranks
+        files = SimilarityFiles(Path(), embeddings)
+        id_names = np.stack(list(files.names(self.benchmark.id).values()))
+        rows, values = [], []
+        for dataset, subset in sources:
+            embedded = EmbeddingsFolder(embeddings / dataset / subset).read()
+            found = [self._rows.get(ImageKey(dataset, subset, image_id), -1) for image_id in embedded.image_id]
+            there = np.array(found, dtype=np.int64)
+            names, vectors = files.names(dataset), embedded.embedding[there >= 0].astype(np.float32)
+            there = there[there >= 0]
+            place, objects = self._objects_by_image.pairs(there)
+            categories = self.objects.category[objects]
+            known = np.array([name in names for name in categories], dtype=bool)
+            labelled = np.array([names[name] for name in categories[known]]).reshape(-1, vectors.shape[1])
+            rows.append(there)
+            values.append(surplus(vectors, id_names, labelled, place[known]))
+        every = np.concatenate(rows)
+        ranks[every[np.argsort(np.concatenate(values), kind="stable")]] = np.linspace(0, 1, len(every))
+        return ranks
 
     def _similarity(self, file: Path) -> Similarity | None:
         if not file.exists():
             return None
-        from farther.similarity import ImageSimilarity
-
         table = ImageSimilarity.read(file)
         count = len(self)
         nothing, words = np.full(count, np.nan), np.full(count, "", dtype=object)

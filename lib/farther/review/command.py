@@ -12,26 +12,33 @@ from typing import Any
 
 import yaml
 
-from farther.curation import DecisionsFile, benchmark
-from farther.errors import FartherError, ParameterError
+from farther.curation import Benchmark, DecisionsFile, Rules, benchmark
+from farther.datasets import ClassNames
+from farther.errors import DataError, FartherError, ParameterError
 from farther.review.catalogue import Catalogue
 from farther.review.server import ReviewServer
 from farther.review.session import Session
+from farther.review.suspicion import Watcher
+from farther.tables import RegionsFolder
 
 #: Where a benchmark's decisions are kept when its parameters do not say.
 DECISIONS = Path("data/decisions")
 
+#: What each dataset calls a class.
+CLASS_NAMES = Path("data/names/classes.yaml")
 
-def main(arguments: Sequence[str]) -> int:
-    """Runs the command; returns its exit status."""
+
+def main(arguments: Sequence[str], name: str = "python -m farther.review") -> int:
+    """Runs the command, which its help calls `name`; returns its exit status."""
     parser = argparse.ArgumentParser(
-        prog="python -m farther.review",
+        prog=name,
         description="Shows a benchmark's OOD images one at a time on a local web page, and keeps what you decide.",
     )
     parser.add_argument("benchmark", help="a name under 'benchmarks' in params.yaml")
     parser.add_argument("--reviewer", help="your name in the decisions file (the name you are logged in as)")
     parser.add_argument(
-        "--run", help="the detector that looks for unlabelled objects (the benchmark's first with regions)"
+        "--run",
+        help="the detector that looks for unlabelled objects, of any benchmark (review.BENCHMARK, else the first)",
     )
     parser.add_argument("--decisions", type=Path, help=f"the decisions file ({DECISIONS}/BENCHMARK.csv)")
     parser.add_argument("--port", type=int, default=0, help="of 127.0.0.1 (any that is free)")
@@ -75,8 +82,7 @@ def serve(
         params: All of params.yaml.
         root: The project's folder; the current one for the rules and decisions files that the parameters name.
         reviewer: Who decides; by default the name of the user who is logged in.
-        run: The detector whose regions tell where something is unlabelled; by default the benchmark's first that has
-            regions.
+        run: The detector whose regions tell where something is unlabelled; see `watcher_for`.
         decisions: The decisions file; by default the one that the benchmark's parameters name, else
             `data/decisions/<benchmark>.csv`.
         port: 0 for any that is free.
@@ -108,8 +114,8 @@ def make_server(
     if name not in benchmarks:
         raise ParameterError(f"params.yaml: no benchmark {name!r}. Known: {', '.join(benchmarks)}")
     made = benchmark(name, benchmarks[name])
-    run = _run(name, params.get("detectors") or {}, Path(root) / "artifacts" / "regions", run)
-    catalogue = Catalogue(name, made, params.get("datasets") or {}, root, run)
+    watcher = watcher_for(name, params, root, run)
+    catalogue = Catalogue(name, made, params.get("datasets") or {}, root, watcher)
     file = DecisionsFile(decisions or made.decisions or Path(root) / DECISIONS / f"{name}.csv")
     return ReviewServer(Session(catalogue, file, reviewer or getpass.getuser()), port)
 
@@ -131,16 +137,75 @@ def read_params(file: Path) -> dict[str, Any]:
     return params
 
 
-def _run(name: str, detectors: Mapping[str, Mapping[str, Any]], regions: Path, wanted: str | None) -> str | None:
-    """The run that was asked for, else the benchmark's first with regions, else None."""
-    runs = [run for run, params in detectors.items() if params.get("benchmark") == name]
-    there = [run for run in runs if (regions / run).is_dir()]
-    if wanted is None:
-        return there[0] if there else None
-    if wanted not in there:
+def watcher_for(
+    name: str, params: Mapping[str, Any], root: str | Path = ".", wanted: str | None = None
+) -> Watcher | None:
+    """The run that looks for objects that nobody labelled in a benchmark's images.
+
+    A run of another benchmark may know the ID classes better: its classes are matched by `data/names/classes.yaml`,
+    and by their names where that file does not know them.
+
+    Args:
+        name: The benchmark.
+        params: All of params.yaml.
+        root: The project's folder.
+        wanted: The run; by default the one that `review.<benchmark>` of the parameters names, if it has regions, else
+            the benchmark's first that has.
+
+    Returns:
+        None where no run of the benchmark has regions.
+
+    Raises:
+        ParameterError: the wanted run is unknown or has no regions, or knows none of the ID classes.
+        DataError: the file of names is damaged.
+    """
+    detectors, benchmarks = params.get("detectors") or {}, params["benchmarks"]
+    regions = Path(root) / "artifacts" / "regions"
+    there = [run for run in detectors if (regions / run).is_dir()]
+    named = (params.get("review") or {}).get(name)
+    wanted = wanted or (named if named in there else None)
+    own = [run for run in there if detectors[run].get("benchmark") == name]
+    if wanted is None and not own:
+        return None
+    run = wanted or own[0]
+    if run not in there:
         known = ", ".join(there) or "none; run `dvc repro infer` first"
-        raise ParameterError(f"benchmark {name!r} has no run {wanted!r} with regions. Known: {known}")
-    return wanted
+        raise ParameterError(f"no run {run!r} with regions. Known: {known}")
+    watched = benchmark(detectors[run]["benchmark"], benchmarks[detectors[run]["benchmark"]])
+    splits: dict[tuple[str, str], list[str]] = {}
+    for split, drawn in watched.splits.items():
+        splits.setdefault((drawn.dataset, drawn.subset), []).append(split)
+    made = benchmark(name, benchmarks[name])
+    id_class = _id_classes(_classes(regions / run), watched.id, made, Path(root) / CLASS_NAMES)
+    if not id_class:
+        raise ParameterError(f"run {run!r} knows none of the classes of benchmark {name!r}")
+    return Watcher(run, splits, id_class)
+
+
+def _classes(regions: Path) -> Sequence[str]:
+    """The classes of a run: those of any of its regions folders."""
+    folders = sorted(file.parent for file in regions.glob("*/regions.json"))
+    return RegionsFolder(folders[0]).classes if folders else ()
+
+
+def _id_classes(classes: Sequence[str], dataset: str, made: Benchmark, file: Path) -> dict[str, str]:
+    """Class of a detector of `dataset` → ID class of the benchmark."""
+    ids = set(Rules(made.rules, made.protocol).id_classes)
+    names = ClassNames(file) if dataset != made.id and file.is_file() else None
+    found = {}
+    for called in classes:
+        same = [one for one in (called, *_others(names, called, dataset, made.id)) if one in ids]
+        if same:
+            found[called] = same[0]
+    return found
+
+
+def _others(names: ClassNames | None, called: str, dataset: str, other: str) -> tuple[str, ...]:
+    """What another dataset calls a class; nothing where the file of names does not know it."""
+    try:
+        return () if names is None else names.same(called, dataset, other)
+    except DataError:
+        return ()
 
 
 def _warn(session: Session) -> None:

@@ -263,7 +263,7 @@ class Session:
     def _ordered(self, rows: list[int], order: str) -> list[int]:
         similarity = self.catalogue.similarity
         if order == "suspicion":
-            by = -self.catalogue.suspicion[rows]
+            by = -self.catalogue.queue[rows]
         elif order == "similarity" and similarity is not None:
             by = similarity.margin[rows]
         else:

@@ -1,8 +1,8 @@
-"""Where a detector of the ID classes sees something that nobody labelled."""
+"""What speaks for an object of an ID class that nobody labelled: a detector sees it, or CLIP finds its name fitting."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,22 @@ from farther.tables import Objects, RegionsFolder
 
 #: Detections below this score are neither shown nor counted.
 MIN_SCORE = 0.1
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """A run whose detections tell where something is unlabelled.
+
+    Args:
+        run: Its name; its regions lie in `artifacts/regions/<run>`.
+        splits: Dataset and subset → the splits of the run's benchmark that draw from there. Images in none of them were
+            not looked at.
+        id_class: The run's class → the ID class of the benchmark under review; others do not count.
+    """
+
+    run: str
+    splits: Mapping[tuple[str, str], Sequence[str]]
+    id_class: Mapping[str, str]
 
 
 class Grouped:
@@ -75,11 +91,14 @@ class Detections:
         return cls(*(np.concatenate([getattr(part, column) for part in parts]) for column in columns))
 
 
-def detections(folder: RegionsFolder, image_id: np.ndarray, objects: Objects, by_image: Grouped) -> Detections:
+def detections(
+    folder: RegionsFolder, id_class: Mapping[str, str], image_id: np.ndarray, objects: Objects, by_image: Grouped
+) -> Detections:
     """The detections of a regions folder on the images of a source.
 
     Args:
         folder: Regions of a split of the source.
+        id_class: Class of the folder → ID class; detections of other classes are left out.
         image_id: ndarray of shape (number of images,), str: the source's images. Others in the folder are left out.
         objects: The source's labelled objects.
         by_image: The objects of each image.
@@ -87,14 +106,17 @@ def detections(folder: RegionsFolder, image_id: np.ndarray, objects: Objects, by
     Raises:
         DataError: the regions are damaged.
     """
-    return Detections.join(list(_batches(folder, image_id, objects, by_image)))
+    return Detections.join(list(_batches(folder, id_class, image_id, objects, by_image)))
 
 
-def _batches(folder: RegionsFolder, image_id: np.ndarray, objects: Objects, by_image: Grouped) -> Iterator[Detections]:
-    known, names = pa.array(image_id, pa.string()), np.array(folder.classes, dtype=object)
+def _batches(
+    folder: RegionsFolder, id_class: Mapping[str, str], image_id: np.ndarray, objects: Objects, by_image: Grouped
+) -> Iterator[Detections]:
+    known = pa.array(image_id, pa.string())
+    names = np.array([id_class.get(name, "") for name in folder.classes], dtype=object)
     for regions in folder.above(MIN_SCORE).batches([]):
         image = pc.index_in(pa.array(regions.image_id, pa.string()), known).fill_null(-1).to_numpy()
-        found = np.flatnonzero(image >= 0)
+        found = np.flatnonzero((image >= 0) & (names[regions.label] != ""))
         image, box, score = image[found].astype(np.int64), regions.box[found], regions.score[found]
         place, row = by_image.pairs(image)
         free = 1 - explained(box, objects.box[row], place)
@@ -131,3 +153,20 @@ def explained(box: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.nd
     np.add.at(covered, place, shared)
     share = np.minimum(np.divide(covered, ours, out=np.zeros(len(box)), where=ours > 0), 1)
     return 1 - np.sqrt((1 - iou) * (1 - share))
+
+
+def surplus(images: np.ndarray, id_names: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """How much better the best ID class's name fits an image than the best name that is labelled in it.
+
+    Args:
+        images: ndarray of shape (N, D): CLIP embeddings, rows of length 1.
+        id_names: ndarray of shape (C, D): those of the names of the ID classes.
+        labelled: ndarray of shape (M, D): those of the labelled objects' names.
+        place: ndarray of shape (M,): the image of each.
+
+    Returns:
+        ndarray of shape (N,): a difference of cosines; an image without labels has the cosine itself.
+    """
+    best = np.full(len(images), -np.inf)
+    np.maximum.at(best, place, np.einsum("md,md->m", images[place], labelled))
+    return (images @ id_names.T).max(axis=1) - np.where(np.isfinite(best), best, 0)
