@@ -20,7 +20,9 @@ def main(name: str) -> None:
     wordnet = None if words is None else build(WordNetParams, "params.yaml: stratify.wordnet", words)
     files = SimilarityFiles(ARTIFACTS / "splits" / name, ARTIFACTS / "embeddings")
     id_splits = [SplitSource(split, made.id, subset, "ID") for split, subset in made.subsets.items()]
-    ood_splits = [SplitSource(key, split.dataset, split.subset, split.distance) for key, split in made.splits.items()]
+    # Images that keep known objects look like ID images whatever else they show: they would blur near and far.
+    unknown = {key: split for key, split in made.splits.items() if split.known == "remove"}
+    ood_splits = [SplitSource(key, split.dataset, split.subset, split.distance) for key, split in unknown.items()]
     found = stratify_benchmark(files, id_splits, ood_splits, params, wordnet)
     places = [ARTIFACTS / kind / "similarity" / name for kind in ("metrics", "plots")]
     found.write(ARTIFACTS / "similarity" / name, *places)

@@ -6,7 +6,11 @@ What a detector finds is written down here, so that every figure of the report c
 from __future__ import annotations
 
 import copy
+import json
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +65,60 @@ PHOTOS = {
 
 SIZE = (64, 48)
 BOX = (8, 8, 40, 40)
+
+
+VOID = {"meta", "link", "input", "img", "br", "hr"}
+
+
+@dataclass
+class Element:
+    tag: str
+    attributes: dict[str, str | None]
+    text: str = ""
+    inside: tuple[str, ...] = ()
+
+
+class Page(HTMLParser):
+    """All elements of a page, in order; refuses elements that are closed in the wrong order."""
+
+    def __init__(self, file: Path):
+        super().__init__(convert_charrefs=True)
+        self.source = file.read_text(encoding="utf-8")
+        self.elements: list[Element] = []
+        self._open: list[Element] = []
+        self.feed(self.source)
+        assert not self._open, f"never closed: {[e.tag for e in self._open]}"
+
+    def handle_starttag(self, tag, attributes):
+        element = Element(tag, dict(attributes), inside=tuple(e.tag for e in self._open))
+        self.elements.append(element)
+        if tag not in VOID:
+            self._open.append(element)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append(Element(tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self._open[-1].tag == tag, f"</{tag}> closes <{self._open[-1].tag}>"
+        self._open.pop()
+        for element in self._open:
+            element.text += " " * (tag in ("td", "th"))
+
+    def handle_data(self, data):
+        for element in self._open:
+            element.text += data
+
+    def all(self, tag: str) -> list[Element]:
+        return [element for element in self.elements if element.tag == tag]
+
+    def texts(self, tag: str) -> list[str]:
+        """What stands in each of these elements, in single spaces."""
+        return [" ".join(element.text.split()) for element in self.all(tag)]
+
+    def figures(self) -> dict[str, dict[str, Any]]:
+        """The specification of each figure."""
+        written = [e for e in self.all("script") if e.attributes.get("type") == "application/json"]
+        return {str(e.attributes["id"]): json.loads(e.text) for e in written}
 
 
 class Project:
@@ -159,6 +217,18 @@ def built(evaluated: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(evaluated, root)
     build(PARAMS, root)
     return root
+
+
+@pytest.fixture(scope="session")
+def read() -> Callable[[Path], Page]:
+    """Reads a page."""
+    return Page
+
+
+@pytest.fixture(scope="session")
+def report(built: Path) -> Path:
+    """The report's folder; to be read only."""
+    return built / "artifacts" / "report"
 
 
 @pytest.fixture

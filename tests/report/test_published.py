@@ -39,19 +39,18 @@ def test_a_comparable_run_shows_the_difference_in_points():
     run = a_run(msp={"auroc": 0.75, "nose": None}, other={"auroc": 0.5})
     counterpart = Counterpart(detector="faster_rcnn", id="voc", comparable=True)
     table = published.beside(run, counterpart, {PLACE: {"auroc": 0.738, "nose": 0.335}})
-    assert table.rows == (
-        ("coco near", "MSP", "AUROC ↑", "75.0", "73.8", "+1.2"),
-        ("coco near", "MSP", "nOSE ↓", "—", "33.5", "—"),
-    )
-    assert table.heads[-1] == "Difference"
+    heads = [head.replace("\N{NO-BREAK SPACE}", " ") for head in table.heads]
+    assert heads[:5] == ["Split", "Method", "AUROC ↑ ours", "AUROC ↑ published", "AUROC ↑ difference"]
+    assert heads[5:] == ["nOSE ↓ ours", "nOSE ↓ published", "nOSE ↓ difference"]
+    assert table.rows == (("coco near", "MSP", "75.0", "73.8", "+1.2", "—", "33.5", "—"),)
     assert "NOT" not in table.caption
 
 
 def test_without_the_word_of_the_profile_figures_are_context_and_no_difference_is_shown():
     run = a_run(msp={"auroc": 0.75})
     table = published.beside(run, Counterpart(detector="faster_rcnn", id="voc"), {PLACE: {"auroc": 0.738}})
-    assert table.rows == (("coco near", "MSP", "AUROC ↑", "75.0", "73.8"),)
-    assert table.heads[-1] == "Published (real data)"
+    assert table.rows == (("coco near", "MSP", "75.0", "73.8"),)
+    assert [head.split()[-1] for head in table.heads[2:]] == ["ours", "published"]
     assert "NOT comparable" in table.caption
 
 
@@ -88,9 +87,10 @@ def test_the_page_shows_them_where_a_run_names_its_counterpart(built, params, tm
     with (folder / published.FILES[0]).open("w", newline="") as file:
         csv.writer(file).writerows([[*published.PLACE, "auroc"], ["faster_rcnn", "voc", "photos_near", "msp", 0.111]])
     report = {"examples": 0, "published": {"pets-net": {"detector": "faster_rcnn", "id": "voc"}}}
-    page = build({**params, "report": report}, root).read_text(encoding="utf-8")
-    assert "Beside published figures" in page
-    assert ">11.1<" in page
-    assert "Beside published figures" not in build({**params, "report": {"examples": 0}}, root).read_text()
+    build({**params, "report": report}, root)
+    page = root / "artifacts" / "report" / "published.html"
+    assert ">11.1<" in page.read_text(encoding="utf-8")
+    build({**params, "report": {"examples": 0}}, root)
+    assert "No run is put beside a published detector" in page.read_text(encoding="utf-8")
     with pytest.raises(ParameterError, match=r"no run 'other'\. Known: pets-net, pets-later"):
         build({**params, "report": {"published": {"other": {"detector": "faster_rcnn", "id": "voc"}}}}, root)

@@ -1,7 +1,5 @@
 """The figures of splits: categories, similarity, and what became of images."""
 
-import json
-import re
 import shutil
 from pathlib import Path
 
@@ -10,6 +8,7 @@ import pytest
 from farther.errors import DataError
 from farther.report import build
 from farther.report.splits import splits_of
+from farther.tables.files import write_rows
 
 HISTOGRAM = """split,similarity,fraction
 test,0.91,1.0
@@ -60,8 +59,8 @@ def test_similarity_is_drawn_from_id_to_far_with_a_colour_a_distance(measured, p
     assert [key.name for key in view.similarity.legend] == ["test", "photos near", "photos far"]
     assert len({key.colour for key in view.similarity.legend}) == 3
     assert "test: 0.910; photos near: 0.815; photos far: 0.610" in chart.description
-    near = [row for row in values(chart) if row["split"] == "photos near"]
-    assert [(row["similarity"], row["share"]) for row in near] == [(0.81, 0.75), (0.83, 0.25)]
+    near = [line for line in values(chart).splitlines() if line.startswith("photos near")]
+    assert near == ["photos near,0,0.8100,0.7500", "photos near,1,0.8300,0.2500"]
 
 
 def test_a_benchmark_that_was_not_curated_has_no_figures(tmp_path, params):
@@ -76,10 +75,31 @@ def test_a_damaged_histogram_is_refused_by_row(measured, params):
         splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
 
 
-def test_the_page_shows_the_figures_even_before_anything_is_evaluated(measured, params):
+def test_similarity_is_told_in_numbers_from_id_to_far(measured, params):
+    folder = measured / "metrics/similarity/pets"
+    figures = {"images": 4, "median": 0.8, "low": 0.7, "high": 0.9, "elsewhere": 1}
+    rows = {"photos_far": 0.61, "photos_near": 0.815, "test": 0.91}
+    write_rows(folder, {"similarity": {"ID": 0.91}} | {k: {"similarity": v, **figures} for k, v in rows.items()})
+    (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20).similarity_figures
+    assert [row[:4] for row in table.rows] == [
+        ("test", "ID", "4", "0.910"),
+        ("photos near", "near", "4", "0.815"),
+        ("photos far", "far", "4", "0.610"),
+    ]
+
+
+def test_the_most_doubtful_images_are_listed(measured, params):
+    (measured / "plots/similarity/pets/borderline.csv").write_text(
+        "split,image_id,distance,suggested,similarity,margin,neighbour,id_class\n"
+        "photos_far,f1,far,near,0.8123,0.25,train3,cat\nphotos_far,f2,far,near,0.7,0.1,train4,dog\n"
+    )
+    (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=1).similarity_figures
+    assert table.rows == (("f1", "photos_far", "far", "near", "train3", "cat", "0.812", "0.250"),)
+
+
+def test_the_page_shows_the_figures_even_before_anything_is_evaluated(measured, params, read):
     params["detectors"] = {}
-    page = build(params, measured.parent).read_text()
-    found = dict(re.findall(r'<script type="application/json" id="([\w-]+)">(.*?)</script>', page))
-    assert set(found) == {"images-1", "similarity-1", "categories-1-1", "categories-1-2"}
-    assert json.loads(found["images-1"])["data"]["values"][0]["images"] == 4
-    assert "vegaEmbed" in page
+    build(params, measured.parent)
+    found = read(measured / "report" / "splits" / "pets.html").figures()
+    assert set(found) == {"images-1", "similarity-1", "categories-1", "categories-2"}
+    assert found["images-1"]["data"]["values"][0]["images"] == 4

@@ -141,7 +141,8 @@ def test_a_detector_without_logits_is_evaluated_and_its_methods_are_left_out_wit
 
 def test_report_and_summary_name_what_is_left_out(project, capsys):
     page = (project / "artifacts/report/index.html").read_text()
-    assert "No method has scores. Not applicable to this detector: kNN (knn needs features" in page
+    assert "No method has scores: bare." in page
+    assert "<b>kNN</b> to bare: knn needs features, which these regions do not have" in page
     runpy.run_path(str(STAGES / "summary.py"))["main"]()
     shown = " ".join(capsys.readouterr().out.split())
     assert "kNN (knn needs features, which these regions do not have)" in shown

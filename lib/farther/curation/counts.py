@@ -17,6 +17,7 @@ REASONS = {
     "overlap": "a category that overlaps with an ID class is labelled",
     "near": "a near category is labelled",
     "decision": "people decided",
+    "candidate": "nobody has reviewed the candidate yet",
 }
 
 

@@ -170,6 +170,10 @@ class Decisions:
         """All who decided something that stands, sorted."""
         return sorted(name for name, made in self._made.items() if made)
 
+    def images(self) -> set[ImageKey]:
+        """All images that a line names, be it that it was taken back."""
+        return {decision.image for decision in self._rows}
+
     def row(self, decision: Decision) -> int:
         """The row of the file that a decision stands in."""
         return self._rows[decision]

@@ -17,6 +17,7 @@ from farther.tables import Column, ColumnTable
 EMPTY = "no object is labelled"
 NO_NEAR = "no near category is labelled"
 NO_OVERLAP = "no ID class and no overlapping category is labelled"
+PUBLISHED = "as published"
 
 #: What stands in `object_id` where no object decided.
 NO_OBJECT = -1
@@ -33,7 +34,7 @@ class Fates(ColumnTable):
         category: Category of the object that decided, "" if none did.
         object_id: That object, -1 if none did.
         decided_by: The people who decided, "" where the rules did.
-        by_rules: Where people decided, what the rules alone would have done, and why.
+        by_rules: Where people decided or have to, what the rules alone would have done, and why.
     """
 
     COLUMNS = (
@@ -108,6 +109,20 @@ def decide(
     )
 
 
+def as_published(source: Source, subset: str, distance: str, empty: Literal["keep", "remove"]) -> Fates:
+    """The fate of each image of a split that is taken as its authors published it.
+
+    Args:
+        source, subset, empty: See `decide`.
+        distance: The split's, which all images that are kept get.
+    """
+    columns = decide(source, {}, subset=subset, farther=False, empty=empty).columns()
+    kept = columns["fate"] != "removed"
+    columns["fate"] = np.where(kept, distance, columns["fate"]).astype(object)
+    columns["rule"] = np.where(kept, PUBLISHED, columns["rule"]).astype(object)
+    return Fates(**columns)
+
+
 def explain(fates: Fates, image_id: str) -> str:
     """Says in a sentence what became of an image, and why.
 
@@ -129,8 +144,9 @@ def count_by_rule(fates: Fates) -> dict[str, int]:
 
 def why(fates: Fates, row: int) -> str:
     """The rule that decided, and on which object or by whom."""
-    if fates.decided_by[row]:
-        return f"{fates.rule[row]}, by {fates.decided_by[row]} (by the rules: {fates.by_rules[row]})"
+    if fates.by_rules[row]:
+        people = f", by {fates.decided_by[row]}" if fates.decided_by[row] else ""
+        return f"{fates.rule[row]}{people} (by the rules: {fates.by_rules[row]})"
     if fates.object_id[row] != NO_OBJECT:
         return f"{fates.rule[row]} (object {fates.object_id[row]}, {fates.category[row]})"
     return str(fates.rule[row])

@@ -14,6 +14,9 @@ from farther.curation.fates import NO_OBJECT, Fates, why
 #: Starts the `rule` of an image whose fate people decided.
 DECISION = "decision"
 
+#: The `rule` of an image that may enter a split only when people decided so, and did not yet.
+NOT_REVIEWED = "candidate: not reviewed yet"
+
 
 @dataclass(frozen=True)
 class JointDecision:
@@ -90,6 +93,22 @@ def overrule(fates: Fates, kept: np.ndarray, decisions: Decisions) -> tuple[Fate
         columns["category"][row] = ""
         columns["object_id"][row] = NO_OBJECT
     return Fates(**columns), undecided
+
+
+def withhold_unreviewed(fates: Fates) -> Fates:
+    """The fates of images of which those that nobody decided on enter no split.
+
+    Args:
+        fates: What rules and people made of them.
+    """
+    columns = {name: values.copy() for name, values in fates.columns().items()}
+    for row in np.flatnonzero((fates.decided_by == "") & (fates.fate != "removed")).tolist():
+        columns["by_rules"][row] = f"{fates.fate[row]}; {why(fates, row)}"
+        columns["fate"][row] = "removed"
+        columns["rule"][row] = NOT_REVIEWED
+        columns["category"][row] = ""
+        columns["object_id"][row] = NO_OBJECT
+    return Fates(**columns)
 
 
 def key_of(fates: Fates, row: int) -> ImageKey:

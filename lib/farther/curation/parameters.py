@@ -25,6 +25,13 @@ class Split:
         distance: `near`: images that show a near category; `far`: those that show none; `farther`: both.
         vocabulary: Which names of the rules file the dataset uses; the dataset's own name by default.
         use: `test`: results are reported on it; `validation`: parameters of methods may be chosen on it.
+        known: What happens to an image with a labelled ID class: `remove`, or `keep` where known and unknown objects
+            share the images (see `farther.curation.synthetic`).
+        candidates: A file of candidates (see `farther.curation.candidates`): of the subset, only images that it lists.
+        admit: `reviewed`: an image enters when people decided that it does; `all`: when rules and people let it. Left
+            out, `reviewed` where `candidates` is named and `all` elsewhere.
+        assigned: What decides which images these are: `by rules`; or `as published`, where the subset is a split that
+            somebody curated already: it is taken as it is, and only people's decisions change it.
     """
 
     dataset: str
@@ -32,6 +39,15 @@ class Split:
     distance: Distance
     vocabulary: str | None = None
     use: Literal["test", "validation"] = "test"
+    known: Literal["remove", "keep"] = "remove"
+    candidates: Path | None = None
+    admit: Literal["reviewed", "all"] | None = None
+    assigned: Literal["by rules", "as published"] = "by rules"
+
+    @property
+    def needs_review(self) -> bool:
+        """Whether an image enters only when people decided that it does."""
+        return self.admit == "reviewed" or (self.admit is None and self.candidates is not None)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -113,7 +129,8 @@ def _split(what: str, params: Any) -> Split:
 def _refuse_overlapping(name: str, made: Benchmark) -> None:
     taken: dict[tuple[str, str, str], str] = {}
     for key, split in made.splits.items():
-        for distance in ("near", "far") if split.distance == "farther" else (split.distance,):
+        takes_all = split.distance == "farther" or split.assigned == "as published"
+        for distance in ("near", "far") if takes_all else (split.distance,):
             other = taken.setdefault((split.dataset, split.subset, distance), key)
             if other != key:
                 raise ParameterError(

@@ -6,13 +6,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from farther.curation.candidates import listed
 from farther.curation.decisions import HEADER, Decisions, DecisionsFile
-from farther.curation.fates import Fates, count_by_rule, decide
-from farther.curation.overruling import overrule
+from farther.curation.fates import Fates, as_published, count_by_rule, decide
+from farther.curation.overruling import overrule, withhold_unreviewed
 from farther.curation.parameters import Benchmark, Split
 from farther.curation.rules import Rules
 from farther.curation.sources import Source, Tables
@@ -85,6 +86,15 @@ class RuledSource:
     kept: np.ndarray
     warnings: list[str]
 
+    def decided(self, decisions: Decisions) -> tuple[Fates, list[str]]:
+        """The fates after people decided, and in plain words the images whose reviewers have no majority.
+
+        Raises:
+            ParameterError: of the splits, some admit reviewed images only and some do not.
+        """
+        fates, undecided = overrule(self.fates, self.kept, decisions)
+        return (withhold_unreviewed(fates) if _shared(self.splits, "needs_review") else fates), undecided
+
 
 def curate(benchmark: Benchmark, tables: Tables) -> Curation:
     """Sorts the images of a benchmark's OOD sources by what is labelled in them, and passes its ID splits through.
@@ -92,29 +102,39 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
     An image with a labelled ID class or an overlapping category is removed. Of the others, those with a near category
     go to the near split and the rest to the far split (FMIYC, Section 4.1, the automatic stage; Tables 5 and 6); a
     `farther` split takes all of them. What decides first is stated in `farther.curation.rules.PRECEDENCE`. Then the
-    decisions of people override the rules (its manual stage): what more than half of an image's reviewers say.
+    decisions of people override the rules (its manual stage): what more than half of an image's reviewers say. A
+    split's own parameters may keep images with known objects, or admit reviewed candidates only (see `Split`).
 
     Raises:
         ParameterError: a dataset, subset, protocol or vocabulary is unknown.
         DataError: a table, the rules file or the decisions file is damaged, or a decision is on what does not exist.
     """
     rules = Rules(benchmark.rules, benchmark.protocol)
-    splits = {
-        name: tables.source(benchmark.id, subset).at_most(benchmark.most.get(name))
-        for name, subset in benchmark.subsets.items()
-    }
+    splits = {name: id_split(benchmark, name, tables) for name in benchmark.subsets}
     warnings = _absent_id_classes(rules, benchmark, tables)
     sources = by_rules(benchmark, tables, rules)
     decisions = _decisions(benchmark, sources, rules)
     fates: list[Fates] = []
     for ruled in sources.values():
-        decided, undecided = overrule(ruled.fates, ruled.kept, decisions)
+        decided, undecided = ruled.decided(decisions)
         fates.append(decided)
         warnings += [*ruled.warnings, *undecided]
         for name, split in ruled.splits.items():
             splits[name] = ruled.source.select(decided.fate == split.distance)
     joined = Fates.concatenate(fates) if fates else Fates.empty()
     return Curation(splits, joined, list(dict.fromkeys(warnings)))
+
+
+def id_split(benchmark: Benchmark, name: str, tables: Tables) -> Source:
+    """Images and objects of an ID split.
+
+    Raises:
+        ParameterError: the benchmark has no such split, or there is no such dataset or subset.
+        DataError: a table is damaged.
+    """
+    if name not in benchmark.subsets:
+        raise ParameterError(f"no ID split is called {name!r}. Known: {', '.join(benchmark.subsets)}")
+    return tables.source(benchmark.id, benchmark.subsets[name]).at_most(benchmark.most.get(name))
 
 
 def by_rules(benchmark: Benchmark, tables: Tables, rules: Rules) -> dict[tuple[str, str], RuledSource]:
@@ -139,13 +159,24 @@ def _ruled(
     empty: Literal["keep", "remove"],
 ) -> RuledSource:
     source, categories = tables.source(dataset, subset), tables.categories(dataset)
+    candidates = _shared(members, "candidates")
+    if candidates is not None:
+        source = source.select(listed(candidates, dataset, subset, source.images.image_id))
+    if _shared(members, "assigned") == "as published":
+        fates = as_published(source, subset, _shared(members, "distance"), empty)
+        return RuledSource(source, members, fates, np.full(len(fates), _shared(members, "distance"), object), [])
     vocabulary = _vocabulary(dataset, members)
     farther = any(split.distance == "farther" for split in members.values())
     deciding = rules.by_category(vocabulary, categories)
+    absent = rules.without_category(vocabulary, categories)
+    if _shared(members, "known") == "keep":
+        deciding = {category: rule for category, rule in deciding.items() if rule.kind != "ID class"}
+        absent = []  # images made to show known and unknown objects have the categories that were put there
     near = {category: rule for category, rule in deciding.items() if rule.kind == "near"}
     fates = decide(source, deciding, subset=subset, farther=farther, empty=empty)
     kept = decide(source, near, subset=subset, farther=farther, empty="keep").fate
-    return RuledSource(source, members, fates, kept, _absent_categories(rules, vocabulary, dataset, tables))
+    warnings = [f"{rules.path}: {dataset} has no category {rule.category!r} (rule '{rule}')" for rule in absent]
+    return RuledSource(source, members, fates, kept, warnings)
 
 
 def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSource], rules: Rules) -> Decisions:
@@ -181,17 +212,23 @@ def _vocabulary(dataset: str, splits: Mapping[str, Split]) -> str:
     return named.pop()
 
 
+def _shared(splits: Mapping[str, Split], name: str) -> Any:
+    """What the splits of one source say of one parameter.
+
+    Raises:
+        ParameterError: they say different things.
+    """
+    said = {getattr(split, name) for split in splits.values()}
+    if len(said) > 1:
+        given = ", ".join(sorted(map(str, said)))
+        raise ParameterError(f"splits {', '.join(splits)} share their images, so {name!r} cannot differ: {given}")
+    return said.pop()
+
+
 def _absent_id_classes(rules: Rules, benchmark: Benchmark, tables: Tables) -> list[str]:
     known = set(tables.categories(benchmark.id).names)
     return [
         f"{rules.path}: {benchmark.id} has no category {name!r}, which is an ID class"
         for name in rules.id_classes
         if name not in known
-    ]
-
-
-def _absent_categories(rules: Rules, vocabulary: str, dataset: str, tables: Tables) -> list[str]:
-    return [
-        f"{rules.path}: {dataset} has no category {rule.category!r} (rule '{rule}')"
-        for rule in rules.without_category(vocabulary, tables.categories(dataset))
     ]

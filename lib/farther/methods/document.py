@@ -16,6 +16,7 @@ NEEDS = {
     "latent": "latent activations (ROI-aligned, averaged a channel)",
     "uncertainty": "the detector's own uncertainty",
     "last_layer": "weight and bias of the last layer",
+    "model": "the detector itself, run again while scores are computed",
 }
 
 INTRODUCTION = """# Methods
@@ -106,16 +107,21 @@ A method that should come with farther lies in `lib/farther/methods/<name>.py`; 
 for it too: sign, saving, streaming, difficult regions. Its formula wants a test of its own.
 '''
 
-NOT_HERE = """## What cannot be here
+NOT_HERE = """## Methods that run the detector
 
-A method sees what a detector stored about a region, not the image and not the network. So these have no place here, and
-a name that pretended to be one of them would be worse than none:
+The pipeline scores what a detector stored about a region; it does not run it again. A name that pretended to be one of
+these would be worse than none:
 
-- **ODIN** and other scores that step along the gradient of the image: a detector adapter would have to run each image
-  twice and store a second set of logits. Its temperature alone is `temperature_scaling` with T = 1000.
-- **Monte Carlo dropout** and **ensembles**: an adapter would have to run several passes, match their detections, and
-  store their mean and spread. `box_variance` is the column for the spread of boxes.
-- **Gram matrices** and others that read several layers: an adapter would have to store those layers.
+- **ODIN** and other scores that step along the gradient of the image. Its temperature alone is `temperature_scaling`
+  with T = 1000.
+- **Monte Carlo dropout** and **ensembles**, which want several runs. Where a detector was run so elsewhere, its
+  spread of boxes is the column `box_variance`, and its uncertainty is scored by [`uncertainty`](#uncertainty).
+- **Gram matrices** and others that read several layers.
+
+Such a method can be written and called from Python: derive it from `farther.methods.parts.network.NetworkMethod`, which
+needs `model`, and write `_score_with(regions, network)`; then `method.score(regions, network=network)`, where `network`
+is any function that gives the same rows with what the detector makes of them in one more run. In `params.yaml` its line
+is marked as not applicable, with this reason, and the other methods go on.
 """
 
 
@@ -126,7 +132,7 @@ def reference() -> str:
     for name in names:
         cls = METHODS.get(name)
         needs = ", ".join(f"`{need}`" for need in sorted(cls.needs))
-        table.append(f"| [`{name}`](#{name}) | {_sections(cls)['']} | {needs} |".replace("\n", " "))
+        table.append(f"| [`{name}`](#{name}) | {sections(cls)['']} | {needs} |".replace("\n", " "))
     legend = "\n".join(f"- `{need}`: {text}" for need, text in NEEDS.items())
     parts = [INTRODUCTION + "\n".join(table), f"What a method needs:\n\n{legend}", _logits_rule()]
     return "\n\n".join([*parts, *(_entry(name) for name in names), CHOOSING + ADDING, NOT_HERE])
@@ -141,35 +147,37 @@ def _logits_rule() -> str:
 
 def _entry(name: str) -> str:
     cls = METHODS.get(name)
-    sections = _sections(cls)
-    lines = [f"## {name}", sections[""]]
-    if sections.get("more"):
-        lines.append(sections["more"])
-    lines += [f"> {_flat(sections['Formula'])}", f"Source: {_flat(sections['Source'])}"]
-    descriptions = _descriptions(cls)
-    rows = [
-        f"| `{field.name}` | `{_shown(field.default)}` | {descriptions[field.name]} |"
-        for field in dataclasses.fields(cls)
-        if field.init
-    ]
+    written = sections(cls)
+    lines = [f"## {name}", written[""]]
+    if written.get("more"):
+        lines.append(written["more"])
+    lines += [f"> {_flat(written['Formula'])}", f"Source: {_flat(written['Source'])}"]
+    rows = [f"| `{name}` | `{default}` | {description} |" for name, default, description in parameters(cls)]
     if rows:
         lines.append("\n".join(["| parameter | default | |", "| --- | --- | --- |", *rows]))
     return "\n\n".join(lines)
 
 
-def _sections(cls: type) -> dict[str, str]:
+def parameters(cls: type[Method]) -> list[tuple[str, str, str]]:
+    """Name, default and description of each parameter of a method; "" where nobody described it."""
+    descriptions = _descriptions(cls)
+    fields = [field for field in dataclasses.fields(cls) if field.init]
+    return [(field.name, _shown(field.default), descriptions.get(field.name, "")) for field in fields]
+
+
+def sections(cls: type) -> dict[str, str]:
     """A docstring by section: "" the first sentence, "more" what follows, then "Formula", "Source", "Args"."""
     head, *rest = re.split(r"^(Formula|Source|Args):\n", inspect.cleandoc(cls.__doc__ or ""), flags=re.MULTILINE)
     first, _, more = head.strip().partition("\n\n")
-    sections = {"": _flat(first), "more": more.strip()}
-    return sections | {title: inspect.cleandoc(text) for title, text in zip(rest[::2], rest[1::2], strict=True)}
+    found = {"": _flat(first), "more": more.strip()}
+    return found | {title: inspect.cleandoc(text) for title, text in zip(rest[::2], rest[1::2], strict=True)}
 
 
 def _descriptions(cls: type[Method]) -> dict[str, str]:
     """What each parameter is: from the class that says so, its own docstring before those it is made of."""
     found: dict[str, str] = {}
     for owner in reversed(cls.__mro__):
-        text = _sections(owner).get("Args", "") if owner.__module__.startswith("farther.methods") else ""
+        text = sections(owner).get("Args", "") if owner.__module__.startswith("farther.methods") else ""
         for name, description in re.findall(r"^(\w+): (.+(?:\n +.+)*)", text, flags=re.MULTILINE):
             found[name] = _flat(description)
     return found

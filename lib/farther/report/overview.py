@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import farther
 from farther.curation import PRECEDENCE
 from farther.curation.fates import NO_NEAR, NO_OVERLAP
+from farther.report.choices import remarks
 from farther.report.results import Run, title_of
 from farther.report.tables import ABSENT, percent
-from farther.tables.files import read_json
+from farther.tables.files import digest, read_json
+
+#: So many digits of the name of a content tell it from others.
+SHORT = 12
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,81 @@ class Listing:
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numbers: int = 0
+
+
+def ran(runs: Sequence[Run]) -> Listing:
+    """What ran: a row a run, evaluated or not."""
+    rows = []
+    for run in runs:
+        images = sum(split.get("images", 0) for split in run.evaluation.get("splits", {}).values())
+        quality = (percent(run.detector.get("map50")), str(len(run.methods) or ABSENT), f"{images:,}")
+        rows.append((run.name, run.benchmark, run.adapter, run.weights, *quality))
+    heads = ("Run", "Benchmark", "Detector", "Weights", "mAP50 (%)", "Methods", "Images tested")
+    return Listing("Detectors on benchmarks.", heads, tuple(rows), numbers=3)
+
+
+def checkpoints(runs: Sequence[Run], params: Mapping[str, Any]) -> Listing:
+    """Names of the contents of each run's checkpoint and of the parameters that it was made with."""
+    shared = {name: params.get(name) for name in ("inference", "threshold", "fit", "methods", "evaluate")}
+    rows = []
+    for run in runs:
+        own = {"detector": params["detectors"][run.name], "benchmark": params["benchmarks"][run.benchmark]}
+        written = json.dumps({**shared, **own}, sort_keys=True, default=str)
+        weights = str(run.evaluation.get("detector", {}).get("weights_digest", ABSENT))
+        rows.append((run.name, weights[:SHORT], digest(written)[:SHORT]))
+    caption = f"Checkpoints, and parameters in params.yaml; made by farther {farther.__version__}."
+    return Listing(caption, ("Run", "Checkpoint", "Parameters"), tuple(rows))
+
+
+def tables_of_splits(runs: Sequence[Run]) -> Listing:
+    """Names of the contents of each split's tables, as they were when the runs were evaluated."""
+    rows: dict[tuple[str, ...], None] = {}
+    for run in runs:
+        for split, details in run.evaluation.get("splits", {}).items():
+            inputs = details.get("inputs", {})
+            named = (str(inputs.get(kind, ABSENT))[:SHORT] for kind in ("images", "objects"))
+            rows[run.benchmark, split, *named] = None
+    heads = ("Benchmark", "Split", "Table of images", "Table of objects")
+    return Listing("Tables of images and of labelled objects.", heads, tuple(rows))
+
+
+def methods(params: Mapping[str, Mapping[str, Any]], runs: Sequence[Run], summaries: Mapping[str, str]) -> Listing:
+    """A row a line of section `methods`: what it is, and its mean AUROC and AP_U over all detectors and splits.
+
+    Args:
+        params: Section `methods` of params.yaml.
+        runs: All runs.
+        summaries: Line → what its method is.
+    """
+    rows = []
+    for name in params:
+        having = [run for run in runs if name in run.methods]
+        families = dict.fromkeys(run.family(name) for run in having)
+        values = (_mean([run.value(s.name, name, m) for run in having for s in run.splits]) for m in ("auroc", "ap_u"))
+        shown = (percent(value) for value in values)
+        label = having[0].label(name) if having else title_of(name)
+        rows.append((label, ", ".join(families) or ABSENT, summaries[name].replace("`", ""), str(len(having)), *shown))
+    heads = ("Method", "Family", "What it is", "Detectors", "Mean AUROC (%)", "Mean AP_U (%)")
+    caption = "Methods; means over all detectors that they apply to, and all splits."
+    return Listing(caption, heads, tuple(rows), numbers=3)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def as_run(runs: Sequence[Run], method: str) -> Listing:
+    """Parameters of a method and its threshold τ, a row a detector."""
+    rows = []
+    for run in (run for run in runs if method in run.methods):
+        details = run.evaluation.get("methods", {}).get(method, {})
+        tau = details.get("tau")
+        shown = (ABSENT if tau is None else f"{tau:.6g}", percent(details.get("id_regions_kept")))
+        rows.append((run.name, parameters(run, method), *shown))
+    heads = ("Detector", "Parameters", "τ", "ID kept (%)")
+    caption = "Parameters, threshold τ, and the share of ID test detections that it keeps."
+    return Listing(caption, heads, tuple(rows), numbers=2)
 
 
 def datasets(artifacts: Path) -> Listing:
@@ -78,6 +159,25 @@ def rules(benchmark: str, artifacts: Path) -> Listing:
     rows = tuple((dataset, rule, f"{count:,}") for dataset, rule, count in _rules(benchmark, artifacts))
     caption = f"Every rule that decided in benchmark {benchmark}."
     return Listing(caption, ("Source", "Rule", "Images"), rows, numbers=1)
+
+
+def quality(run: Run) -> Listing:
+    """What a detector is worth in distribution, as a table of one row."""
+    found = run.evaluation.get("closed_set", {}).get("intervals", {})
+    cells = []
+    for ours, theirs in (("map50", "ap50"), ("map", "ap")):
+        interval = found.get(theirs)
+        bounds = "" if interval is None else f" ({percent(interval[0])} to {percent(interval[1])})"
+        cells.append(percent(run.detector.get(ours)) + bounds)
+    threshold = run.detector.get("threshold")
+    shares = (percent(run.silent.get(split.name)) for split in run.splits)
+    row = (*cells, ABSENT if threshold is None else f"{threshold:.3f}", *shares)
+    heads = ("mAP50 (%)", "mAP (%)", "t*", *(f"Silent: {split.title} (%)" for split in run.splits))
+    caption = (
+        "Quality on the ID test set with 95% intervals, operating threshold t*, and the share of images without any "
+        "detection above it."
+    )
+    return Listing(caption, heads, (row,), numbers=len(heads))
 
 
 def detectors(runs: Sequence[Run]) -> list[Listing]:
@@ -130,23 +230,20 @@ def thresholds(run: Run) -> Listing:
     rows = []
     for method in run.methods:
         details = run.evaluation.get("methods", {}).get(method, {})
-        fitted = details.get("fitted", {})
-        written = ", ".join(f"{key} = {_word(value)}" for key, value in fitted.get("params", {}).items())
-        written = (written or "none") + _chosen(fitted.get("choice"))
-        tau = details.get("tau")
+        fitted = run.fitted(method)
         needs = ", ".join(fitted.get("needs", []))
+        tau = details.get("tau")
         shown = (f"{tau:.6g}" if tau is not None else ABSENT, percent(details.get("id_regions_kept")))
-        rows.append((title_of(method), run.family(method), needs, written, *shown))
+        rows.append((run.label(method), run.family(method), needs, parameters(run, method), *shown))
     heads = ("Method", "Family", "Reads", "Parameters", "τ", "ID kept (%)")
     return Listing(f"{run.name}: methods as they were run.", heads, tuple(rows), numbers=2)
 
 
-def _chosen(choice: Mapping[str, Any] | None) -> str:
-    """How parameters were chosen, where they were not given."""
-    if not choice:
-        return ""
-    how = "ORACLE, chosen on test data: best" if choice["oracle"] else "best"
-    return f" ({how} of {len(choice['trials'])} by AUROC of {choice['id_split']!r} against {choice['ood_split']!r})"
+def parameters(run: Run, method: str) -> str:
+    """The parameters that a method was run with, and how they were chosen."""
+    given = run.fitted(method).get("params", {})
+    written = ", ".join(f"{key} = {_word(value)}" for key, value in given.items()) or "none"
+    return "; ".join([written, *remarks(run, method)])
 
 
 def inputs(run: Run) -> Listing:

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.report.overview import Listing
-from farther.report.results import METRICS, Run, title_of
+from farther.report.results import METRICS, Run
 from farther.report.tables import ABSENT, percent
 
 #: Where the tables lie below the project's folder, and the files that hold figures of methods.
@@ -68,7 +68,7 @@ def read(folder: Path) -> dict[tuple[str, ...], dict[str, float]]:
 
 
 def beside(run: Run, counterpart: Counterpart, figures: Figures) -> Listing | None:
-    """A run's figures beside the published ones, a row for each split, method and metric that both have.
+    """A run's figures beside the published ones, a row for each split and method that both have.
 
     Returns:
         The table; None where they have nothing in common.
@@ -81,19 +81,26 @@ def beside(run: Run, counterpart: Counterpart, figures: Figures) -> Listing | No
         listed = ", ".join("/".join(pair) for pair in known)
         found = f"{counterpart.detector}/{counterpart.id}"
         raise ParameterError(f"report.published.{run.name}: no published table has {found}. Known: {listed}")
+    places = {
+        (split, method): figures.get(
+            (counterpart.detector, counterpart.id, split.name, OTHER_NAMES.get(method, method)), {}
+        )
+        for split in run.splits
+        for method in run.methods
+    }
+    shown = [metric for metric in METRICS if any(metric.name in printed for printed in places.values())]
     rows = []
-    for split in run.splits:
-        for method in run.methods:
-            place = (counterpart.detector, counterpart.id, split.name, OTHER_NAMES.get(method, method))
-            printed = figures.get(place, {})
-            for metric in METRICS:
-                if metric.name in printed:
-                    ours = run.value(split.name, method, metric.name)
-                    cells = _cells(ours, printed[metric.name], counterpart)
-                    rows.append((split.title, title_of(method), f"{metric.title} {metric.arrow}", *cells))
+    for (split, method), printed in places.items():
+        if printed:
+            pairs = [(run.value(split.name, method, m.name), printed.get(m.name)) for m in shown]
+            cells = (cell for ours, theirs in pairs for cell in _cells(ours, theirs, counterpart))
+            rows.append((split.title, run.label(method), *cells))
     if not rows:
         return None
-    return Listing(_caption(run, counterpart), _heads(counterpart), tuple(rows), numbers=len(rows[0]) - 3)
+    columns = ("ours", "published", "difference") if counterpart.comparable else ("ours", "published")
+    heads = (f"{metric.title}\N{NO-BREAK SPACE}{metric.arrow} {column}" for metric in shown for column in columns)
+    numbers = len(shown) * len(columns)
+    return Listing(_caption(run, counterpart), ("Split", "Method", *heads), tuple(rows), numbers)
 
 
 def _caption(run: Run, counterpart: Counterpart) -> str:
@@ -105,20 +112,11 @@ def _caption(run: Run, counterpart: Counterpart) -> str:
     return f"{run.name}, and for context published (real data): {theirs}. {warning}{lard}"
 
 
-def _heads(counterpart: Counterpart) -> tuple[str, ...]:
-    place = ("Split", "Method", "Metric")
-    return (
-        (*place, "Ours", "Published", "Difference")
-        if counterpart.comparable
-        else (*place, "Ours", "Published (real data)")
-    )
-
-
-def _cells(ours: float | None, theirs: float, counterpart: Counterpart) -> tuple[str, ...]:
+def _cells(ours: float | None, theirs: float | None, counterpart: Counterpart) -> tuple[str, ...]:
     shown = (percent(ours), percent(theirs))
     if not counterpart.comparable:
         return shown
-    return (*shown, ABSENT if ours is None else f"{100 * (ours - theirs):+.1f}")
+    return (*shown, ABSENT if ours is None or theirs is None else f"{100 * (ours - theirs):+.1f}")
 
 
 def _fraction(text: str | None, file: Path, row: int, name: str) -> float:

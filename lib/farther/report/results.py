@@ -73,6 +73,11 @@ class Metric:
         """↑ where higher is better, ↓ where lower is."""
         return "↑" if self.rises else "↓"
 
+    @property
+    def latex(self) -> str:
+        """Symbol and arrow for LaTeX."""
+        return self.symbol + (r"$\uparrow$" if self.rises else r"$\downarrow$")
+
     def best(self, values: Sequence[float | None]) -> float | None:
         """The best of some values, None where there is none."""
         known = [value for value in values if value is not None]
@@ -182,18 +187,33 @@ class Run:
 
     def interval(self, split: str, method: str, metric: str) -> tuple[float, float] | None:
         """The 95% interval of a figure, None where there is none."""
-        found = self._details(split, method).get("intervals", {}).get(metric)
+        found = self.details(split, method).get("intervals", {}).get(metric)
         return None if found is None else (float(found[0]), float(found[1]))
 
     def is_tied(self, split: str, method: str, metric: str) -> bool:
         """Whether a method that is not the best may be as good: the interval of the difference holds zero."""
-        compared = self._details(split, method).get("against_best", {}).get(metric) or {}
+        compared = self.details(split, method).get("against_best", {}).get(metric) or {}
         interval = compared.get("interval")
         return interval is not None and compared.get("best") != method and interval[0] <= 0 <= interval[1]
 
-    def _details(self, split: str, method: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.evaluation.get("methods", {}).get(method, {}).get("splits", {}).get(split, {})
+    def details(self, split: str, method: str) -> Mapping[str, Any]:
+        """All that was measured with a method in a split; {} where that is not on this machine."""
+        found: Mapping[str, Any] = self._of_method(method).get("splits", {}).get(split, {})
         return found
+
+    def fitted(self, method: str) -> Mapping[str, Any]:
+        """How a method was fitted, as its `method.json` says; {} where that is not on this machine."""
+        found: Mapping[str, Any] = self._of_method(method).get("fitted", {})
+        return found
+
+    def _of_method(self, method: str) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.evaluation.get("methods", {}).get(method, {})
+        return found
+
+    def label(self, method: str) -> str:
+        """How tables of this run call a method: one whose parameters were chosen on test data says so in its name."""
+        is_oracle = (self.fitted(method).get("choice") or {}).get("oracle", False)
+        return f"{title_of(method)} (oracle)" if is_oracle else title_of(method)
 
     def mean(self, method: str, metric: str) -> float | None:
         """A method's mean over the splits that have a value."""
@@ -207,7 +227,7 @@ class Run:
 
     def family(self, method: str) -> str:
         """What a method looks at, as FMIYC sorts them (Section 5.2): output, features, both, or latent activations."""
-        needs = set(self.evaluation.get("methods", {}).get(method, {}).get("fitted", {}).get("needs", []))
+        needs = set(self.fitted(method).get("needs", []))
         if "latent" in needs:
             return "latent"
         if "features" in needs:

@@ -7,7 +7,8 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from farther.report.results import METRICS, OOD, OPEN_SET, Metric, Run, title_of
+from farther.report import choices
+from farther.report.results import METRICS, OOD, OPEN_SET, Metric, Run
 
 #: Stands where there is no value.
 ABSENT = "—"
@@ -71,6 +72,34 @@ class Table:
         return Table(self.name, self.caption, tuple(self.groups[g] for g in groups), rows, self.note)
 
 
+@dataclass(frozen=True)
+class Sheet:
+    """A table to sort and filter on a page; values are per cent.
+
+    Args:
+        name: Its name, for the files that a reader saves.
+        caption: What it shows.
+        heads: Headings of the labels.
+        groups: Its column groups.
+        rows: Labels, and the cells of all groups, one after the other. The best of a column is the best of its run.
+    """
+
+    name: str
+    caption: str
+    heads: tuple[str, ...]
+    groups: tuple[Group, ...]
+    rows: tuple[tuple[tuple[str, ...], tuple[Cell, ...]], ...]
+
+    def labels(self, place: int) -> list[str]:
+        """The different labels of a column, in the order in which they come."""
+        return list(dict.fromkeys(labels[place] for labels, _ in self.rows))
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The metrics of each group."""
+        return self.groups[0].metrics if self.groups else ()
+
+
 def percent(value: float | None) -> str:
     """A fraction in per cent with one decimal, without the sign.
 
@@ -80,12 +109,51 @@ def percent(value: float | None) -> str:
     return ABSENT if value is None else f"{100 * value:.1f}"
 
 
+#: The two kinds of tables: name, metrics, and what they show.
+KINDS = (
+    ("ood", OOD, "telling detections in OOD images from those in ID images"),
+    ("open_set", OPEN_SET, "what happens to unknown objects"),
+)
+
+
 def run_tables(run: Run) -> list[Table]:
     """The two tables of a run: comparing detections, and comparing what happens to unknown objects."""
-    return [
-        _table(run, "ood", OOD, "telling detections in OOD images from those in ID images"),
-        _table(run, "open_set", OPEN_SET, "what happens to unknown objects"),
-    ]
+    return [_table(run, name, metrics, shows) for name, metrics, shows in KINDS]
+
+
+def benchmark_sheets(benchmark: str, runs: Sequence[Run]) -> list[Sheet]:
+    """The two tables of all runs on a benchmark, unknown objects first: detectors and methods as rows."""
+    rows = [((run.name, run.label(method)), run, method) for run in runs for method in run.methods]
+    return _sheets(benchmark, benchmark, ("Detector", "Method"), rows)
+
+
+def run_sheets(run: Run) -> list[Sheet]:
+    """The two tables of a run: methods as rows."""
+    return _sheets(run.name, run.name, ("Method",), [((run.label(method),), run, method) for method in run.methods])
+
+
+def method_sheets(benchmark: str, runs: Sequence[Run], method: str) -> list[Sheet]:
+    """The two tables of a method on a benchmark: detectors as rows; [] where no run on it has the method."""
+    rows = [((run.name,), run, method) for run in runs if method in run.methods]
+    return _sheets(f"{benchmark}-{method}", benchmark, ("Detector",), rows)
+
+
+def _sheets(
+    name: str, of: str, heads: tuple[str, ...], rows: Sequence[tuple[tuple[str, ...], Run, str]]
+) -> list[Sheet]:
+    if not rows:
+        return []
+    cells: dict[tuple[str, str, str], tuple[Cell, ...]] = {}
+    for run in {run.name: run for _, run, _ in rows}.values():
+        for (kind, *_), table in zip(KINDS, run_tables(run), strict=True):
+            found = (those for _, those in table.rows)
+            cells |= {(kind, run.name, method): those for method, those in zip(run.methods, found, strict=True)}
+    made = []
+    for kind, metrics, shows in reversed(KINDS):
+        groups = tuple(Group(split.title, metrics) for split in rows[0][1].splits)
+        shown = tuple((labels, cells[kind, run.name, method]) for labels, run, method in rows)
+        made.append(Sheet(f"{name}-{kind}", f"{of}: {shows} (%).", heads, groups, shown))
+    return made
 
 
 def _table(run: Run, name: str, metrics: tuple[Metric, ...], shows: str) -> Table:
@@ -96,8 +164,9 @@ def _table(run: Run, name: str, metrics: tuple[Metric, ...], shows: str) -> Tabl
             # What is printed decides who is best: equal numbers are equally bold.
             best = percent(metric.best([run.value(split.name, method, metric.name) for method in run.methods]))
             columns.append([_cell(run, split.name, method, metric.name, best) for method in run.methods])
-    rows = tuple((title_of(m), tuple(column[row] for column in columns)) for row, m in enumerate(run.methods))
-    return Table(f"{run.name}-{name}", f"{run.name}: {shows} (%).", groups, rows, run.left_out)
+    rows = tuple((run.label(m), tuple(column[row] for column in columns)) for row, m in enumerate(run.methods))
+    note = " ".join(part for part in (choices.note(run), run.left_out) if part)
+    return Table(f"{run.name}-{name}", f"{run.name}: {shows} (%).", groups, rows, note)
 
 
 def _cell(run: Run, split: str, method: str, metric: str, best: str) -> Cell:
@@ -124,8 +193,7 @@ def to_latex(table: Table) -> str:
     starts = [2 + sum(spans[:k]) for k in range(len(spans))]
     heads = " & ".join(rf"\multicolumn{{{len(g.metrics)}}}{{c}}{{{_latex(g.title)}}}" for g in table.groups)
     rules = " ".join(rf"\cmidrule(lr){{{a}-{a + n - 1}}}" for a, n in zip(starts, spans, strict=True))
-    arrows = {"↑": r"$\uparrow$", "↓": r"$\downarrow$"}
-    names = " & ".join(f"{metric.symbol}{arrows[metric.arrow]}" for _, metric in table.metrics)
+    names = " & ".join(metric.latex for _, metric in table.metrics)
     note = f"\n\n\\smallskip\\footnotesize {_latex(table.note)}" if table.note else ""
     rows = "\n".join(
         " & ".join([_latex(label), *(_latex_cell(cell) for cell in cells)]) + r" \\" for label, cells in table.rows

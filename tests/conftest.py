@@ -1,4 +1,4 @@
-"""A headless Chromium that tests type into, over its debugging pipe."""
+"""A headless Chromium that tests type into, over its debugging pipe. Tests in folders named `browser` need it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 # Without a browser there is nothing to drive, and these tests are not part of the suite.
-collect_ignore = [] if CHROMIUM else ["test_page.py"]
+collect_ignore_glob = [] if CHROMIUM else ["**/browser/*"]
 
 FLAGS = (
     "--headless",
@@ -31,7 +31,16 @@ FLAGS = (
 )
 
 #: How the browser calls the keys that are no letters.
-CODES = {"Enter": 13, "Escape": 27, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40}
+CODES = {
+    "Tab": 9,
+    "Enter": 13,
+    "Escape": 27,
+    "End": 35,
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+}
 
 
 class Browser:
@@ -140,7 +149,7 @@ class Browser:
         return json.loads(message)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with Browser(tmp_path_factory.mktemp("browser")) as browser:
         yield browser

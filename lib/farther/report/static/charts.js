@@ -1,11 +1,19 @@
 "use strict";
 {
+  const config = {
+    font: "system-ui, sans-serif",
+    background: "transparent",
+    axis: { labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 160, gridColor: "#e5e7eb" },
+    view: { stroke: null },
+  };
+  const actions = { export: true, source: false, compiled: false, editor: false };
   const waiting = [...document.querySelectorAll(".chart[data-spec]")];
-  const options = { renderer: "svg", actions: { export: true, source: false, compiled: false, editor: false } };
 
   const draw = (place) => {
     const spec = JSON.parse(document.getElementById(place.dataset.spec).textContent);
-    return vegaEmbed(place, spec, options).catch((error) => { place.textContent = `No figure: ${error.message}`; });
+    return vegaEmbed(place, spec, { renderer: "svg", config, actions }).catch((error) => {
+      place.textContent = `No figure: ${error.message}`;
+    });
   };
 
   // One after the other, so that the page can be read and scrolled meanwhile. What is folded away is drawn when it is

@@ -1,0 +1,119 @@
+"""How long the report's gallery takes to write and to open, with made-up detections in one split.
+
+    python benchmarks/gallery.py [--detections 100000] [--methods 12] [--repeat 5]
+
+Writes the data, prints their size and the seconds of CPU time that took, then opens the page from disk in headless
+Chromium (it must be installed) until the first images are laid out. Of the repeats it prints the least wall time, and
+the most: where they are far apart the machine is busy with something else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from farther.report.gallery import page
+from farther.report.gallery.parameters import GallerySettings
+from farther.report.results import Run, Split
+from farther.report.site import Site
+from farther.tables import Header, Images, Objects, Regions, Scores
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.conftest import Browser
+
+CLASSES, CATEGORIES, WIDTH, HEIGHT = 20, 300, 640, 480
+
+
+def main() -> None:
+    """Makes the split, writes the gallery, opens it."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("detections", 100_000), ("methods", 12), ("repeat", 5)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        run = made_up(Path(folder), asked.detections, asked.methods)
+        file = write(Path(folder), run)
+        open_often(file, Path(folder) / "browser", asked.repeat)
+
+
+def made_up(artifacts: Path, detections: int, methods: int) -> Run:
+    """Writes the tables of a run: 5 detections and 3 objects an image, half of the detections on an object."""
+    rng = np.random.default_rng(0)
+    count, objects = detections // 5, detections * 3 // 5
+    names = np.array([f"{number:012d}" for number in range(count)], dtype=object)
+    corner = rng.uniform(0, 1, (objects, 2)) * [WIDTH - 140, HEIGHT - 140]
+    box = np.hstack([corner, corner + rng.uniform(20, 140, (objects, 2))])
+    shown = np.sort(rng.integers(0, count, objects))
+    lies_on = np.sort(rng.integers(0, objects, detections))
+    # Half of them are moved so far that they lie beside it.
+    moved = rng.uniform(-5, 5, (detections, 4)) + 120 * rng.integers(0, 2, (detections, 1))
+    files = [f"val/{name}.jpg" for name in names]
+    sizes = {"width": [WIDTH] * count, "height": [HEIGHT] * count}
+    images = Images(image_id=names, dataset=["photos"] * count, file=files, digest=["0"] * count, **sizes)
+    images.write(artifacts / "splits" / "made" / "up" / "images.parquet")
+    category = np.array([f"category {number}" for number in range(CATEGORIES)], dtype=object)
+    truth = {"image_id": names[shown], "box": box, "category": category[rng.integers(0, CATEGORIES, objects)]}
+    Objects(object_id=np.arange(objects), **truth).write(artifacts / "splits" / "made" / "up" / "objects.parquet")
+    image_id, region_id = names[shown[lies_on]], np.arange(detections)
+    Regions(
+        image_id=image_id,
+        region_id=region_id,
+        box=box[lies_on] + moved,
+        score=rng.uniform(0.5, 1, detections),
+        label=rng.integers(0, CLASSES, detections),
+        header=Header(classes=tuple(f"class {number}" for number in range(CLASSES))),
+    ).write(artifacts / "regions" / "net" / "up")
+    applied = tuple(f"method {number}" for number in range(methods))
+    for method in applied:
+        scores = Scores(image_id=image_id, region_id=region_id, score=rng.normal(size=detections))
+        scores.write(artifacts / "scores" / "net" / method / "up.parquet")
+    return evaluated(applied)
+
+
+def evaluated(methods: tuple[str, ...]) -> Run:
+    """What a report knows of the run, as far as the gallery asks for it."""
+    evaluation = {
+        "threshold": 0.5,
+        "settings": {"iou": 0.5, "protocol": "paper"},
+        "methods": {method: {"tau": 0.0} for method in methods},
+    }
+    figures = {("up", method): {} for method in methods}
+    return Run(
+        "net", "made", "", "", (Split("up", "photos", "near"),), methods, figures, {"threshold": 0.5}, evaluation
+    )
+
+
+def write(artifacts: Path, run: Run) -> Path:
+    """Writes the gallery, and prints what that took; returns its page."""
+    site = Site(artifacts / "report", [])
+    start = time.process_time()
+    page.write(site, [run], artifacts, {"photos": artifacts / "photos"}, GallerySettings(images=10**9))
+    seconds = time.process_time() - start
+    whole = sum(file.stat().st_size for file in (artifacts / "report" / page.FOLDER).rglob("*.js"))
+    loaded = sum(
+        (artifacts / "report" / page.FOLDER / "net" / name).stat().st_size for name in ("up.js", "up/method 0.js")
+    )
+    print(f"written in {seconds:.2f} s CPU: {whole / 1e6:.1f} MB, of which {loaded / 1e6:.1f} MB are loaded at first")
+    return artifacts / "report" / page.PAGE
+
+
+def open_often(file: Path, profile: Path, repeat: int) -> None:
+    """Opens the page so many times; prints the least time."""
+    seconds = []
+    with Browser(profile) as browser:
+        for _ in range(repeat):
+            browser.open("about:blank")
+            browser.open(file.as_uri())
+            browser.until("document.querySelector('#cards li')")
+            seconds.append(browser.read("performance.now()") / 1000)
+        status = browser.read("document.getElementById('status').textContent")
+    print(f"opened in {min(seconds):.2f} s (the most: {max(seconds):.2f} s): {status}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The report's figures, as Vega-Lite specifications."""

@@ -1,0 +1,159 @@
+"use strict";
+// Tables that are sorted, filtered and saved. Each stands in a <section class="sheet"> with its controls.
+{
+  const text = (cell) => cell.textContent.trim();
+  const number = (cell) => parseFloat(text(cell));
+  const shown = (element) => !element.hidden;
+
+  // ------------------------------------------------------------------------------------------------------------ saving
+
+  const quoted = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+
+  const toCsv = ({ columns, rows, withIntervals }) => {
+    const bounds = (cell) => (cell.dataset.i ?? " to ").split(" to ");
+    const heads = columns.flatMap(({ name, isLabel }) =>
+      isLabel || !withIntervals ? [name] : [name, `${name} low`, `${name} high`]);
+    const lines = rows.map((cells) => cells.flatMap((cell) => {
+      const value = text(cell) === "—" ? "" : text(cell);
+      return cell.tagName === "TH" || !withIntervals ? [value] : [value, ...bounds(cell)];
+    }));
+    return [heads, ...lines].map((line) => line.map(quoted).join(",") + "\n").join("");
+  };
+
+  const written = (cell, withIntervals) => {
+    const interval = withIntervals && cell.dataset.i;
+    return interval ? `${text(cell)} (${interval})` : text(cell);
+  };
+
+  const toMarkdown = ({ caption, columns, rows, withIntervals }) => {
+    const one = (cell) => {
+      const value = written(cell, withIntervals).replaceAll("|", "\\|");
+      return cell.querySelector("strong") ? `**${value}**` : value;
+    };
+    const heads = columns.map(({ name, arrow }) => (arrow ? `${name} ${arrow}` : name));
+    const rule = columns.map(({ isLabel }) => (isLabel ? "---" : "---:"));
+    const body = [heads, rule, ...rows.map((cells) => cells.map(one))];
+    return `${caption}\n\n${body.map((line) => `| ${line.join(" | ")} |\n`).join("")}`;
+  };
+
+  const toLatex = ({ name, caption, columns, groups, rows, withIntervals }) => {
+    const escaped = (value) => value.replace(/[&%$#_{}]/g, "\\$&").replaceAll("—", "--");
+    const one = (cell) => {
+      const value = escaped(written(cell, withIntervals));
+      if (cell.querySelector("strong")) return `\\textbf{${value}}`;
+      return cell.querySelector("u") ? `\\underline{${value}}` : value;
+    };
+    const labels = columns.filter(({ isLabel }) => isLabel);
+    let start = labels.length + 1;
+    const rules = groups.map(({ span }) => `\\cmidrule(lr){${start}-${(start += span) - 1}}`);
+    const over = groups.map(({ title, span }) => `\\multicolumn{${span}}{c}{${escaped(title)}}`);
+    const line = (cells) => `${cells.join(" & ")} \\\\`;
+    return [
+      "\\begin{table}", "\\centering", `\\caption{${escaped(caption)}}`, `\\label{tab:${name.replaceAll("_", "-")}}`,
+      `\\begin{tabular}{${columns.map(({ isLabel }) => (isLabel ? "l" : "r")).join("")}}`, "\\toprule",
+      line([...labels.map(() => ""), ...over]), rules.join(" "),
+      line(columns.map(({ isLabel, name, latex }) => (isLabel ? escaped(name) : latex))), "\\midrule",
+      ...rows.map((cells) => line(cells.map(one))),
+      "\\bottomrule", "\\end{tabular}", "\\end{table}", "",
+    ].join("\n");
+  };
+
+  const FORMATS = { csv: toCsv, md: toMarkdown, tex: toLatex };
+
+  const save = (name, content) => {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([content], { type: "text/plain" }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href));
+  };
+
+  // ------------------------------------------------------------------------------------------------------------ a sheet
+
+  const prepare = (section) => {
+    const table = section.querySelector("table");
+    const body = table.tBodies[0];
+    const original = [...body.rows];
+    const groups = [...table.querySelectorAll("th.group")];
+    const heads = [...table.querySelectorAll("thead th:not(.group)")];
+    const labels = heads.filter((head) => head.dataset.label !== undefined);
+    const columns = [...labels, ...heads.filter((head) => !labels.includes(head))];
+    const controls = section.querySelector(".controls");
+    const control = (name) => controls.querySelector(`[data-control="${name}"]`);
+
+    const sort = (head) => {
+      const place = columns.indexOf(head);
+      const rises = head.dataset.rises !== undefined;
+      const isLabel = labels.includes(head);
+      // The first click puts the best on top, the second turns it round, the third gives the first order again.
+      const first = isLabel || !rises ? "ascending" : "descending";
+      const second = first === "ascending" ? "descending" : "ascending";
+      const next = { none: first, [first]: second, [second]: "none" }[head.getAttribute("aria-sort")];
+      columns.forEach((one) => one.setAttribute("aria-sort", one === head ? next : "none"));
+      const sign = next === "ascending" ? 1 : -1;
+      const compare = isLabel
+        ? (a, b) => sign * text(a.cells[place]).localeCompare(text(b.cells[place]))
+        : (a, b) => {
+            const [x, y] = [number(a.cells[place]), number(b.cells[place])];
+            return Number.isNaN(x) || Number.isNaN(y) ? Number.isNaN(x) - Number.isNaN(y) : sign * (x - y);
+          };
+      body.append(...(next === "none" ? original : [...original].sort(compare)));
+    };
+
+    const filterRows = () => {
+      const wanted = labels.map((_, place) => control(`label-${place}`)?.value ?? "");
+      const words = control("search").value.toLowerCase().split(/\s+/);
+      for (const row of original) {
+        const own = labels.map((_, place) => text(row.cells[place]));
+        const all = own.join(" ").toLowerCase();
+        row.hidden = !(wanted.every((one, place) => one === "" || one === own[place])
+          && words.every((word) => all.includes(word)));
+      }
+      control("count").textContent = `${original.filter(shown).length} of ${original.length} rows`;
+    };
+
+    const filterColumns = () => {
+      const [split, metric] = [control("split").value, control("metric").value];
+      columns.forEach((head, place) => {
+        if (labels.includes(head)) return;
+        const hide = (split !== "" && split !== head.dataset.split) || (metric !== "" && metric !== head.dataset.metric);
+        if (head.hidden === hide) return;
+        head.hidden = hide;
+        original.forEach((row) => { row.cells[place].hidden = hide; });
+      });
+      for (const group of groups) {
+        const span = columns.filter((head) => shown(head) && head.dataset.split === group.dataset.split).length;
+        group.hidden = span === 0;
+        group.colSpan = span || 1;
+      }
+    };
+
+    const content = () => ({
+      name: section.dataset.name,
+      caption: text(section.querySelector(".caption")),
+      withIntervals: control("intervals").checked,
+      groups: groups.filter(shown).map((group) => ({ title: text(group), span: group.colSpan })),
+      columns: columns.filter(shown).map((head) => ({
+        isLabel: labels.includes(head),
+        name: head.dataset.label ?? `${head.dataset.split} ${head.dataset.metric}`,
+        arrow: head.dataset.arrow,
+        latex: head.dataset.latex,
+      })),
+      rows: [...body.rows].filter(shown).map((row) => [...row.cells].filter(shown)),
+    });
+
+    columns.forEach((head) => head.querySelector("button").addEventListener("click", () => sort(head)));
+    controls.addEventListener("input", () => { filterRows(); filterColumns(); });
+    control("intervals").addEventListener("input", (event) => {
+      table.classList.toggle("with-intervals", event.target.checked);
+    });
+    controls.querySelectorAll("[data-save]").forEach((button) => button.addEventListener("click", () => {
+      save(`${section.dataset.name}.${button.dataset.save}`, FORMATS[button.dataset.save](content()));
+    }));
+    filterRows();
+    filterColumns();
+    controls.hidden = false;
+  };
+
+  document.querySelectorAll("section.sheet").forEach(prepare);
+}

@@ -1,0 +1,231 @@
+"""What a reader finds on the pages."""
+
+import base64
+import io
+import json
+import shutil
+
+import pytest
+from PIL import Image
+
+from farther.errors import ParameterError
+from farther.report import build
+from farther.report.examples import Mark
+from farther.tables.files import digest
+
+
+@pytest.fixture(scope="session")
+def index(report, read):
+    return read(report / "index.html")
+
+
+@pytest.fixture(scope="session")
+def detector(report, read):
+    return read(report / "detectors" / "pets-net.html")
+
+
+@pytest.fixture
+def project(built, tmp_path):
+    """A project that a test may change."""
+    return shutil.copytree(built, tmp_path / "project")
+
+
+# -------------------------------------------------------------------------------------------------------- the overview
+
+
+def test_the_tables_hold_the_figures_and_mark_the_best(index):
+    assert index.texts("td").count("25.0") >= 2
+    assert index.texts("strong").count("100.0") >= 2
+
+
+def test_a_figure_carries_its_interval(index):
+    intervals = [e.attributes["data-i"] for e in index.all("td") if "data-i" in e.attributes]
+    assert "100.0 to 100.0" in intervals
+    assert len(intervals) >= 3 * 2 * 4
+
+
+def test_detectors_and_methods_stand_in_each_row(index):
+    rows = [text for text in index.texts("th") if text in ("pets-net", "MSP", "Energy", "kNN")]
+    assert rows[:6] == ["pets-net", "MSP", "pets-net", "Energy", "pets-net", "kNN"]
+
+
+def test_methods_that_do_not_apply_are_named_with_the_reason(index, detector):
+    for page in (index, detector):
+        assert any("LaRD (kNN) to pets-net: lard_knn needs latent" in text for text in page.texts("li"))
+
+
+def test_a_run_without_figures_is_named(index):
+    assert "Not evaluated: pets-later." in index.texts("p")
+
+
+def test_it_says_from_what_it_was_made(index, evaluated):
+    cells = index.texts("td")
+    assert "abc123" in cells
+    images = evaluated / "artifacts" / "splits" / "pets" / "photos_near" / "images.parquet"
+    assert digest(images)[:12] in cells
+    assert any("farther 0." in text for text in index.texts("footer"))
+
+
+def test_other_parameters_have_another_name(project, params, read):
+    def named(settings):
+        rows = [row.split() for row in read(build(settings, project)).texts("tr")]
+        return next(row[2] for row in rows if row[:2] == ["pets-net", "abc123"])
+
+    assert named({**params, "evaluate": {"iou": 0.7}}) != named(params)
+
+
+def test_what_became_of_unknown_objects_is_drawn_from_the_counts(index, detector):
+    rows = index.figures()["fates-1-1"]["data"]["values"]
+    near = {row["fate"]: row["objects"] for row in rows if row["row"] == "pets-net"}
+    assert near == {"found and flagged as unknown": 1, "taken for a known class": 1, "ignored": 2}
+    rows = detector.figures()["fates"]["data"]["values"]
+    assert sum(row["share"] for row in rows if row["row"] == "photos far") == pytest.approx(1)
+
+
+# ------------------------------------------------------------------------------------------------ detectors and methods
+
+
+def test_a_detector_has_all_its_curves(detector):
+    kinds = {name.rsplit("-", 1)[0] for name in detector.figures()}
+    assert kinds >= {"fates", "confusion", "methods", "roc", "pr", "tau", "confidence", "silence", "wilderness"}
+
+
+def test_a_method_is_explained_by_its_own_documentation(report, read):
+    page = read(report / "methods" / "knn.html")
+    assert any("score = − ‖u − u_(k)‖" in e.text for e in page.all("div"))
+    assert any(text.startswith("Source: Sun et al.") for text in page.texts("p"))
+    assert any(text.startswith("k 10 Which neighbour") for text in page.texts("tr"))
+    assert any(text.startswith("pets-net k = 1") for text in page.texts("tr"))
+
+
+def test_a_method_without_figures_says_to_what_it_does_not_apply(report, read):
+    page = read(report / "methods" / "lard_knn.html")
+    assert "No figures yet." in page.texts("p")
+    assert any(text.startswith("Not applicable to pets-net: lard_knn needs latent") for text in page.texts("li"))
+
+
+def test_a_choice_among_methods_explains_each_of_them(project, params, read):
+    choice = {"ood_split": "photos_far", "grids": {"msp": {}, "knn": {"k": [1, 2]}}}
+    build({**params, "methods": {**params["methods"], "best_of_two": {"oracle": choice}}}, project)
+    page = read(project / "artifacts/report/methods/best_of_two.html")
+    assert page.texts("h2") == ["knn", "msp"]
+    methods = read(project / "artifacts/report/methods.html").texts("tr")
+    assert any(text.startswith("best_of_two — The best of knn, msp.") for text in methods)
+
+
+def test_a_method_of_one_s_own_has_a_page_too(project, params, read):
+    own = project / "data" / "methods"
+    own.mkdir(parents=True)
+    (own / "report_constant.py").write_text(
+        "import numpy as np\n"
+        "from pydantic.dataclasses import dataclass\n"
+        "from farther.methods.base import Method, register\n"
+        "from farther.registry import STRICT\n"
+        '@register("report_constant")\n'
+        "@dataclass(config=STRICT, kw_only=True)\n"
+        "class Constant(Method):\n"
+        '    """Always one."""\n'
+        "    weight: float = 2.0\n"
+        "    def _score(self, regions):\n"
+        "        return np.ones(len(regions))\n"
+    )
+    build({**params, "methods": {**params["methods"], "report_constant": {}}}, project)
+    page = read(project / "artifacts/report/methods/report_constant.html")
+    assert "Always one." in page.texts("p")
+    assert "weight 2.0" in page.texts("tr")
+
+
+# --------------------------------------------------------------------------------------------------------------- splits
+
+
+def test_curation_is_told_split_by_split_and_rule_by_rule(report, read):
+    rows = read(report / "splits" / "pets.html").texts("tr")
+    assert "photos near: a near category is labelled 4" in rows
+    assert "photos ID class: Cat → cat 1" in rows
+
+
+# ------------------------------------------------------------------------------------------------------------- pictures
+
+
+def pictures(page) -> dict:
+    return {e.attributes["aria-label"].split(".")[0].removeprefix("Image "): e for e in page.all("svg")}
+
+
+def test_pictures_alternate_between_found_misclassified_and_ignored(detector):
+    assert list(pictures(detector)) == ["n1", "n2", "n3", "f1", "f2"]
+
+
+def test_a_picture_says_what_is_there_and_what_was_made_of_it(detector):
+    labels = {name: e.attributes["aria-label"] for name, e in pictures(detector).items()}
+    assert labels["n1"] == "Image n1. ground truth: Lynx; flagged as unknown: ? cat 70%."
+    assert labels["n2"] == "Image n2. ground truth: Lynx; kept as known: cat 100%."
+    assert labels["n3"] == "Image n3. ground truth: Lynx."
+
+
+def test_thumbnails_are_small_jpegs_of_the_images(detector):
+    for element in detector.all("image"):
+        source = element.attributes["href"].removeprefix("data:image/jpeg;base64,")
+        with Image.open(io.BytesIO(base64.b64decode(source))) as image:
+            assert image.size == (64, 48)
+
+
+def test_images_that_are_not_on_this_machine_are_passed_over(project, params, read):
+    (project / "photos" / "n1.jpg").unlink()
+    Image.new("RGB", (10, 10)).save(project / "photos" / "n2.jpg")
+    build(params, project)
+    page = read(project / "artifacts/report/detectors/pets-net.html")
+    assert list(pictures(page)) == ["n3", "n4", "f1", "f2"]
+
+
+@pytest.mark.parametrize(("left", "top"), [(0, 0), (90, 0), (0, 90), (90, 90)])
+@pytest.mark.parametrize("kind", ["truth", "known"])
+def test_a_label_never_leaves_its_picture(kind, left, top):
+    mark = Mark(kind, left, top, 10, 10, "a long name")
+    size = 5.0
+    assert 0 <= mark.plate_left(100, size) <= 100 - mark.plate_width(size)
+    assert 0 <= mark.plate_top(100, size) <= 100 - 1.35 * size + 0.05
+
+
+# ----------------------------------------------------------------------------------------------------------- parameters
+
+
+def test_building_again_drops_the_files_of_runs_that_are_gone(project, params, read):
+    report = project / "artifacts" / "report"
+    assert (report / "tables" / "pets-net-ood.tex").exists()
+    del params["detectors"]["pets-net"]
+    page = read(build(params, project))
+    assert [file.name for file in (report / "tables").iterdir()] == ["results.csv"]
+    assert not (report / "detectors").exists()
+    assert "Nothing has been evaluated yet." in page.texts("p")
+
+
+def test_without_the_evaluation_s_details_the_tables_still_stand(project, params, read):
+    shutil.rmtree(project / "artifacts" / "evaluation")
+    assert "25.0" in read(build(params, project)).texts("td")
+    assert not pictures(read(project / "artifacts/report/detectors/pets-net.html"))
+
+
+def test_a_choice_on_test_data_is_called_an_oracle_wherever_its_figures_stand(project, params, read):
+    file = project / "artifacts" / "evaluation" / "pets-net.json"
+    details = json.loads(file.read_text())
+    details["methods"]["knn"]["fitted"]["choice"] = {
+        "best": {}, "trials": [{}, {}], "id_split": "val", "ood_split": "photos_far", "oracle": True,
+    }  # fmt: skip
+    file.write_text(json.dumps(details))
+    index = read(build(params, project))
+    folder = project / "artifacts" / "report"
+    pages = [index, read(folder / "detectors/pets-net.html"), read(folder / "methods/knn.html")]
+    for page in pages[:2]:
+        assert "kNN (oracle)" in page.texts("th")
+    for page in pages:
+        assert any("chosen on test data" in e.text for e in page.all("p") if e.attributes.get("class") == "warning")
+    assert "kNN (oracle)" in (folder / "tables" / "pets-net-ood.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [({"pictures": 3}, "unknown parameter 'pictures'. Known: title"), ({"method": "vim"}, "has no method 'vim'")],
+)
+def test_a_wrong_parameter_is_refused_in_plain_words(built, params, report, message):
+    with pytest.raises(ParameterError, match=message):
+        build({**params, "report": report}, built)

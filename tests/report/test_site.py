@@ -1,0 +1,144 @@
+"""The report as a site: it opens from disk, leads somewhere, and can be read by everybody."""
+
+import re
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+
+from farther.errors import DataError
+from farther.report import build
+from farther.report.site import Entry, Site
+from farther.tables.files import digest
+
+#: Pages of the miniature project.
+PAGES = [
+    "index.html",
+    "detectors.html",
+    "methods.html",
+    "splits.html",
+    "figures.html",
+    "published.html",
+    "gallery.html",
+    "detectors/pets-net.html",
+    "methods/energy.html",
+    "methods/knn.html",
+    "methods/lard_knn.html",
+    "methods/msp.html",
+    "splits/pets.html",
+]
+
+
+@pytest.fixture(params=PAGES)
+def page(request, report, read):
+    return read(report / request.param)
+
+
+@pytest.fixture
+def place(page, report) -> Path:
+    """The folder that the page lies in."""
+    return next(report / name for name in PAGES if (report / name).read_text() == page.source).parent
+
+
+def test_each_run_method_and_benchmark_has_a_page(report):
+    assert sorted(str(file.relative_to(report)) for file in report.rglob("*.html")) == sorted(PAGES)
+
+
+def test_a_page_loads_nothing_but_files_of_the_report(page, place, report):
+    for element in page.elements:
+        for attribute in ("src", "href"):
+            address = element.attributes.get(attribute) or "#"
+            if address.startswith(("#", "data:")):
+                continue
+            target = (place / unquote(address.partition("#")[0])).resolve()
+            assert target.is_file(), address
+            assert target.is_relative_to(report.resolve())
+    assert not [script for script in page.all("script") if script.attributes.get("type") == "module"]
+
+
+def test_styles_and_scripts_fetch_nothing(report):
+    for file in (report / "assets").iterdir():
+        text = file.read_text(encoding="utf-8")
+        if file.suffix == ".css":
+            assert "url(" not in text
+            assert "@import" not in text
+        elif file.name != "vega.js":
+            assert "fetch(" not in text
+            assert "XMLHttpRequest" not in text
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of #rrggbb (WCAG 2)."""
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_words_can_be_told_from_their_ground_in_light_and_in_dark(report):
+    styles = (report / "assets" / "style.css").read_text()
+    blocks = re.findall(r":root \{(.*?)\}", styles, flags=re.DOTALL)
+    light, dark = (dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block)) for block in blocks)
+    pairs = [(ink, ground) for ink in ("ink", "soft", "accent") for ground in ("paper", "wash", "hover")]
+    for colours in (light, light | dark):
+        for ink, ground in [*pairs, ("warn", "warn-wash")]:
+            low, high = sorted((luminance(colours[ink]), luminance(colours[ground])))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (ink, ground)
+
+
+def test_the_plotting_library_is_there_once(report):
+    assert [file.name for file in report.rglob("*.js") if file.stat().st_size > 500_000] == ["vega.js"]
+
+
+def test_identifiers_are_unique_and_links_within_a_page_lead_somewhere(page):
+    ids = [e.attributes["id"] for e in page.elements if "id" in e.attributes]
+    assert len(ids) == len(set(ids))
+    for link in page.all("a"):
+        if link.attributes["href"].startswith("#"):
+            assert link.attributes["href"][1:] in ids
+
+
+def test_everything_that_is_seen_has_words_for_those_who_do_not_see_it(page):
+    for picture in [e for e in page.elements if e.attributes.get("role") == "img"]:
+        assert len(picture.attributes["aria-label"]) > 10
+    for table in page.all("table"):
+        assert table.attributes["aria-label"]
+    for head in page.all("th"):
+        assert head.attributes["scope"] in ("row", "col", "colgroup")
+    labelled = {label.attributes.get("for") for label in page.all("label")}
+    for field in [*page.all("select"), *page.all("input")]:
+        assert field.attributes.get("id") in labelled or "label" in field.inside or "form" in field.inside
+    assert page.all("html")[0].attributes["lang"] == "en"
+
+
+def test_headings_do_not_skip_a_level(page):
+    levels = [int(e.tag[1]) for e in page.elements if e.tag in ("h1", "h2", "h3", "h4", "h5")]
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+
+
+def test_the_navigation_says_where_one_is(read, report):
+    for name in ("index.html", "methods.html"):
+        links = [e for e in read(report / name).all("a") if e.attributes.get("aria-current") == "page"]
+        assert [link.attributes["href"] for link in links] == [name]
+
+
+def test_names_from_datasets_are_text_and_never_markup(report, read):
+    page = read(report / "detectors" / "pets-net.html")
+    assert not [e for e in page.all("b") if "Kite" in e.text]
+    assert [e for e in page.all("text") if e.text == "<b>Kite</b>"]
+
+
+def test_the_same_inputs_give_the_same_bytes(built, params, tmp_path):
+    shutil.copytree(built, tmp_path / "again")
+    before = {p.relative_to(built): digest(p) for p in (built / "artifacts" / "report").rglob("*.*")}
+    build(params, tmp_path / "again")
+    after = {p.relative_to(tmp_path / "again"): digest(p) for p in (tmp_path / "again/artifacts/report").rglob("*.*")}
+    assert before == after
+
+
+def test_a_page_that_would_leave_the_report_is_refused(tmp_path):
+    site = Site(tmp_path / "site", [Entry("index.html", "Start")])
+    with pytest.raises(DataError, match="leaves its folder"):
+        site.write_text("../elsewhere.js", "")

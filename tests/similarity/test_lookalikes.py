@@ -1,0 +1,110 @@
+"""Which known image an image repeats, and the listing of near-duplicates: on vectors of two numbers."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from farther.errors import DataError
+from farther.similarity import Embeddings, Lookalikes, not_embedded
+from farther.tables import Images, Objects
+from farther.tables.files import write_json
+
+ROOT = Path(__file__).parents[2]
+
+
+def embed(folder: Path, dataset: str, subset: str, degrees: dict[str, float], model: str = "m") -> None:
+    """Embeddings that point in the given directions."""
+    angle = np.deg2rad(list(degrees.values()))
+    path = folder / dataset / subset
+    vectors = np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
+    Embeddings(image_id=list(degrees), embedding=vectors).write(path / "part-00000.parquet")
+    header = {"format": "farther.embeddings", "version": 1, "key": "k", "encoder": {"model": model}}
+    shards = {"images": len(degrees), "failures": [], "shards": ["part-00000.parquet"]}
+    write_json(path / "embeddings.json", header | shards)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    embed(tmp_path, "id", "train", {"id 0": 0, "id 90": 90})
+    embed(tmp_path, "photos", "val", {"old 45": 45, "never drawn": 20})
+    embed(tmp_path, "pool", "train", {"a 44": 44, "b 1": 1, "c 20": 20, "d 21": 21})
+    return tmp_path
+
+
+def lookalikes(folder: Path, degrees: float) -> Lookalikes:
+    threshold = float(np.cos(np.deg2rad(degrees)))
+    return Lookalikes(folder, [("id", "train")], {("photos", "val"): {"old 45"}}, threshold)
+
+
+def test_an_image_repeats_what_lies_within_the_threshold_and_its_neighbour_is_an_id_image(folder):
+    looks = lookalikes(folder, 3)
+    near_split, near_id, alone = (looks.look("pool", "train", name) for name in ("a 44", "b 1", "c 20"))
+    assert (near_split.neighbour, near_split.repeats) == ("id 0", "photos val old 45")
+    assert near_split.cosine == pytest.approx(np.cos(np.deg2rad(44)), abs=1e-6)
+    assert near_id.repeats == "id train id 0"
+    assert alone.repeats == ""
+
+
+def test_an_image_that_was_taken_is_not_repeated(folder):
+    looks = lookalikes(folder, 3)
+    assert looks.look("pool", "train", "d 21").repeats == ""
+    looks.take("pool", "train", "c 20")
+    assert looks.look("pool", "train", "d 21").repeats == "pool train c 20"
+    assert looks.look("pool", "train", "d 21").neighbour == "id 0"
+
+
+def test_an_image_without_an_embedding_looks_like_nothing(folder):
+    looks = lookalikes(folder, 3)
+    looks.take("pool", "train", "unreadable")
+    assert looks.look("pool", "train", "unreadable") is None
+
+
+def test_embeddings_of_two_models_are_refused(folder):
+    embed(folder, "pool", "train", {"a": 1}, model="other")
+    with pytest.raises(DataError, match="run `embed` again"):
+        lookalikes(folder, 3).look("pool", "train", "a")
+
+
+def test_what_is_not_embedded_is_named_once(folder):
+    asked = [("id", "train"), ("id", "test"), ("moon", "val"), ("id", "test")]
+    assert not_embedded(folder, asked) == ["id test", "moon val"]
+
+
+def write_tables(folder: Path, dataset: str, names: list[str]) -> None:
+    n = len(names)
+    digests = [name.split()[-1] for name in names]
+    Images(image_id=names, dataset=[dataset] * n, file=names, width=[9] * n, height=[9] * n, digest=digests).write(
+        folder / "images.parquet"
+    )
+    boxes = np.zeros((n, 4))
+    Objects(image_id=names, object_id=np.arange(n), box=boxes, category=["x"] * n).write(folder / "objects.parquet")
+
+
+def test_the_command_lists_pairs_with_id_images_that_the_benchmark_leaves_out(folder):
+    artifacts = folder / "artifacts"
+    embed(artifacts / "embeddings", "id", "train", {"used 0": 0, "unused 45": 45})
+    embed(artifacts / "embeddings", "photos", "val", {"twin 45": 46, "copy 45": 45, "other 9": 80})
+    write_tables(artifacts / "tables" / "id" / "train", "id", ["used 0", "unused 45"])
+    write_tables(artifacts / "splits" / "b" / "train", "id", ["used 0"])
+    write_tables(artifacts / "splits" / "b" / "photos_far", "photos", ["twin 45", "copy 45", "other 9"])
+    splits = {"photos_far": {"dataset": "photos", "subset": "val", "distance": "far"}}
+    made = {"id": "id", "rules": "r.yaml", "subsets": {"train": "train"}, "splits": splits}
+    params = {"benchmarks": {"b": made}, "stratify": {"duplicate": 0.9999, "wordnet": None}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    command = [sys.executable, ROOT / "stages" / "duplicates.py", "b", "--cosine", "0.99"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
+    done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    pairs = [(row["split"], row["image_id"], row["other_image_id"], row["same_file"]) for row in rows]
+    assert pairs[0] == ("train", "unused 45", "copy 45", "yes")
+    assert sorted(pairs[1:]) == [
+        ("photos_far", "twin 45", "copy 45", "yes"),
+        ("train", "unused 45", "twin 45", "yes"),
+    ]
+    assert "3 pairs of a cosine of at least 0.99" in done.stderr
