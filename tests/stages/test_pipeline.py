@@ -67,6 +67,7 @@ class Project:
 
 def make_tiny(params) -> None:
     params["demo"].update(TINY)
+    params["synthetic"]["voc_pasted"]["scenes"]["most"] = 6
     params["detectors"] = {run: params["detectors"][run] for run in RUNS}
     params["methods"] = {name: params["methods"][name] for name in METHODS}
     params["report"]["published"] = {run: params["report"]["published"][run] for run in RUNS}
@@ -101,6 +102,7 @@ def test_every_stage_left_what_it_promises(project: Project):
         "coco_far",
         "openimages_near",
         "openimages_far",
+        "pasted_far",
         "test",
     }
     one = project.read("artifacts/metrics/voc-faster_rcnn/coco_near/knn.json")
