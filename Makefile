@@ -5,9 +5,11 @@
 VENV := .venv
 BIN := $(CURDIR)/$(VENV)/bin
 export PATH := $(BIN):$(PATH)
+# Each stage is a process of its own: without bytecode files it would compile all that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 SOURCES := lib stages tests benchmarks
 
-.PHONY: demo test lint repro lock checkpoints clean
+.PHONY: demo test lint machine repro lock checkpoints clean
 
 demo: repro
 	@python stages/summary.py
@@ -15,7 +17,7 @@ demo: repro
 repro: $(VENV)/ready
 	dvc repro
 
-test: lint
+test: lint machine
 	python -m pytest -n 2 --dist loadfile
 
 lint: $(VENV)/ready
@@ -23,6 +25,18 @@ lint: $(VENV)/ready
 	ruff format --check $(SOURCES)
 	mypy
 	lint-imports
+
+# What tests need beside Python: a browser for pages, an OpenSSH server for remotes (they start it themselves, on a free port).
+# Only a machine that runs checks and nothing else (CI is set) is given the packages; elsewhere those tests are skipped.
+machine:
+	@missing=""; \
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="chromium"; \
+	[ -x /usr/sbin/sshd ] || missing="$$missing openssh-server"; \
+	if [ -n "$$missing" ] && [ -n "$$CI" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $$missing; } >/dev/null 2>&1 \
+	        && missing=""; \
+	fi; \
+	[ -z "$$missing" ] || echo "Not installed:$$missing. The tests that need it are skipped."
 
 # The environment: by uv where there is one, else by venv and pip. Every file is checked against its hash.
 $(VENV)/ready: requirements.lock pyproject.toml

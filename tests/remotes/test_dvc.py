@@ -1,0 +1,300 @@
+"""DVC as its users use it: what changed, experiments, and artifacts shared through real servers."""
+
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from dvc.cli.parser import get_main_parser
+
+ROOT = Path(__file__).parents[2]
+RUN = "voc-faster_rcnn"
+STAGES = ("demo", "ingest", "curate", "infer", "threshold", "code", "fit", "score", "evaluate")
+WEIGHTS = f"{RUN}.safetensors"
+
+
+class Clone:
+    """A copy of the project under git and DVC."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def start(self, *command: str, **options) -> subprocess.Popen:
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "lib"), "DVC_NO_ANALYTICS": "1"}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            command, cwd=self.folder, env=environment, stdout=pipe, stderr=pipe, text=True, **options
+        )
+
+    def try_to(self, *command: str) -> tuple[int, str]:
+        """Runs a command; returns its exit status and all that it printed."""
+        process = self.start(*command)
+        out, err = process.communicate()
+        return process.returncode, out + err
+
+    def run(self, *command: str) -> str:
+        status, printed = self.try_to(*command)
+        assert status == 0, f"{' '.join(command)} failed:\n{printed[-6000:]}"
+        return printed
+
+    def commit(self) -> None:
+        self.run("git", "add", "--all")
+        self.run("git", "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "-m", "state")
+
+    def connect(self, remote) -> None:
+        """Makes a remote the default one: its settings are for everybody, its secrets for this clone only."""
+        settings = {"url": remote.url, **remote.settings}
+        (self.folder / ".dvc" / "config").write_text(
+            f"[core]\nremote = {remote.name}\n{section(remote.name, settings)}"
+        )
+        self.add_secrets(remote)
+
+    def add_secrets(self, remote) -> None:
+        (self.folder / ".dvc" / "config.local").write_text(section(remote.name, remote.secrets))
+
+    def cached(self) -> set[str]:
+        """MD5s of the objects in the cache."""
+        return {
+            file.parent.name + file.name for file in (self.folder / ".dvc/cache/files/md5").rglob("*") if file.is_file()
+        }
+
+    def out(self, stage: str, path: str) -> str:
+        """The object that holds an output, by dvc.lock."""
+        lock = yaml.safe_load((self.folder / "dvc.lock").read_text())
+        return next(line["md5"] for line in lock["stages"][stage]["outs"] if line["path"] == path)
+
+    def listed(self, oid: str) -> dict[str, str]:
+        """The objects of a folder's files."""
+        lines = json.loads((self.folder / ".dvc/cache/files/md5" / oid[:2] / oid[2:]).read_text())
+        return {line["relpath"]: line["md5"] for line in lines}
+
+
+def section(remote: str, settings: dict[str, str]) -> str:
+    """A remote's lines in a file of settings."""
+    return "\n".join([f"['remote \"{remote}\"']", *(f"{key} = {value}" for key, value in settings.items()), ""])
+
+
+def make_pipeline_small(pipeline) -> None:
+    """Leaves what one run needs, up to its metrics and curves."""
+    pipeline["stages"] = {name: pipeline["stages"][name] for name in STAGES}
+    pipeline["stages"]["demo"]["foreach"] = ["voc", "coco"]
+
+
+def make_params_small(params) -> None:
+    """Leaves one detector and two methods on the fewest scenes that give every split objects."""
+    params["demo"].update(voc={"train": 12, "val": 6, "test": 6}, coco=24)
+    params["datasets"] = {name: params["datasets"][name] for name in ("voc", "coco")}
+    voc = params["benchmarks"]["voc"]
+    voc["splits"] = {name: split for name, split in voc["splits"].items() if split["dataset"] == "coco"}
+    params["benchmarks"] = {"voc": voc}
+    params["detectors"] = {RUN: params["detectors"][RUN]}
+    params["methods"] = {name: params["methods"][name] for name in ("msp", "knn")}
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    """The project with a small world, reproduced and committed."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("stages", "lib", "data"):
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "clip")
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    for file in (folder / "data" / "demo").glob("*.safetensors"):
+        if file.name != WEIGHTS:
+            file.unlink()
+    for name in (".dvcignore", ".gitignore"):
+        shutil.copy(ROOT / name, folder / name)
+    for name, make_small in {"params.yaml": make_params_small, "dvc.yaml": make_pipeline_small}.items():
+        content = yaml.safe_load((ROOT / name).read_text())
+        make_small(content)
+        (folder / name).write_text(yaml.safe_dump(content, sort_keys=False))
+    project = Clone(folder)
+    project.run("git", "init", "--quiet", "--initial-branch", "main")
+    project.run("dvc", "init", "--quiet")
+    shutil.copytree(ROOT / ".dvc" / "plots", folder / ".dvc" / "plots")
+    project.run("dvc", "repro")
+    project.commit()
+    return project
+
+
+@pytest.fixture(scope="session")
+def remote(project: Clone, server):
+    """A remote on a real server, with all of the project's artifacts."""
+    remote = server.remote("store")
+    project.connect(remote)
+    project.run("dvc", "push")
+    project.commit()
+    return remote
+
+
+@pytest.fixture
+def colleague(project: Clone, remote, tmp_path: Path) -> Clone:
+    """A clone with an empty cache, on the machine of somebody who may read the remote."""
+    project.run("git", "clone", "--quiet", str(project.folder), str(tmp_path / "clone"))
+    clone = Clone(tmp_path / "clone")
+    clone.add_secrets(remote)
+    return clone
+
+
+def object_name(oid: str) -> str:
+    return f"files/md5/{oid[:2]}/{oid[2:]}"
+
+
+def test_a_colleague_with_an_empty_cache_pulls_and_nothing_runs(colleague: Clone):
+    colleague.run("dvc", "pull")
+    printed = colleague.run("dvc", "repro")
+    assert "Running stage" not in printed
+    assert "Data and pipelines are up to date." in printed
+    assert (colleague.folder / f"artifacts/evaluation/{RUN}.json").is_file()
+    assert colleague.run("git", "status", "--porcelain") == ""
+
+
+def test_a_partial_pull_fetches_only_what_is_asked(project: Clone, colleague: Clone):
+    path = f"artifacts/scores/{RUN}/msp"
+    folder = project.out(f"score@{RUN}-msp", path)
+    threshold = [
+        project.out(f"threshold@{RUN}", f"artifacts/{name}")
+        for name in (f"thresholds/{RUN}.json", f"truth/{RUN}.parquet")
+    ]
+    colleague.run("dvc", "pull", path, f"threshold@{RUN}")
+    assert colleague.cached() == {folder, *project.listed(folder).values(), *threshold}
+    assert {file.name for file in (colleague.folder / path).iterdir()} == set(project.listed(folder))
+    assert not (colleague.folder / "artifacts/regions").exists()
+
+
+def test_an_interrupted_push_sends_only_the_rest_when_said_again(project: Clone, remote, server):
+    interrupted = server.remote("interrupted")
+    project.connect(interrupted)
+    push = project.start("dvc", "push", "--jobs", "1", start_new_session=True)
+    while push.poll() is None and len(whole(interrupted)) < 5:
+        wait(push, seconds=0.02)
+    os.killpg(push.pid, signal.SIGKILL)
+    push.communicate()
+    arrived = whole(interrupted)
+    sent = int(re.search(r"(\d+) files? pushed", project.run("dvc", "push"))[1])
+    assert 5 <= len(arrived) < len(arrived) + sent == len(whole(interrupted))
+    assert whole(interrupted) == whole(remote)
+    for name in whole(interrupted):
+        digest = hashlib.md5(interrupted.read(name), usedforsecurity=False).hexdigest()
+        assert name.removesuffix(".dir") == object_name(digest)
+
+
+def whole(remote) -> set[str]:
+    """The objects on the remote, without what was left of unfinished ones."""
+    return {name for name in remote.names() if not name.endswith(".tmp")}
+
+
+def wait(process: subprocess.Popen, seconds: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+
+
+def test_a_corrupted_object_is_detected_named_and_replaced(project: Clone, remote, colleague: Clone):
+    project.connect(remote)
+    path = f"artifacts/scores/{RUN}/knn"
+    oid = project.listed(project.out(f"score@{RUN}-knn", path))["test.parquet"]
+    content = remote.read(object_name(oid))
+    remote.write(object_name(oid), bytes([content[0] ^ 1]) + content[1:])
+
+    status, printed = colleague.try_to("dvc", "pull", path)
+    assert status != 0
+    assert path in printed
+    assert oid not in colleague.cached()
+
+    status, printed = project.try_to("python", "stages/check_objects.py", "--remove")
+    assert status == 1
+    assert f"{path}/test.parquet: object {oid} is damaged" in printed
+    assert "Faults: 1." in printed
+
+    project.run("dvc", "push")
+    assert remote.read(object_name(oid)) == content
+    colleague.run("dvc", "pull", path)
+    assert (colleague.folder / path / "test.parquet").read_bytes() == content
+
+
+def test_a_corrupted_object_in_the_cache_is_named(project: Clone):
+    path = f"artifacts/scores/{RUN}/msp"
+    oid = project.listed(project.out(f"score@{RUN}-msp", path))["val.parquet"]
+    file = project.folder / ".dvc/cache/files/md5" / oid[:2] / oid[2:]
+    content = file.read_bytes()
+    file.chmod(0o644)
+    file.write_bytes(content[:-1])
+    status, printed = project.try_to("python", "stages/check_objects.py", "--cache")
+    file.write_bytes(content)
+    assert status == 1
+    assert f"{path}/val.parquet: object {oid} is damaged" in printed
+
+
+def test_secrets_stay_out_of_git(project: Clone, remote):
+    assert "config.local" not in project.run("git", "ls-files", ".dvc")
+    shared = (project.folder / ".dvc" / "config").read_text()
+    assert not any(secret in shared for secret in remote.secrets.values())
+
+
+@pytest.fixture(scope="module")
+def experiment(project: Clone) -> str:
+    """An experiment with another k, in the workspace; what it printed."""
+    return project.run("dvc", "exp", "run", "--name", "wider", "--set-param", "methods.knn.k=3")
+
+
+@pytest.mark.usefixtures("experiment")
+def test_what_an_experiment_changed_is_shown_by_every_diff(project: Clone):
+    changed = json.loads(project.run("dvc", "params", "diff", "--json"))
+    assert changed["params.yaml"] == {"methods.knn.k": {"old": 10, "new": 3, "diff": -7}}
+    metrics = json.loads(project.run("dvc", "metrics", "diff", "--json"))
+    assert {Path(path).name for path in metrics} == {"knn.json"}
+    page = project.run("dvc", "plots", "diff", "HEAD", "--out", "artifacts/compared").strip().splitlines()[-1]
+    html = Path(page.removeprefix("file://")).read_text()
+    for curve in ("ROC", "unknowns", "R_U by t*", "nOSE by share of ID kept", "wilderness impact", "reliability"):
+        assert f"{RUN}: {curve}" in html
+
+
+def test_an_experiment_runs_only_what_its_parameters_concern(experiment: str):
+    ran = re.findall(r"^Running stage '(.+)':$", experiment, flags=re.MULTILINE)
+    assert ran == ["code", f"fit@{RUN}-knn", f"score@{RUN}-knn", f"evaluate@{RUN}"]
+
+
+@pytest.mark.usefixtures("experiment")
+def test_experiments_are_listed_with_their_parameters_and_metrics(project: Clone):
+    table = csv.DictReader(io.StringIO(project.run("dvc", "exp", "show", "--csv")))
+    rows = {row["Experiment"] or row["rev"]: row for row in table}
+    assert (rows["wider"]["methods.knn.k"], rows["main"]["methods.knn.k"]) == ("3", "10")
+    metric = next(name for name in rows["wider"] if name.endswith("coco_far/knn.json:auroc"))
+    assert 0 <= float(rows["wider"][metric]) <= 1
+
+
+def test_a_grid_is_queued_an_experiment_a_point(project: Clone):
+    printed = project.run("dvc", "exp", "run", "--queue", "--set-param", "methods.knn.k=5,7")
+    assert printed.count("Queued experiment") == 2
+    assert project.run("dvc", "queue", "status").count("Queued") == 2
+    project.run("dvc", "queue", "remove", "--all")
+
+
+@pytest.mark.parametrize("guide", ["dvc.md", "sharing.md"])
+def test_every_command_of_the_guides_is_one_that_dvc_knows(guide: str):
+    text = (ROOT / "docs" / guide).read_text()
+    blocks = re.findall(r"^```bash\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
+    lines = [shlex.split(line, comments=True) for block in blocks for line in re.split(r"\n|&&", block)]
+    commands = [words[1:] for words in lines if words[:1] == ["dvc"]]
+    parser = get_main_parser()
+    assert len(commands) > 10
+    for command in commands:
+        assert parser.parse_args(command).func is not None
+
+
+def test_every_script_that_the_guides_call_exists():
+    text = "".join((ROOT / "docs" / guide).read_text() for guide in ("dvc.md", "sharing.md"))
+    scripts = re.findall(r"^python (\S+)", text, flags=re.MULTILINE)
+    assert scripts
+    assert all((ROOT / script).is_file() for script in scripts)
