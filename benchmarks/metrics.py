@@ -27,7 +27,7 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from farther.metrics import bootstrap, closed_set, ood, open_set, operating_threshold
+from farther.metrics import bootstrap, bootstrap_closed, bootstrap_known, closed_set, ood, open_set, operating_threshold
 from farther.tables import Objects, Regions
 
 #: The task of a benchmark run: so many methods on so many splits, with so many detections and objects each.
@@ -138,7 +138,11 @@ def resampled(inside: tuple[Objects, Regions], outside: tuple[Objects, Regions],
         bootstrap.ood_figures(draws[0], images[0], first, draws[1], images[1], second)
         sides = [ood.per_image(image, score) for image, score in zip(images, (first, second), strict=True)]
         bootstrap.ood_figures(draws[0], *sides[0], draws[1], *sides[1])
-        bootstrap.open_set_figures(draws[1], split.judge(second < 0.5), -second)
+        outcome = split.judge(second < 0.5)
+        bootstrap.open_set_figures(draws[1], outcome, -second)
+        bootstrap.open_set_figures_over(draws[1], split, closed_set.COCO_IOUS, second < 0.5, -second)
+        for group in (split.objects.category, split.sizes()):
+            bootstrap.group_figures(draws[1], outcome, group)
 
     def every() -> None:
         with ThreadPoolExecutor(2) as pool:
@@ -147,12 +151,20 @@ def resampled(inside: tuple[Objects, Regions], outside: tuple[Objects, Regions],
     for what, run in (
         ("one method", lambda: one(0)),
         (f"{METHODS} methods, two threads", every),
-        ("mAP of the ID split", lambda: bootstrap.closed_set_figures(draws[0], known)),
+        ("COCO’s figures of the ID split", lambda: bootstrap_closed.closed_set_figures(draws[0], known)),
+        ("known classes of a mixed split", lambda: of_known(draws[1], outside, scores[1, 0])),
     ):
         start = time.perf_counter()
         cpu = timed(run, 1)[0]
         row(f"1,000 replicates: {what}", cpu)
         print(f"{'':34}{time.perf_counter() - start:9.2f}s wall")
+
+
+def of_known(draws: bootstrap.ImageDraws, tables: tuple[Objects, Regions], scores: np.ndarray) -> None:
+    """1,000 replicates of the figures of known classes, where all objects are known."""
+    objects, regions = tables
+    known = regions.header.known_classes
+    bootstrap_known.known_figures(draws, objects, regions, scores < 0.5, known, unknown_score=-scores)
 
 
 def at_scale(rows: int) -> None:
@@ -211,7 +223,7 @@ def others(objects: Objects, regions: Regions, repeat: int) -> None:
     outcome = split.judge(scores < 0.5)
     row("open set, 200 replicates", timed(lambda: bootstrap.open_set_figures(draws, outcome, -scores), repeat)[0])
     known = closed_set.Labelled(objects, regions)
-    row("COCO mAP, 200 replicates", timed(lambda: bootstrap.closed_set_figures(draws, known), repeat)[0])
+    row("COCO’s figures, 200 replicates", timed(lambda: bootstrap_closed.closed_set_figures(draws, known), repeat)[0])
     row(
         "AUROC …, 200 replicates",
         timed(

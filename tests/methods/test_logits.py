@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from farther import methods
+from farther.methods.logits import class_logits, energies, log_sum_exp
 from farther.tables import Regions
 
 SOFTMAX_OF_1_2 = np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum()
@@ -68,3 +69,24 @@ def test_a_sure_sigmoid_probability_keeps_its_digits():
     regions = one_region([50.0], activation="sigmoid")
     found = methods.create("gen", gamma=1.0, activation="detector").score(regions)
     assert found == pytest.approx(-np.exp(-50.0), rel=1e-6)
+
+
+@pytest.mark.parametrize("largest", [0.0, 499.0, 501.0, 1e4, 1e300])
+def test_the_logarithm_of_summed_exponentials_is_that_of_scipy_however_large_they_are(largest):
+    from scipy.special import logsumexp
+
+    values = np.random.default_rng(0).normal(scale=3, size=(50, 7))
+    for extreme in (largest, -largest):
+        values[:10] = extreme
+        values[10:20, 0] = extreme
+        np.testing.assert_allclose(log_sum_exp(values), logsumexp(values, axis=1), rtol=1e-13)
+        np.testing.assert_allclose(log_sum_exp(np.asfortranarray(values)), logsumexp(values, axis=1), rtol=1e-13)
+    assert log_sum_exp(values[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize("background", ["drop", "keep"])
+def test_energies_are_those_of_the_logits_that_count(make, background):
+    regions = make(40, background=True, seed=3)
+    np.testing.assert_allclose(
+        energies(regions, background), log_sum_exp(class_logits(regions, background)), rtol=1e-14
+    )

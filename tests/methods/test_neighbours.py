@@ -40,7 +40,7 @@ def test_an_index_that_looks_through_all_lists_is_exact():
     index = InvertedFile.build(STORED, seed=0)
     found = index.stored[index.nearest(QUERIES, 7, probes=len(index.centroids))]
     np.testing.assert_array_equal(found, STORED[DISTANCES.argsort(axis=1)[:, :7]])
-    assert index.recall(7, probes=len(index.centroids)) == 1.0
+    assert index.recall(7, probes=len(index.centroids), seed=0) == 1.0
 
 
 def test_every_vector_stands_in_the_list_of_its_nearest_centroid():
@@ -53,8 +53,20 @@ def test_every_vector_stands_in_the_list_of_its_nearest_centroid():
 
 def test_recall_grows_with_the_lists_looked_through():
     index = InvertedFile.build(STORED, seed=0)
-    recalls = [index.recall(5, probes) for probes in (1, 4, 22)]
+    recalls = [index.recall(5, probes, seed=0) for probes in (1, 4, 22)]
     assert 0.2 < recalls[0] < recalls[1] <= recalls[2] == 1.0
+
+
+def test_the_recall_is_the_share_of_the_true_neighbours_that_are_found():
+    index = InvertedFile.build(STORED, seed=0)
+    distances = np.linalg.norm(index.stored[:, None] - index.stored, axis=2)
+    true = distances.argsort(axis=1)[:, 1:6]  # the first is the vector itself
+    found = index.nearest(index.stored, 6, probes=2)
+    expected = np.mean([np.isin(row, near).mean() for row, near in zip(true, found, strict=True)])
+    assert index.recall(5, probes=2, seed=3, sample=len(STORED)) == pytest.approx(expected)
+    few = [index.recall(5, probes=2, seed=seed, sample=50) for seed in (3, 3, 4)]
+    assert few[0] == few[1] != few[2]
+    assert few == pytest.approx([expected] * 3, abs=0.15)
 
 
 def test_lists_with_too_few_vectors_are_no_reason_to_find_fewer():

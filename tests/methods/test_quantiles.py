@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from farther.methods.parts import quantiles
 from farther.methods.parts.quantiles import percentile
 
 FLOATS = st.floats(-1e6, 1e6, width=32)
@@ -34,6 +35,36 @@ def test_large_arrays_are_cut_into_chunks(monkeypatch):
     monkeypatch.setattr("farther.methods.parts.quantiles.CHUNK", 7)
     values = np.random.default_rng(0).normal(size=(20, 5)).astype(np.float32)
     assert percentile(lambda: iter([values]), 37) == pytest.approx(np.percentile(values, 37), rel=1e-6)
+
+
+def skewed(count: int) -> np.ndarray:
+    return np.random.default_rng(1).exponential(size=count).astype(np.float32)
+
+
+@pytest.mark.parametrize("percent", [0, 0.01, 37.3, 90, 99.99, 100])
+def test_streams_much_longer_than_the_sample_are_exact_too(percent):
+    values = skewed(300_000)
+    found = percentile(lambda: iter(np.array_split(values, 7)), percent)
+    assert found == pytest.approx(np.percentile(values.astype(np.float64), percent), rel=1e-9)
+
+
+def test_a_sample_that_misleads_does_no_harm():
+    values = skewed(300_000)
+    values[:: quantiles.STRIDE] = 1e6  # all that the sample sees
+    assert percentile(lambda: iter([values]), 50) == pytest.approx(np.percentile(values, 50), rel=1e-6)
+
+
+def test_long_streams_hold_no_more_than_allowed(monkeypatch):
+    monkeypatch.setattr(quantiles, "HELD", 50)
+    values = skewed(100_000)
+    total, sample = quantiles._sampled(iter(np.array_split(values, 100)))
+    assert (total, len(sample) <= 50) == (100_000, True)
+    assert percentile(lambda: iter([values]), 60) == pytest.approx(np.percentile(values, 60), rel=1e-6)
+
+
+def test_half_of_a_long_stream_being_one_value_is_no_harder():
+    values = np.maximum(skewed(200_000) - 0.7, 0)
+    assert percentile(lambda: iter([values]), 30) == 0.0
 
 
 def test_no_values_have_no_percentile():

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError, ParameterError
-from farther.metrics import bootstrap, closed_set, ood, open_set, self_awareness, wilderness
+from farther.metrics import (
+    bootstrap,
+    bootstrap_closed,
+    bootstrap_known,
+    closed_set,
+    ood,
+    open_set,
+    self_awareness,
+    wilderness,
+)
 
 IMAGES = [f"{number:03d}" for number in range(12)]
 
@@ -51,15 +60,55 @@ def test_weighted_open_set_figures_equal_those_of_the_drawn_images_written_out(c
         )
 
 
+def test_weighted_figures_of_groups_and_over_ious_equal_those_of_the_drawn_images_written_out(case):
+    objects, regions, unknown, score = case
+    draws = bootstrap.ImageDraws(IMAGES, replicates=8)
+    split = open_set.Split(objects, regions)
+    outcome = split.judge(unknown)
+    by_category = bootstrap.group_figures(draws, outcome, objects.category)
+    by_size = bootstrap.group_figures(draws, outcome, split.sizes())
+    over = bootstrap.open_set_figures_over(draws, split, [0.5, 0.75], unknown, -score)
+    for replicate, weights in enumerate(draws.weights):
+        truth, _ = drawn(objects, draws.names, weights, "object_id")
+        detections, rows = drawn(regions, draws.names, weights)
+        again = open_set.Split(truth, detections)
+        expected = again.judge(unknown[rows])
+        for found, groups in ((by_category, expected.by_category()), (by_size, expected.by_size())):
+            for group, figures in groups.items():
+                assert {name: values[replicate] for name, values in found[group].items()} == pytest.approx(figures)
+        means = again.figures_over([0.5, 0.75], unknown[rows], -score[rows])
+        assert {name: values[replicate] for name, values in over.items()} == pytest.approx(means)
+
+
+@pytest.mark.parametrize("recall", [0.2, 0.8])
+def test_weighted_figures_of_known_classes_equal_those_of_the_drawn_images_written_out(case, recall):
+    objects, regions, unknown, score = case
+    unknown = unknown & (np.arange(len(unknown)) % 4 == 0)  # most are kept
+    draws = bootstrap.ImageDraws(IMAGES, replicates=20)
+    classes = ("cat",)  # dogs are unknown
+    found = bootstrap_known.known_figures(
+        draws, objects, regions, unknown, classes, recall=recall, unknown_score=-score
+    )
+    for replicate, weights in enumerate(draws.weights):
+        truth, _ = drawn(objects, draws.names, weights, "object_id")
+        detections, rows = drawn(regions, draws.names, weights)
+        arguments = (truth, detections, unknown[rows], classes)
+        expected = open_set.evaluate_known(*arguments, recall=recall, unknown_score=-score[rows])
+        given = {name: np.nan if value is None else value for name, value in expected.items()}
+        assert {name: values[replicate] for name, values in found.items()} == pytest.approx(given, nan_ok=True)
+
+
 def test_weighted_closed_set_figures_equal_those_of_the_drawn_images_written_out(case):
     objects, regions, _, _ = case
     draws = bootstrap.ImageDraws(IMAGES, replicates=10)
-    found = bootstrap.closed_set_figures(draws, closed_set.Labelled(objects, regions))
+    found = bootstrap_closed.closed_set_figures(draws, closed_set.Labelled(objects, regions))
     for replicate, weights in enumerate(draws.weights):
         truth, _ = drawn(objects, draws.names, weights, "object_id")
         expected = closed_set.evaluate(truth, drawn(regions, draws.names, weights)[0])
-        assert found["map"][replicate] == pytest.approx(expected["ap"])
-        assert found["map50"][replicate] == pytest.approx(expected["ap50"])
+        assert len(found) == 12
+        assert {name: values[replicate] for name, values in found.items()} == pytest.approx(
+            {name: expected[name] for name in found}
+        )
 
 
 def test_weighted_ood_figures_equal_those_of_the_drawn_images_written_out(case):
@@ -109,8 +158,8 @@ def test_the_drawn_images_can_be_written_out_for_any_figure(case):
         assert (table.image_id == expected.image_id).all()
         assert len(draws.written_out(replicate, objects)[0]) == weights[draws.places(objects.image_id)].sum()
     found = bootstrap.figures_of(draws, objects, regions, lambda o, r: closed_set.evaluate(o, r))
-    expected = bootstrap.closed_set_figures(draws, closed_set.Labelled(objects, regions))
-    assert found["ap"] == pytest.approx(expected["map"])
+    expected = bootstrap_closed.closed_set_figures(draws, closed_set.Labelled(objects, regions))
+    assert found["ap"] == pytest.approx(expected["ap"])
     assert "per_class" not in found
     lrp = bootstrap.figures_of(draws, objects, regions, self_awareness.evaluate)["lrp"]
     assert ((lrp > 0) & (lrp < 1)).all()
@@ -176,8 +225,11 @@ def test_what_cannot_be_computed_is_none(objects, regions):
     assert bootstrap.compare(found["auroc"], found["auroc"]) == {"interval": None, "p": None}
     outcome = open_set.Split(objects(), regions()).judge(np.zeros(0, bool))
     assert np.isnan(bootstrap.open_set_figures(draws, outcome)["ap_u"]).all()
-    empty = bootstrap.closed_set_figures(draws, closed_set.Labelled(objects(), regions()))
-    assert np.isnan(empty["map"]).all()
+    empty = bootstrap_closed.closed_set_figures(draws, closed_set.Labelled(objects(), regions()))
+    assert np.isnan(empty["ap"]).all()
+    assert bootstrap.group_figures(draws, outcome, np.zeros(0, dtype=object)) == {}
+    known = bootstrap_known.known_figures(draws, objects(), regions(), np.zeros(0, bool), ("cat",))
+    assert np.isnan(list(known.values())).all()
 
 
 def test_wrong_inputs_are_refused(case):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError
-from farther.metrics import evaluation, run
+from farther.metrics import evaluation, intervals, run
 from farther.tables import Images, Objects, Regions, Scores
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
@@ -182,7 +182,7 @@ def test_splits_without_any_detection_or_object_give_nulls(files, regions):
 
 def test_intervals_hold_the_figures_and_no_method_differs_from_the_best_by_being_it(files):
     far = evaluate(files)["methods"]["msp"]["splits"]["far"]
-    for metric in evaluation.COMPARED:
+    for metric in intervals.COMPARED:
         value = (far["ood"] | far["open_set"])[metric]
         low, high = far["intervals"][metric]
         assert 0 <= low <= value <= high <= 1
@@ -198,7 +198,23 @@ def test_every_figure_of_a_method_has_an_interval(files):
     for name, value in every.items():
         low, high = far["intervals"][name]
         assert low <= value <= high, name
-    assert set(far["against_best"]) == set(evaluation.RANKED)
+    assert set(far["against_best"]) == {*intervals.RANKED, *intervals.RANKED_PER_IMAGE}
+
+
+def test_parts_of_the_objects_have_intervals_too(files):
+    names = {"fox": "canine", "bear": "other"}
+    settings = evaluation.EvaluationSettings(replicates=50, supercategories=names)
+    far = evaluation.evaluate_run(files, ["msp"], ["far"], settings)["methods"]["msp"]["splits"]["far"]
+    for part in ("by_category", "by_size", "by_supercategory"):
+        assert set(far[f"intervals_{part}"]) == set(far[part])
+        for group, figures in far[part].items():
+            assert set(far[f"intervals_{part}"][group]) == set(figures)
+            for name, value in figures.items():
+                low, high = far[f"intervals_{part}"][group][name]
+                assert low <= value <= high, (part, group, name)
+    for name, value in far["open_set_over_iou"].items():
+        low, high = far["intervals_over_iou"][name]
+        assert low <= value <= high
 
 
 def test_known_objects_in_an_ood_split_are_counted_as_known(files, objects, regions):
@@ -209,6 +225,11 @@ def test_known_objects_in_an_ood_split_are_counted_as_known(files, objects, regi
     # The cat is kept and right; the fox is flagged and found.
     assert (far["open_set"]["unknown_objects"], far["open_set"]["aose"], far["open_set"]["r_u"]) == (1, 0, 1)
     assert far["known"] == {"ap_k": 1, "p_k": 1, "r_k": 1, "map": 1, "wi": 0}
+    # One image: all replicates are the split itself.
+    assert {name: far["intervals"][f"known_{name}"] for name in far["known"]} == {
+        name: (value, value) for name, value in far["known"].items()
+    }
+    assert far["against_best"]["known_wi"] == {"best": "msp", "interval": (0, 0), "p": 1}
 
 
 def test_figures_over_ious_and_by_supercategory(files):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError
-from farther.metrics import ood, open_set, sweeps
+from farther.metrics import closed_set, ood, open_set, sweeps
 
 FIRST, SECOND = [0, 0, 100, 100], [200, 0, 300, 100]
 
@@ -39,9 +39,35 @@ def test_each_row_is_what_evaluating_at_that_threshold_gives(world):
     expected = open_set.evaluate(objects, regions[above], scores[above] < 0.5, unknown_score=-scores[above])
     expected["fn_dismissed"] /= expected["unknown_objects"]
     separated = ood.evaluate(id_scores[id_regions.score >= 0.75], scores[above])
-    figures = {name: value for name, value in rows[1].items() if name not in ("t", "method", "no_detection")}
+    others = ("t", "method", "no_detection", "map50", "map")
+    figures = {name: value for name, value in rows[1].items() if name not in others}
     assert figures == {name: (expected | separated)[name] for name in figures}
     assert rows[1]["no_detection"] == 1 - len(set(regions.image_id[above])) / 50
+
+
+def test_the_closed_set_precision_of_a_row_is_that_of_the_detections_it_keeps(world):
+    objects, regions = world(3)
+    id_objects, id_regions = world(4)
+    tested, reference = (sweeps.Scored(r, {"msp": np.zeros(len(r))}, images=40) for r in (regions, id_regions))
+    closed = closed_set.Labelled(id_objects, id_regions).verdicts(closed_set.COCO_IOUS)
+    rows = sweeps.over_confidence(objects, tested, reference, {"msp": 0.5}, [0.0, 0.4, 0.8], closed=closed)
+    for row in rows:
+        expected = closed_set.evaluate(id_objects, id_regions.above(row["t"]))
+        assert (row["map50"], row["map"]) == pytest.approx((expected["ap50"], expected["ap"]))
+    unknown = sweeps.over_confidence(objects, tested, reference, {"msp": 0.5}, [0.4])[0]
+    assert (unknown["map50"], unknown["map"]) == (None, None)
+
+
+def test_flagging_known_objects_costs_the_detector_precision(world):
+    objects, regions = world(5)
+    scores = np.random.default_rng(5).normal(size=len(regions))
+    closed = closed_set.Labelled(objects, regions)
+    found = sweeps.closed_set_over_tau(closed, scores, kept=(0.3, 0.9, 1.0))
+    for share, value in found.items():
+        left = regions[scores >= ood.threshold_at(scores, share)]
+        assert value == pytest.approx(closed_set.evaluate(objects, left)["ap50"])
+    assert found[0.3] < found[0.9] < found[1.0] == closed_set.evaluate(objects, regions)["ap50"]
+    assert sweeps.closed_set_over_tau(closed_set.Labelled(objects, regions[:0]), np.zeros(0)) == {}
 
 
 def test_without_regions_there_is_nothing_to_sweep_and_nothing_breaks(objects, regions):

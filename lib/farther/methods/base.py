@@ -24,6 +24,9 @@ VERSION = 1
 VECTORS = frozenset({"features", "latent"})
 READ_WHEN_NEEDED = VECTORS | {"uncertainty"}
 
+#: What a method may need that every table of regions has, or none.
+NO_COLUMNS = frozenset({"labels", "model"})
+
 
 class FitError(FartherError):
     """A method cannot be fitted to these regions; the message says why. Other methods may still be."""
@@ -53,7 +56,8 @@ class Method:
     """
 
     name: ClassVar[str] = ""
-    #: What it reads: any of "logits", "features", "latent", "last_layer", "labels", "uncertainty".
+    #: What it reads: any of "logits", "features", "latent", "last_layer", "labels", "uncertainty"; and "model" where it
+    #: runs the detector itself, see `farther.methods.parts.network`.
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def fit(self, regions: RegionsLike) -> Self:
@@ -109,16 +113,19 @@ class Method:
             FitError: the method learns and was not fitted.
             DataError: a column is missing, or the regions come from another kind of detector than it was fitted on.
         """
+        return self._scored(regions, self._score)
+
+    def _scored(self, regions: RegionsLike, score: Callable[[Regions], np.ndarray]) -> np.ndarray:
         self._check(regions)
         parts = [np.zeros(0)]
         for block in self._blocks(regions):
             self._check_widths(block)
-            parts.append(finite(self._score(block)))
+            parts.append(finite(score(block)))
         return np.concatenate(parts)
 
     def missing(self, regions: RegionsLike) -> list[str]:
         """What the method needs and these regions do not have, sorted; an empty list when it can be applied."""
-        return sorted(n for n in self.needs if n != "labels" and not regions.has(n))
+        return sorted(n for n in self.needs - NO_COLUMNS if not regions.has(n))
 
     @property
     def learns(self) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
-from farther.methods.logits import ClassesMethod, class_logits, log_sum_exp, sigmoid
+from farther.methods.logits import ClassesMethod, class_columns, energies, sigmoid
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -31,5 +31,5 @@ class DempsterShafer(ClassesMethod):
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     def _score(self, regions: Regions) -> np.ndarray:
-        logits = class_logits(regions, self.background)
-        return -sigmoid(np.log(logits.shape[1]) - log_sum_exp(logits))
+        classes = len(class_columns(regions.header, self.background))
+        return -sigmoid(np.log(classes) - energies(regions, self.background))

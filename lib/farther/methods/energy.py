@@ -7,8 +7,9 @@ from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
-from farther.methods.logits import LogitsMethod, log_sum_exp, softplus
+from farther.methods.logits import LogitsMethod, energies, log_sum_exp, softplus
 from farther.registry import STRICT
+from farther.tables import Regions
 
 
 @register("energy")
@@ -30,9 +31,12 @@ class Energy(LogitsMethod):
 
     temperature: PositiveFloat = 1.0
 
+    def _score(self, regions: Regions) -> np.ndarray:
+        if self.temperature == 1 and not self._is_sigmoid(regions):
+            return energies(regions, self.background)
+        return super()._score(regions)
+
     def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
-        if self.temperature == 1:
-            return log_sum_exp(logits)
         return self.temperature * log_sum_exp(logits / self.temperature)
 
     def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:

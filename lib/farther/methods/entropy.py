@@ -6,7 +6,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
-from farther.methods.logits import LogitsMethod, sigmoid, softplus
+from farther.methods.logits import LogitsMethod, row_sums, sigmoid, softplus
 from farther.registry import STRICT
 
 
@@ -29,9 +29,9 @@ class Entropy(LogitsMethod):
     def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
         logits -= logits.max(axis=1, keepdims=True)
         powers = np.exp(logits)
-        total = powers.sum(axis=1)
+        total = row_sums(powers)
         powers *= logits
-        return powers.sum(axis=1) / total - np.log(total)
+        return row_sums(powers) / total - np.log(total)
 
     def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
         return -(sigmoid(logits) * softplus(-logits) + sigmoid(-logits) * softplus(logits)).mean(axis=1)

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, RegionsLike, register
 from farther.methods.logits import ClassesMethod, class_logits, last_layer
-from farther.methods.parts.vectors import VectorMethod, mean_vector
+from farther.methods.parts.vectors import VectorMethod, mean_vector, squared_lengths
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -47,5 +47,5 @@ class FDBD(ClassesMethod, VectorMethod):
         margins = (logits.max(axis=1, keepdims=True) - logits) * self.inverse_gaps_[logits.argmax(axis=1)]
         vectors = self._vectors(regions)
         vectors -= self.mean_
-        away = np.sqrt(np.einsum("nd,nd->n", vectors, vectors))
+        away = np.sqrt(squared_lengths(vectors))
         return margins.sum(axis=1) / ((logits.shape[1] - 1) * np.maximum(away, SMALLEST))

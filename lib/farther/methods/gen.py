@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
-from farther.methods.logits import LogitsMethod, sigmoid, softmax
+from farther.methods.logits import LogitsMethod, row_sums, sigmoid, softmax
 from farther.registry import STRICT
 
 
@@ -41,8 +41,7 @@ class GEN(LogitsMethod):
         rest = np.subtract(1, probabilities, out=logits)
         # 1 − p of a sure class is all rounding; the sum of the others is not, and a small γ sees the difference
         sure = probabilities > 0.5
-        others = (probabilities * ~sure).sum(axis=1)
-        np.copyto(rest, others[:, None], where=sure)
+        np.copyto(rest, row_sums(probabilities * ~sure)[:, None], where=sure)
         return self._entropy(probabilities, rest)
 
     def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
@@ -57,4 +56,4 @@ class GEN(LogitsMethod):
         if self.m is not None and self.m < terms.shape[1]:
             chosen = np.argpartition(probabilities, -self.m, axis=1)[:, -self.m :]
             terms = np.take_along_axis(terms, chosen, axis=1)
-        return -terms.sum(axis=1)
+        return -row_sums(terms)

@@ -8,7 +8,14 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike, register
-from farther.methods.parts.vectors import VectorMethod, class_means, shared_covariance, whitening
+from farther.methods.parts.vectors import (
+    VectorMethod,
+    class_means,
+    shared_covariance,
+    squared_lengths,
+    whitened,
+    whitening,
+)
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -36,13 +43,19 @@ class Mahalanobis(VectorMethod):
         counts, means = class_means(passes, len(regions.header.classes))
         self.whitening_ = whitening(shared_covariance(passes, counts, means))
         self.mean_ = counts @ means / counts.sum()
-        self.centres_ = (means[counts > 0] - self.mean_) @ self.whitening_
+        self.centres_ = whitened(means[counts > 0] - self.mean_, self.whitening_)
 
     def _score(self, regions: Regions) -> np.ndarray:
-        return -self._distances(self._vectors(regions)).min(axis=1)
+        return -self._distances(self._centred(regions))
 
-    def _distances(self, vectors: np.ndarray) -> np.ndarray:
-        """Squared distances to the class means, ndarray of shape (n, C)."""
-        white = (vectors - self.mean_) @ self.whitening_
-        squares = np.einsum("nd,nd->n", white, white)[:, None] + np.einsum("cd,cd->c", self.centres_, self.centres_)
-        return np.maximum(squares - 2 * white @ self.centres_.T, 0.0)
+    def _centred(self, regions: Regions) -> np.ndarray:
+        """Features minus the mean of all training features, ndarray of shape (n, D)."""
+        vectors = self._vectors(regions)
+        vectors -= self.mean_
+        return vectors
+
+    def _distances(self, centred: np.ndarray) -> np.ndarray:
+        """Squared distances to the nearest class mean, ndarray of shape (n,); what it is given is overwritten."""
+        white = whitened(centred, self.whitening_)
+        to_centres = squared_lengths(self.centres_) - 2 * (white @ self.centres_.T)
+        return np.maximum(squared_lengths(white) + to_centres.min(axis=1), 0.0)

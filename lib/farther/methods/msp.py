@@ -6,7 +6,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import register
-from farther.methods.logits import LogitsMethod, sigmoid
+from farther.methods.logits import LogitsMethod, row_sums, sigmoid
 from farther.registry import STRICT
 
 
@@ -25,7 +25,7 @@ class MSP(LogitsMethod):
 
     def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
         logits -= logits.max(axis=1, keepdims=True)
-        return 1 / np.exp(logits, out=logits).sum(axis=1)
+        return 1 / row_sums(np.exp(logits, out=logits))
 
     def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
         return sigmoid(logits.max(axis=1))

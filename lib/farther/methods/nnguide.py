@@ -9,7 +9,7 @@ from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, RegionsLike, count_rows, register
-from farther.methods.logits import ClassesMethod, class_logits, log_sum_exp
+from farther.methods.logits import ClassesMethod, energies
 from farther.methods.parts.neighbours import largest_products
 from farther.methods.parts.vectors import VectorMethod, unit_length
 from farther.registry import STRICT
@@ -41,12 +41,12 @@ class NNGuide(ClassesMethod, VectorMethod):
         if count < self.k:
             raise FitError(f"{self.name}: {count} regions to fit on, but k is {self.k}; lower k")
         parts = []
-        for batch in self._batches(regions):
-            energies = log_sum_exp(class_logits(batch, self.background))
-            parts.append((unit_length(self._vectors(batch)) * energies[:, None]).astype(np.float32))
+        for block in self._blocks(regions):
+            energy = energies(block, self.background)
+            parts.append((unit_length(self._vectors(block)) * energy[:, None]).astype(np.float32))
         self.bank_ = np.concatenate(parts)
 
     def _score(self, regions: Regions) -> np.ndarray:
         units = unit_length(self._vectors(regions)).astype(np.float32)
         guidance = largest_products(self.bank_, units, self.k).astype(np.float64).mean(axis=1)
-        return guidance * log_sum_exp(class_logits(regions, self.background))
+        return guidance * energies(regions, self.background)

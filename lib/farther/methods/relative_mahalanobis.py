@@ -7,7 +7,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike, register
 from farther.methods.mahalanobis import Mahalanobis
-from farther.methods.parts.vectors import second_moment, whitening
+from farther.methods.parts.vectors import second_moment, squared_lengths, whitened, whitening
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -30,6 +30,5 @@ class RelativeMahalanobis(Mahalanobis):
         self.all_whitening_ = whitening(moment / rows)
 
     def _score(self, regions: Regions) -> np.ndarray:
-        vectors = self._vectors(regions)
-        white = (vectors - self.mean_) @ self.all_whitening_
-        return np.einsum("nd,nd->n", white, white) - self._distances(vectors).min(axis=1)
+        centred = self._centred(regions)
+        return squared_lengths(whitened(centred.copy(), self.all_whitening_)) - self._distances(centred)

@@ -36,4 +36,4 @@ class SHE(VectorMethod):
         self.patterns_ = np.where(counts[:, None] > 0, means, counts @ means / counts.sum())
 
     def _score(self, regions: Regions) -> np.ndarray:
-        return np.einsum("nd,nd->n", self._vectors(regions), self.patterns_[regions.label])
+        return np.vecdot(self._vectors(regions), self.patterns_[regions.label])

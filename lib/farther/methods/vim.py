@@ -8,7 +8,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike, register
-from farther.methods.logits import class_logits, log_sum_exp
+from farther.methods.logits import class_logits, energies
 from farther.methods.parts.subspaces import ResidualMethod
 from farther.registry import STRICT
 from farther.tables import Regions
@@ -43,4 +43,4 @@ class ViM(ResidualMethod):
         self.alpha_ = largest / residuals if residuals > 0 else 0.0
 
     def _score(self, regions: Regions) -> np.ndarray:
-        return log_sum_exp(class_logits(regions, self.background)) - self.alpha_ * self._residuals(regions)
+        return energies(regions, self.background) - self.alpha_ * self._residuals(regions)

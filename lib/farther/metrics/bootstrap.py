@@ -14,7 +14,7 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError
 from farther.metrics import ood, open_set, wilderness
-from farther.metrics.closed_set import COCO_IOUS, FALSE, IGNORED, RECALL_POINTS, TRUE, Labelled
+from farther.metrics.closed_set import FALSE, IGNORED, TRUE
 from farther.tables import Objects, Regions
 
 T = TypeVar("T", Objects, Regions)
@@ -159,68 +159,102 @@ def open_set_figures(
     Raises:
         DataError: an image of the split is none of those drawn from.
     """
+    return _of_outcomes(draws, [outcome], unknown_score)[0]
+
+
+def _of_outcomes(
+    draws: ImageDraws, outcomes: Sequence[open_set.Outcome], unknown_score: np.ndarray | None
+) -> list[dict[str, np.ndarray]]:
+    """The same for outcomes of one split and one choice of flagged regions at several IoU thresholds."""
+    place = draws.places(outcomes[0].split.images)[outcomes[0].split.region_image]
+    kinds = np.full((len(outcomes), len(place)), IGNORED, dtype=np.int8)
+    for kind, outcome in zip(kinds, outcomes, strict=True):
+        kind[outcome.kind == open_set.TRUE_UNKNOWN] = TRUE
+        kind[outcome.kind == open_set.FALSE_UNKNOWN] = FALSE
+    ranked = outcomes[0].in_order(np.flatnonzero((kinds != IGNORED).any(axis=0)), unknown_score)
+    counts = [_open_set_counts(draws, outcome) for outcome in outcomes]
+    unknown = counts[0]["unknown_objects"]
+    every, sampled = average_precision(draws, place[ranked], kinds[:, ranked], unknown, (None, 11))
+    return [
+        {
+            **count,
+            "nose": ratio(count["aose"], unknown),
+            "p_u": ratio(count["tp_u"], count["tp_u"] + count["fp_u"]),
+            "r_u": ratio(count["tp_u"], unknown),
+            "ap_u": ap,
+            "ap_u_11": ap_11,
+        }
+        for count, ap, ap_11 in zip(counts, every, sampled, strict=True)
+    ]
+
+
+def _open_set_counts(draws: ImageDraws, outcome: open_set.Outcome) -> dict[str, np.ndarray]:
     split = outcome.split
     place = draws.places(split.images)
     region_place, object_place = place[split.region_image], place[split.object_image]
-    wrong = (
-        object_place[outcome.fate == open_set.MISCLASSIFIED]
-        if split.protocol == "paper"
-        else region_place[outcome.misclassifies]
-    )
-    columns = {
-        "unknown": object_place[outcome.fate != open_set.NOT_COUNTED],
-        "found": object_place[outcome.fate == open_set.FOUND],
-        "wrong": wrong,
-        "false": region_place[outcome.kind == open_set.FALSE_UNKNOWN],
-        "dismissed": object_place[outcome.fate == open_set.DISMISSED],
+    rows = {
+        "unknown_objects": object_place[outcome.fate != open_set.NOT_COUNTED],
+        "tp_u": object_place[outcome.fate == open_set.FOUND],
+        "fp_u": region_place[outcome.kind == open_set.FALSE_UNKNOWN],
+        "fn_dismissed": object_place[outcome.fate == open_set.DISMISSED],
+        "fn_misclassified": object_place[outcome.fate == open_set.MISCLASSIFIED],
     }
-    total = {name: _drawn(draws, rows) for name, rows in columns.items()}
-    ranked = outcome.ranked(unknown_score)
-    kind = np.where(outcome.kind[ranked] == open_set.TRUE_UNKNOWN, TRUE, FALSE)[None]
-    images = region_place[ranked]
-    aps = {n: _average_precision(draws, images, kind, total["unknown"], points=n)[0] for n in (None, 11)}
-    return {
-        "unknown_objects": total["unknown"],
-        "tp_u": total["found"],
-        "fp_u": total["false"],
-        "fn_dismissed": total["dismissed"],
-        "fn_misclassified": total["unknown"] - total["found"] - total["dismissed"],
-        "aose": total["wrong"],
-        "nose": _ratio(total["wrong"], total["unknown"]),
-        "p_u": _ratio(total["found"], total["found"] + total["false"]),
-        "r_u": _ratio(total["found"], total["unknown"]),
-        "ap_u": aps[None],
-        "ap_u_11": aps[11],
-    }
+    # The published code counts regions, the paper objects.
+    rows["aose"] = rows["fn_misclassified"] if split.protocol == "paper" else region_place[outcome.misclassifies]
+    return {name: times_drawn(draws, of_one) for name, of_one in rows.items()}
 
 
-def closed_set_figures(draws: ImageDraws, known: Labelled, ious: np.ndarray = COCO_IOUS) -> dict[str, np.ndarray]:
-    """map (mean over `ious`) and map50 of `farther.metrics.closed_set`, for each replicate.
-
-    Args:
-        known: Objects and detections of the known classes.
-        ious: IoU thresholds, the first of which is that of map50.
+def open_set_figures_over(
+    draws: ImageDraws,
+    split: open_set.Split,
+    ious: Sequence[float] | np.ndarray,
+    is_unknown: np.ndarray,
+    unknown_score: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+    """The means over IoU thresholds of `farther.metrics.open_set.Split.figures_over`, for each replicate.
 
     Returns:
-        {figure: ndarray of shape (B,)}; a replicate's mean is over the classes that have an object in it.
+        {figure: ndarray of shape (B,)}; NaN where a threshold has no value.
 
     Raises:
-        DataError: an image of the tables is none of those drawn from.
+        DataError, ParameterError: see `open_set_figures` and `Split.at`.
     """
-    place = draws.places(known.images)
-    verdicts = known.verdicts(ious)
-    aps = np.full((len(ious), len(known.classes), len(draws.weights)), np.nan)
-    for k in range(len(known.classes)):
-        sought = known.object_image[(known.object_class == k) & ~known.not_sought]
-        rows = slice(verdicts.bounds[k], verdicts.bounds[k + 1])
-        images = place[known.region_image[rows]]
-        aps[:, k] = _average_precision(
-            draws, images, verdicts.kind[:, rows], _drawn(draws, place[sought]), RECALL_POINTS
-        )
-    counted = ~np.isnan(aps[0])
-    classes = np.where(counted.any(axis=0), counted.sum(axis=0), np.nan)
-    means = np.nansum(aps, axis=1) / classes
-    return {"map": means.mean(axis=0), "map50": means[0]}
+    each = _of_outcomes(draws, [split.at(float(iou)).judge(is_unknown) for iou in ious], unknown_score)
+    return {name: np.mean([figures[name] for figures in each], axis=0) for name in open_set.OVER_IOU}
+
+
+def group_figures(draws: ImageDraws, outcome: open_set.Outcome, group: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
+    """The counts and rates of `farther.metrics.open_set.Outcome.by_group`, for each replicate.
+
+    Args:
+        group: Object array of shape (M,): the name of each object's group.
+
+    Returns:
+        {group: {figure: ndarray of shape (B,)}}, groups without an unknown object left out; NaN where a replicate has
+        none.
+
+    Raises:
+        DataError: an image of the split is none of those drawn from.
+    """
+    counted = outcome.fate != open_set.NOT_COUNTED
+    if not counted.any():
+        return {}
+    names, number = np.unique(group[counted].astype(str), return_inverse=True)
+    place, fate = draws.places(outcome.split.images)[outcome.split.object_image[counted]], outcome.fate[counted]
+    total = {
+        "unknown_objects": times_drawn_by_group(draws, place, number, len(names)),
+        **{
+            name: times_drawn_by_group(draws, place[fate == kind], number[fate == kind], len(names))
+            for name, kind in (
+                ("tp_u", open_set.FOUND),
+                ("fn_dismissed", open_set.DISMISSED),
+                ("fn_misclassified", open_set.MISCLASSIFIED),
+            )
+        },
+    }
+    total["r_u"] = ratio(total["tp_u"], total["unknown_objects"])
+    total["nose"] = ratio(total["fn_misclassified"], total["unknown_objects"])
+    return {str(name): {figure: values[k] for figure, values in total.items()} for k, name in enumerate(names)}
 
 
 def figures_of(
@@ -338,48 +372,64 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
     return {"interval": interval(given, level), "p": float(min(1.0, 2 * (rarer + 1) / (len(given) + 1)))}
 
 
-def _drawn(draws: ImageDraws, place: np.ndarray) -> np.ndarray:
+def times_drawn(draws: ImageDraws, place: np.ndarray) -> np.ndarray:
     """How many rows each replicate has, ndarray of shape (B,)."""
     return (draws.weights @ np.bincount(place, minlength=len(draws.names))).astype(np.float64)
 
 
-def _average_precision(
-    draws: ImageDraws, place: np.ndarray, kind: np.ndarray, positives: np.ndarray, points: int | None
+def times_drawn_by_group(draws: ImageDraws, place: np.ndarray, number: np.ndarray, groups: int) -> np.ndarray:
+    """How many rows of each group each replicate has, ndarray of shape (G, B)."""
+    images = len(draws.names)
+    count = np.bincount(place * groups + number, minlength=images * groups).reshape(images, groups).astype(np.float64)
+    # Products of floats are many times as fast as those of integers, and exact for counts.
+    return np.concatenate([draws.weights[block] @ count for block in draws.blocks(images)]).T
+
+
+def average_precision(
+    draws: ImageDraws, place: np.ndarray, kind: np.ndarray, positives: np.ndarray, points: Sequence[int | None]
 ) -> np.ndarray:
-    """Average precision of ranked rows in each replicate: of all points, or sampled at so many recalls.
+    """Average precision of ranked rows in each replicate.
 
     Args:
         place: The image of each row, shape (n,).
         kind: TRUE, FALSE or IGNORED at each IoU threshold, shape (T, n).
         positives: Objects in each replicate, shape (B,).
+        points: P kinds of it: sampled at so many recalls, or of all points (None).
 
     Returns:
-        ndarray of shape (T, B); NaN where there is no object.
+        ndarray of shape (P, T, B); NaN where there is no object.
     """
-    result = np.full((len(kind), len(positives)), np.nan)
+    result = np.full((len(points), len(kind), len(positives)), np.nan)
     true_rows = [np.flatnonzero(of_one == TRUE) for of_one in kind]
     ignored_rows = [np.flatnonzero(of_one == IGNORED) for of_one in kind]
     for block in draws.blocks(len(place)):
         weights = draws.weights[block][:, place]
         so_far = np.cumsum(weights, axis=1, dtype=np.int32)
-        for values, true, ignored in zip(result, true_rows, ignored_rows, strict=True):
-            made = so_far[:, true] - _accumulated(weights[:, ignored])[:, np.searchsorted(ignored, true)]
-            values[block] = _area(weights[:, true], made, positives[block], points)
+        for threshold, (true, ignored) in enumerate(zip(true_rows, ignored_rows, strict=True)):
+            made = so_far[:, true]
+            if len(ignored):
+                made = made - _accumulated(weights[:, ignored])[:, np.searchsorted(ignored, true)]
+            result[:, threshold, block] = _areas(weights[:, true], made, positives[block], points)
     return result
 
 
-def _area(weights: np.ndarray, made: np.ndarray, positives: np.ndarray, points: int | None) -> np.ndarray:
-    """Area under each replicate's curve, from its true rows: their weights, and all rows up to each; shapes (b, n)."""
+def _areas(
+    weights: np.ndarray, made: np.ndarray, positives: np.ndarray, points: Sequence[int | None]
+) -> list[np.ndarray]:
+    """Areas under each replicate's curve, from its true rows: their weights, and all rows up to each; shapes (b, n)."""
     found = np.cumsum(weights, axis=1, dtype=np.float64)
     precision = np.divide(found, made, out=np.zeros(made.shape), where=made > 0)
     best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
     recall = np.divide(found, positives[:, None], out=found, where=positives[:, None] > 0)
     # How much of the recall axis each true row covers: its step, or the share of sampled recalls in its step.
-    covered = recall
-    if points is not None:
-        covered = np.searchsorted(np.linspace(0.0, 1.0, points), recall, side="right") / points
-    return np.where(positives > 0, np.sum(np.diff(covered, axis=1, prepend=0.0) * best, axis=1), np.nan)
+    covered = [
+        recall if one is None else np.searchsorted(np.linspace(0.0, 1.0, one), recall, side="right") / one
+        for one in points
+    ]
+    areas = (np.vecdot(np.diff(axis, axis=1, prepend=0.0), best) for axis in covered)
+    return [np.where(positives > 0, area, np.nan) for area in areas]
 
 
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """Their quotient, of any shape; NaN where `whole` is 0."""
+    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)

@@ -8,6 +8,7 @@ to be found: a detection of it is left out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -184,6 +185,22 @@ class Labelled:
         at_least = min(iou, 1 - 1e-10)
         return pairs(self.region_box, self._region_key, self.object_box, self._object_key, self.not_sought, at_least)
 
+    def keeping(self, kept: np.ndarray) -> Labelled:
+        """The same without some detections; overlaps are not computed again.
+
+        Args:
+            kept: ndarray of shape (N,), bool: a value for each detection of the table given. Which ones are an image's
+                and a class's best-scored was decided before.
+        """
+        rows = kept[self.region_row]
+        other = copy(self)
+        for name in ("region_row", "region_image", "place", "score", "region_box", "_region_key"):
+            setattr(other, name, getattr(self, name)[rows])
+        other.bounds = np.append(0, np.cumsum(rows))[self.bounds]
+        left = self.pairs[rows[self.pairs.region]]
+        other.pairs = Pairs((np.cumsum(rows) - 1)[left.region], left.target, left.overlap)
+        return other
+
     def matches(self, ious: Sequence[float] | np.ndarray, last_choice: np.ndarray) -> np.ndarray:
         """The object that each detection gets at each IoU threshold: rows of `object_row`, or −1; shape (T, n).
 
@@ -197,6 +214,10 @@ class Labelled:
         each = [assign(candidates[candidates.overlap >= min(i, 1 - 1e-10)], rank, self.not_sought) for i in ious]
         return np.stack(each)
 
+    def sought(self, area_range: tuple[float, float] = ALL_AREAS) -> np.ndarray:
+        """Which objects of `object_row` are to be found, ndarray of bool."""
+        return ~self.not_sought & ~_outside(areas(self.object_box), area_range)
+
     def verdicts(self, ious: Sequence[float] | np.ndarray, area_range: tuple[float, float] = ALL_AREAS) -> Verdicts:
         """Matches detections to objects at each IoU threshold.
 
@@ -204,8 +225,7 @@ class Labelled:
         not sought, or whose area lies outside `area_range`, are chosen only when there is no other, and the detection
         is then ignored; so is an unmatched detection whose own area lies outside.
         """
-        outside = _outside(areas(self.object_box), area_range)
-        ignored_object = self.not_sought | outside
+        ignored_object = ~self.sought(area_range)
         ignored_region = _outside(areas(self.region_box), area_range)
         matched_at = self.matches(ious, ignored_object)
         kind = np.empty(matched_at.shape, dtype=np.int8)

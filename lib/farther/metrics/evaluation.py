@@ -24,17 +24,25 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from farther.errors import DataError
-from farther.metrics import bootstrap, calibration, closed_set, ood, open_set, self_awareness, sweeps, wilderness
+from farther.metrics import (
+    bootstrap,
+    bootstrap_closed,
+    bootstrap_known,
+    calibration,
+    closed_set,
+    intervals,
+    ood,
+    open_set,
+    self_awareness,
+    sweeps,
+    wilderness,
+)
+from farther.metrics.comparisons import Comparisons
+from farther.metrics.intervals import COMPARED
 from farther.metrics.run import RunFiles, RunSplit, aligned_scores, thin
 from farther.registry import STRICT
 from farther.tables import Objects, Regions
 from farther.tables.files import inside, read_json, write_aside, write_json
-
-#: Figures that stand in a metrics file, and whether more is better.
-COMPARED = {"auroc": True, "fpr95": False, "nose": False, "ap_u": True, "p_u": True, "r_u": True}
-
-#: Figures of a method that have a best one in each split.
-RANKED = COMPARED | {"aupr_in": True, "aupr_out": True, "detection_error": False, "ap_u_11": True}
 
 #: The recall at which errors are diagnosed and unknowns are confused (Dhamija et al., 2020, Figs. 3 and 4).
 DIAGNOSIS_RECALL = 0.3
@@ -52,6 +60,8 @@ class EvaluationSettings:
         recomputed_replicates: The same for the figures of wilderness and self-awareness, which each replicate computes
             anew: about 0.1 s each on 20,000 regions; 0 for none.
         seed: Of the bootstrap, and of the order in which wild images are added.
+        comparisons: "all_pairs" allows for the number of methods in what is clearly worse than the best; "single"
+            compares each with the best as if there were no other. See `farther.metrics.comparisons.compare_with`.
         kept: Shares of ID regions that τ is moved to keep, for the curves over τ.
         confidences: Operating thresholds for the curves over t*.
         supercategories: {category: supercategory}, for figures by supercategory; none when empty.
@@ -64,6 +74,7 @@ class EvaluationSettings:
     replicates: int = Field(default=200, ge=0)
     recomputed_replicates: int = Field(default=0, ge=0)
     seed: int = 0
+    comparisons: Comparisons = "all_pairs"
     kept: tuple[float, ...] = sweeps.KEPT
     confidences: tuple[float, ...] = sweeps.CONFIDENCES
     supercategories: dict[str, str] = Field(default_factory=dict)
@@ -109,6 +120,10 @@ def evaluate_run(
         "not_applicable": refused,
     }
     taus = {name: method.tau for name, method in methods_used.items()}
+    closed = closed_set.Labelled(id_split.objects, reference.regions).verdicts(closed_set.COCO_IOUS)
+    made_closed = closed_set.Labelled(id_split.objects, id_made.regions)
+    for name, scores in id_made.scores.items():
+        plots.closed_tau[name] = sweeps.closed_set_over_tau(made_closed, scores, settings.kept)
     for split in tested:
         scored = _scored(files, split, methods_used)
         made = scored.above(threshold)
@@ -127,6 +142,7 @@ def evaluate_run(
             settings.iou,
             settings.protocol,
             split.folder.header.known_classes,
+            closed,
         )
         plots.confidence.extend((split.name, *row.values()) for row in sweep)
     _write(files, report, plots)
@@ -180,7 +196,8 @@ def _split_figures(
     overlaps = open_set.Split(split.objects, made.regions, settings.iou, settings.protocol, known)
     drawn_from = ((id_split.images, settings.seed), (split.images, settings.seed + 1))
     draws = [bootstrap.ImageDraws(i, settings.replicates, seed) for i, seed in drawn_from if settings.replicates]
-    figures, replicates = {}, {}
+    figures: dict[str, dict[str, Any]] = {}
+    replicates: dict[str, dict[str, np.ndarray]] = {}
     for name, tau in taus.items():
         id_scores, scores = id_made.scores[name], made.scores[name]
         unknown = scores < tau
@@ -198,8 +215,14 @@ def _split_figures(
             }
             per_image = bootstrap.ood_figures(draws[0], *by_image[0], draws[1], *by_image[1])
             replicates[name] |= {f"per_image_{figure}": values for figure, values in per_image.items()}
-    for name, intervals in _intervals(figures, replicates).items():
-        figures[name] |= intervals
+            if known_here := _known(overlaps, made.regions):
+                arguments = (draws[1], split.objects, made.regions, unknown, known_here, settings.iou)
+                drawn = bootstrap_known.known_figures(*arguments, unknown_score=-scores)
+                replicates[name] |= {f"known_{figure}": values for figure, values in drawn.items()}
+            parts = intervals.of_parts(draws[1], outcome, unknown, -scores, _ious(settings), settings.supercategories)
+            figures[name] |= {f"intervals_{part}": found for part, found in parts.items()}
+    for name, compared in intervals.against_best(figures, replicates, settings.comparisons).items():
+        figures[name] |= {"intervals": intervals.within(replicates[name]), "against_best": compared}
     return figures
 
 
@@ -221,43 +244,32 @@ def _more_figures(
     unknown: np.ndarray, scores: np.ndarray, outcome: open_set.Outcome, regions: Regions, settings: EvaluationSettings
 ) -> dict[str, Any]:
     """Means over IoU thresholds; by supercategory where there are any; known classes where they share the images."""
-    split = outcome.split
-    ious = [iou for iou in closed_set.COCO_IOUS.tolist() if iou >= settings.iou]
+    split, ious = outcome.split, _ious(settings)
     result: dict[str, Any] = {"open_set_over_iou": split.figures_over(ious, unknown, -scores) if ious else None}
     if settings.supercategories:
         result["by_supercategory"] = outcome.by_supercategory(settings.supercategories)
-    known = [name for name in regions.header.known_classes if name in set(split.objects.category)]
-    if known:
+    if known := _known(split, regions):
         arguments = (split.objects, regions, unknown, known, settings.iou)
         result["known"] = open_set.evaluate_known(*arguments, unknown_score=-scores)
     return result
 
 
-def _intervals(
-    figures: Mapping[str, Mapping[str, Any]], replicates: Mapping[str, Mapping[str, np.ndarray]]
-) -> dict[str, dict[str, Any]]:
-    """95% intervals of each method's figures, and of their difference to the best method of the split."""
-    result: dict[str, dict[str, Any]] = {name: {"intervals": {}, "against_best": {}} for name in replicates}
-    for name in replicates:
-        result[name]["intervals"] = {figure: bootstrap.interval(v) for figure, v in replicates[name].items()}
-    for metric, more_is_better in RANKED.items():
-        points = {name: (figures[name]["ood"] | figures[name]["open_set"])[metric] for name in replicates}
-        given = {name: value for name, value in points.items() if value is not None}
-        best = (max if more_is_better else min)(given, key=lambda n: given[n]) if given else None
-        for name in replicates:
-            if best is not None:
-                difference = bootstrap.compare(replicates[name][metric], replicates[best][metric])
-                result[name]["against_best"][metric] = {"best": best, **difference}
-    return result
+def _ious(settings: EvaluationSettings) -> list[float]:
+    """COCO's IoU thresholds from the chosen one on."""
+    return [iou for iou in closed_set.COCO_IOUS.tolist() if iou >= settings.iou]
+
+
+def _known(split: open_set.Split, regions: Regions) -> list[str]:
+    """Classes of the detector that have objects in the split."""
+    return [name for name in regions.header.known_classes if name in set(split.objects.category)]
 
 
 def _closed_set(split: RunSplit, settings: EvaluationSettings) -> dict[str, Any]:
     figures = closed_set.evaluate(split.objects, split.regions())
     if settings.replicates:
         draws = bootstrap.ImageDraws(split.images, settings.replicates, settings.seed)
-        drawn = bootstrap.closed_set_figures(draws, closed_set.Labelled(split.objects, split.regions()))
-        names = {"ap": "map", "ap50": "map50"}
-        figures["intervals"] = {ours: bootstrap.interval(drawn[theirs]) for ours, theirs in names.items()}
+        drawn = bootstrap_closed.closed_set_figures(draws, closed_set.Labelled(split.objects, split.regions()))
+        figures["intervals"] = intervals.within(drawn)
     return figures
 
 
@@ -373,14 +385,20 @@ class _Plots:
     confidence: list[tuple[Any, ...]] = field(default_factory=list)
     wilderness: list[tuple[Any, ...]] = field(default_factory=list)
     reliability: list[tuple[Any, ...]] = field(default_factory=list)
+    #: {method: {share of ID regions kept: map50}}, for the last column of `tau`.
+    closed_tau: dict[str, dict[float, float | None]] = field(default_factory=dict)
 
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
         "roc": ("split", "method", "x", "y"),
         "pr": ("split", "method", "x", "y"),
-        "tau": ("split", "method", "kept", "tau", "nose", "p_u", "r_u", "fn_dismissed", "ap_u", "ap_u_11", "aose"),
+        "tau": (
+            *("split", "method", "kept", "tau", "nose", "p_u", "r_u", "fn_dismissed", "ap_u", "ap_u_11", "aose"),
+            "map50",
+        ),
         "confidence": (
             *("split", "t", "method", "no_detection", "auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"),
             *("fn_dismissed", "ap_u_11", "aose", "aupr_in", "aupr_out", "detection_error"),
+            *("map50", "map"),
         ),
         "wilderness": ("recall", "ratio", "impact"),
         "reliability": ("confidence", "performance", "detections"),
@@ -398,7 +416,7 @@ class _Plots:
             self.pr.extend((split, method, float(x), float(y)) for x, y in points)
 
     def add_tau(self, split: str, method: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        self.tau.extend((split, method, *row.values()) for row in rows)
+        self.tau.extend((split, method, *row.values(), self.closed_tau[method].get(row["kept"])) for row in rows)
 
     def write(self, folder: Path) -> None:
         folder.mkdir()

@@ -41,7 +41,7 @@ def assign(pairs: Pairs, rank: np.ndarray, reusable: np.ndarray) -> np.ndarray:
 
     Args:
         pairs: Whom a region may take; sorted by region, and within a region the most wanted first.
-        rank: ndarray of shape (N,), int64: a different number for each region, the smaller chooses first.
+        rank: ndarray of shape (N,), int64: a different number below N for each region, the smaller chooses first.
         reusable: ndarray of shape (M,), bool: objects that any number of regions may take.
 
     Returns:

@@ -55,6 +55,9 @@ FOUND, MISCLASSIFIED, DISMISSED, NOT_COUNTED = 0, 1, 2, 3
 #: What a region is.
 TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, IGNORED = 0, 1, 2, 3
 
+#: Figures whose mean over IoU thresholds is taken.
+OVER_IOU = ("nose", "p_u", "r_u", "ap_u", "ap_u_11")
+
 
 def evaluate(
     objects: Objects,
@@ -213,6 +216,34 @@ class Split:
             right[pair.region[same]] = True
         return right
 
+    def sizes(self) -> np.ndarray:
+        """Whether each object is "small", "medium" or "large" (COCO's area ranges), object array of shape (M,)."""
+        edges = [limits[1] for limits in AREA_RANGES.values()][:-1]
+        places = np.searchsorted(edges, areas(self.objects.box), side="left")
+        return np.array(list(AREA_RANGES), dtype=object)[places]
+
+    def supercategories(self, names: Mapping[str, str]) -> np.ndarray:
+        """The supercategory of each object, "" where its category has none, object array of shape (M,)."""
+        return np.array([names.get(category, "") for category in self.objects.category], dtype=object)
+
+    def keeping(self, kept: np.ndarray) -> Split:
+        """The same split without some regions, as at a higher operating threshold; overlaps are not computed again.
+
+        Args:
+            kept: ndarray of shape (N,), bool.
+
+        Raises:
+            DataError: `kept` is not one bool a region.
+        """
+        rows = self._flags(kept, "kept")
+        other = copy(self)
+        for name in ("confidence", "region_image", "_counts", "_region_id", "_label", "_correct"):
+            setattr(other, name, getattr(self, name)[rows])
+        other.rank = np.argsort(np.argsort(self.rank[rows]))
+        left = self._candidates[rows[self._candidates.region]]
+        other._candidates = Pairs((np.cumsum(rows) - 1)[left.region], left.target, left.overlap)
+        return other
+
     def at(self, iou: float) -> Split:
         """The same split at a larger IoU threshold; overlaps are not computed again.
 
@@ -237,7 +268,7 @@ class Split:
             ParameterError: see `at`.
         """
         each = [self.at(float(iou)).judge(is_unknown).figures(unknown_score) for iou in ious]
-        return {name: _mean([figures[name] for figures in each]) for name in ("nose", "p_u", "r_u", "ap_u", "ap_u_11")}
+        return {name: _mean([figures[name] for figures in each]) for name in OVER_IOU}
 
     def ranked_by(self, score: np.ndarray) -> Split:
         """The same split, whose regions choose objects, and are ranked, by another score than their confidence.
@@ -258,16 +289,21 @@ class Split:
         other.rank = ranks(other.confidence, self.region_image, self._region_id)
         return other
 
+    def _flags(self, values: np.ndarray, field: str) -> np.ndarray:
+        """One bool a region, or an error."""
+        flags = np.asarray(values, dtype=None if np.size(values) else bool)
+        if flags.dtype != bool or flags.shape != self.rank.shape:
+            problem = f"expected {len(self.rank)} bool values, found {flags.dtype} of shape {flags.shape}"
+            raise DataError(problem, field=field)
+        return flags
+
     def judge(self, is_unknown: np.ndarray) -> Outcome:
         """What becomes of each object and each region when these regions are flagged as unknown.
 
         Raises:
             DataError: `is_unknown` is not one bool a region.
         """
-        flagged = np.asarray(is_unknown, dtype=None if np.size(is_unknown) else bool)
-        if flagged.dtype != bool or flagged.shape != self.rank.shape:
-            problem = f"expected {len(self.rank)} bool values, found {flagged.dtype} of shape {flagged.shape}"
-            raise DataError(problem, field="is_unknown")
+        flagged = self._flags(is_unknown, "is_unknown")
         on_object = self._candidates[self.is_sought[self._candidates.target]]
         of_flagged = on_object[(flagged & self._counts)[on_object.region]]
         if self.protocol == "published-code":
@@ -346,6 +382,14 @@ class Outcome:
         Raises:
             DataError: `unknown_score` is not one number a region.
         """
+        return self.in_order(np.flatnonzero((self.kind == TRUE_UNKNOWN) | (self.kind == FALSE_UNKNOWN)), unknown_score)
+
+    def in_order(self, rows: np.ndarray, unknown_score: np.ndarray | None = None) -> np.ndarray:
+        """Rows of regions, the best ranked first.
+
+        Raises:
+            DataError: `unknown_score` is not one number a region.
+        """
         order_by = self.split.confidence
         if unknown_score is not None:
             if np.shape(unknown_score) != self.kind.shape:
@@ -353,9 +397,21 @@ class Outcome:
                 raise DataError(problem, field="unknown_score")
             if self.split.protocol == "paper":
                 order_by = np.asarray(unknown_score, dtype=np.float64)
-        ranked = np.flatnonzero((self.kind == TRUE_UNKNOWN) | (self.kind == FALSE_UNKNOWN))
         # Equal scores follow the confidence, and equal confidences the numbers of images and regions.
-        return ranked[np.lexsort((self.split.rank[ranked], -order_by[ranked]))]
+        return rows[np.lexsort((self.split.rank[rows], -order_by[rows]))]
+
+    def deciding_region(self) -> np.ndarray:
+        """For each object the region that decided its fate, ndarray of shape (M,): the flagged one that got it, or the
+        most confident kept one that misclassifies it; −1 where there is none."""
+        pair = self.split._candidates
+        wrong = pair[self.misclassifies[pair.region] & (self.fate[pair.target] == MISCLASSIFIED)]
+        # Of several values for one object the last stays.
+        wrong = wrong[np.argsort(-self.split.rank[wrong.region])]
+        decided = np.full(len(self.fate), -1)
+        decided[wrong.target] = wrong.region
+        found = np.flatnonzero(self.matched >= 0)
+        decided[self.matched[found]] = found
+        return decided
 
     def by_category(self) -> dict[str, dict[str, Any]]:
         """Counts and rates of the unknown objects of each category; see `by_group`."""
@@ -363,13 +419,11 @@ class Outcome:
 
     def by_size(self) -> dict[str, dict[str, Any]]:
         """Counts and rates of small, medium and large unknown objects (COCO's area ranges); see `by_group`."""
-        area = areas(self.split.objects.box)
-        edges = [limits[1] for limits in AREA_RANGES.values()][:-1]
-        return self.by_group(np.array(list(AREA_RANGES), dtype=object)[np.searchsorted(edges, area, side="left")])
+        return self.by_group(self.split.sizes())
 
     def by_supercategory(self, supercategories: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         """Counts and rates by the supercategory of each category, "" where it has none; see `by_group`."""
-        return self.by_group(np.array([supercategories.get(c, "") for c in self.split.objects.category], dtype=object))
+        return self.by_group(self.split.supercategories(supercategories))
 
     def by_group(self, group: np.ndarray) -> dict[str, dict[str, Any]]:
         """Counts and rates of the unknown objects of each group.

@@ -13,6 +13,7 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.metrics import ood, open_set
+from farther.metrics.closed_set import COCO_IOUS, Labelled, Verdicts
 from farther.tables import Objects, Regions
 
 #: Shares of the ID regions that τ keeps.
@@ -51,6 +52,30 @@ def over_tau(
         shown |= {"fn_dismissed": _dismissed(figures), **{name: figures[name] for name in ("ap_u", "ap_u_11", "aose")}}
         rows.append({"kept": share, "tau": tau, **shown})
     return rows
+
+
+def closed_set_over_tau(
+    closed: Labelled, id_scores: np.ndarray, kept: Sequence[float] = KEPT
+) -> dict[float, float | None]:
+    """What flagging costs the detector: map50 of the ID regions that thresholds τ keep.
+
+    Args:
+        closed: Objects and the M regions of the ID split.
+        id_scores: ndarray of shape (M,).
+        kept: Shares of the regions that τ keeps at least.
+
+    Returns:
+        {share: map50}, None where there is no object; empty where there is no region.
+
+    Raises:
+        ValueError: a share is not above 0 and at most 1.
+    """
+    taus = {share: ood.threshold_at(id_scores, share) for share in kept}
+    return {
+        share: mean_average_precision(closed.keeping(id_scores >= tau).verdicts(COCO_IOUS[:1]))["map50"]
+        for share, tau in taus.items()
+        if tau is not None
+    }
 
 
 def _dismissed(figures: Mapping[str, Any]) -> float | None:
@@ -100,6 +125,7 @@ def over_confidence(
     iou: float = 0.5,
     protocol: open_set.Protocol = "paper",
     known_classes: Sequence[str] = (),
+    closed: Verdicts | None = None,
 ) -> list[dict[str, Any]]:
     """All figures for operating thresholds t*, with each method's τ left as it is.
 
@@ -109,10 +135,13 @@ def over_confidence(
         taus: {method: τ}: the methods that are swept.
         confidences: Values of t*.
         iou, protocol, known_classes: see `farther.metrics.open_set.evaluate`.
+        closed: What all detections of the ID split turned out to be, at COCO's IoU thresholds, for mAP; see
+            `farther.metrics.closed_set.Labelled.verdicts`.
 
     Returns:
         A row for each t* and method: t, method, no_detection, auroc, fpr95, nose, ap_u, p_u, r_u, fn_dismissed (share
-        of the unknown objects), ap_u_11, aose, aupr_in, aupr_out, detection_error.
+        of the unknown objects), ap_u_11, aose, aupr_in, aupr_out, detection_error, map50, map (of the detector on the
+        ID split; None without `closed`).
 
     Raises:
         DataError: a method has no scores.
@@ -121,9 +150,11 @@ def over_confidence(
         if method not in tested.scores or method not in reference.scores:
             raise DataError(f"there are no scores of {method!r}", field="scores")
     rows = []
+    precision = {c: mean_average_precision(closed, c) for c in confidences}
+    stored = open_set.Split(objects, tested.regions, iou, protocol, known_classes)
     for confidence in confidences:
         made, known = tested.above(confidence), reference.above(confidence)
-        split = open_set.Split(objects, made.regions, iou, protocol, known_classes)
+        split = stored.keeping(tested.regions.score >= confidence)
         for method, tau in taus.items():
             scores = made.scores[method]
             figures = split.judge(scores < tau).figures(unknown_score=-scores)
@@ -132,5 +163,20 @@ def over_confidence(
             row |= {name: separated[name] for name in ("auroc", "fpr95")}
             row |= {name: figures[name] for name in ("nose", "ap_u", "p_u", "r_u")}
             row |= {"fn_dismissed": _dismissed(figures), **{name: figures[name] for name in ("ap_u_11", "aose")}}
-            rows.append(row | {name: separated[name] for name in ("aupr_in", "aupr_out", "detection_error")})
+            row |= {name: separated[name] for name in ("aupr_in", "aupr_out", "detection_error")}
+            rows.append(row | precision[confidence])
     return rows
+
+
+def mean_average_precision(closed: Verdicts | None, confidence: float = 0.0) -> dict[str, float | None]:
+    """map50 and map of the detections whose confidence is at least that; None where there are no objects.
+
+    No detection is matched again: who gets which object does not depend on less confident ones.
+
+    Args:
+        closed: What all detections turned out to be at some IoU thresholds, 0.5 the first; None where not known.
+    """
+    if closed is None or not closed.positives.any():
+        return {"map50": None, "map": None}
+    each = closed.above(confidence).average_precision()
+    return {"map50": float(np.nanmean(each[0])), "map": float(np.nanmean(each))}

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from farther.methods.base import FitError
+from farther.methods.parts.vectors import squared_lengths
 
 #: Tried in this order: the published code's range.
 JITTERS = [0.0, *(10.0**power for power in range(-20, 1))]
@@ -78,5 +79,5 @@ def log_densities(vectors: np.ndarray, means: np.ndarray, factors: np.ndarray) -
     for place, (mean, factor) in enumerate(zip(means, factors, strict=True)):
         white = solve_triangular(factor, (vectors - mean).T, lower=True, overwrite_b=True, check_finite=False)
         log_determinant = 2 * np.log(np.diagonal(factor)).sum()
-        found[:, place] = -0.5 * (np.einsum("dn,dn->n", white, white) + log_determinant)
+        found[:, place] = -0.5 * (squared_lengths(white.T) + log_determinant)
     return found - 0.5 * vectors.shape[1] * np.log(2 * np.pi)

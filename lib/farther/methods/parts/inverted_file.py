@@ -67,10 +67,10 @@ class InvertedFile:
             found[short] = nearest(self.stored, np.ascontiguousarray(queries[short]), k)
         return found
 
-    def recall(self, k: int, probes: int, sample: int = 1000) -> float:
-        """Share of the k nearest other stored vectors that the index finds, over a sample of stored vectors."""
-        step = max(1, len(self.stored) // sample)
-        queries = np.ascontiguousarray(self.stored[::step])
+    def recall(self, k: int, probes: int, seed: int, sample: int = 1000) -> float:
+        """Share of the k nearest other stored vectors that the index finds, over so many stored vectors at random."""
+        drawn = np.random.default_rng(seed).permutation(len(self.stored))[:sample]
+        queries = np.ascontiguousarray(self.stored[drawn])
         k = min(k + 1, len(self.stored))  # the first is the vector itself
         exact, found = nearest(self.stored, queries, k), self.nearest(queries, k, probes)
         if k == 1:

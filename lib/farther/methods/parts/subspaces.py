@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import RegionsLike
 from farther.methods.logits import ClassesMethod, last_layer
-from farther.methods.parts.vectors import Passes, VectorMethod, mean_vector, second_moment
+from farther.methods.parts.vectors import Passes, VectorMethod, mean_vector, second_moment, squared_lengths
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -49,7 +49,7 @@ class ResidualMethod(ClassesMethod, VectorMethod):
         """Length of what the principal subspace leaves of each feature vector, ndarray of shape (n,)."""
         left = self._vectors(regions) @ self.residual_
         left -= self.origin_ @ self.residual_
-        return np.sqrt(np.einsum("nr,nr->n", left, left))
+        return np.sqrt(squared_lengths(left))
 
 
 def residual_basis(passes: Passes, origin: np.ndarray, dimension: int) -> np.ndarray:
