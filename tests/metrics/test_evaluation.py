@@ -224,6 +224,10 @@ def test_known_objects_in_an_ood_split_are_counted_as_known(files, objects, regi
     far = evaluate(files)["methods"]["msp"]["splits"]["far"]
     # The cat is kept and right; the fox is flagged and found.
     assert (far["open_set"]["unknown_objects"], far["open_set"]["aose"], far["open_set"]["r_u"]) == (1, 0, 1)
+    assert (far["ood"]["ood_regions"], far["ood_per_image"]["ood_images"]) == (
+        1,
+        1,
+    )  # the cat is not out of distribution
     assert far["known"] == {"ap_k": 1, "p_k": 1, "r_k": 1, "map": 1, "wi": 0}
     # One image: all replicates are the split itself.
     assert {name: far["intervals"][f"known_{name}"] for name in far["known"]} == {

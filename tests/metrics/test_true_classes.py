@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from farther.metrics.true_classes import true_classes
+from farther.metrics.true_classes import not_of_known, true_classes
 from farther.tables import Objects, Regions
 
 
@@ -47,3 +47,10 @@ def test_the_order_of_objects_does_not_matter_even_for_equal_overlaps():
     rows = [("a", (0, 0, 10, 10), "cat", False), ("a", (0, 0, 10, 10), "dog", False)]
     one, seen = objects(rows), regions([("a", (0, 0, 10, 10))])
     assert true_classes(one, seen).category.tolist() == true_classes(one[[1, 0]], seen).category.tolist() == ["dog"]
+
+
+def test_detections_of_known_objects_are_told_from_all_others():
+    shown = objects([("a", (0, 0, 10, 10), "zebra", False), ("a", (30, 0, 40, 10), "cat", False)])
+    made = regions([("a", (0, 0, 10, 10)), ("a", (30, 0, 40, 9)), ("a", (60, 0, 70, 10))])
+    assert not_of_known(shown, made, ["cat", "dog"]).tolist() == [True, False, True]
+    assert not_of_known(shown[:1], made, ["cat", "dog"]).all()

@@ -39,7 +39,9 @@ from farther.metrics import (
 )
 from farther.metrics.comparisons import Comparisons
 from farther.metrics.intervals import COMPARED
+from farther.metrics.precision_recall import Curve
 from farther.metrics.run import RunFiles, RunSplit, aligned_scores, thin
+from farther.metrics.true_classes import not_of_known
 from farther.registry import STRICT
 from farther.tables import Objects, Regions
 from farther.tables.files import inside, read_json, write_aside, write_json
@@ -113,7 +115,7 @@ def evaluate_run(
         "threshold_rule": chosen.get("rule"),
         "detector": id_split.folder.header.detector,
         "closed_set": _closed_set(id_split, settings),
-        "wilderness": _wilderness(id_split, tested, settings, plots),
+        "wilderness": _wilderness(id_split, [s for s in tested if not _shows_known(s)], settings, plots),
         "self_awareness": _self_awareness(files, id_split, tested, settings, plots),
         "splits": {id_split.name: id_split.summary(id_made.regions)},
         "methods": {name: _method_summary(method, id_made.scores[name]) for name, method in methods_used.items()},
@@ -196,18 +198,20 @@ def _split_figures(
     overlaps = open_set.Split(split.objects, made.regions, settings.iou, settings.protocol, known)
     drawn_from = ((id_split.images, settings.seed), (split.images, settings.seed + 1))
     draws = [bootstrap.ImageDraws(i, settings.replicates, seed) for i, seed in drawn_from if settings.replicates]
+    # Detections of known objects, where the images show some, are not out of distribution.
+    foreign = not_of_known(split.objects, made.regions, known, settings.iou)
     figures: dict[str, dict[str, Any]] = {}
     replicates: dict[str, dict[str, np.ndarray]] = {}
     for name, tau in taus.items():
         id_scores, scores = id_made.scores[name], made.scores[name]
+        sides = ((id_made.regions.image_id, id_scores), (made.regions.image_id[foreign], scores[foreign]))
         unknown = scores < tau
         outcome = overlaps.judge(unknown)
-        figures[name] = _method_figures(id_scores, scores, outcome, id_made.regions, made.regions)
+        figures[name] = _separation(sides) | _outcome_figures(outcome, scores)
         figures[name] |= _more_figures(unknown, scores, outcome, made.regions, settings)
-        plots.add_curves(split.name, name, id_scores, scores, outcome)
+        plots.add_curves(split.name, name, sides, outcome.curve(-scores))
         plots.add_tau(split.name, name, sweeps.over_tau(overlaps, scores, id_scores, settings.kept))
         if draws:
-            sides = ((id_made.regions.image_id, id_scores), (made.regions.image_id, scores))
             by_image = [ood.per_image(image, score) for image, score in sides]
             replicates[name] = {
                 **bootstrap.ood_figures(draws[0], *sides[0], draws[1], *sides[1]),
@@ -226,13 +230,22 @@ def _split_figures(
     return figures
 
 
-def _method_figures(
-    id_scores: np.ndarray, scores: np.ndarray, outcome: open_set.Outcome, id_regions: Regions, regions: Regions
-) -> dict[str, Any]:
-    by_image = [ood.per_image(r.image_id, s)[1] for r, s in ((id_regions, id_scores), (regions, scores))]
+#: Images and scores of the regions on the ID side, and on the OOD side.
+_Sides = tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def _separation(sides: _Sides) -> dict[str, Any]:
+    """How well the scores separate regions, and images."""
+    id_scores, scores = (score for _, score in sides)
+    by_image = [ood.per_image(image, score)[1] for image, score in sides]
     return {
         "ood": {"id_regions": len(id_scores), "ood_regions": len(scores), **ood.evaluate(id_scores, scores)},
         "ood_per_image": {"id_images": len(by_image[0]), "ood_images": len(by_image[1]), **ood.evaluate(*by_image)},
+    }
+
+
+def _outcome_figures(outcome: open_set.Outcome, scores: np.ndarray) -> dict[str, Any]:
+    return {
         "open_set": outcome.figures(unknown_score=-scores),
         "ap_u_by_confidence": outcome.figures()["ap_u"],
         "by_category": outcome.by_category(),
@@ -273,10 +286,15 @@ def _closed_set(split: RunSplit, settings: EvaluationSettings) -> dict[str, Any]
     return figures
 
 
+def _shows_known(split: RunSplit) -> bool:
+    """Whether objects of known classes are annotated in a split."""
+    return bool(np.isin(split.objects.category.astype(str), split.folder.header.known_classes).any())
+
+
 def _wilderness(
     id_split: RunSplit, tested: Sequence[RunSplit], settings: EvaluationSettings, plots: _Plots
 ) -> dict[str, Any]:
-    """Wilderness impact with the images of all OOD splits as the wild ones, and what goes wrong in them."""
+    """Wilderness impact with the images of OOD splits as the wild ones, and what goes wrong in them."""
     objects, regions = id_split.objects, id_split.regions()
     wild = [_named_by_split(split) for split in tested]
     images = [name for _, _, names in wild for name in names]
@@ -404,13 +422,11 @@ class _Plots:
         "reliability": ("confidence", "performance", "detections"),
     }
 
-    def add_curves(
-        self, split: str, method: str, id_scores: np.ndarray, scores: np.ndarray, outcome: open_set.Outcome
-    ) -> None:
+    def add_curves(self, split: str, method: str, sides: _Sides, curve: Curve | None) -> None:
+        (_, id_scores), (_, scores) = sides
         if len(id_scores) and len(scores):
             points = zip(*thin(*ood.roc(id_scores, scores)), strict=True)
             self.roc.extend((split, method, float(x), float(y)) for x, y in points)
-        curve = outcome.curve(-scores)
         if curve is not None and len(curve.recall):
             points = zip(*thin(curve.recall, curve.precision), strict=True)
             self.pr.extend((split, method, float(x), float(y)) for x, y in points)

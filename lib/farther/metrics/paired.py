@@ -16,6 +16,7 @@ from farther.errors import DataError
 from farther.metrics import bootstrap, open_set
 from farther.metrics.evaluation import EvaluationSettings
 from farther.metrics.run import RunFiles, RunSplit, aligned_scores
+from farther.metrics.true_classes import not_of_known
 from farther.tables import Regions
 from farther.tables.files import read_json
 
@@ -68,8 +69,10 @@ class Drawn:
         (id_regions, id_scores), (regions, scores) = sides
         classes = regions.header.known_classes
         outcome = open_set.Split(tested.objects, regions, settings.iou, settings.protocol, classes).judge(scores < tau)
+        foreign = not_of_known(tested.objects, regions, classes, settings.iou)
+        ood_side = regions.image_id[foreign], scores[foreign]
         figures = {
-            **bootstrap.ood_figures(draws[0], id_regions.image_id, id_scores, draws[1], regions.image_id, scores),
+            **bootstrap.ood_figures(draws[0], id_regions.image_id, id_scores, draws[1], *ood_side),
             **bootstrap.open_set_figures(draws[1], outcome, -scores),
         }
         return Replicates(known.images, tested.images, figures)

@@ -14,6 +14,7 @@ import numpy as np
 from farther.errors import DataError
 from farther.metrics import ood, open_set
 from farther.metrics.closed_set import COCO_IOUS, Labelled, Verdicts
+from farther.metrics.true_classes import not_of_known
 from farther.tables import Objects, Regions
 
 #: Shares of the ID regions that τ keeps.
@@ -152,14 +153,16 @@ def over_confidence(
     rows = []
     precision = {c: mean_average_precision(closed, c) for c in confidences}
     stored = open_set.Split(objects, tested.regions, iou, protocol, known_classes)
+    foreign = not_of_known(objects, tested.regions, known_classes, iou)
     for confidence in confidences:
         made, known = tested.above(confidence), reference.above(confidence)
+        away = foreign[tested.regions.score >= confidence]
         split = stored.keeping(tested.regions.score >= confidence)
         for method, tau in taus.items():
             scores = made.scores[method]
             figures = split.judge(scores < tau).figures(unknown_score=-scores)
             row = {"t": confidence, "method": method, "no_detection": made.no_detection}
-            separated = ood.evaluate(known.scores[method], scores)
+            separated = ood.evaluate(known.scores[method], scores[away])
             row |= {name: separated[name] for name in ("auroc", "fpr95")}
             row |= {name: figures[name] for name in ("nose", "ap_u", "p_u", "r_u")}
             row |= {"fn_dismissed": _dismissed(figures), **{name: figures[name] for name in ("ap_u_11", "aose")}}

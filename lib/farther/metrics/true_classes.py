@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from farther.metrics.boxes import image_numbers, pairs
@@ -30,3 +32,19 @@ def true_classes(objects: Objects, regions: Regions, iou: float = 0.5) -> TrueCl
     category = np.full(len(regions), "", dtype=object)
     category[best.region] = objects.category[rows][best.target]
     return TrueClasses(image_id=regions.image_id, region_id=regions.region_id, category=category)
+
+
+def not_of_known(objects: Objects, regions: Regions, known_classes: Sequence[str], iou: float = 0.5) -> np.ndarray:
+    """Which detections are out of distribution in images that may show known objects too: all but those of them.
+
+    Args:
+        objects, regions, iou: See `true_classes`.
+        known_classes: Categories of `objects` that the detector was taught.
+
+    Returns:
+        bool array of shape (N,); all True where no known object is annotated.
+    """
+    known = np.array(list(known_classes), dtype=object)
+    if not np.isin(objects.category.astype(str), known.astype(str)).any():
+        return np.ones(len(regions), dtype=bool)
+    return ~np.isin(true_classes(objects, regions, iou).category.astype(str), known.astype(str))
