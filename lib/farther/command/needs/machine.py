@@ -1,0 +1,180 @@
+"""The machine: room on disk, the GPU, and the state of git and DVC."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from farther.command.needs.data import DRAWN
+from farther.command.needs.finding import Finding
+from farther.command.needs.recorded import made_with
+from farther.command.output import size
+from farther.command.project import Project
+
+#: Detections an image that are taken for granted where none were counted: those at or above 0.05 in street scenes.
+DETECTIONS = 20
+
+#: Bytes of a stored region by adapter: logits of 20 classes, features, latent, box and ids; float32, compressed.
+ROW = {"faster_rcnn": 5000, "detr": 2100, "yolo": 1200, "retinanet": 1200, "fcos": 1200}
+USUAL_ROW = 5000
+
+#: GPU memory in GiB by adapter, for the network and for each image of a batch: usual input sizes, float32. Rough.
+MEMORY = {
+    "faster_rcnn": (0.6, 0.7),
+    "retinanet": (0.6, 0.6),
+    "fcos": (0.6, 0.6),
+    "detr": (0.6, 0.2),
+    "yolo": (0.3, 0.1),
+}
+GIB = 2**30
+
+
+def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
+    """Images of each split: counted where `curate` ran, else as many as its subset has; None if unknown.
+
+    Raises:
+        ParameterError: the benchmark is unknown or wrong.
+    """
+    import pyarrow.parquet as pq
+
+    from farther.curation import benchmark as checked
+
+    made = checked(benchmark, project.section("benchmarks")[benchmark])
+    drawn_from = {name: (made.id, subset) for name, subset in made.subsets.items()}
+    drawn_from |= {name: (split.dataset, split.subset) for name, split in made.splits.items()}
+    counts: dict[str, int | None] = {}
+    for name, (dataset, subset) in drawn_from.items():
+        table = project.artifacts / "splits" / benchmark / name / "images.parquet"
+        known = subset_images(project, dataset, subset)
+        most = made.most.get(name)
+        if table.is_file() and made_with(project, f"curate@{benchmark}", f"benchmarks.{benchmark}"):
+            counts[name] = pq.read_metadata(table).num_rows
+        else:
+            counts[name] = known if most is None else min(most, most if known is None else known)
+    return counts
+
+
+def subset_images(project: Project, dataset: str, subset: str) -> int | None:
+    """Images of a subset: counted where `ingest` ran, as many as are drawn, or as are published; None if unknown."""
+    import pyarrow.parquet as pq
+
+    from farther.datasets.sizes import images_of
+
+    params = project.section("datasets").get(dataset) or {}
+    table = project.artifacts / "tables" / dataset / subset / "images.parquet"
+    if table.is_file() and made_with(project, f"ingest@{dataset}", f"datasets.{dataset}"):
+        return pq.read_metadata(table).num_rows
+    if not str(params.get("root", "")).startswith(DRAWN):
+        return images_of(params, subset)
+    drawn = project.section("demo").get(dataset)
+    return drawn.get(subset) if isinstance(drawn, dict) else drawn
+
+
+def regions_bytes(project: Project, run: str, entry: Mapping[str, Any]) -> int | None:
+    """About how much room the regions of a run still need; None where a split's size is unknown."""
+    benchmark = str(entry.get("benchmark"))
+    if benchmark not in project.section("benchmarks") or are_there(project, run, benchmark):
+        return 0
+    counts = split_images(project, benchmark).values()
+    if None in counts:
+        return None
+    row = ROW.get(str(entry.get("adapter")), USUAL_ROW)
+    return sum(count or 0 for count in counts) * DETECTIONS * row
+
+
+def are_there(project: Project, run: str, benchmark: str) -> bool:
+    """Whether the regions of a run are there, and of the detector and splits that the parameters name."""
+    return (
+        (project.artifacts / "regions" / run).is_dir()
+        and made_with(project, f"infer@{run}", f"detectors.{run}")
+        and made_with(project, f"curate@{benchmark}", f"benchmarks.{benchmark}")
+    )
+
+
+def disk(project: Project, data: Iterable[Finding]) -> list[Finding]:
+    """Room for what is missing of the datasets, and for what the stages write."""
+    findings = list(_room_for_data(data))
+    needs = [regions_bytes(project, run, entry) for run, entry in project.section("detectors").items()]
+    unknown = " and more, as the size of a split is unknown" if None in needs else ""
+    need = sum(one or 0 for one in needs)
+    free = shutil.disk_usage(_existing(project.artifacts)).free
+    how = f"{DETECTIONS} detections an image assumed; `farther doctor --estimate` measures"
+    says = f"{size(free)} free, about {size(need)} needed for regions{unknown}"
+    if need == 0 and not unknown:
+        says, how = f"{size(free)} free; the regions of all runs are there", ""
+    more = {"how": how} if how else {}
+    return [*findings, Finding("disk", str(project.artifacts), "ok" if free > need else "missing", says, more)]
+
+
+def _room_for_data(data: Iterable[Finding]) -> Iterator[Finding]:
+    need: dict[Path, int] = {}
+    for finding in data:
+        if finding.bytes:
+            place = _existing(Path(finding.more["belongs at"].partition(" or ")[0]))
+            need[place] = need.get(place, 0) + finding.bytes
+    for place, count in need.items():
+        free = shutil.disk_usage(place).free
+        says = f"{size(free)} free, about {size(count)} of datasets missing"
+        yield Finding("disk", str(place), "ok" if free > count else "missing", says)
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that exists."""
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def gpu(project: Project) -> list[Finding]:
+    """The GPUs, and whether their memory is enough for each adapter that is used."""
+    try:
+        import torch
+    except ModuleNotFoundError:
+        return [Finding("GPU", "none seen", "note", "PyTorch is not installed, so none can be used")]
+    if not torch.cuda.is_available():
+        says = "PyTorch sees none: the CPU does the work, 10 to 100 times slower"
+        return [Finding("GPU", "none", "note", says)]
+    has = torch.cuda.get_device_properties(0).total_memory / GIB
+    findings = [Finding("GPU", torch.cuda.get_device_name(0), "ok", f"{has:.0f} GiB")]
+    batch = int(project.section("inference").get("batch_size", 16))
+    for adapter in sorted({str(entry.get("adapter")) for entry in project.section("detectors").values()}):
+        if adapter in MEMORY:
+            network, image = MEMORY[adapter]
+            need = network + image * batch
+            says = f"about {need:.1f} GiB for a batch of {batch} (rough; --estimate measures), {has:.0f} GiB there"
+            findings.append(Finding("GPU", adapter, "ok" if need < has else "missing", says, _smaller(need, has)))
+    return findings
+
+
+def _smaller(need: float, has: float) -> dict[str, str]:
+    return {} if need < has else {"remedy": "a smaller inference: batch_size"}
+
+
+def repository(project: Project) -> list[Finding]:
+    """Whether git and DVC know the project, and what they have not recorded."""
+    changed = git(project.folder, "status", "--porcelain")
+    if changed is None:
+        return [Finding("repository", "git", "note", "no repository here: DVC needs one (git init; dvc init)")]
+    count = len(changed.splitlines())
+    state = f"{count} changes not committed" if count else "all committed"
+    findings = [Finding("repository", "git", "note" if count else "ok", state)]
+    if not (project.folder / ".dvc").is_dir():
+        return [*findings, Finding("repository", "DVC", "missing", "not initialised", {"remedy": "dvc init"})]
+    lock = project.folder / "dvc.lock"
+    says = "dvc.lock records an earlier run" if lock.is_file() else "nothing has run yet"
+    return [*findings, Finding("repository", "DVC", "ok", says)]
+
+
+def git(folder: Path, *arguments: str) -> str | None:
+    """What git prints; None where it fails, or is not installed."""
+    try:
+        done: Any = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False, timeout=60
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

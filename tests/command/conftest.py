@@ -1,0 +1,242 @@
+"""The published benchmark in miniature: datasets and checkpoints in their true layouts, a few images each."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+import os
+import runpy
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from farther.command import main
+from farther.datasets.demo import DemoWorld, generate
+from farther.datasets.demo.parameters import Subsets
+
+ROOT = Path(__file__).parents[2]
+
+#: What of a profile the miniature changes: sizes, and t*.
+WORLD = DemoWorld(
+    size=96,
+    voc=Subsets(train=5, val=1, test=3),
+    bdd=Subsets(train=4, val=3, test=0),
+    coco=10,
+    openimages=8,
+)
+SMALL = {"min_size": 40, "max_size": 60, "max_detections": 12}
+REPLICATES = 50
+
+#: t* by adapter, where a profile names none: too few images are left to choose it by.
+LOW = {"faster_rcnn": 0.1, "yolo": 0.05, "detr": 0.08}
+
+
+@contextmanager
+def _once(factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[Path, bool]]:
+    """A folder that all of pytest's processes share, and whether it is still to be filled; one of them does it."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"command-{name}"
+    done = folder.with_suffix(".done")
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder, not done.exists()
+        done.touch()
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as docs/benchmark.md describes it."""
+    with _once(tmp_path_factory, "data") as (folder, wanted):
+        if wanted:
+            _lay(folder)
+    return folder
+
+
+def _lay(folder: Path) -> None:
+    """Writes datasets and checkpoints."""
+    folder.mkdir()
+    generate("voc", folder / "drawn", WORLD, processes=1)
+    _lay_voc(folder / "drawn", folder / "VOCdevkit")
+    for name, place in (("bdd", "bdd100k"), ("coco", "coco"), ("openimages", "openimages")):
+        generate(name, folder / place, WORLD, processes=1)
+    (folder / "checkpoints").mkdir()
+    for id_name, classes in (("voc", 20), ("bdd", 10)):
+        _detectron2(folder / "checkpoints", id_name, classes)
+        _ultralytics(folder / "checkpoints" / f"{id_name}-yolov8n.pt", ROOT / f"data/demo/{id_name}-yolov8.safetensors")
+        _lightning(folder / "checkpoints", id_name)
+
+
+def _lay_voc(drawn: Path, devkit: Path) -> None:
+    """The drawn images as the development kits of two years: train in 2012, the others in 2007."""
+    source = drawn / "VOC2012"
+    for year, sets in (("VOC2007", {"trainval": "val", "test": "test"}), ("VOC2012", {"trainval": "train"})):
+        for name in ("ImageSets/Main", "Annotations", "JPEGImages"):
+            (devkit / year / name).mkdir(parents=True)
+        for to, subset in sets.items():
+            names = (source / "ImageSets/Main" / f"{subset}.txt").read_text().split()
+            (devkit / year / "ImageSets/Main" / f"{to}.txt").write_text("\n".join(names) + "\n")
+            for name in names:
+                shutil.copy(source / "Annotations" / f"{name}.xml", devkit / year / "Annotations")
+                shutil.copy(source / "JPEGImages" / f"{name}.jpg", devkit / year / "JPEGImages")
+
+
+def _detectron2(folder: Path, id_name: str, classes: int) -> None:
+    """`model_final.pth` of a Faster R-CNN on MSRA's ResNet-50, and the same with VOS's head; nothing was learned.
+
+    In half precision, which the files are not: they are written and read in half the time.
+    """
+    import torch
+
+    from farther.detectors.networks.detectron2_import import torchvision_names
+
+    torch.manual_seed(4)
+    weights = {name: _drawn(name, shape) for name, (_, shape) in torchvision_names(classes).items()}
+    weights["backbone.bottom_up.stem.conv1.weight"] /= 60
+    weights["proposal_generator.rpn_head.anchor_deltas.weight"] *= 0.2
+    weights["roi_heads.box_predictor.bbox_pred.weight"] *= 0.5
+    weights["roi_heads.box_predictor.cls_score.bias"][-1] -= 2  # the background's: something is always seen
+    torch.save({"model": weights, "iteration": 17999}, folder / f"{id_name}-faster_rcnn.pth")
+    head = {"weight_energy.weight": (1, classes), "weight_energy.bias": (1,)}
+    head |= {"logistic_regression.weight": (2, 1), "logistic_regression.bias": (2,)}
+    more = {f"roi_heads.{name}": torch.randn(shape) for name, shape in head.items()}
+    torch.save({"model": weights | more, "iteration": 17999}, folder / f"{id_name}-vos.pth")
+
+
+def _drawn(name: str, shape: tuple[int, ...]) -> Any:
+    """Weights that keep activations near one."""
+    import torch
+
+    if name.endswith("running_var"):
+        return torch.rand(shape) + 0.5
+    if name.endswith(("bias", "running_mean")):
+        return torch.randn(shape) * 0.1
+    if name.endswith("norm.weight"):
+        return torch.rand(shape) * (0.3 if "conv3" in name else 1) + 0.1
+    return (torch.randn(shape) * math.sqrt(2 / math.prod(shape[1:]))).half()
+
+
+def _ultralytics(path: Path, trained: Path) -> None:
+    """A `.pt` file as Ultralytics writes it, of the demo's network."""
+    import torch
+
+    from farther.detectors.networks.yolo import build_network
+    from farther.detectors.networks.yolo_checkpoint import read_checkpoint
+
+    checkpoint = read_checkpoint(trained)
+    network = build_network(checkpoint.blueprint)
+    network.load_state_dict(checkpoint.weights)
+    held = {"model": network.half(), "ema": None, "train_args": {"imgsz": 96, "task": "detect"}}
+    torch.save(held, path)
+
+
+def _lightning(folder: Path, id_name: str) -> None:
+    """PyTorch Lightning's `.ckpt` beside a folder of transformers, of the demo's RT-DETR."""
+    import torch
+
+    from farther.detectors.networks.detr_checkpoint import find_checkpoint, load_network
+
+    checkpoint = find_checkpoint(ROOT / f"data/demo/{id_name}-rtdetr.safetensors")
+    network = load_network(checkpoint)
+    described = folder / f"{id_name}-rtdetr"
+    described.mkdir()
+    network.config.save_pretrained(described)
+    (described / "preprocessor_config.json").write_text(json.dumps(checkpoint.blueprint.processor))
+    state = {f"model.{name}": tensor for name, tensor in network.state_dict().items()}
+    torch.save({"state_dict": state, "epoch": 3, "hyper_parameters": {"lr": 2e-5}}, folder / f"{id_name}-rtdetr.ckpt")
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project's folder: what of it git keeps and the pipeline reads, without parameters."""
+    folder = tmp_path_factory.mktemp("project")
+    _copy_project(folder)
+    return folder
+
+
+def _copy_project(folder: Path) -> None:
+    for name in ("data/benchmarks", "data/decisions", "data/methods", "data/names", "data/published", "profiles"):
+        shutil.copytree(ROOT / name, folder / name)
+
+
+def shrink(params: dict[str, Any]) -> None:
+    """Changes a profile's sizes to those of the miniature, t*, and nothing else."""
+    for entry in params["detectors"].values():
+        if entry["adapter"] == "faster_rcnn":
+            entry["params"] = {**entry["params"], **SMALL}
+        entry.setdefault("threshold", {"rule": LOW[entry["adapter"]]})
+        entry.setdefault("params", {})["device"] = "cpu"
+    params["embed"]["weights"] = str(ROOT / "data/demo/clip")
+    params["embed"]["encoder"]["model"] = f"local-dir:{ROOT / 'data/demo/clip'}"
+    params["inference"]["workers"] = 0
+    params["evaluate"]["replicates"] = REPLICATES
+
+
+def _switch(name: str, data: Path) -> dict[str, Any]:
+    """Makes a profile the parameters of the current folder, in miniature; returns them."""
+    assert main(["profile", name, "--data", str(data), "--force"]) == 0
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    shrink(params)
+    Path("params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    return params
+
+
+@pytest.fixture(scope="session")
+def switch() -> Callable[[str, Path], dict[str, Any]]:
+    """Makes a profile the parameters of the current folder, in miniature; returns them."""
+    return _switch
+
+
+def _stage(name: str, *arguments: str) -> None:
+    """Runs a stage as the pipeline does, in this process."""
+    sys.path.insert(0, str(ROOT / "stages"))
+    try:
+        runpy.run_path(str(ROOT / "stages" / f"{name}.py"))["main"](*arguments)
+    finally:
+        sys.path.remove(str(ROOT / "stages"))
+
+
+@pytest.fixture(scope="session")
+def stage() -> Callable[..., None]:
+    """Runs a stage as the pipeline does, in this process."""
+    return _stage
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """A project after the profile `fmiyc-rebuilt` ran, from `ingest` to `report`; tests only read it."""
+    with _once(tmp_path_factory, "finished") as (folder, wanted):
+        if wanted:
+            _copy_project(folder)
+            _run_everything(folder, data)
+    return folder
+
+
+def _run_everything(folder: Path, data: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        # Each of some 300 stages reads the parameters anew.
+        patch.setattr(yaml, "safe_load", partial(yaml.load, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
+        params = _switch("fmiyc-rebuilt", data)
+        for name in params["datasets"]:
+            _stage("ingest", name)
+        for name in params["benchmarks"]:
+            _stage("curate", name)
+        _stage("embed")
+        for name in params["benchmarks"]:
+            _stage("stratify", name)
+        for run in params["detectors"]:
+            _stage("infer", run)
+            _stage("threshold", run)
+            for method in params["methods"]:
+                _stage("fit", run, method)
+                _stage("score", run, method)
+            _stage("evaluate", run)
+        _stage("report")

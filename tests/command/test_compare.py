@@ -1,0 +1,313 @@
+"""Two sets of figures side by side, and whether they differ by more than chance."""
+
+import hashlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from farther.command import main
+from farther.command.comparison import changes, open_side
+from farther.command.comparison.changes import Change
+from farther.command.comparison.sides import Place
+from farther.errors import ParameterError
+from farther.metrics import bootstrap
+from farther.metrics.evaluation import EvaluationSettings
+from farther.metrics.paired import Drawn, compare
+from farther.metrics.run import RunFiles
+from farther.tables import Images, Scores
+
+RUN, SPLIT = "voc-faster_rcnn", "coco_far"
+
+
+def write(folder, figures):
+    """Files of metrics by path."""
+    for name, values in figures.items():
+        file = folder / f"{name}.json"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(values))
+
+
+BEFORE = {
+    "a-net/detector": {"map": 0.5},
+    "a-net/far/msp": {"auroc": 0.70, "fpr95": 0.60, "nose": None},
+    "a-net/far/knn": {"auroc": 0.80, "fpr95": 0.50},
+    "b-net/detector": {"map": 0.4},
+    "b-net/far/msp": {"auroc": 0.60},
+    "curate/far/coco": {"images": 5},
+}
+AFTER = {**BEFORE, "a-net/far/msp": {"auroc": 0.75, "fpr95": 0.55, "nose": 0.1}, "b-net/far/msp": {"auroc": 0.45}}
+
+
+@pytest.fixture
+def folders(tmp_path):
+    write(tmp_path / "before", BEFORE)
+    write(tmp_path / "after", AFTER)
+    return [str(tmp_path / name) for name in ("before", "after")]
+
+
+def compared(capsys, *arguments, status=0):
+    capsys.readouterr()
+    assert main(["compare", *arguments, "--json"]) == status
+    return json.loads(capsys.readouterr().out)
+
+
+def rows(found):
+    return {(row["run"], row["split"], row["method"], row["metric"]): row for row in found["figures"]}
+
+
+def test_only_what_changed_is_shown_and_only_results(folders, capsys):
+    found = rows(compared(capsys, *folders))
+    assert set(found) == {
+        ("a-net", "far", "msp", "auroc"),
+        ("a-net", "far", "msp", "fpr95"),
+        ("a-net", "far", "msp", "nose"),
+        ("b-net", "far", "msp", "auroc"),
+    }
+    assert found["b-net", "far", "msp", "auroc"]["change"] == pytest.approx(-0.15)
+    assert found["a-net", "far", "msp", "nose"]["change"] is None  # there was none before
+    assert len(rows(compared(capsys, *folders, "--all"))) == 8  # curate's counts are no results
+
+
+@pytest.mark.parametrize(
+    ("arguments", "count"),
+    [
+        (("--run", "a-net"), 3),
+        (("--metric", "auroc"), 2),
+        (("--metric", "auroc", "--metric", "fpr95"), 3),
+        (("--method", "knn", "--all"), 2),
+        (("--split", "far", "--run", "b-net"), 1),
+    ],
+)
+def test_rows_are_chosen_by_name(folders, capsys, arguments, count):
+    assert len(compared(capsys, *folders, *arguments)["figures"]) == count
+
+
+def test_a_name_that_nothing_has_brings_the_nearest(folders, capsys):
+    assert main(["compare", *folders, "--run", "a-ne"]) == 2
+    assert "Did you mean 'a-net'?" in capsys.readouterr().err
+    assert main(["compare", *folders, "--run", "b-net", "--method", "knn"]) == 2
+    assert "no figure has all of these" in capsys.readouterr().err
+
+
+def test_the_largest_change_comes_first_when_asked_for(folders, capsys):
+    found = compared(capsys, *folders, "--sort", "change")["figures"]
+    sizes = [abs(row["change"] or 0) for row in found]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_without_regions_nothing_is_tested_and_it_says_so(folders, capsys):
+    assert main(["compare", *folders]) == 0
+    text = capsys.readouterr().out
+    assert "none was tested" in text and "do not lie beside the metrics" in text
+    assert all(len(line) <= 80 for line in text.splitlines() if "/" not in line)
+
+
+def test_two_files_alone_are_compared_too(folders, capsys):
+    files = [f"{folder}/a-net/far/msp.json" for folder in folders]
+    found = compared(capsys, *files)
+    assert {row["metric"] for row in found["figures"]} == {"auroc", "fpr95", "nose"}
+    assert "alone are not tested" in found["notes"][0]
+
+
+def test_markdown_is_a_table_that_can_be_pasted(folders, capsys):
+    assert main(["compare", *folders, "--markdown"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert len(lines) == 2 + 4
+    assert len({line.count("|") for line in lines}) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        (Change(Place("r", "s", "m"), "auroc", 0.5, 0.6, p=0.01), "better"),
+        (Change(Place("r", "s", "m"), "fpr95", 0.5, 0.6, p=0.01), "worse"),
+        (Change(Place("r", "s", "m"), "fpr95", 0.5, 0.6, p=0.2), ""),
+        (Change(Place("r", "s", "m"), "unknown_objects", 5, 6, p=0.01), "different"),
+        (Change(Place("r", "s", "m"), "auroc", 0.5, 0.6, apart=True), "apart"),
+        (Change(Place("r", "s", "m"), "auroc", 0.5, 0.6, apart=False), ""),
+    ],
+)
+def test_better_and_worse_know_which_way_a_figure_goes(change, verdict):
+    assert change.verdict == verdict
+
+
+def test_what_is_neither_path_nor_revision_is_an_error(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "nonsense"]) == 2
+    assert "no file, no folder, and no revision" in capsys.readouterr().err
+    with pytest.raises(ParameterError):
+        open_side("--output=x", tmp_path)
+
+
+# ------------------------------------------------------------------- with regions and scores
+
+
+@pytest.fixture
+def copy(finished, tmp_path):
+    """A copy of what the finished project has about one run, whose scores of one method have changed."""
+    root = tmp_path / "artifacts"
+    for kind in ("regions", "fitted", "scores", "metrics"):
+        shutil.copytree(finished / "artifacts" / kind / RUN, root / kind / RUN)
+    for name in (f"evaluation/{RUN}.json", f"thresholds/{RUN}.json"):
+        (root / name).parent.mkdir()
+        shutil.copy(finished / "artifacts" / name, root / name)
+    shutil.copytree(finished / "artifacts/splits/voc", root / "splits/voc")
+    file = root / f"scores/{RUN}/msp/{SPLIT}.parquet"
+    scores = Scores.read(file)
+    scores.score = scores.score - 100.0  # told apart without an error
+    scores.write(file)
+    metrics = root / f"metrics/{RUN}/{SPLIT}/msp.json"
+    metrics.write_text(json.dumps({**json.loads(metrics.read_text()), "auroc": 1.0, "fpr95": 0.0}))
+    return tmp_path
+
+
+def test_a_clear_change_on_the_same_images_is_found_and_its_direction(finished, copy, capsys):
+    found = rows(compared(capsys, str(finished), str(copy), "--run", RUN))
+    assert set(found) == {(RUN, SPLIT, "msp", "auroc"), (RUN, SPLIT, "msp", "fpr95")}
+    for row in found.values():
+        assert row["verdict"] == "better"
+        assert row["interval"][0] * row["change"] > 0  # the interval is all on the change's side
+    assert main(["compare", str(finished), str(copy), "--run", RUN, "--check"]) == 0
+    assert main(["compare", str(copy), str(finished), "--run", RUN, "--check"]) == 1  # the other way it got worse
+    assert "tested (paired bootstrap" in capsys.readouterr().out
+
+
+def test_other_images_are_not_paired(finished, copy, capsys):
+    file = copy / f"artifacts/splits/voc/{SPLIT}/images.parquet"
+    images = Images.read(file)
+    one = images[:1]
+    one.image_id = np.array(["another"], dtype=object)
+    Images.concatenate([images, one]).write(file)
+    found = compared(capsys, str(finished), str(copy), "--run", RUN)
+    assert all(row["p"] is None for row in found["figures"])
+    assert "not paired" in found["notes"][0]
+
+
+def test_replicates_are_those_of_the_evaluation(finished):
+    report = json.loads((finished / f"artifacts/evaluation/{RUN}.json").read_text())
+    settings = EvaluationSettings(**report["settings"])
+    drawn = Drawn(RunFiles(RUN, "voc", finished / "artifacts"), settings)
+    figures = drawn.replicates("energy", SPLIT).figures
+    stored = report["methods"]["energy"]["splits"][SPLIT]["intervals"]
+    for name in ("auroc", "fpr95", "nose", "r_u"):
+        found = bootstrap.interval(figures[name])
+        assert stored[name] == (None if found is None else pytest.approx(found))
+
+
+def test_a_method_does_not_differ_from_itself(finished):
+    report = json.loads((finished / f"artifacts/evaluation/{RUN}.json").read_text())
+    drawn = Drawn(RunFiles(RUN, "voc", finished / "artifacts"), EvaluationSettings(**report["settings"]))
+    same = drawn.replicates("msp", SPLIT)
+    for found in compare(same, same).values():
+        assert found["interval"] in (None, (0.0, 0.0))
+        assert found["p"] in (None, 1.0)
+
+
+def test_two_methods_are_compared_on_the_same_draws(finished, capsys, monkeypatch):
+    monkeypatch.chdir(finished)
+    found = compared(capsys, "--methods", "msp", "knn", "--run", RUN, "--split", SPLIT, "--all")
+    assert [row["metric"] for row in found["figures"]] == ["auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"]
+    stored = json.loads(Path(f"artifacts/metrics/{RUN}/{SPLIT}/knn.json").read_text())
+    assert {row["metric"]: row["b"] for row in found["figures"]} == stored
+    assert main(["compare", "--methods", "msp", "kn", "--run", RUN]) == 2
+    assert "Did you mean 'knn'?" in capsys.readouterr().err
+    assert main(["compare", "--methods", "msp", "knn"]) == 2
+
+
+# ------------------------------------------------------------------- revisions
+
+
+def git(folder, *arguments):
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    subprocess.run(["git", "-C", str(folder), *who, *arguments], check=True, capture_output=True)
+
+
+def store(cache, file):
+    """Puts a file into a cache as DVC does; returns its name there."""
+    name = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
+    place = cache / name[:2] / name[2:]
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(file, place)
+    return name
+
+
+def recorded(root):
+    """The outputs of a `dvc.lock`, all of `artifacts` but the metrics put into the cache."""
+    cache = root / ".dvc/cache/files/md5"
+    files = (f"evaluation/{RUN}.json", f"thresholds/{RUN}.json")
+    outs = [{"path": f"artifacts/{name}", "md5": store(cache, root / "artifacts" / name)} for name in files]
+    folders = [f"regions/{RUN}", "splits/voc", f"scores/{RUN}/msp", f"fitted/{RUN}/msp"]
+    for name in folders:
+        folder = root / "artifacts" / name
+        files = sorted(file for file in folder.rglob("*") if file.is_file())
+        listing = [{"md5": store(cache, file), "relpath": file.relative_to(folder).as_posix()} for file in files]
+        listed = root / "listing.json"
+        listed.write_text(json.dumps(listing))
+        md5 = store(cache, listed)
+        (cache / md5[:2] / md5[2:]).rename(cache / md5[:2] / f"{md5[2:]}.dir")
+        outs.append({"path": f"artifacts/{name}", "md5": f"{md5}.dir"})
+        listed.unlink()
+    return {"schema": "2.0", "stages": {"all": {"cmd": "true", "outs": outs}}}
+
+
+@pytest.fixture
+def history(copy, finished):
+    """A project with one commit, whose outputs are in DVC's cache, and other scores in the working tree."""
+    better = copy / f"artifacts/scores/{RUN}/msp/{SPLIT}.parquet"
+    metrics = copy / f"artifacts/metrics/{RUN}/{SPLIT}/msp.json"
+    changed = better.read_bytes(), metrics.read_bytes()
+    for file in (better, metrics):
+        shutil.copy(finished / file.relative_to(copy), file)
+    (copy / "dvc.lock").write_text(yaml.safe_dump(recorded(copy)))
+    (copy / ".gitignore").write_text("/artifacts/*\n!/artifacts/metrics\n/.dvc\n")
+    git(copy, "init", "--quiet")
+    git(copy, "add", "--all")
+    git(copy, "commit", "--quiet", "-m", "before")
+    better.write_bytes(changed[0])
+    metrics.write_bytes(changed[1])
+    return copy
+
+
+def test_a_commit_is_tested_from_what_dvc_keeps_of_it(history, capsys, monkeypatch):
+    monkeypatch.chdir(history)
+    found = compared(capsys)  # the last commit, and now
+    assert (found["a"], found["b"], found["notes"]) == ("HEAD", "workspace", [])
+    assert {row["verdict"] for row in found["figures"]} == {"better"}
+    assert all(row["p"] < 0.5 for row in found["figures"])
+
+
+def test_a_commit_whose_outputs_are_gone_is_compared_without_a_test(history, capsys, monkeypatch):
+    monkeypatch.chdir(history)
+    shutil.rmtree(history / ".dvc/cache")
+    found = compared(capsys, "HEAD")
+    assert len(found["figures"]) == 2 and all(row["p"] is None for row in found["figures"])
+    assert "not in DVC's cache" in found["notes"][0]
+
+
+@pytest.mark.parametrize("entry", [{"path": "artifacts/splits/voc/../../../x", "md5": "0" * 32}, {"md5": "../../../x"}])
+def test_a_lock_that_leads_out_of_its_folders_is_not_followed(history, capsys, monkeypatch, entry):
+    lock = yaml.safe_load((history / "dvc.lock").read_text())
+    lock["stages"]["all"]["outs"].append({"path": "artifacts/splits/voc/y", **entry})
+    (history / "dvc.lock").write_text(yaml.safe_dump(lock))
+    git(history, "commit", "--quiet", "-m", "bad", "dvc.lock")
+    monkeypatch.chdir(history)
+    found = compared(capsys, "HEAD")
+    assert all(row["p"] is None for row in found["figures"])
+    assert "leaves its folder" in found["notes"][0] or "no name of cached content" in found["notes"][0]
+
+
+def test_a_commit_with_itself_differs_in_nothing(history, capsys, monkeypatch):
+    monkeypatch.chdir(history)
+    git(history, "commit", "--quiet", "--allow-empty", "-m", "again")
+    assert compared(capsys, "HEAD~1", "HEAD")["figures"] == []
+
+
+def test_changes_are_of_both_sides_names():
+    place = Place("r", "s", "m")
+    found = {row.metric: (row.before, row.after) for row in changes({place: {"a": 1.0}}, {place: {"b": 2.0}})}
+    assert found == {"a": (1.0, None), "b": (None, 2.0)}

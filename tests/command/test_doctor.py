@@ -1,0 +1,201 @@
+"""What doctor looks for, and what it says of what it does not find."""
+
+import importlib.util
+import json
+import shutil
+from collections import namedtuple
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from farther.command import main, needs
+from farther.command.estimate import estimate
+from farther.command.needs.machine import split_images, subset_images
+from farther.command.needs.packages import imported
+from farther.command.needs.recorded import made_with
+from farther.command.project import Project
+from farther.errors import DataError, ParameterError
+
+
+@pytest.fixture
+def here(project, tmp_path, monkeypatch):
+    """A folder with the profile `fmiyc` as its parameters, and no data."""
+    for name in ("profiles", "data"):
+        (tmp_path / name).symlink_to(project / name)
+    monkeypatch.chdir(tmp_path)
+    assert main(["profile", "fmiyc", "--data", str(tmp_path / "none"), "--force"]) == 0
+    return tmp_path
+
+
+def change(edit):
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    edit(params)
+    Path("params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+
+def by_topic(findings, topic):
+    return {finding["name"]: finding for finding in findings if finding["topic"] == topic}
+
+
+def doctor(capsys, *arguments):
+    capsys.readouterr()
+    status = main(["doctor", "--json", *arguments])
+    return status, json.loads(capsys.readouterr().out)["findings"]
+
+
+def test_without_any_file_it_says_where_each_belongs_where_it_comes_from_and_how_large_it_is(here, capsys):
+    status, findings = doctor(capsys, "--quick")
+    assert status == 1
+    lacking = [finding for finding in findings if finding["topic"] == "datasets" and finding["state"] == "missing"]
+    assert {finding["name"] for finding in lacking} == {"voc", "bdd", "fmiyc"}
+    assert all(finding["belongs at"].startswith(str(here / "none")) and finding["comes from"] for finding in lacking)
+    images = next(finding for finding in lacking if finding["belongs at"].endswith("VOC2012/JPEGImages"))
+    assert 1e9 < images["bytes"] < 3e9
+    assert sum(finding["bytes"] for finding in lacking) > 5e9
+    checkpoints = by_topic(findings, "checkpoints")
+    assert set(checkpoints) == {*yaml.safe_load(Path("params.yaml").read_text())["detectors"], "embed"}
+    assert "vos" in checkpoints["voc-vos"]["comes from"]
+    assert str(here / "none/checkpoints/voc-rtdetr") in checkpoints["voc-rtdetr"]["belongs at"]
+
+
+def test_its_text_fits_80_columns_where_paths_do(here, capsys, monkeypatch):
+    change(lambda params: params["datasets"]["voc"].update(root="/d"))
+    assert main(["doctor", "--quick"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 80 for line in lines if str(here) not in line)
+    assert lines[-1].endswith("to fetch.")
+
+
+def test_wrong_parameters_are_found_before_anything_runs(here, capsys):
+    def spoil(params):
+        params["methods"]["knnn"] = {}
+        params["methods"]["gen"] = {"gama": 0.5}
+        params["detectors"]["voc-vos"]["benchmark"] = "vok"
+        params["evaluate"]["iou"] = 2
+
+    change(spoil)
+    status, findings = doctor(capsys, "--quick")
+    wrong = {finding["name"]: finding["says"] for finding in findings if finding["state"] == "wrong"}
+    assert status == 1 and set(wrong) == {"methods.knnn", "methods.gen", "detectors.voc-vos", "evaluate"}
+    assert "Did you mean 'knn'?" in wrong["methods.knnn"]
+    assert "unknown parameter 'gama'" in wrong["methods.gen"]
+    assert "Did you mean 'voc'?" in wrong["detectors.voc-vos"]
+    assert "less than or equal to 1" in wrong["evaluate"]
+
+
+def test_packages_are_those_that_the_code_imports():
+    assert {"torch", "ultralytics"} <= imported("farther.detectors.yolo")
+    assert "ultralytics" not in imported("farther.detectors.faster_rcnn")
+    assert "transformers" in imported("farther.detectors.detr")
+    assert not imported("farther.methods.msp") & {"torch", "faiss", "sklearn"}
+    assert "faiss" in imported("farther.methods.knn")
+
+
+def test_an_absent_package_comes_with_the_command_that_brings_it(here, capsys, monkeypatch):
+    found = importlib.util.find_spec
+    absent = {"ultralytics", "faiss"}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *more: None if name in absent else found(name, *more))
+    _, findings = doctor(capsys, "--quick")
+    packages = by_topic(findings, "packages")
+    assert packages["ultralytics"]["state"] == "missing"
+    assert packages["ultralytics"]["comes from"] == "pip install 'farther[yolo]'"
+    assert packages["faiss-cpu"]["state"] == "note"  # it only makes things faster
+
+
+def test_a_file_that_is_no_checkpoint_is_named_with_what_is_wrong(here, capsys):
+    bad = here / "bad.pt"
+    bad.write_bytes(b"not a network")
+    change(lambda params: params.update(detectors={"x": {"adapter": "yolo", "benchmark": "voc", "weights": str(bad)}}))
+    change(lambda params: params.update(inference={"batch_size": 2}))
+    findings = needs.checkpoints(Project())
+    assert findings[0].state == "wrong"
+    assert "bad.pt" in findings[0].says
+
+
+def test_a_model_of_the_hub_is_not_looked_for_on_disk(here):
+    line = {"adapter": "detr", "benchmark": "voc", "weights": "PekingU/rtdetr_r50vd"}
+    change(lambda params: params.update(detectors={"x": line}))
+    assert needs.checkpoints(Project())[0].state == "note"
+
+
+def test_too_small_a_disk_is_found(here, monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 90, 10))
+    findings = needs.disk(Project(), needs.data(Project()))
+    assert {finding.state for finding in findings} == {"missing"}
+    assert all("10 B free" in finding.says for finding in findings)
+
+
+@pytest.mark.parametrize(("memory", "state"), [(4, "missing"), (80, "ok")])
+def test_memory_of_the_gpu_is_held_against_what_a_batch_needs(here, monkeypatch, memory, state):
+    import torch
+
+    seen = namedtuple("seen", "total_memory")(memory * 2**30)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: seen)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "a GPU")
+    by_name = {finding.name: finding for finding in needs.gpu(Project())}
+    assert by_name["faster_rcnn"].state == state
+    assert "rough" in by_name["faster_rcnn"].says
+
+
+def test_images_are_those_of_the_published_subsets_until_curate_counted_them(here):
+    counts = split_images(Project(), "voc")
+    assert counts["train"] == 5011 + 11540 and counts["test"] == 4952
+    assert counts["val"] == 2000  # `most` says so
+    assert counts["coco_near"] == 1174  # FMIYC, Table 2
+    table = here / "artifacts/splits/voc/coco_near/images.parquet"
+    table.parent.mkdir(parents=True)
+    pq.write_table(pa.table({"image_id": ["a", "b", "c"]}), table)
+    assert split_images(Project(), "voc")["coco_near"] == 3
+
+
+def test_a_drawn_dataset_has_as_many_images_as_are_drawn(here):
+    root = {"format": "coco", "root": "artifacts/demo/coco"}
+    change(lambda params: params.update(demo={"coco": 7, "voc": {"train": 3}}))
+    change(lambda params: params["datasets"].update(coco=root, voc={"format": "voc", "root": "artifacts/demo/voc"}))
+    assert subset_images(Project(), "coco", "val2017") == 7
+    assert subset_images(Project(), "voc", "train") == 3
+
+
+def test_artifacts_of_other_parameters_are_not_believed(here):
+    params = Project().params
+    lock = {"stages": {"curate@voc": {"params": {"params.yaml": {"benchmarks.voc": params["benchmarks"]["voc"]}}}}}
+    Path("dvc.lock").write_text(yaml.safe_dump(lock))
+    assert made_with(Project(), "curate@voc", "benchmarks.voc")
+    assert not made_with(Project(), "curate@bdd", "benchmarks.bdd")
+    change(lambda params: params["benchmarks"]["voc"]["most"].update(val=1000))
+    assert not made_with(Project(), "curate@voc", "benchmarks.voc")
+
+
+def test_a_sample_of_ones_own_images_tells_time_and_disk_for_each_stage(data, here, switch):
+
+    switch("fmiyc-rebuilt", data)
+    costs = {cost.stage: cost for cost in estimate(Project(), 4, ["voc-yolov8"])}
+    infer = costs["infer@voc-yolov8"]
+    # Nothing was ingested: as many images as the published subsets have, those of COCO and OpenImages counted twice.
+    images = 16551 + 2000 + 4952 + 2 * (5000 + 41620)
+    assert f"× {images:,} images" in infer.how and "6 measured" in infer.how  # two of each dataset
+    assert infer.seconds > images * 0.001 and infer.bytes > images * 10
+    assert costs["fit, score@voc-yolov8-msp"].seconds is not None
+    assert "needs features" in costs["fit, score@voc-yolov8-knn"].how
+    assert costs["ingest@coco"].seconds > 0
+    assert costs["evaluate@voc-yolov8"].seconds > 0 and "4 splits and 15 methods" in costs["evaluate@voc-yolov8"].how
+
+
+def test_an_estimate_without_images_or_checkpoints_says_so(here):
+    costs = {cost.stage: cost for cost in estimate(Project(), 4, ["voc-yolov8"])}
+    assert costs["infer@voc-yolov8"].seconds is None
+    with pytest.raises(ParameterError, match="Did you mean 'voc-yolov8'"):
+        estimate(Project(), 4, ["voc-yolov"])
+    with pytest.raises(ParameterError, match="at least 2"):
+        estimate(Project(), 1)
+
+
+def test_an_estimate_of_an_absent_checkpoint_names_it(data, here):
+    change(lambda params: params["datasets"]["voc"].update(root=str(data / "VOCdevkit")))
+    with pytest.raises(DataError, match=r"voc-yolov8n\.pt: the checkpoint does not exist"):
+        estimate(Project(), 4, ["voc-yolov8"])

@@ -1,0 +1,155 @@
+"""Why an image is where it is, and where a figure comes from."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from farther.command import main
+from farther.command.definitions import DEFINITIONS
+from farther.command.explanation.number import _filled
+from farther.curation.fates import Fates
+from farther.metrics.intervals import RANKED
+from farther.tables import Images, Objects
+
+RUN = "voc-faster_rcnn"
+
+
+@pytest.fixture(autouse=True)
+def _here(finished, monkeypatch):
+    monkeypatch.chdir(finished)
+
+
+def explained(capsys, *arguments):
+    capsys.readouterr()
+    assert main(["explain", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_removed_image_comes_with_the_object_and_the_rule_that_removed_it(finished, capsys):
+    fates = Fates.read(finished / "artifacts/splits/voc/fates.parquet")
+    row = int(np.flatnonzero((fates.fate == "removed") & (fates.object_id >= 0))[0])
+    image = str(fates.image_id[row])
+    found = explained(capsys, "image", image, "--benchmark", "voc")
+    (place,) = found["benchmarks"]["voc"]
+    assert place["splits"] == [] and place["fate"] == "removed"
+    assert str(fates.rule[row]) in place["why"]
+    objects = found["sources"][0]["objects"]
+    assert {one["object_id"]: one["category"] for one in objects}[place["object_id"]] == fates.category[row]
+    assert found["sources"][0]["there"]
+    assert main(["explain", "image", image]) == 0
+    text = capsys.readouterr().out
+    assert "no split" in text and str(fates.category[row]) in text
+    assert "benchmark voc" in text and "benchmark bdd" in text  # both draw from the image's dataset
+
+
+def test_a_kept_image_comes_with_its_split_and_all_its_objects(finished, capsys):
+    images = Images.read(finished / "artifacts/splits/voc/coco_far/images.parquet")
+    objects = Objects.read(finished / "artifacts/splits/voc/coco_far/objects.parquet")
+    image = str(images.image_id[0])
+    found = explained(capsys, "image", image)
+    assert found["benchmarks"]["voc"][0]["splits"] == ["coco_far"]
+    assert len(found["sources"][0]["objects"]) == int(np.sum(objects.image_id == image))
+
+
+def test_an_id_image_is_where_its_subset_is(finished, capsys):
+    image = str(Images.read(finished / "artifacts/splits/voc/test/images.parquet").image_id[0])
+    found = explained(capsys, "image", image)
+    # `val` and `test` are made of the same subset.
+    assert sorted(place["splits"][0] for place in found["benchmarks"]["voc"]) == ["test", "val"]
+    assert "bdd" not in found["benchmarks"]
+
+
+def test_similarity_to_id_is_shown_where_it_was_measured(finished, capsys):
+    image = str(Images.read(finished / "artifacts/splits/voc/coco_far/images.parquet").image_id[0])
+    found = explained(capsys, "image", image, "--benchmark", "voc")
+    (place,) = found["benchmarks"]["voc"]
+    assert -1 <= place["similarity"]["similarity"] <= 1
+    assert main(["explain", "image", image, "--benchmark", "voc"]) == 0
+    assert f"similarity {place['similarity']['similarity']:.3f}" in capsys.readouterr().out
+
+
+def test_what_people_decided_is_quoted(finished, capsys, tmp_path, monkeypatch):
+    image = str(Images.read(finished / "artifacts/splits/voc/coco_far/images.parquet").image_id[0])
+    lines = (finished / "data/decisions/fmiyc-rebuilt-voc.csv").read_text()
+    lines += f"2026-11-21T09:30:02.114Z,ann,coco,val2017,{image},remove,person,behind the bus\n"
+    (tmp_path / "decisions.csv").write_text(lines)
+    params = yaml.safe_load((finished / "params.yaml").read_text())
+    params["benchmarks"]["voc"]["decisions"] = "decisions.csv"
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    (tmp_path / "artifacts").symlink_to(finished / "artifacts")
+    monkeypatch.chdir(tmp_path)
+    assert main(["explain", "image", image, "--benchmark", "voc"]) == 0
+    text = capsys.readouterr().out
+    assert "ann said on 2026-11-21" in text and "remove → person (behind the bus)" in text
+
+
+def test_an_unknown_image_or_benchmark_brings_what_is_near(finished, capsys):
+    image = str(Images.read(finished / "artifacts/splits/voc/test/images.parquet").image_id[0])
+    assert main(["explain", "image", image[:-1]]) == 2
+    assert f"'{image[:-1]}" in capsys.readouterr().err
+    assert main(["explain", "image", image, "--benchmark", "vok"]) == 2
+    assert "Did you mean 'voc'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "metric", sorted(name for name in DEFINITIONS if DEFINITIONS[name].group in ("ood", "open_set"))
+)
+def test_every_figure_of_a_method_is_explained_and_is_the_one_in_the_metrics(finished, capsys, metric):
+    found = explained(capsys, "number", RUN, "msp", "coco_far", metric)
+    report = json.loads((finished / f"artifacts/evaluation/{RUN}.json").read_text())
+    figures = report["methods"]["msp"]["splits"]["coco_far"]
+    assert found["value"] == {**figures["ood"], **figures["open_set"]}[metric]
+    assert "{" not in found["formula"] and "?" not in found["formula"]
+    assert found["t*"]["threshold"] == report["threshold"]
+    assert found["tau"]["threshold"] == report["methods"]["msp"]["tau"]
+    assert found["protocol"] == "paper"
+    assert set(found["splits"]) == {"test", "coco_far"}
+    assert all((finished / file).exists() for file in found["files"])
+
+
+def test_counts_behind_a_ratio_give_the_ratio(capsys):
+    found = explained(capsys, "number", RUN, "energy", "coco_far", "nose")
+    wrong, unknown = found["formula"].split("=")[-1].split("/")
+    assert int(wrong) / int(unknown) == pytest.approx(found["value"])
+
+
+@pytest.mark.parametrize("metric", ["map", "map50", "threshold"])
+def test_figures_of_the_detector_need_no_method(finished, capsys, metric):
+    found = explained(capsys, "number", RUN, "-", "-", metric)
+    written = json.loads((finished / f"artifacts/metrics/{RUN}/detector.json").read_text())
+    assert found["value"] == written[metric]
+    assert main(["explain", "number", RUN, "-", "coco_far", "no_detection"]) == 0
+
+
+def test_the_text_fits_80_columns_and_names_digests_and_stages(capsys):
+    assert main(["explain", "number", RUN, "msp", "coco_far", "auroc"]) == 0
+    text = capsys.readouterr().out
+    assert f"fit@{RUN}-msp" in text and "weights" in text
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("voc-faster_rcn", "msp", "coco_far", "nose"), "Did you mean 'voc-faster_rcnn'?"),
+        ((RUN, "mspp", "coco_far", "nose"), "Did you mean 'msp'?"),
+        ((RUN, "msp", "coco_fa", "nose"), "Did you mean 'coco_far'?"),
+        ((RUN, "msp", "coco_far", "nos"), "Did you mean 'nose'?"),
+        ((RUN, "msp", "test", "nose"), "the ID split"),
+        (("voc-yolov8", "knn", "coco_far", "nose"), "knn needs features"),
+    ],
+)
+def test_what_cannot_be_explained_says_why(arguments, problem, capsys):
+    assert main(["explain", "number", *arguments]) == 2
+    assert problem in capsys.readouterr().err
+
+
+def test_every_compared_figure_has_a_definition_with_the_same_sense():
+    for name, more_is_better in RANKED.items():
+        assert DEFINITIONS[name].better == ("more" if more_is_better else "less")
+
+
+def test_a_formula_takes_the_counts_that_it_names():
+    assert _filled("{a} / {b}", {"a": 3, "b": 4, "c": 5}) == "3 / 4"

@@ -1,0 +1,165 @@
+"""Profiles: whole files of parameters, and how one becomes the project's."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from farther import detectors
+from farther.command import main
+from farther.curation import benchmark
+from farther.curation.rules import Rules
+from farther.datasets import create
+from farther.detectors.inference import InferenceParams
+from farther.methods.entries import read_entry
+from farther.methods.fitting import FitSettings
+from farther.metrics.evaluation import EvaluationSettings
+from farther.metrics.run import ThresholdSettings
+from farther.registry import build
+
+ROOT = Path(__file__).parents[2]
+PROFILES = sorted(file.stem for file in (ROOT / "profiles").glob("*.yaml"))
+
+
+def read(name):
+    return yaml.safe_load((ROOT / "profiles" / f"{name}.yaml").read_text())
+
+
+@pytest.fixture
+def here(project, tmp_path, monkeypatch):
+    """A project under git whose params.yaml is committed."""
+    (tmp_path / "profiles").symlink_to(project / "profiles")
+    (tmp_path / "params.yaml").write_text("demo: {}\n")
+    monkeypatch.chdir(tmp_path)
+    git("init", "--quiet")
+    git("add", "--all")
+    git("-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "-m", "demo")
+    return tmp_path
+
+
+def git(*arguments):
+    subprocess.run(["git", *arguments], check=True, capture_output=True)
+
+
+def test_all_are_listed_with_what_they_run(here, capsys):
+    assert main(["profile"]) == 0
+    said = capsys.readouterr().out
+    assert all(f"{name} " in said for name in PROFILES)
+    assert "published" in said
+
+
+def test_switching_keeps_comments_and_puts_the_data_where_they_are(here, capsys):
+    assert main(["profile", "fmiyc", "--data", "/mnt/d-1"]) == 0
+    text = (here / "params.yaml").read_text()
+    assert text.count("\n#") == (ROOT / "profiles/fmiyc.yaml").read_text().count("\n#") > 5
+    params = yaml.safe_load(text)
+    assert params["datasets"]["voc"]["root"] == "/mnt/d-1/VOCdevkit"
+    assert params["detectors"]["voc-rtdetr"]["params"]["config"] == "/mnt/d-1/checkpoints/voc-rtdetr"
+    assert params["benchmarks"]["voc"]["rules"] == "data/benchmarks/voc.yaml"
+    assert "/data/" not in text.replace("data/benchmarks", "").replace("data/decisions", "")
+
+
+def test_parameters_that_git_does_not_have_are_not_replaced(here, capsys):
+    (here / "params.yaml").write_text("demo: {seed: 8}\n")
+    assert main(["profile", "fmiyc"]) == 2
+    assert "commit them, or add --force" in capsys.readouterr().err
+    assert (here / "params.yaml").read_text() == "demo: {seed: 8}\n"
+    assert main(["profile", "fmiyc", "--force"]) == 0
+    assert main(["profile", "fmiyc"]) == 0  # nothing would change
+
+
+def test_a_wrong_name_brings_the_right_one(here, capsys):
+    assert main(["profile", "fmiy"]) == 2
+    assert "Did you mean 'fmiyc'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("folder", ["relative/folder", "/with space", '/"quoted"', "/a\nb: c"])
+def test_a_folder_that_yaml_would_read_otherwise_is_refused(here, folder, capsys):
+    assert main(["profile", "fmiyc", "--data", folder]) == 2
+    assert "absolute path" in capsys.readouterr().err
+    assert (here / "params.yaml").read_text() == "demo: {}\n"
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_parameter_of_a_profile_is_known(name):
+    params = read(name)
+    for values in params["datasets"].values():
+        create(**values)
+    for key, values in params["benchmarks"].items():
+        made = benchmark(key, values)
+        assert made.id in params["datasets"]
+        assert all(split.dataset in params["datasets"] for split in made.splits.values())
+        assert (ROOT / made.rules).is_file() and (ROOT / made.decisions).is_file()
+    for key, values in params["methods"].items():
+        read_entry(key, values).create()
+    for cls, section in (
+        (InferenceParams, "inference"),
+        (ThresholdSettings, "threshold"),
+        (FitSettings, "fit"),
+        (EvaluationSettings, "evaluate"),
+    ):
+        build(cls, section, params[section])
+    for values in params["detectors"].values():
+        detectors.create(values["adapter"], weights=values["weights"], **values.get("params", {}))
+        build(ThresholdSettings, "threshold", {**params["threshold"], **values.get("threshold", {})})
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_has_the_papers_splits_detectors_and_methods(name):
+    params = read(name)
+    splits = {key: set(values["splits"]) for key, values in params["benchmarks"].items()}
+    assert splits == {
+        "voc": {"coco_near", "coco_far", "openimages_near", "openimages_far"},
+        "bdd": {"coco_farther", "openimages_farther"},
+    }
+    kinds = ("faster_rcnn", "vos", "yolov8", "rtdetr")
+    assert set(params["detectors"]) == {f"{one}-{kind}" for one in ("voc", "bdd") for kind in kinds}
+    assert set(params["sources"]) - {"embed"} == set(params["detectors"]) == set(params["report"]["published"])
+    used = {values.get("method", key) for key, values in params["methods"].items()}
+    published = {
+        "msp",
+        "energy",
+        "gen",
+        "knn",
+        "ddu",
+        "mahalanobis",
+        "vim",
+        "ash",
+        "dice",
+        "react",
+        "dice_react",
+        "vos",
+    }
+    assert used == published | {"lard_mahalanobis", "lard_knn", "lard_gmm"}
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_classes_that_a_file_does_not_name_are_those_of_its_dataset(name):
+    params = read(name)
+    for values in params["detectors"].values():
+        listed = values.get("params", {}).get("classes")
+        if listed:
+            rules = Rules(ROOT / params["benchmarks"][values["benchmark"]]["rules"], "paper")
+            assert sorted(listed) == sorted(rules.id_classes)
+
+
+def test_the_two_protocols_differ_in_nothing_that_a_detector_reads():
+    paper, code = read("fmiyc"), read("fmiyc-published-code")
+    for params in (paper, code):
+        for values in params["detectors"].values():
+            values.pop("threshold", None)
+    assert {key for key in paper if paper[key] != code[key]} == {"threshold", "fit", "methods", "evaluate"}
+    assert code["evaluate"]["protocol"] == "published-code" != paper["evaluate"]["protocol"]
+
+
+def test_rebuilt_splits_differ_in_their_images_only():
+    published, rebuilt = read("fmiyc"), read("fmiyc-rebuilt")
+    changed = {key for key in published if published[key] != rebuilt[key]}
+    assert changed == {"datasets", "benchmarks", "report"}
+    distances = [
+        {name: split["distance"] for one in params["benchmarks"].values() for name, split in one["splits"].items()}
+        for params in (published, rebuilt)
+    ]
+    assert distances[0] == distances[1]
+    assert not any(values.get("comparable") for values in rebuilt["report"]["published"].values())

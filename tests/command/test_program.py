@@ -1,0 +1,138 @@
+"""The command itself: help, statuses, errors, output."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from farther.command import main, output
+from farther.command.program import SUBCOMMANDS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_help_needs_neither_numpy_nor_torch():
+    code = (
+        "import sys; from farther.command.program import make_parser; make_parser().format_help();"
+        "print([m for m in ('numpy', 'torch', 'pyarrow', 'pydantic', 'yaml') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_module_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "farther", "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    for module in SUBCOMMANDS:
+        assert f"\n    {module.NAME} " in done.stdout
+
+
+@pytest.mark.parametrize("module", SUBCOMMANDS, ids=lambda module: module.NAME)
+def test_every_command_has_help_with_examples_that_name_it(module, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([module.NAME, "--help"])
+    assert stopped.value.code == 0
+    said = capsys.readouterr().out
+    assert f"farther {module.NAME}" in said
+    assert max(map(len, said.splitlines())) <= 80 or module.NAME == "review"
+
+
+def test_wrong_usage_ends_with_status_2(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(["explain", "picture"])
+    assert stopped.value.code == 2
+    assert "picture" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["doctor"], ["explain", "image", "1"], ["compare"], ["profile"]])
+def test_outside_a_project_a_line_says_so_and_no_traceback(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"farther {command[0]}: ") and "Traceback" not in said
+
+
+def test_a_traceback_comes_when_it_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for arguments in (["--traceback", "doctor"], ["doctor", "--traceback"]):
+        with pytest.raises(Exception, match=r"params\.yaml"):
+            main(arguments)
+
+
+@pytest.mark.parametrize(
+    ("kind", "nearly", "meant"),
+    [("methods", "kn", "knn"), ("detectors", "yolov8", "yolo"), ("datasets", "coc", "coco")],
+)
+def test_a_name_that_is_nearly_right_brings_the_right_one(kind, nearly, meant, capsys):
+    assert main([kind, nearly]) == 2
+    assert f"Did you mean '{meant}'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["methods", "detectors", "datasets", "metrics"])
+def test_lists_fit_80_columns_and_name_everything(kind, capsys):
+    assert main([kind]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert main([kind, "--json"]) == 0
+    names = [entry["name"] for entry in json.loads(capsys.readouterr().out)]
+    assert len(names) >= 7
+    assert {line.split()[0] for line in lines if line} >= set(names)
+    assert all(len(line) <= 80 for line in lines)
+
+
+def test_parameters_come_with_their_defaults_and_what_they_are(capsys):
+    assert main(["methods", "knn", "--json"]) == 0
+    (knn,) = json.loads(capsys.readouterr().out)
+    by_name = {parameter["name"]: parameter for parameter in knn["parameters"]}
+    assert by_name["k"]["default"] == "10"
+    assert by_name["k"]["description"].startswith("Which neighbour")
+    assert main(["datasets", "voc", "--json"]) == 0
+    (voc,) = json.loads(capsys.readouterr().out)
+    by_name = {parameter["name"]: parameter for parameter in voc["parameters"]}
+    assert by_name["root"]["default"] == "(required)"
+    assert by_name["max_warnings"]["default"] == "0.05"
+    assert "image" in by_name["max_warnings"]["description"]  # said by the class that it comes from
+
+
+def test_a_long_cell_is_wrapped_in_its_column():
+    lines = output.table(("name", "what"), [("a", "word " * 40)]).splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    assert len(lines) > 3 and all(line.startswith("      word") for line in lines[2:])
+
+
+def test_numbers_stand_under_each_other():
+    assert output.table(("", "n"), [("one", "1"), ("ten", "10")], 1).splitlines() == ["      n", "one   1", "ten  10"]
+
+
+class _Terminal:
+    def isatty(self):
+        return True
+
+
+def test_colours_are_for_terminals_that_want_them(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    assert output.coloured("x", "missing") == "x"  # the tests' output is no terminal
+    monkeypatch.setattr(sys, "stdout", _Terminal())
+    assert output.coloured("x", "missing") == "\033[31mx\033[0m"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert output.coloured("x", "missing") == "x"
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.setenv("TERM", "dumb")
+    assert output.coloured("x", "missing") == "x"
+
+
+def test_json_has_null_where_a_number_is_none():
+    assert json.loads(output.as_json({"a": float("nan"), "b": [float("inf"), 1.5]})) == {"a": None, "b": [None, 1.5]}
+
+
+def test_review_gets_its_own_arguments(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stopped:
+        main(["review", "--help"])
+    assert stopped.value.code == 0
+    said = capsys.readouterr().out
+    assert "usage: farther review" in said and "--reviewer" in said
+    assert main(["review", "voc", "--no-browser"]) == 2
+    assert "params.yaml" in capsys.readouterr().err

@@ -1,0 +1,160 @@
+"""The published benchmark whole, in miniature: profiles, datasets and checkpoints as docs/benchmark.md describes them.
+
+The stages run in this process, one after another, as `dvc repro` would run them; that DVC calls them so is tested
+with the demo's parameters (tests/stages/test_pipeline.py). The Faster R-CNN networks have learned nothing.
+"""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+from farther.command import main
+from farther.curation import benchmark
+from farther.curation.publication import collect, publish
+from farther.methods.entries import read_entry
+from farther.tables import Images, RegionsFolder
+
+ROOT = Path(__file__).parents[2]
+RUNS = [f"{one}-{kind}" for one in ("voc", "bdd") for kind in ("faster_rcnn", "vos", "yolov8", "rtdetr")]
+SPLITS = {
+    "voc": {"coco_near", "coco_far", "openimages_near", "openimages_far"},
+    "bdd": {"coco_farther", "openimages_farther"},
+}
+
+
+def read(path):
+    return json.loads(Path(path).read_text())
+
+
+def test_doctor_finds_nothing_missing_once_files_are_where_it_said(finished, monkeypatch, capsys):
+    monkeypatch.chdir(finished)
+    assert main(["doctor", "--quick", "--json"]) == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert {one["name"] for one in findings if one["topic"] == "checkpoints"} == {*RUNS, "embed"}
+
+
+def test_doctor_opens_checkpoints_and_says_what_they_are(finished, tmp_path, monkeypatch, capsys):
+    params = yaml.safe_load((finished / "params.yaml").read_text())
+    params["detectors"] = {run: params["detectors"][run] for run in ("voc-vos", "bdd-yolov8")}
+    (tmp_path / "two.yaml").write_text(yaml.safe_dump(params))
+    monkeypatch.chdir(finished)
+    assert main(["doctor", "--json", "--params", str(tmp_path / "two.yaml")]) == 0
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    opened = {one["name"]: one["says"] for one in findings if one["topic"] == "checkpoints"}
+    assert "20 classes, last layer 21×1024" in opened["voc-vos"]
+    assert "10 classes" in opened["bdd-yolov8"] and "last layer" not in opened["bdd-yolov8"]
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_method_has_figures_in_every_split_or_a_reason_why_not(finished, run):
+    report = read(finished / f"artifacts/evaluation/{run}.json")
+    params = yaml.safe_load((finished / "params.yaml").read_text())
+    assert set(report["methods"]) | set(report["not_applicable"]) == set(params["methods"])
+    for figures in report["methods"].values():
+        assert set(figures["splits"]) == SPLITS[run.partition("-")[0]]
+        for one in figures["splits"].values():
+            assert one["open_set"]["unknown_objects"] > 0
+    needs = {name: read_entry(name, values).create().needs for name, values in params["methods"].items()}
+    features = {name for name, columns in needs.items() if columns & {"features", "last_layer"}}
+    # YOLOv8 has no vector of features for a detection (FMIYC, Section 5.2).
+    assert set(report["not_applicable"]) == (features if run.endswith("yolov8") else set())
+
+
+def test_vos_comes_with_its_head_and_the_plain_network_without(finished):
+    heads = {
+        kind: "vos_head" in RegionsFolder(finished / f"artifacts/regions/voc-{kind}/test").header.detector
+        for kind in ("faster_rcnn", "vos")
+    }
+    assert heads == {"faster_rcnn": False, "vos": True}
+
+
+def test_id_images_are_those_that_the_paper_tests_on(finished, data):
+    test = Images.read(finished / "artifacts/splits/voc/test/images.parquet")
+    listed = (data / "VOCdevkit/VOC2007/ImageSets/Main/test.txt").read_text().split()
+    assert sorted(test.image_id) == sorted(listed)
+    assert {file.split("/")[0] for file in test.file} == {"VOC2007"}
+    train = Images.read(finished / "artifacts/splits/voc/train/images.parquet")
+    assert {file.split("/")[0] for file in train.file} == {"VOC2007", "VOC2012"}
+    held_out = Images.read(finished / "artifacts/splits/bdd/test/images.parquet")
+    assert {Path(file).parent.name for file in held_out.file} == {"val"}
+
+
+def test_similarity_is_measured_for_every_split(finished):
+    for name, splits in SPLITS.items():
+        figures = {file.stem for file in (finished / f"artifacts/metrics/similarity/{name}").glob("*.json")}
+        assert splits <= figures
+
+
+def test_the_report_puts_all_runs_beside_the_published_figures(finished):
+    assert (finished / "artifacts/report/index.html").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("name", ["fmiyc", "fmiyc-published-code", "fmiyc-rebuilt"])
+def test_the_pipeline_finds_in_a_profile_all_that_it_is_made_of(name):
+    """What `dvc.yaml` puts into names of stages and files; DVC would stop at the first that is absent."""
+    text = (ROOT / "dvc.yaml").read_text()
+    params = yaml.safe_load((ROOT / f"profiles/{name}.yaml").read_text())
+    for path in set(re.findall(r"\$\{([\w.]+)\}", text)):
+        section, *keys = path.split(".")
+        if section in ("item", "key"):
+            continue
+        value = params[section]  # it may be empty, but not absent
+        for key in keys:
+            value = value[key]
+    for section, stage in (("datasets", "ingest"), ("benchmarks", "curate"), ("detectors", "infer")):
+        used = set(re.findall(r"\$\{item\.(\w+)\}", text.split(f"\n  {stage}:\n")[1].split("\n\n")[0]))
+        assert all(used <= set(entry) for entry in params[section].values()), stage
+
+
+def test_published_splits_are_taken_as_they_are(finished, data, project, tmp_path, monkeypatch, switch, stage):
+    """What curate made is published in the layout of FindMeIfYouCan, and the profile `fmiyc` reads it back."""
+    monkeypatch.chdir(finished)
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    for name in SPLITS:
+        made = benchmark(name, params["benchmarks"][name])
+        publish(collect(name, made, params["datasets"], "artifacts"), tmp_path / name, "parquet")
+        for split in SPLITS[name]:
+            shutil.copytree(tmp_path / name / split, data / "FindMeIfYouCan" / f"{split}_{name}", dirs_exist_ok=True)
+    here = tmp_path / "project"
+    shutil.copytree(project / "data", here / "data")
+    shutil.copytree(project / "profiles", here / "profiles")
+    for name in SPLITS:
+        shutil.copytree(finished / "artifacts/tables" / name, here / "artifacts/tables" / name)
+    monkeypatch.chdir(here)
+    switch("fmiyc", data)
+    assert main(["doctor", "--quick"]) == 0
+    stage("ingest", "fmiyc")
+    for name, splits in SPLITS.items():
+        stage("curate", name)
+        for split in splits:
+            ours, theirs = (
+                Images.read(root / f"artifacts/splits/{name}/{split}/images.parquet") for root in (here, finished)
+            )
+            assert sorted(ours.digest) == sorted(theirs.digest), (name, split)
+    rules = set(pq.read_table("artifacts/splits/voc/fates.parquet")["rule"].to_pylist())
+    assert rules == {"as published"}
+
+
+def test_the_other_protocol_needs_no_detector_again(finished, data, tmp_path, monkeypatch, switch, stage):
+    for name in ("data", "profiles"):
+        (tmp_path / name).symlink_to(finished / name)
+    for name in ("splits", "regions"):
+        (tmp_path / "artifacts").mkdir(exist_ok=True)
+        (tmp_path / "artifacts" / name).symlink_to(finished / "artifacts" / name)
+    monkeypatch.chdir(tmp_path)
+    params = switch("fmiyc-published-code", data)
+    stage("threshold", "bdd-rtdetr")
+    Path("params.yaml").write_text(yaml.safe_dump({**params, "methods": {"gen": params["methods"]["gen"]}}))
+    stage("fit", "bdd-rtdetr", "gen")
+    stage("score", "bdd-rtdetr", "gen")
+    stage("evaluate", "bdd-rtdetr")
+    report = read("artifacts/evaluation/bdd-rtdetr.json")
+    assert report["threshold"] == 0.3
+    assert report["settings"]["protocol"] == "published-code"
+    assert read("artifacts/fitted/bdd-rtdetr/gen/threshold.json")["rule"] == "gaussian"
+    assert report["methods"]["gen"]["fitted"]["params"]["protocol"] == "published-code"
