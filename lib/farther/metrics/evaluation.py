@@ -38,6 +38,7 @@ from farther.metrics import (
     wilderness,
 )
 from farther.metrics.comparisons import Comparisons
+from farther.metrics.figures import Case, Figure, create_all
 from farther.metrics.intervals import COMPARED
 from farther.metrics.precision_recall import Curve
 from farther.metrics.run import RunFiles, RunSplit, aligned_scores, thin
@@ -67,6 +68,7 @@ class EvaluationSettings:
         kept: Shares of ID regions that τ is moved to keep, for the curves over τ.
         confidences: Operating thresholds for the curves over t*.
         supercategories: {category: supercategory}, for figures by supercategory; none when empty.
+        more: Figures of one's own, and the parameters of each; see `farther.metrics.figures`.
     """
 
     id_split: str = "test"
@@ -80,6 +82,7 @@ class EvaluationSettings:
     kept: tuple[float, ...] = sweeps.KEPT
     confidences: tuple[float, ...] = sweeps.CONFIDENCES
     supercategories: dict[str, str] = Field(default_factory=dict)
+    more: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
 
 def evaluate_run(
@@ -98,6 +101,7 @@ def evaluate_run(
     Raises:
         DataError: an input is absent or wrong; names file, row and field.
     """
+    more = create_all(settings.more, taken=COMPARED)
     chosen = read_json(files.threshold)
     threshold = _number(chosen, "threshold", files.threshold)
     id_split = RunSplit(files, settings.id_split)
@@ -130,7 +134,7 @@ def evaluate_run(
         scored = _scored(files, split, methods_used)
         made = scored.above(threshold)
         report["splits"][split.name] = split.summary(made.regions)
-        for name, figures in _split_figures(id_split, id_made, split, made, taus, settings, plots).items():
+        for name, figures in _split_figures(id_split, id_made, split, made, taus, settings, more, plots).items():
             report["methods"][name]["splits"][split.name] = figures
         # Below the detector's own threshold nothing was stored.
         stored = max(s.folder.header.score_threshold for s in (split, id_split))
@@ -191,6 +195,7 @@ def _split_figures(
     made: sweeps.Scored,
     taus: Mapping[str, float],
     settings: EvaluationSettings,
+    more: Mapping[str, Figure],
     plots: _Plots,
 ) -> dict[str, dict[str, Any]]:
     """Figures of all methods on the regions that were made in one OOD split."""
@@ -209,6 +214,8 @@ def _split_figures(
         outcome = overlaps.judge(unknown)
         figures[name] = _separation(sides) | _outcome_figures(outcome, scores)
         figures[name] |= _more_figures(unknown, scores, outcome, made.regions, settings)
+        case = Case(id_made.regions, id_scores, made.regions, scores, tau, outcome)
+        figures[name]["more"] = {own: figure.compute(case) for own, figure in more.items()}
         plots.add_curves(split.name, name, sides, outcome.curve(-scores))
         plots.add_tau(split.name, name, sweeps.over_tau(overlaps, scores, id_scores, settings.kept))
         if draws:
@@ -456,8 +463,11 @@ def _write(files: RunFiles, report: dict[str, Any], plots: _Plots) -> None:
             write_json(inside(folder, f"{name}/detector.json"), {"no_detection": split["no_detection"]})
         for method, evaluated in report["methods"].items():
             for split, figures in evaluated["splits"].items():
-                flat = figures["ood"] | figures["open_set"]
-                write_json(inside(folder, f"{split}/{method}.json"), {name: flat[name] for name in COMPARED})
+                flat = figures["ood"] | figures["open_set"] | figures["more"]
+                write_json(
+                    inside(folder, f"{split}/{method}.json"),
+                    {name: flat[name] for name in (*COMPARED, *figures["more"])},
+                )
     with write_aside(files.plots) as folder:
         plots.write(folder)
     write_json(files.evaluation, report)

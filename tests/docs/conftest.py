@@ -1,0 +1,106 @@
+"""A project with a tiny world, as far as the pages need it: one detector, three methods, no DVC."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from farther.datasets.demo import DemoWorld, generate
+from farther.registry import build
+
+ROOT = Path(__file__).parents[2]
+RUN = "voc-faster_rcnn"
+METHODS = ("msp", "energy", "knn")
+
+
+class Project:
+    """The project's folder; while it is in use it is the current one.
+
+    Args:
+        folder: Where it is made.
+    """
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        for name in ("data/benchmarks", "data/decisions", "data/methods", "data/names"):
+            shutil.copytree(ROOT / name, folder / name)
+        (folder / "data/demo").symlink_to(ROOT / "data/demo")
+        params = yaml.safe_load((ROOT / "params.yaml").read_text())
+        params["demo"] |= {"voc": {"train": 16, "val": 8, "test": 8}, "coco": 20}
+        params["datasets"] = {name: params["datasets"][name] for name in ("voc", "coco")}
+        params["benchmarks"] = {"voc": params["benchmarks"]["voc"]}
+        splits = params["benchmarks"]["voc"]["splits"]
+        params["benchmarks"]["voc"]["splits"] = {name: splits[name] for name in ("coco_near", "coco_far")}
+        params["detectors"] = {RUN: params["detectors"][RUN]}
+        params["inference"]["workers"] = 0
+        params["methods"] = {name: params["methods"][name] for name in METHODS}
+        params["evaluate"] |= {"replicates": 20, "kept": [0.9, 0.95], "confidences": [0.5]}
+        self.params = params
+        self.write_params()
+
+    def write_params(self) -> None:
+        """Writes params.yaml."""
+        (self.folder / "params.yaml").write_text(yaml.safe_dump(self.params, sort_keys=False))
+
+    def change(self, values: dict[str, Any]) -> None:
+        """Puts entries into params.yaml, beside those that are there."""
+        merge(self.params, values)
+        self.write_params()
+
+    def stage(self, name: str, *arguments: str) -> None:
+        """Runs a stage as the pipeline does, in this process."""
+        sys.path.insert(0, str(ROOT / "stages"))
+        try:
+            runpy.run_path(str(ROOT / "stages" / f"{name}.py"))["main"](*arguments)
+        finally:
+            sys.path.remove(str(ROOT / "stages"))
+
+    def evaluate(self, run: str) -> None:
+        """What `dvc repro evaluate@RUN` runs after `ingest`, whether it changed or not."""
+        self.stage("curate", "voc")
+        self.stage("infer", run)
+        self.stage("threshold", run)
+        for method in self.params["methods"]:
+            self.stage("fit", run, method)
+            self.stage("score", run, method)
+        self.stage("evaluate", run)
+
+
+def merge(into: dict[str, Any], values: dict[str, Any]) -> None:
+    """Puts values into nested sections."""
+    for name, value in values.items():
+        if isinstance(value, dict) and isinstance(into.get(name), dict):
+            merge(into[name], value)
+        else:
+            into[name] = value
+
+
+@pytest.fixture(scope="session")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
+    """Tables of a tiny world; the detector has not run yet."""
+    made = Project(tmp_path_factory.mktemp("project"))
+    before = Path.cwd()
+    os.chdir(made.folder)
+    try:
+        world = build(DemoWorld, "demo", made.params["demo"])
+        for name in made.params["datasets"]:
+            generate(name, Path("artifacts/demo") / name, world, processes=1)
+            made.stage("ingest", name)
+        yield made
+    finally:
+        os.chdir(before)
+
+
+@pytest.fixture(scope="session")
+def evaluated(project: Project) -> Project:
+    """The project as section 1 of the tutorial leaves the demo: the detector ran and was evaluated."""
+    project.evaluate(RUN)
+    return project

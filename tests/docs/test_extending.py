@@ -1,0 +1,101 @@
+"""What the pages say how to add is added to a copy of the library, as a new user would, and used there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PLACED = re.compile(r"^# (lib/farther/\S+\.py)\n")
+
+#: Uses all that was added, in one process, as loading PyTorch takes longer than the rest.
+USE = """
+import json, sys
+import numpy as np, torch
+from PIL import Image
+from torchvision.models import resnet18
+from farther import datasets, detectors, methods
+from farther.datasets.ingest import ingest
+from farther.metrics import open_set
+from farther.metrics.figures import FIGURES, Case, create_all
+from farther.tables import Objects, Regions
+from pathlib import Path
+
+Path("mine/test").mkdir(parents=True)
+for name in ("a", "b"):
+    Image.new("RGB", (320, 240), "khaki").save(f"mine/test/{name}.jpg")
+Path("mine/test.csv").write_text(CSV + "b.jpg,0,0,50,60,rocket\\n")
+ingest(datasets.create(format="boxes_csv", root="mine"), "mine", "tables")
+objects = Objects.read("tables/test/objects.parquet")
+
+torch.manual_seed(0)
+torch.save(resnet18(num_classes=3).state_dict(), "resnet18.pth")
+detector = detectors.create("classifier", weights="resnet18.pth", classes=["x", "y", "z"], side=64, device="cpu")
+found = detector.detect(["mine/test/a.jpg", "mine/test/b.jpg"])
+
+scores = methods.create("sharpness").fit(found).score(found)
+
+# One region on each object: the first is kept as known.
+on = Regions(header=found.header, image_id=objects.image_id, region_id=np.arange(2), box=objects.box,
+             score=np.array([0.75, 0.25]), label=found.label, logits=found.logits, features=found.features)
+outcome = open_set.Split(objects, on).judge(np.array([False, True]))
+case = Case(found, scores, on, np.array([1.0, 0.0]), 0.5, outcome)
+wanted = create_all({"confidence_of_errors": {"least": 0.3}}, taken=["nose"])
+print(json.dumps({
+    "boxes": objects.box.tolist(), "categories": objects.category.tolist(), "regions": found.box.tolist(),
+    "agree": bool(np.allclose(found.features @ found.weight.T + found.bias, found.logits, atol=1e-4)),
+    "scores": len(scores), "figure": wanted["confidence_of_errors"].compute(case), "known": FIGURES.names(),
+}))
+"""
+
+
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def used(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("copy")
+    shutil.copytree(ROOT / "lib", folder / "lib", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for code in python_blocks("extending.md"):
+        place = PLACED.match(code)
+        assert place, f"no place is named for: {code[:60]}"
+        (folder / place[1]).write_text(code)
+    (adapter,) = [code for code in python_blocks("detectors.md") if "@register(" in code]
+    (folder / "lib/farther/detectors/classifier.py").write_text(adapter)
+    (method,) = [code for code in python_blocks("methods.md") if "@register(" in code]
+    (folder / "lib/farther/methods/sharpness.py").write_text(method)
+    rows = re.search(r"^```text\n(.*?)^```$", (ROOT / "docs/extending.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    assert rows
+    command = [sys.executable, "-c", f"CSV = {rows[1]!r}\n{USE}"]
+    environment = {**os.environ, "PYTHONPATH": str(folder / "lib"), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-1500:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_dataset_format_gives_the_tables_of_its_rows(used):
+    assert used["boxes"] == [[10, 20, 110, 220], [0, 0, 50, 60]]
+    assert used["categories"] == ["kangaroo", "rocket"]
+
+
+def test_the_adapter_gives_regions_whose_last_layer_fits(used):
+    assert used["regions"] == [[0, 0, 320, 240]] * 2
+    assert used["agree"]
+
+
+def test_the_method_scores_what_the_adapter_found(used):
+    assert used["scores"] == 2
+
+
+def test_the_metric_is_computed_from_what_became_of_the_objects(used):
+    assert used["known"] == ["confidence_of_errors"]
+    assert used["figure"] == 0.75

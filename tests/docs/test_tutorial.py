@@ -1,0 +1,185 @@
+"""What docs/tutorial.md tells its reader to do is done here, in its order, on a world of a few scenes.
+
+The notebook that goes on from there runs from its first cell to its last, on the same.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import json
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+import pytest
+import yaml
+
+from farther.command import main
+from farther.methods.base import METHODS
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "docs/notebook.ipynb"
+PAGE = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+
+def blocks(kind: str) -> list[str]:
+    return [text for found, text in BLOCKS if found == kind]
+
+
+def commands(program: str) -> list[str]:
+    """The command lines of a program, without the comments behind them."""
+    lines = [line.split("  #")[0].strip() for text in blocks("bash") for line in text.splitlines()]
+    return [line for line in lines if line.startswith(f"{program} ")]
+
+
+def without_numbers(line: str) -> str:
+    """The line with every figure as `#`: the tiny world has others than the demo."""
+    return re.sub(r"\s+", " ", re.sub(r"[+-]?\d+(\.\d+)?\*?", "#", line)).strip()
+
+
+def holds(output: str, shown: str) -> None:
+    """Every line that the page shows was printed."""
+    printed = {without_numbers(line) for line in output.splitlines()}
+    wanted = {without_numbers(line) for line in shown.splitlines() if line != "…"}
+    assert wanted <= printed, f"not printed: {wanted - printed}"
+
+
+def block_with(kind: str, word: str) -> str:
+    (text,) = [text for text in blocks(kind) if word in text]
+    return text
+
+
+@pytest.fixture(scope="module")
+def finished(evaluated):
+    """The project at the end of section 4."""
+    project = evaluated
+    known = dict(METHODS._classes)
+    for text in blocks("python"):
+        Path(text.splitlines()[0].removeprefix("# ")).write_text(text, encoding="utf-8")
+    subprocess.run([sys.executable, "draw.py"], check=True)
+    first, second, third = (yaml.safe_load(text) for text in blocks("yaml"))
+    project.change(first)
+    project.stage("ingest", "mine")
+    project.change(second)
+    project.evaluate("voc-faster_rcnn")
+    subprocess.run([sys.executable, "export.py"], check=True)
+    project.change(third)
+    project.evaluate("voc-mine")
+    yield project
+    METHODS._classes.clear()
+    METHODS._classes.update(known)
+
+
+def figures(run: str, split: str, method: str) -> dict[str, Any]:
+    return json.loads(Path(f"artifacts/metrics/{run}/{split}/{method}.json").read_text())
+
+
+def test_images_drawn_by_the_page_become_a_split(finished):
+    holds(printed("farther explain image 000000000007"), block_with("text", "mine/images"))
+
+
+def test_a_method_of_ones_own_is_fitted_scored_and_compared(finished):
+    assert 0 <= figures("voc-faster_rcnn", "mine_far", "margin")["auroc"] <= 1
+    line = next(line for line in commands("farther") if "compare" in line)
+    assert re.search(r"^auroc +\d", printed(line), flags=re.MULTILINE)
+
+
+def test_detections_from_a_file_give_the_figures_of_the_detector_that_made_them(finished):
+    for split in ("coco_near", "mine_far"):
+        for method in ("msp", "margin"):
+            assert figures("voc-mine", split, method) == figures("voc-faster_rcnn", split, method)
+    reason = "knn needs features, which these regions do not have"
+    fitted = json.loads(Path("artifacts/fitted/voc-mine/knn/method.json").read_text())
+    assert fitted["not_applicable"] == reason
+    assert f"voc-mine knn: not applicable: {reason}" in PAGE
+
+
+def test_the_method_works_from_python_before_it_is_in_the_pipeline(finished):
+    done = subprocess.run([sys.executable, "try.py"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("{'auroc': ")
+
+
+def test_the_explanation_of_a_figure_reads_as_shown(finished):
+    line = next(line for line in commands("farther") if "explain number" in line)
+    holds(printed(line), block_with("text", "says      Share"))
+
+
+def test_stages_that_the_page_names_are_stages_of_the_pipeline(finished):
+    params = finished.params
+    over = {"ingest": params["datasets"], "curate": params["benchmarks"]}
+    over |= dict.fromkeys(("infer", "threshold", "evaluate"), params["detectors"])
+    pairs = [f"{run}-{name}" for run in params["detectors"] for name in params["methods"]]
+    over |= dict.fromkeys(("fit", "score"), pairs)
+    named = [line.split("'")[1] for text in blocks("text") for line in text.splitlines() if "Running stage" in line]
+    named += [word for line in commands("dvc") for word in line.split() if "@" in word]
+    assert named
+    for stage, _, item in (name.partition("@") for name in named):
+        assert stage in yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]
+        assert not item or item in over[stage], f"{stage}@{item}"
+
+
+@pytest.mark.parametrize("line", commands("dvc"))
+def test_every_dvc_command_of_the_page_is_one(line):
+    from dvc.cli import parse_args
+
+    assert parse_args(shlex.split(line)[1:]).func
+
+
+@pytest.mark.parametrize("line", commands("farther"))
+def test_every_farther_command_of_the_page_runs(finished, line):
+    assert printed(line)
+
+
+def printed(line: str) -> str:
+    """What a line that starts with `farther` prints; it must end well."""
+    with contextlib.redirect_stdout(io.StringIO()) as output:
+        assert main(shlex.split(line)[1:]) == 0
+    return output.getvalue()
+
+
+def test_the_notebook_is_kept_without_outputs():
+    cells = nbformat.read(NOTEBOOK, as_version=4).cells
+    assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in cells)
+
+
+@pytest.fixture(scope="module")
+def executed(evaluated):
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    client = nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(evaluated.folder)}})
+    return client.execute()
+
+
+def shown(notebook, word: str) -> Any:
+    """What the one cell that has this word printed."""
+    (cell,) = [cell for cell in notebook.cells if cell.cell_type == "code" and word in cell.source]
+    return ast.literal_eval(cell.outputs[-1]["data"]["text/plain"])
+
+
+def test_the_charts_are_drawn_without_a_network(executed):
+    (cell,) = [cell for cell in executed.cells if "histogram | roc" in cell.source]
+    drawn = cell.outputs[-1]["data"]["image/svg+xml"]
+    assert drawn.startswith("<svg")
+    assert all(f">{title}<" in drawn for title in ("Scores", "ROC", "TPR"))
+
+
+def test_its_figures_are_those_of_the_pipeline(executed, evaluated):
+    report = json.loads((evaluated.folder / "artifacts/evaluation/voc-faster_rcnn.json").read_text())
+    theirs = report["methods"]["knn"]["splits"]["coco_near"]
+    measured = shown(executed, "ood.evaluate")
+    assert measured == pytest.approx({name: theirs["ood"][name] for name in measured})
+    fates = shown(executed, "fates = ")
+    names = {"found": "tp_u", "confounded": "fn_misclassified", "ignored": "fn_dismissed"}
+    assert fates == {word: theirs["open_set"][name] for word, name in names.items()}
+
+
+def test_intervals_hold_their_figures(executed):
+    for value, interval in shown(executed, "ImageDraws").values():
+        assert value is None or interval is None or interval[0] <= value <= interval[1]

@@ -1,0 +1,90 @@
+"""A figure of one's own is computed where the others are, and stands beside them."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from farther.errors import ParameterError
+from farther.metrics.evaluation import EvaluationSettings, evaluate_run
+from farther.metrics.figures import FIGURES
+from farther.metrics.run import RunFiles
+from farther.registry import build
+from farther.tables import Images, Scores
+from farther.tables.files import read_json, write_json
+
+PAGE = (Path(__file__).parents[2] / "docs/extending.md").read_text(encoding="utf-8")
+FIRST, SECOND = (0, 0, 10, 10), (20, 20, 30, 30)
+
+
+@pytest.fixture
+def own():
+    """The figure of docs/extending.md, and the line that asks for it."""
+    FIGURES.names()
+    known = dict(FIGURES._classes)
+    (code,) = [code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "Figure" in code]
+    exec(code, {"__name__": "confidence_of_errors"})
+    (line,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    yield yaml.safe_load(line)["evaluate"]
+    FIGURES._classes.clear()
+    FIGURES._classes.update(known)
+
+
+@pytest.fixture
+def files(tmp_path, objects, regions):
+    """Method `msp` on a split where two foxes are taken for cats, at 0.8 and 0.6, and one is flagged at 0.9."""
+    files = RunFiles("r", "voc", tmp_path)
+    id_objects, id_regions = objects(("i", FIRST, "cat")), regions(("i", FIRST, 0.9, "cat"))
+    foxes = objects(("o", FIRST, "fox"), ("o", SECOND, "fox"), ("p", FIRST, "fox"))
+    found = regions(("o", FIRST, 0.8), ("o", SECOND, 0.6), ("p", FIRST, 0.9))
+    tables = {"val": (id_objects, id_regions), "test": (id_objects, id_regions), "far": (foxes, found)}
+    for split, (labelled, detected) in tables.items():
+        write(files, split, labelled, detected, np.array([1.0, 1.0, 0.0])[: len(detected)])
+    write_json(files.threshold, {"threshold": 0.5, "rule": 0.5})
+    write_json(files.fitted("msp") / "method.json", {"name": "msp", "params": {}})
+    write_json(files.fitted("msp") / "threshold.json", {"threshold": 0.5})
+    return files
+
+
+def test_it_stands_beside_the_other_figures(files, own):
+    settings = build(EvaluationSettings, "evaluate", {**own, "replicates": 0})
+    report = evaluate_run(files, ["msp"], ["far"], settings)
+    assert report["methods"]["msp"]["splits"]["far"]["more"] == {"confidence_of_errors": pytest.approx(0.7)}
+    written = read_json(files.metrics / "far/msp.json")
+    assert written["confidence_of_errors"] == pytest.approx(0.7)
+    assert written["nose"] == pytest.approx(2 / 3)
+
+
+def test_its_parameters_are_heeded(files, own):
+    own["more"]["confidence_of_errors"]["least"] = 0.7
+    report = evaluate_run(files, ["msp"], ["far"], EvaluationSettings(replicates=0, more=own["more"]))
+    assert report["methods"]["msp"]["splits"]["far"]["more"] == {"confidence_of_errors": pytest.approx(0.8)}
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"confidence_of_error": {}}, "unknown figure 'confidence_of_error'. Did you mean 'confidence_of_errors'?"),
+        ({"confidence_of_errors": {"most": 1}}, "unknown parameter 'most'. Known: least"),
+        ({"nose": {}}, "evaluate.more: nose: computed anyway; give yours another name"),
+    ],
+)
+def test_a_wrong_line_is_refused_before_anything_is_computed(files, own, more, problem):
+    with pytest.raises(ParameterError, match=re.escape(problem)):
+        evaluate_run(files, ["msp"], ["far"], EvaluationSettings(more=more))
+    assert not files.metrics.exists()
+
+
+def write(files, split, objects, regions, scores):
+    """A split's tables, and scores of all its regions."""
+    names = sorted({*objects.image_id})
+    size = np.full(len(names), 900)
+    images = Images(
+        image_id=names, dataset=["d"] * len(names), file=names, width=size, height=size, digest=["0"] * len(names)
+    )
+    images.write(files.images(split))
+    objects.write(files.objects(split))
+    regions.write(files.regions(split))
+    Scores(image_id=regions.image_id, region_id=regions.region_id, score=scores).write(files.scores("msp", split))
