@@ -16,7 +16,7 @@ from farther.tables import Regions
 #: may overwrite the vectors.
 Passes = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
 #: Values of a block: so few that their float64 copy stays in the processor's cache.
-BLOCK = 1 << 19
+BLOCK = 1 << 20
 
 
 @dataclass(config=STRICT, kw_only=True)
