@@ -59,6 +59,7 @@ lock:
 checkpoints: $(VENV)/ready
 	dvc repro training/dvc.yaml
 	cp artifacts/train/*/*.safetensors artifacts/train/*/*.json artifacts/train/*/*.md data/demo/
+	cp -r artifacts/train/clip/model/. data/demo/clip/
 
 clean:
 	rm -rf $(VENV) artifacts
