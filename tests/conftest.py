@@ -1,4 +1,4 @@
-"""A headless Chromium that tests type into, over its debugging pipe. Tests in folders named `browser` need it."""
+"""A headless Chromium that tests type into, over its debugging pipe: the fixture `browser`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips what needs a browser where there is none, but for machines that run checks and nothing else."""
     if CHROMIUM is None and not os.environ.get("CI"):
         for item in items:
-            if item.path.parent.name == "browser":
+            if "browser" in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.skip(reason="no Chromium; `make test` installs it where CI is set"))
 
 

@@ -6,10 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
+
+from farther.tables import Images
 
 ROOT = Path(__file__).parents[2]
 
@@ -85,7 +88,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 def restored(project: Project):
     """Each test starts from the committed state, with everything up to date."""
     yield
-    project.run("git", "checkout", "--quiet", "--", "params.yaml")
+    project.run("git", "checkout", "--quiet", "--", "params.yaml", "data")
     project.repro()
 
 
@@ -149,6 +152,36 @@ def test_a_new_split_leaves_the_regions_and_scores_of_the_others_as_they_are(pro
     assert "infer@bdd-faster_rcnn" in ran
     assert {file: file.stat().st_mtime_ns for file in before} == before
     assert (scores / "voc_farther.parquet").exists()
+
+
+@pytest.fixture
+def review_page(project: Project) -> Iterator[str]:
+    """The address of the review page of benchmark bdd."""
+    environment = {**os.environ, "PYTHONPATH": str(project.folder / "lib"), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "farther.review", "bdd", "--reviewer", "ann", "--no-browser"]
+    with subprocess.Popen(command, cwd=project.folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
+        yield process.stdout.readline().strip()
+        process.kill()
+
+
+def test_a_decision_on_the_review_page_changes_the_split_and_only_what_depends_on_it_runs(
+    project: Project, review_page: str, browser
+):
+    browser.open(review_page)
+    browser.until("document.getElementById('name').textContent !== ''")
+    dataset, _, image = browser.read("document.getElementById('name').textContent").split()
+    table = project.folder / f"artifacts/splits/bdd/{dataset}_farther/images.parquet"
+    assert image in Images.read(table).image_id
+    browser.press("r")
+    browser.until("document.activeElement.id === 'class'")
+    browser.type("pede")
+    browser.press("Enter")
+    browser.until("document.getElementById('status').textContent.includes('Saved')")
+    ran = project.repro()
+    assert image not in Images.read(table).image_id
+    assert {"curate@bdd", "stratify@bdd", "infer@bdd-faster_rcnn", "evaluate@bdd-faster_rcnn"} <= set(ran)
+    assert not any("voc" in stage for stage in ran)
+    assert not families(ran) & {"demo", "ingest", "synthesize", "embed", "threshold", "fit"}
 
 
 def test_a_new_detector_runs_alone(project: Project):
