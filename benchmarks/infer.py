@@ -39,10 +39,11 @@ from torchvision.io import ImageReadMode, decode_image
 from tqdm import tqdm
 
 from farther import detectors
-from farther.detectors import Detector, pictures
+from farther.detectors import Detector
 from farther.detectors.inference import InferenceParams, infer
 from farther.detectors.networks.architectures import Blueprint, build_network
 from farther.detectors.networks.checkpoint import load_network, read_blueprint, save_checkpoint
+from farther.images import read as pictures
 from farther.tables import Images
 
 Way = Callable[[], None]

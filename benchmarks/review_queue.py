@@ -15,8 +15,8 @@ import numpy as np
 
 from farther.curation import benchmark
 from farther.errors import ParameterError
-from farther.review import Catalogue
-from farther.review.command import read_params, watcher_for
+from farther.tools.review import Catalogue
+from farther.tools.review.command import read_params, watcher_for
 
 FIRST = 0.2
 

@@ -8,7 +8,7 @@ Reads params.yaml (methods) and, for methods that farther does not know, data/me
 from pathlib import Path
 
 from _params import section
-from farther.methods.entries import code_digests
+from farther.scoring.entries import code_digests
 from farther.tables.files import write_json
 
 

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from _params import section
-from farther.datasets.demo import DemoWorld, generate
 from farther.registry import build
+from farther.tools.demo import DemoWorld, generate
 
 ARTIFACTS = Path("artifacts")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from _params import section
 from farther.curation import TablesFolder, benchmark
 from farther.curation.candidates import write_candidates
-from farther.curation.enrichment import describe, enrichment, find, images_by_subset, present
 from farther.errors import FartherError
 from farther.similarity import Lookalikes, not_embedded
+from farther.tools.enrichment import describe, enrichment, find, images_by_subset, present
 
 ARTIFACTS = Path("artifacts")
 

@@ -3,8 +3,8 @@
 import sys
 
 from _params import section
-from farther.metrics.evaluation import EvaluationSettings, evaluate_run
-from farther.metrics.run import RunFiles
+from farther.evaluation.evaluate import EvaluationSettings, evaluate_run
+from farther.evaluation.files import RunFiles
 from farther.registry import build
 
 

@@ -11,11 +11,11 @@ import sys
 from pathlib import Path
 
 from _params import section
-from farther.methods.entries import read_entry
-from farther.methods.fitting import FitSettings, operating_threshold
-from farther.methods.hyperparameters import fit_entry
 from farther.metrics.ood import auroc
 from farther.registry import build
+from farther.scoring.entries import read_entry
+from farther.scoring.fit import FitSettings, operating_threshold
+from farther.scoring.search import fit_entry
 
 ARTIFACTS = Path("artifacts")
 

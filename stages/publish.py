@@ -9,8 +9,8 @@ from pathlib import Path
 
 from _params import section
 from farther.curation import benchmark
-from farther.curation.publication import FORMATS, Words, collect, publish, read_words
 from farther.errors import FartherError
+from farther.tools.publication import FORMATS, Words, collect, publish, read_words
 
 ARTIFACTS = Path("artifacts")
 

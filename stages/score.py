@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 from _params import section
-from farther.methods.entries import read_entry
-from farther.methods.fitting import FitSettings
-from farther.methods.scoring import score_run
 from farther.registry import build
+from farther.scoring.entries import read_entry
+from farther.scoring.fit import FitSettings
+from farther.scoring.score import score_run
 
 ARTIFACTS = Path("artifacts")
 

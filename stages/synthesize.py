@@ -5,9 +5,9 @@ from pathlib import Path
 
 from _params import section
 from farther.curation import Rules, TablesFolder
-from farther.curation.synthetic import ScenesOfID, create, generate, synthetic, unknowns
 from farther.datasets import image_roots
 from farther.tables.files import write_json
+from farther.tools.derived import ScenesOfID, create, generate, synthetic, unknowns
 
 ARTIFACTS = Path("artifacts")
 

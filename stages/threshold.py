@@ -3,7 +3,7 @@
 import sys
 
 from _params import section
-from farther.metrics.run import RunFiles, ThresholdSettings, choose_threshold
+from farther.evaluation.files import RunFiles, ThresholdSettings, choose_threshold
 from farther.registry import build
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from _params import section
 from farther.datasets import image_roots
-from farther.training.job import make_job, run_job
+from farther.tools.training.job import make_job, run_job
 
 ARTIFACTS = Path("artifacts")
 

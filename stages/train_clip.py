@@ -5,7 +5,7 @@ from pathlib import Path
 
 from _params import section
 from farther.registry import build
-from farther.training.clip_job import ClipJob, run_job
+from farther.tools.training.clip_job import ClipJob, run_job
 
 ARTIFACTS = Path("artifacts")
 

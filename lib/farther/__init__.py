@@ -3,8 +3,8 @@
     >>> import farther
     >>> method = farther.methods.create("energy", temperature=1.0)
 
-The parts load when they are first used: `farther.tables`, `datasets`, `detectors`, `methods`, `metrics`, `curation`,
-`training`, `report`.
+The parts load when they are first used: `farther.tables`, `datasets`, `detectors`, `methods`, `metrics`, `scoring`,
+`evaluation`, `curation`, `similarity`, `report`, `tools`.
 """
 
 import importlib
@@ -12,7 +12,21 @@ from types import ModuleType
 
 __version__ = "0.1.0"
 
-_PARTS = ("curation", "datasets", "detectors", "errors", "methods", "metrics", "report", "tables", "training")
+_PARTS = (
+    "curation",
+    "datasets",
+    "detectors",
+    "errors",
+    "evaluation",
+    "images",
+    "methods",
+    "metrics",
+    "report",
+    "scoring",
+    "similarity",
+    "tables",
+    "tools",
+)
 
 
 def __getattr__(name: str) -> ModuleType:

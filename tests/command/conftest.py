@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from farther.command import main
-from farther.datasets.demo import DemoWorld, generate
-from farther.datasets.demo.parameters import Subsets
+from farther.tools.demo import DemoWorld, generate
+from farther.tools.demo.parameters import Subsets
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,10 +15,10 @@ from farther.command.comparison import changes, open_side
 from farther.command.comparison.changes import Change
 from farther.command.comparison.sides import Place
 from farther.errors import ParameterError
+from farther.evaluation.evaluate import EvaluationSettings
+from farther.evaluation.files import RunFiles
+from farther.evaluation.paired import Drawn, compare
 from farther.metrics import bootstrap
-from farther.metrics.evaluation import EvaluationSettings
-from farther.metrics.paired import Drawn, compare
-from farther.metrics.run import RunFiles
 from farther.tables import Images, Scores
 
 RUN, SPLIT = "voc-faster_rcnn", "coco_far"

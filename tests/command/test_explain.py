@@ -10,7 +10,7 @@ from farther.command import main
 from farther.command.definitions import DEFINITIONS
 from farther.command.explanation.number import _filled
 from farther.curation.fates import Fates
-from farther.metrics.intervals import RANKED
+from farther.evaluation.intervals import RANKED
 from farther.tables import Images, Objects
 
 RUN = "voc-faster_rcnn"

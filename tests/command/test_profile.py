@@ -12,11 +12,11 @@ from farther.curation import benchmark
 from farther.curation.rules import Rules
 from farther.datasets import create
 from farther.detectors.inference import InferenceParams
-from farther.methods.entries import read_entry
-from farther.methods.fitting import FitSettings
-from farther.metrics.evaluation import EvaluationSettings
-from farther.metrics.run import ThresholdSettings
+from farther.evaluation.evaluate import EvaluationSettings
+from farther.evaluation.files import ThresholdSettings
 from farther.registry import build
+from farther.scoring.entries import read_entry
+from farther.scoring.fit import FitSettings
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted(file.stem for file in (ROOT / "profiles").glob("*.yaml"))

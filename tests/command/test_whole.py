@@ -15,9 +15,9 @@ import yaml
 
 from farther.command import main
 from farther.curation import benchmark
-from farther.curation.publication import collect, publish
-from farther.methods.entries import read_entry
+from farther.scoring.entries import read_entry
 from farther.tables import Images, RegionsFolder
+from farther.tools.publication import collect, publish
 
 ROOT = Path(__file__).parents[2]
 RUNS = [f"{one}-{kind}" for one in ("voc", "bdd") for kind in ("faster_rcnn", "vos", "yolov8", "rtdetr")]

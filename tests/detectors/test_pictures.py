@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from farther.detectors import pictures
 from farther.errors import DataError
+from farther.images import read as pictures
 
 RED, BLUE = (200, 30, 20), (10, 40, 220)
 

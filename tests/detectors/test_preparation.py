@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from farther.detectors.preparation import Batch, Preparation, Unusable, spread
+from farther.images.prepare import Batch, Preparation, Unusable, spread
 
 
 class Brightness:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from farther.datasets.demo import DemoWorld, generate
 from farther.registry import build
+from farther.tools.demo import DemoWorld, generate
 
 ROOT = Path(__file__).parents[2]
 RUN = "voc-faster_rcnn"

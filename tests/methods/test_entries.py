@@ -8,10 +8,10 @@ import pytest
 from farther import methods
 from farther.errors import DataError, ParameterError
 from farther.methods.base import METHODS
-from farther.methods.entries import code_digests, find, read_entry
-from farther.methods.fitting import FitSettings
-from farther.methods.hyperparameters import fit_entry
-from farther.methods.scoring import score_run
+from farther.scoring.entries import code_digests, find, read_entry
+from farther.scoring.fit import FitSettings
+from farther.scoring.score import score_run
+from farther.scoring.search import fit_entry
 
 OWN = """
 from dataclasses import field
@@ -107,7 +107,7 @@ def test_changed_code_changes_the_digests_of_the_methods_that_it_concerns(own):
 
 
 def test_a_method_built_on_another_has_its_code_too():
-    from farther.methods.entries import source_files
+    from farther.scoring.entries import source_files
 
     for name, parts in {"lard_knn": {"knn", "latents", "neighbours"}, "dice_react": {"dice", "shaping"}}.items():
         assert parts <= {file.stem for file in source_files(methods.get(name))}

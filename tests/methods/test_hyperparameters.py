@@ -5,8 +5,9 @@ import pytest
 
 from farther import methods
 from farther.errors import ParameterError
-from farther.methods import FitError, oracle, search
-from farther.methods.fitting import FitSettings
+from farther.methods import FitError
+from farther.scoring.fit import FitSettings
+from farther.scoring.search import oracle, search
 
 
 def measure(id_scores: np.ndarray, ood_scores: np.ndarray) -> float:

@@ -9,11 +9,11 @@ from pydantic.dataclasses import dataclass
 from farther import methods
 from farther.errors import DataError
 from farther.methods.base import METHODS, FitError
-from farther.methods.fitting import FitSettings, fit_run
 from farther.methods.logits import class_logits, softmax
 from farther.methods.parts.network import NetworkMethod
-from farther.methods.scoring import score_run
 from farther.registry import STRICT
+from farther.scoring.fit import FitSettings, fit_run
+from farther.scoring.score import score_run
 from farther.tables import Regions
 
 

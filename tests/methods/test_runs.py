@@ -9,9 +9,9 @@ import pytest
 from farther import methods
 from farther.errors import DataError
 from farther.methods import FitError
-from farther.methods.entries import source_files
-from farther.methods.fitting import FitSettings, RegionsSample, fit_run, operating_threshold
-from farther.methods.scoring import score_run
+from farther.scoring.entries import source_files
+from farther.scoring.fit import FitSettings, RegionsSample, fit_run, operating_threshold
+from farther.scoring.score import score_run
 from farther.tables import RegionsFolder, Scores
 
 T_STAR = 0.4
@@ -150,7 +150,7 @@ def test_another_state_scores_every_split_again(run, fitted, tmp_path):
 def test_another_code_scores_every_split_again(run, fitted, tmp_path, monkeypatch):
     score_run(run, fitted, tmp_path / "scores")
     (tmp_path / "other.py").write_text("# another code\n")
-    monkeypatch.setattr("farther.methods.scoring.source_files", lambda cls: [tmp_path / "other.py"])
+    monkeypatch.setattr("farther.scoring.score.source_files", lambda cls: [tmp_path / "other.py"])
     assert set(score_run(run, fitted, tmp_path / "scores").values()) == {"scored"}
 
 

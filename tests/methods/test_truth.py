@@ -6,8 +6,8 @@ import pytest
 from farther import methods
 from farther.errors import DataError
 from farther.methods import FitError
-from farther.methods.fitting import FitSettings, fit_run
 from farther.methods.temperature_scaling import fit_temperature
+from farther.scoring.fit import FitSettings, fit_run
 from farther.tables import Regions, TrueClasses
 
 

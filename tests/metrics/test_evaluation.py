@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError
-from farther.metrics import evaluation, intervals, run
+from farther.evaluation import evaluate as evaluation
+from farther.evaluation import files as run
+from farther.evaluation import intervals
 from farther.tables import Images, Objects, Regions, Scores
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]

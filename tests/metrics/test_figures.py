@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from farther.errors import ParameterError
-from farther.metrics.evaluation import EvaluationSettings, evaluate_run
+from farther.evaluation.evaluate import EvaluationSettings, evaluate_run
+from farther.evaluation.files import RunFiles
 from farther.metrics.figures import FIGURES
-from farther.metrics.run import RunFiles
 from farther.registry import build
 from farther.tables import Images, Scores
 from farther.tables.files import read_json, write_json

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError
-from farther.metrics import run
+from farther.evaluation import files as run
 from farther.tables import Scores
 
 BOX = [0, 0, 1, 1]

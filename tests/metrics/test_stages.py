@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from farther.metrics.run import RunFiles
+from farther.evaluation.files import RunFiles
 from farther.tables import Images, Scores
 
 STAGES = Path(__file__).parents[2] / "stages"

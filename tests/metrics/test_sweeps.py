@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError
-from farther.metrics import closed_set, ood, open_set, sweeps
+from farther.evaluation import sweeps
+from farther.metrics import closed_set, ood, open_set
 
 FIRST, SECOND = [0, 0, 100, 100], [200, 0, 300, 100]
 

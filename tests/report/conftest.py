@@ -19,11 +19,11 @@ import pytest
 from PIL import Image
 
 from farther import curation
-from farther.methods.fitting import FitSettings, fit_run
-from farther.methods.scoring import score_run
-from farther.metrics.evaluation import EvaluationSettings, evaluate_run
-from farther.metrics.run import RunFiles
+from farther.evaluation.evaluate import EvaluationSettings, evaluate_run
+from farther.evaluation.files import RunFiles
 from farther.report import build
+from farther.scoring.fit import FitSettings, fit_run
+from farther.scoring.score import score_run
 from farther.tables import Header, Images, Objects, Regions
 from farther.tables.files import digest, write_json
 

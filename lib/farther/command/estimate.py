@@ -22,7 +22,7 @@ from farther.command.project import Project, choose
 from farther.errors import FartherError, ParameterError
 
 if TYPE_CHECKING:
-    from farther.metrics.evaluation import EvaluationSettings
+    from farther.evaluation.evaluate import EvaluationSettings
     from farther.tables import Regions
 
 PICTURES = {".jpg", ".jpeg", ".png"}
@@ -269,7 +269,7 @@ def _methods(project: Project, run: str, regions: Regions, train: float, others:
 
 
 def _of_method(run: str, name: str, params: dict[str, Any], regions: Regions, train: float, others: float) -> Cost:
-    from farther.methods.entries import read_entry
+    from farther.scoring.entries import read_entry
 
     entry = read_entry(name, params)
     if entry.search or entry.oracle:
@@ -291,7 +291,7 @@ def _evaluation(project: Project, run: str, regions: Regions, counts: Mapping[st
         counts: Regions of each split, all that are stored; those below t* are not evaluated, and are not known yet.
     """
     from farther.curation import benchmark as checked
-    from farther.metrics.evaluation import EvaluationSettings
+    from farther.evaluation.evaluate import EvaluationSettings
     from farther.registry import build
 
     settings = build(EvaluationSettings, "evaluate", dict(project.section("evaluate")))

@@ -13,12 +13,12 @@ farther review voc --reviewer ann --no-browser
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Takes whatever follows: `python -m farther.review` knows those arguments, and says so when asked for help."""
+    """Passes all that follows to `python -m farther.tools.review`, which documents those arguments."""
     parser.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
 def run(given: argparse.Namespace) -> int:
     """Serves the page until it is interrupted; 2 where the input cannot be used."""
-    from farther.review.command import main
+    from farther.tools.review.command import main
 
     return 2 if main(given.rest, "farther review") else 0

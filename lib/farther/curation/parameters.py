@@ -26,7 +26,7 @@ class Split:
         vocabulary: Which names of the rules file the dataset uses; the dataset's own name by default.
         use: `test`: results are reported on it; `validation`: parameters of methods may be chosen on it.
         known: What happens to an image with a labelled ID class: `remove`, or `keep` where known and unknown objects
-            share the images (see `farther.curation.synthetic`).
+            share the images (see `farther.tools.derived`).
         candidates: A file of candidates (see `farther.curation.candidates`): of the subset, only images that it lists.
         admit: `reviewed`: an image enters when people decided that it does; `all`: when rules and people let it. Left
             out, `reviewed` where `candidates` is named and `all` elsewhere.

@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.pictures import load
 from farther.errors import DataError, ParameterError
+from farther.images.read import load
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
 from farther.tables.files import digest

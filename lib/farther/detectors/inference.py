@@ -21,10 +21,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from tqdm import tqdm
 
-from farther.detectors import pictures
+from farther.code import digest_of
 from farther.detectors.shards import Failure, Job, Plan
-from farther.detectors.sources import source_files
 from farther.errors import DataError
+from farther.images import read as pictures
 from farther.registry import STRICT
 from farther.tables import Header, Images, RegionsFolder, RegionsWriter
 from farther.tables.files import digest
@@ -46,7 +46,7 @@ class InferenceParams:
         shard_images: Images in one shard, which is what is written at once, kept after a kill, and held in memory.
         batches: Which images of a shard share a batch: those of "similar shape", so that little is padded, or those
             that follow each other in the "table". The order of the rows is that of the table either way.
-        exif: See `farther.detectors.pictures.load`.
+        exif: See `farther.images.read.load`.
         max_pixels: Images with more are not decoded and count as failures.
         max_failures: Fraction of the images that may be unusable before the run ends in an error.
         engine: Where the network runs: in this process ("local"), or in one process for each GPU of a Ray cluster
@@ -232,12 +232,10 @@ def _check_failures(failures: Sequence[Failure], images: int, params: InferenceP
 
 def folder_key(detector: Detector, header: Header, images: Images, params: InferenceParams) -> str:
     """Names all that a regions folder is made from."""
-    package = __name__.rpartition(".")[0]
-    sources = [*source_files(__name__, package), *source_files(type(detector).__module__, package)]
     layer = b"" if header.weight is None or header.bias is None else header.weight.tobytes() + header.bias.tobytes()
     shared = json.dumps([header.to_json(), params.shaping()], sort_keys=True)
     columns = (json.dumps(values.tolist()) for values in images.columns().values())
-    return digest(shared, layer, *sources, *columns)
+    return digest(shared, layer, digest_of(__name__, type(detector).__module__), *columns)
 
 
 def _stored_key(folder: Path) -> str | None:

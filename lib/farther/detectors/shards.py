@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from farther.detectors.preparation import Batch, Preparation, Unusable, by_shard, one_thread, spread
 from farther.errors import DataError, ParameterError
+from farther.images.prepare import Batch, Preparation, Unusable, by_shard, one_thread, spread
 from farther.tables import Header, Images, Regions, RegionsWriter
 from farther.tables.files import inside
 

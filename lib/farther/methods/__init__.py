@@ -12,9 +12,8 @@ from typing import Any
 
 from farther.methods.base import METHODS, FitError, Method, load, not_applicable
 from farther.methods.calibration import threshold
-from farther.methods.hyperparameters import oracle, search
 
-__all__ = ["FitError", "Method", "create", "get", "load", "names", "not_applicable", "oracle", "search", "threshold"]
+__all__ = ["FitError", "Method", "create", "get", "load", "names", "not_applicable", "threshold"]
 
 
 def create(name: str, **params: Any) -> Method:

@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from farther.errors import ParameterError
-from farther.methods.entries import OWN
-from farther.metrics.run import RunFiles
+from farther.evaluation.files import RunFiles
 from farther.report import choices, overview, published, tables
 from farther.report.charts import curves, outcomes
 from farther.report.charts.parts import Figures
@@ -20,6 +19,7 @@ from farther.report.examples import examples
 from farther.report.parameters import ReportSettings
 from farther.report.results import METRICS, OOD, OPEN_SET, Run, title_of
 from farther.report.splits import splits_of
+from farther.scoring.entries import OWN
 
 #: Sections of a detector's page.
 DETECTOR = (

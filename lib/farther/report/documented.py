@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from farther.methods import document
-from farther.methods.entries import find, read_entry
 from farther.report.overview import Listing
+from farther.scoring.entries import find, read_entry
 
 
 @dataclass(frozen=True)

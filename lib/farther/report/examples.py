@@ -13,8 +13,8 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from farther.errors import DataError
+from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
 from farther.metrics import open_set
-from farther.metrics.run import RunFiles, RunSplit, aligned_scores
 from farther.report.results import Run
 from farther.tables import Images, Objects, Regions
 from farther.tables.files import inside, read_json

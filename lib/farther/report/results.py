@@ -9,7 +9,7 @@ from typing import Any
 
 from farther import curation
 from farther.errors import DataError, ParameterError
-from farther.metrics.run import RunFiles
+from farther.evaluation.files import RunFiles
 from farther.tables.files import inside, read_json
 
 #: Distances from the nearest to the farthest.

@@ -15,10 +15,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 from tqdm import tqdm
 
-from farther.detectors import pictures
 from farther.detectors.inference import InferenceParams
-from farther.detectors.preparation import Batch, Preparation, Unusable, by_shard, one_thread, spread
 from farther.errors import DataError
+from farther.images import read as pictures
+from farther.images.prepare import Batch, Preparation, Unusable, by_shard, one_thread, spread
 from farther.registry import STRICT
 from farther.similarity.embeddings import VERSION, Embeddings, EmbeddingsFolder, NameEmbeddings
 from farther.similarity.encoder import Encoder
@@ -37,7 +37,7 @@ class EmbedParams:
         workers: See `farther.detectors.inference.InferenceParams`.
         shard_images: Images in one shard, which is what is written at once and kept after a kill.
         stored: Precision of the stored numbers; float16 moves a cosine by less than 0.001.
-        exif, max_pixels: See `farther.detectors.pictures.load`.
+        exif, max_pixels: See `farther.images.read.load`.
         max_failures: Fraction of the images that may be unusable before the run ends in an error.
     """
 

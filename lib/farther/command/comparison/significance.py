@@ -61,8 +61,8 @@ def compared_methods(
         DataError: the run was not evaluated, or a file is damaged.
     """
     from farther.command.project import choose
-    from farther.metrics.intervals import COMPARED
-    from farther.metrics.paired import compare
+    from farther.evaluation.intervals import COMPARED
+    from farther.evaluation.paired import compare
 
     report = _evaluation(root, run)
     drawn = _drawn(root, report)
@@ -108,7 +108,7 @@ class _Tested:
 
 
 def _compare(sides: tuple[_Tested, _Tested], place: Place) -> dict[str, dict[str, Any]]:
-    from farther.metrics.paired import compare
+    from farther.evaluation.paired import compare
 
     return compare(*(side.replicates(place) for side in sides))
 
@@ -132,9 +132,9 @@ def _evaluation(root: Path, run: str) -> dict[str, Any]:
 
 
 def _drawn(root: Path, report: dict[str, Any]) -> Any:
-    from farther.metrics.evaluation import EvaluationSettings
-    from farther.metrics.paired import Drawn
-    from farther.metrics.run import RunFiles
+    from farther.evaluation.evaluate import EvaluationSettings
+    from farther.evaluation.files import RunFiles
+    from farther.evaluation.paired import Drawn
     from farther.registry import build
 
     settings = build(EvaluationSettings, f"settings of {report['run']}", report["settings"])

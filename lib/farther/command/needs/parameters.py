@@ -33,11 +33,11 @@ def _error(check: Callable[[], Any]) -> FartherError | None:
 def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
     """What each entry is called, and what raises where it is wrong."""
     from farther.detectors.inference import InferenceParams
-    from farther.methods.entries import read_entry
-    from farther.methods.fitting import FitSettings
-    from farther.metrics.evaluation import EvaluationSettings
-    from farther.metrics.run import ThresholdSettings
+    from farther.evaluation.evaluate import EvaluationSettings
+    from farther.evaluation.files import ThresholdSettings
     from farther.registry import build
+    from farther.scoring.entries import read_entry
+    from farther.scoring.fit import FitSettings
 
     def method(name: str, values: dict[str, Any] | None) -> None:
         read_entry(name, values or {}).create()

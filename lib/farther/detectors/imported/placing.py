@@ -11,11 +11,11 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from farther.code import digest_of
 from farther.detectors.imported.base import Imported, Source
 from farther.detectors.imported.spool import Spool, spooled
 from farther.detectors.inference import InferenceParams, update_splits
 from farther.detectors.shards import REGIONS_PER_IMAGE
-from farther.detectors.sources import source_files
 from farther.errors import DataError
 from farther.tables import Header, Images, RegionsFolder, RegionsWriter
 from farther.tables.files import digest
@@ -113,13 +113,11 @@ class _Making:
 
     def key(self, split: str, images: Images) -> str:
         """Names all that a split's regions folder is made from."""
-        package = "farther.detectors"
-        sources = [*source_files(__name__, package), *source_files(type(self.adapter).__module__, package)]
         scopes = [[source.name, self.scopes.of(source)] for source in self.adapter.sources()]
         shared = json.dumps([self.header.to_json(), self._shard_images, split, scopes], sort_keys=True)
         layer = [part.tobytes() for part in (self.header.weight, self.header.bias) if part is not None]
         columns = (json.dumps(values.tolist()) for values in images.columns().values())
-        return digest(shared, *layer, *sources, *columns)
+        return digest(shared, *layer, digest_of(__name__, type(self.adapter).__module__), *columns)
 
     def make(self, split: str, images: Images, out: Path, work: Path) -> RegionsFolder:
         """Writes the regions folder of a split."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from farther.metrics.run import thin
+from farther.evaluation.files import thin
 from farther.report.charts.parts import (
     COLOURS,
     PERCENT,

@@ -35,9 +35,9 @@ from urllib.parse import quote
 import numpy as np
 
 from farther.errors import DataError
+from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
 from farther.metrics import open_set
 from farther.metrics.boxes import image_numbers
-from farther.metrics.run import RunFiles, RunSplit, aligned_scores
 from farther.report.results import Run
 from farther.tables import Images, Objects, Regions
 from farther.tables.files import inside
@@ -51,7 +51,7 @@ def split_data(
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """What the page knows of a run and split; see the module.
 
-    Regions are those above the operating threshold. They are judged as `farther.metrics.evaluation` judged them, with
+    Regions are those above the operating threshold. They are judged as `farther.evaluation.evaluate` judged them, with
     the thresholds, the IoU and the protocol that the evaluation wrote down.
 
     Args:

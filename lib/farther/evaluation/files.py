@@ -1,0 +1,219 @@
+"""The files of one run (a detector on a benchmark): where they lie, and what the metrics read of them.
+
+Below the artifacts folder:
+
+    splits/<benchmark>/<split>/images.parquet, objects.parquet
+    regions/<run>/<split>/                   detections
+    thresholds/<run>.json                    operating threshold t*
+    truth/<run>.parquet                      what the detections show from which it was chosen
+    fitted/<run>/<method>/method.json        a method's parameters, or why it does not apply
+    fitted/<run>/<method>/threshold.json     its threshold τ
+    scores/<run>/<method>/<split>.parquet    its scores
+    metrics/<run>/, plots/<run>/, evaluation/<run>.json    see `farther.evaluation.evaluate`
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.errors import DataError
+from farther.metrics import operating_threshold
+from farther.metrics.boxes import image_numbers
+from farther.metrics.true_classes import true_classes
+from farther.registry import STRICT
+from farther.tables import Images, Objects, Regions, RegionsFolder, Scores
+from farther.tables.files import digest, inside, write_json
+
+#: Points of a curve that are kept for plotting.
+CURVE_POINTS = 200
+
+
+@dataclass(config=STRICT, kw_only=True)
+class ThresholdSettings:
+    """How the operating threshold is chosen: section `threshold` of params.yaml.
+
+    Args:
+        split: ID split it is chosen on.
+        rule, tolerance: see `farther.metrics.operating_threshold.choose`.
+    """
+
+    split: str = "val"
+    rule: operating_threshold.Rule = "best_f1"
+    tolerance: float = Field(default=0.0, ge=0, le=1)
+
+
+class RunFiles:
+    """Where the files of a run lie.
+
+    Args:
+        run: Its name in section `detectors` of params.yaml.
+        benchmark: The name of its benchmark.
+        root: The artifacts folder.
+
+    Raises:
+        DataError: a name leads out of its folder.
+    """
+
+    def __init__(self, run: str, benchmark: str, root: str | Path = "artifacts"):
+        self.run = run
+        self.benchmark = benchmark
+        self.root = Path(root)
+        self.threshold = inside(self.root / "thresholds", f"{run}.json")
+        self.truth = inside(self.root / "truth", f"{run}.parquet")
+        self.metrics = inside(self.root / "metrics", run)
+        self.plots = inside(self.root / "plots", run)
+        self.evaluation = inside(self.root / "evaluation", f"{run}.json")
+
+    def images(self, split: str) -> Path:
+        """The table of the split's images."""
+        return inside(self.root / "splits", f"{self.benchmark}/{split}/images.parquet")
+
+    def objects(self, split: str) -> Path:
+        """The table of the split's annotated objects."""
+        return inside(self.root / "splits", f"{self.benchmark}/{split}/objects.parquet")
+
+    def regions(self, split: str) -> Path:
+        """The folder of the detector's regions in the split."""
+        return inside(self.root / "regions", f"{self.run}/{split}")
+
+    def fitted(self, method: str) -> Path:
+        """The folder of a method's fitted state."""
+        return inside(self.root / "fitted", f"{self.run}/{method}")
+
+    def scores(self, method: str, split: str) -> Path:
+        """The table of a method's scores of the split's regions."""
+        return inside(self.root / "scores", f"{self.run}/{method}/{split}.parquet")
+
+
+def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> None:
+    """Chooses the operating threshold of a run and writes `thresholds/<run>.json`, and `truth/<run>.parquet`.
+
+    Raises:
+        DataError: an input is absent or wrong, or has too little to choose from.
+        ParameterError: see `operating_threshold.choose`.
+    """
+    split = RunSplit(files, settings.split)
+    regions = split.regions()
+    chosen = operating_threshold.choose(split.objects, regions, settings.rule, settings.tolerance)
+    true_classes(split.objects, regions).write(files.truth)
+    write_json(files.threshold, {**chosen, "settings": asdict(settings), "inputs": split.inputs()})
+
+
+class RunSplit:
+    """One split of a run: its images and objects, and the detector's regions in them.
+
+    Args:
+        files: Where the run's files lie.
+        split: The name of the split.
+
+    Objects of images that the detector could not read are left out of `objects`, and counted in `summary`.
+
+    Raises:
+        DataError: a table or the regions folder is absent or wrong, or shows an image that the split does not have.
+    """
+
+    def __init__(self, files: RunFiles, split: str):
+        self.name = split
+        self.folder = RegionsFolder(files.regions(split))
+        self.source = files.objects(split)
+        self._files = {"images": files.images(split), "objects": self.source}
+        images = Images.read(self._files["images"])
+        objects = Objects.read(self.source)
+        failed = {failure["image_id"] for failure in self.folder.failures}
+        self.images = frozenset(images.image_id) - failed
+        self.failed = len(images) - len(self.images)
+        readable = np.fromiter((name not in failed for name in objects.image_id), bool, len(objects))
+        self.objects = objects[readable]
+        self._refuse_strangers(self.objects.image_id, self.source)
+
+    def regions(self, threshold: float = 0.0) -> Regions:
+        """The regions whose confidence is at least `threshold`, without what only methods need.
+
+        Raises:
+            DataError: a shard is wrong, or shows an image that the split does not have.
+        """
+        return self._stored if threshold <= 0 else self._stored.above(threshold)
+
+    @cached_property
+    def _stored(self) -> Regions:
+        parts = list(self.folder.batches(columns=()))
+        regions = Regions.concatenate(parts) if parts else Regions.empty(self.folder.header)
+        self._refuse_strangers(regions.image_id, self.folder.path)
+        return regions
+
+    def summary(self, regions: Regions) -> dict[str, Any]:
+        """Counts of the split, and the share of its images that show none of `regions`."""
+        seen = len(set(regions.image_id))
+        return {
+            "images": len(self.images),
+            "failed_images": self.failed,
+            "objects": len(self.objects),
+            "regions": len(regions),
+            "no_detection": 1 - seen / len(self.images) if self.images else None,
+            "inputs": self.inputs(),
+        }
+
+    def inputs(self) -> dict[str, str]:
+        """Digests of what was read: of files, and of the columns of regions that the metrics use."""
+        columns = [getattr(self._stored, name).tobytes() for name in ("region_id", "box", "score", "label")]
+        used = digest("\0".join(self._stored.image_id), *columns)
+        return {name: digest(path) for name, path in self._files.items()} | {"regions": used}
+
+    def _refuse_strangers(self, image_id: np.ndarray, source: Path) -> None:
+        strangers = set(image_id) - self.images
+        if strangers:
+            row = int(np.flatnonzero(image_id == min(strangers))[0])
+            problem = f"{min(strangers)!r} is no readable image of split '{self.name}'; run the stages before again"
+            raise DataError(problem, file=source, row=row, field="image_id")
+
+
+def aligned_scores(regions: Regions, path: Path, stored: int) -> np.ndarray:
+    """A method's scores in the order of `regions`, ndarray of shape (N,).
+
+    Args:
+        path: A table of scores of all stored regions of the split.
+        stored: How many regions the split has.
+
+    Raises:
+        DataError: the table has another number of rows, scores a region twice, or lacks one.
+    """
+    scores = Scores.read(path)
+    if len(scores) != stored:
+        problem = f"{len(scores)} scores, but {stored} regions; score the split again"
+        raise DataError(problem, file=path)
+    _, (score_image, region_image) = image_numbers(scores.image_id, regions.image_id)
+    # Numbers of regions may be as large as int64 is; their places among each other are not.
+    numbers, place = np.unique(np.concatenate([scores.region_id, regions.region_id]), return_inverse=True)
+    key = score_image * len(numbers) + place[: len(scores)]
+    wanted = region_image * len(numbers) + place[len(scores) :]
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    twice = np.flatnonzero(key[1:] == key[:-1])
+    if len(twice):
+        row = int(order[twice[0] + 1])
+        problem = f"region {scores.region_id[row]} of {scores.image_id[row]!r} is scored twice"
+        raise DataError(problem, file=path, row=row, field="region_id")
+    place = np.minimum(np.searchsorted(key, wanted), max(len(key) - 1, 0))
+    missing = np.flatnonzero(key[place] != wanted) if len(key) else np.arange(len(wanted))
+    if len(missing):
+        row = int(missing[0])
+        problem = f"region {regions.region_id[row]} of {regions.image_id[row]!r} has no score; score the split again"
+        raise DataError(problem, file=path, field="region_id")
+    return scores.score[order[place]]
+
+
+def thin(x: np.ndarray, y: np.ndarray, points: int = CURVE_POINTS) -> tuple[np.ndarray, np.ndarray]:
+    """At most so many points of a curve, evenly spread along its way, both ends included."""
+    if len(x) <= points:
+        return x, y
+    way = np.cumsum(np.abs(np.diff(x, prepend=x[0])) + np.abs(np.diff(y, prepend=y[0])))
+    chosen = np.searchsorted(way, np.linspace(0, way[-1], points - 1))
+    chosen = np.unique(np.append(chosen, len(x) - 1))
+    return x[chosen], y[chosen]

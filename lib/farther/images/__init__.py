@@ -1,0 +1,1 @@
+"""Images on their way to a network: reading, preparing and streaming them."""

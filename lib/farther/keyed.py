@@ -1,0 +1,109 @@
+"""Output that is kept from one run of a stage to the next, and made again only where its key changed.
+
+An item is a file or a folder below the output folder. Its key is a digest of all that it is made from: inputs,
+parameters and code (`farther.code.digest_of`). Keys are stored in `keys.json` beside the items, so they travel with
+them through `dvc push` and `dvc pull`.
+
+>>> from tempfile import TemporaryDirectory
+>>> folder = TemporaryDirectory()
+>>> items = Keyed(folder.name)
+>>> with items.make("knn/test.txt", key="a1") as path:
+...     _ = path.write_text("scores")
+>>> items.is_current("knn/test.txt", "a1"), items.is_current("knn/test.txt", "b2")
+(True, False)
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from farther.errors import DataError
+from farther.tables.files import inside, read_json, write_aside, write_json
+
+KEYS = "keys.json"
+
+
+class Keyed:
+    """The items of one output folder and their keys; one process at a time may write to it.
+
+    Args:
+        folder: The output folder; made when the first item is.
+
+    Raises:
+        DataError: its `keys.json` is damaged.
+    """
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        file = self.folder / KEYS
+        keys = read_json(file) if file.exists() else {}
+        if not isinstance(keys, dict) or not all(isinstance(key, str) for key in keys.values()):
+            raise DataError("expected {item: key}; delete the file, and its items are made again", file=file)
+        self._keys: dict[str, str] = keys
+
+    def path(self, item: str) -> Path:
+        """The file or folder of an item.
+
+        Raises:
+            DataError: its name leaves the folder.
+        """
+        return inside(self.folder, item)
+
+    def is_current(self, item: str, key: str) -> bool:
+        """Whether an item is there and was made under this key."""
+        return self._keys.get(item) == key and self.path(item).exists()
+
+    @contextmanager
+    def make(self, item: str, key: str) -> Iterator[Path]:
+        """A path to write an item to; when the block ends without an error, it replaces the item under its new key.
+
+        A process that is killed leaves the earlier item, or none, but never half of one.
+        """
+        with write_aside(self.path(item)) as aside:
+            yield aside
+            self._forget(item)  # between here and `record` the item may be of either key: then it is made again
+        self.record(item, key)
+
+    def record(self, item: str, key: str) -> None:
+        """Stores the key of an item that was written by other means, whole."""
+        self._keys[item] = key
+        self._save()
+
+    def keep_only(self, items: Collection[str]) -> list[str]:
+        """Deletes all items but these, and everything else in the folder that belongs to none of them.
+
+        Returns:
+            Names of the deleted items, sorted.
+        """
+        removed = sorted(set(self._keys) - set(items))
+        wanted = {self.path(item) for item in items}
+        above = {parent for path in wanted for parent in path.parents}
+        for name in removed:
+            del self._keys[name]
+        if self.folder.exists():
+            _delete_others(self.folder, wanted | {self.folder / KEYS}, above)
+            self._save()
+        return removed
+
+    def _forget(self, item: str) -> None:
+        if self._keys.pop(item, None) is not None:
+            self._save()
+
+    def _save(self) -> None:
+        write_json(self.folder / KEYS, dict(sorted(self._keys.items())))
+
+
+def _delete_others(folder: Path, wanted: set[Path], above: set[Path]) -> None:
+    for entry in folder.iterdir():
+        if entry in wanted:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            if entry in above:
+                _delete_others(entry, wanted, above)
+            else:
+                shutil.rmtree(entry)
+        else:
+            entry.unlink()

@@ -1,8 +1,0 @@
-"""`python -m farther.review BENCHMARK`."""
-
-import sys
-
-from farther.review.command import main
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""Everything around the benchmark: demo world, training, publication, derived data, enrichment, review."""

@@ -1,0 +1,134 @@
+"""A picture being composed: which pixel belongs to what is always known, so that boxes are exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageFilter
+
+from farther.tools.demo.drawings import OPAQUE, opaque_extent
+
+NOBODY = -1
+"""Owner of the background, and of what is in front of objects but is not one."""
+
+Box = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Look:
+    """How one appearance of a drawing differs from the drawing itself."""
+
+    size: float
+    """Longest side, in pixels, before the rotation."""
+    degrees: float = 0.0
+    mirrored: bool = False
+    stretch: float = 1.0
+    """Width divided by what it would be."""
+    hue: float = 0.0
+    """Degrees on the colour wheel."""
+    saturation: float = 1.0
+    brightness: float = 1.0
+
+
+class Canvas:
+    """A picture and, for each of its pixels, the number of the sprite that owns it."""
+
+    def __init__(self, background: Image.Image):
+        self.image = background.convert("RGB")
+        self.owner = np.full((background.height, background.width), NOBODY, dtype=np.int16)
+        self.sizes: list[int] = []
+        """Opaque pixels of each sprite, with those outside the picture."""
+
+    def paste(self, sprite: Image.Image, left: int, top: int) -> int:
+        """Put a sprite in front of all others; returns its number."""
+        number = len(self.sizes)
+        self.sizes.append(int(_opaque(sprite).sum()))
+        self._cover(sprite, left, top, number)
+        return number
+
+    def obstruct(self, sprite: Image.Image, left: int, top: int) -> None:
+        """Put something in front that is no object."""
+        self._cover(sprite, left, top, NOBODY)
+
+    def visible(self, numbers: list[int]) -> np.ndarray:
+        """Mask (height, width) of the pixels that these sprites own now."""
+        return np.isin(self.owner, numbers)
+
+    def visible_fraction(self, numbers: list[int]) -> float:
+        """Share of the sprites' own pixels that is inside the picture and not covered."""
+        return float(self.visible(numbers).sum()) / sum(self.sizes[number] for number in numbers)
+
+    def least_visible_after(self, sprite: Image.Image, left: int, top: int) -> float:
+        """What `paste` would leave visible: the smallest fraction among the new sprite and all before it."""
+        mask = _opaque(sprite)
+        inside, window = _overlap(self.owner.shape, mask.shape, left, top)
+        shown = mask[window]
+        before = np.bincount(self.owner[self.owner != NOBODY], minlength=len(self.sizes))
+        covered_owner = self.owner[inside][shown]
+        covered = np.bincount(covered_owner[covered_owner != NOBODY], minlength=len(self.sizes))
+        fractions = [float(shown.sum()) / mask.sum()]
+        fractions += [
+            (before[number] - covered[number]) / size for number, size in enumerate(self.sizes) if covered[number]
+        ]
+        return float(min(fractions))
+
+    def _cover(self, sprite: Image.Image, left: int, top: int, number: int) -> None:
+        self.image.paste(sprite, (left, top), sprite)
+        mask = _opaque(sprite)
+        inside, window = _overlap(self.owner.shape, mask.shape, left, top)
+        self.owner[inside][mask[window]] = number
+
+
+def transformed(sprite: Image.Image, look: Look) -> Image.Image:
+    """A sprite with its look; its margins are tight (see `opaque_extent`)."""
+    if look.mirrored:
+        sprite = sprite.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    scale = look.size / max(sprite.size)
+    width = max(1, round(sprite.width * scale * look.stretch))
+    height = max(1, round(sprite.height * scale))
+    sprite = sprite.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2.0)
+    if look.degrees:
+        sprite = sprite.rotate(look.degrees, Image.Resampling.BILINEAR, expand=True)
+    colours = sprite.convert("RGB").convert("RGB", _colour_matrix(look))
+    colours.putalpha(sprite.getchannel("A"))
+    extent = opaque_extent(_opaque(colours))
+    return colours.crop(extent) if extent else colours
+
+
+def finished(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """What a camera adds: exposure, a little blur, a little noise."""
+    if rng.random() < 0.3:
+        picture = picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.3, 0.9))))
+    pixels = np.asarray(picture, dtype=np.float32)
+    pixels = (pixels - 128) * rng.uniform(0.8, 1.1) + 128 + rng.uniform(-18, 18)
+    # One grain for all three channels, as grey noise costs a third of coloured noise.
+    grain = rng.standard_normal(pixels.shape[:2], dtype=np.float32)[..., None]
+    pixels += grain * rng.uniform(0, 9)
+    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+
+
+def _opaque(sprite: Image.Image) -> np.ndarray:
+    return np.asarray(sprite.getchannel("A")) >= OPAQUE
+
+
+def _overlap(
+    whole: tuple[int, ...], part: tuple[int, ...], left: int, top: int
+) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
+    """Slices of the picture and of the sprite where the two overlap."""
+    y0, y1 = max(top, 0), max(min(top + part[0], whole[0]), 0)
+    x0, x1 = max(left, 0), max(min(left + part[1], whole[1]), 0)
+    y1, x1 = max(y0, y1), max(x0, x1)
+    return (slice(y0, y1), slice(x0, x1)), (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left))
+
+
+def _colour_matrix(look: Look) -> tuple[float, ...]:
+    """3 x 4 matrix that turns the hue, scales the saturation and the brightness; black stays black."""
+    angle = np.deg2rad(look.hue)
+    luma = np.array([0.299, 0.587, 0.114])
+    axis = np.full((3, 3), 1 / 3)
+    cross = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]]) / np.sqrt(3)
+    turn = np.cos(angle) * np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * axis
+    grey = np.tile(luma, (3, 1))
+    matrix = look.brightness * (look.saturation * np.eye(3) + (1 - look.saturation) * grey) @ turn
+    return tuple(float(value) for row in matrix for value in (*row, 0.0))

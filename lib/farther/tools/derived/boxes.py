@@ -1,0 +1,74 @@
+"""Cut-outs by box, where nobody drew outlines: the box's pixels, with an edge that fades."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from pydantic.dataclasses import dataclass
+
+from farther.curation.sources import Source as Tables
+from farther.curation.sources import TablesFolder
+from farther.images import read as pictures
+from farther.registry import STRICT
+from farther.tables.files import inside
+from farther.tools.derived.cutouts import AnnotatedSource, CutOut, CutOuts, Share, register
+
+
+@register("boxes")
+@dataclass(config=STRICT, kw_only=True)
+class Boxes(AnnotatedSource):
+    """Objects of an ingested dataset, whose image files lie in `root`: some of what is around them comes along.
+
+    Args:
+        dataset, subset: Whose objects.
+        tables: Folder that `ingest` wrote.
+        edge: Share of the box's shorter side over which it fades, on each side.
+    """
+
+    dataset: str
+    subset: str
+    tables: Path = Path("artifacts/tables")
+    edge: Share = 0.15
+
+    def read(self) -> CutOuts:
+        """The dataset's single objects; see `Source`.
+
+        Raises:
+            ParameterError: there is no such dataset or subset.
+            DataError: a table is absent or damaged.
+        """
+        folder = TablesFolder(self.tables)
+        tables = folder.source(self.dataset, self.subset)
+        images, objects, image = tables.images, tables.objects, tables.image_row
+        size = np.stack([images.width, images.height], axis=1)[image]
+        usable = self.usable(objects.box, image, size, ~(objects.is_crowd | objects.is_difficult))
+        found = [
+            CutOut(objects.category[row], f"{images.file[image[row]]}, object {objects.object_id[row]}", row)
+            for row in np.flatnonzero(usable).tolist()
+        ]
+        return CutOuts(folder.categories(self.dataset), found, lambda one: self._picture(tables, one.row))
+
+    def _picture(self, tables: Tables, row: int) -> Image.Image:
+        pixels = pictures.load(inside(self.root, tables.images.file[tables.image_row[row]]))
+        left, top, right, bottom = np.round(tables.objects.box[row]).astype(int).tolist()
+        picture = Image.fromarray(pixels[top:bottom, left:right])
+        picture.putalpha(Image.fromarray(fading(picture.width, picture.height, self.edge)))
+        return picture
+
+
+def fading(width: int, height: int, edge: float) -> np.ndarray:
+    """Alpha that rises from the edges inwards.
+
+    Args:
+        width, height: In pixels.
+        edge: Share of the shorter side over which it rises.
+
+    Returns:
+        ndarray of shape (height, width), uint8.
+    """
+    over = max(edge * min(width, height), 1e-9)
+    x, y = (np.minimum(np.arange(n), np.arange(n)[::-1]) + 0.5 for n in (width, height))
+    rising = np.clip(np.minimum(x[None, :], y[:, None]) / over, 0, 1)
+    return np.round(255 * rising).astype(np.uint8)

@@ -1,0 +1,310 @@
+"""Writes a dataset of synthetic unknowns, in COCO's form: what follows takes it for any other dataset."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from tqdm import tqdm
+
+from farther.curation.rules import Rules
+from farther.curation.sources import Source
+from farther.errors import DataError, ParameterError
+from farther.images import read as pictures
+from farther.tables import Objects
+from farther.tables.files import digest, inside, write_aside, write_json
+from farther.tools.derived.cutouts import CutOut, CutOuts
+from farther.tools.derived.parameters import Synthetic
+from farther.tools.derived.pasting import Canvas, place, trimmed
+
+#: The one subset of the dataset that is written.
+SUBSET = "pasted"
+
+#: Cut-outs that are tried for one object: for one of them there may be no room, or its file may be damaged.
+CHOICES = 3
+
+#: Columns of `pasted.csv`.
+ORIGIN = ("image_id", "object_id", "category", "cutout", "xmin", "ymin", "xmax", "ymax", "visible")
+
+
+@dataclass(frozen=True)
+class ScenesOfID:
+    """The scenes.
+
+    Args:
+        source: Images of an ID split and their objects.
+        root: Folder of the image files.
+        categories: The categories of the ID dataset.
+    """
+
+    source: Source
+    root: Path
+    categories: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Unknowns:
+    """Cut-outs of unknown classes.
+
+    Args:
+        cutouts: Where their pictures come from.
+        by_kind: `near` and `far`, as far as there are some → category → cut-outs.
+    """
+
+    cutouts: CutOuts
+    by_kind: Mapping[str, Mapping[str, Sequence[CutOut]]]
+
+    @property
+    def categories(self) -> tuple[str, ...]:
+        """All categories, sorted."""
+        return tuple(sorted(name for by_category in self.by_kind.values() for name in by_category))
+
+    def draw(self, kind: str, rng: np.random.Generator) -> CutOut:
+        """Any cut-out of any category of a kind: all categories equally often, however many cut-outs each has."""
+        by_category = self.by_kind[kind]
+        names = sorted(by_category)
+        found = by_category[names[int(rng.integers(len(names)))]]
+        return found[int(rng.integers(len(found)))]
+
+
+def unknowns(cutouts: CutOuts, rules: Rules, vocabulary: str, wanted: Sequence[str] = ()) -> Unknowns:
+    """The cut-outs whose categories are unknown to a benchmark: neither an ID class nor an overlap with one.
+
+    Args:
+        cutouts: All that a source has.
+        rules: The benchmark's.
+        vocabulary: The rules' name for the vocabulary of the cut-outs' categories.
+        wanted: Only these categories; all unknown ones when empty.
+
+    Raises:
+        ParameterError: a wanted category has no cut-out or is not unknown, the vocabulary is, or nothing is left.
+    """
+    deciding = rules.by_category(vocabulary, cutouts.categories)
+    by_kind: dict[str, dict[str, list[CutOut]]] = {}
+    for one in cutouts.found:
+        rule = deciding.get(one.category)
+        if rule is None or rule.kind == "near":
+            kind = "far" if rule is None else "near"
+            by_kind.setdefault(kind, {}).setdefault(one.category, []).append(one)
+    there = {name for by_category in by_kind.values() for name in by_category}
+    for name in wanted:
+        if name not in there:
+            why = f"the rules say '{deciding[name]}'" if name in deciding else "there is no cut-out that could be used"
+            raise ParameterError(f"category {name!r}: {why}. Known: {', '.join(sorted(there)) or 'none'}")
+    chosen = {
+        kind: {name: found for name, found in by_category.items() if not wanted or name in wanted}
+        for kind, by_category in sorted(by_kind.items())
+    }
+    if not there:
+        raise ParameterError(f"none of the {len(cutouts.found)} cut-outs shows an unknown class: choose another source")
+    return Unknowns(cutouts, {kind: by_category for kind, by_category in chosen.items() if by_category})
+
+
+def generate(params: Synthetic, scenes: ScenesOfID, unknown: Unknowns, out: str | Path) -> dict[str, Any]:
+    """Writes the dataset.
+
+    Each image is a scene with unknown objects in it, near ones only or far ones only, each kind in as many scenes. It
+    has the scene's name. The scene's own objects stay annotated as they were, but for what a pasted object hides of
+    their boxes. A scene without room is left out. Images depend on the seed, on their scene's name and on the cut-outs
+    that there are, not on the other scenes.
+
+    Args:
+        params: How.
+        scenes: The ID images.
+        unknown: What is pasted.
+        out: Folder to write, aside first and then renamed: `annotations/instances_pasted.json`, `pasted/*.jpg`,
+            `pasted.csv` (where each object comes from), `summary.json` (what is returned, and failures).
+
+    Returns:
+        Numbers: scenes, images, pasted objects, known objects, failures, and pasted objects by category.
+
+    Raises:
+        DataError: too much cannot be read, no scene had room, or a class is both known and unknown.
+    """
+    both = sorted(set(scenes.categories) & set(unknown.categories))
+    if both:
+        problem = f"{both[0]!r} is a category of the ID dataset and the name of an unknown class: leave it out"
+        raise DataError(problem, field="categories")
+    with write_aside(out) as aside:
+        (aside / SUBSET).mkdir(parents=True)
+        composer = _Composer(params, scenes, unknown)
+        writer = _Writer(aside, (*scenes.categories, *unknown.categories), params.quality)
+        rows = range(len(scenes.source.images))
+        for row in tqdm(rows, desc="synthetic", unit="scene", leave=False):
+            one = composer.compose(row)
+            if one is not None:
+                writer.add(one)
+        summary = writer.close(len(rows), composer.failures)
+        _refuse_failures(composer.failures, len(rows) + summary["pasted"], params.max_failures)
+        if not summary["images"]:
+            problem = "no object found room in any scene: allow smaller ones (pasting.size) or pasting.hidden"
+            raise DataError(problem, file=out)
+    return summary
+
+
+@dataclass(frozen=True)
+class _Composed:
+    """A scene with something in it.
+
+    Args:
+        image_id: The scene's.
+        objects: The scene's own objects.
+        canvas: The picture.
+        pasted: Number on the canvas, and cut-out, of each pasted object.
+    """
+
+    image_id: str
+    objects: Objects
+    canvas: Canvas
+    pasted: Sequence[tuple[int, CutOut]]
+
+
+class _Composer:
+    """Puts unknown objects into scenes.
+
+    Attributes:
+        failures: Scenes and cut-outs that cannot be read.
+    """
+
+    def __init__(self, params: Synthetic, scenes: ScenesOfID, unknown: Unknowns):
+        self._params, self._scenes, self._unknown = params, scenes, unknown
+        self._scales = _scales(scenes.source)
+        rows = scenes.source.image_row
+        starts = np.searchsorted(np.sort(rows), np.arange(len(scenes.source.images) + 1))
+        self._order, self._starts = np.argsort(rows, kind="stable"), starts
+        self.failures: list[dict[str, str]] = []
+
+    def compose(self, row: int) -> _Composed | None:
+        """The scene of a row with objects in it; None where it cannot be read or has no room for any."""
+        images = self._scenes.source.images
+        image_id: str = images.image_id[row]
+        objects = self._scenes.source.objects[self._order[self._starts[row] : self._starts[row + 1]]]
+        try:
+            canvas = Canvas(pictures.load(inside(self._scenes.root, images.file[row])), objects.box)
+        except DataError as error:
+            self.failures.append({"name": image_id, "reason": error.problem})
+            return None
+        rng = np.random.default_rng([self._params.seed, int(digest(image_id)[:15], 16)])
+        kinds = list(self._unknown.by_kind)
+        kind = kinds[int(rng.integers(len(kinds)))]
+        low, high = self._params.pasting.objects
+        tried = [self._add(canvas, kind, rng) for _ in range(int(rng.integers(low, high + 1)))]
+        pasted = [one for one in tried if one is not None]
+        return _Composed(image_id, objects, canvas, pasted) if pasted else None
+
+    def _add(self, canvas: Canvas, kind: str, rng: np.random.Generator) -> tuple[int, CutOut] | None:
+        """Puts an object of a kind into a scene; another one where the first finds no room."""
+        for _ in range(CHOICES):
+            chosen = self._unknown.draw(kind, rng)
+            scale = self._scale(rng)
+            try:
+                picture = trimmed(self._unknown.cutouts.picture(chosen))
+            except DataError as error:
+                self.failures.append({"name": chosen.name, "reason": error.problem})
+                continue
+            if picture is not None:
+                largest = self._params.pasting.enlarge * max(picture.size)
+                side = min(scale * max(canvas.owner.shape), largest)
+                number = place(canvas, picture, side, self._params.pasting, rng)
+                if number is not None:
+                    return number, chosen
+        return None
+
+    def _scale(self, rng: np.random.Generator) -> float:
+        """An object's longest side as a share of the scene's.
+
+        Raises:
+            ParameterError: it is to be like that of ID objects, and there is none.
+        """
+        size, scales = self._params.pasting.size, self._scales
+        if size is not None:
+            return float(size[0] * (size[1] / size[0]) ** rng.random())
+        if not len(scales):
+            raise ParameterError("the scenes have no object to take sizes from: set pasting.size")
+        return float(scales[int(rng.integers(len(scales)))])
+
+
+class _Writer:
+    """Writes images as they come, and at the end the files that describe them."""
+
+    def __init__(self, folder: Path, categories: Sequence[str], quality: int):
+        self._folder, self._quality = folder, quality
+        self._number = {name: number for number, name in enumerate(categories, start=1)}
+        self._images: list[dict[str, Any]] = []
+        self._annotations: list[dict[str, Any]] = []
+        self._origins: list[tuple[Any, ...]] = []
+
+    def add(self, scene: _Composed) -> None:
+        """Writes an image and takes down what it shows."""
+        canvas, file = scene.canvas, f"{len(self._images) + 1:06d}.jpg"
+        Image.fromarray(canvas.pixels).save(self._folder / SUBSET / file, quality=self._quality)
+        height, width = canvas.owner.shape
+        self._images.append({"id": scene.image_id, "file_name": file, "width": width, "height": height})
+        objects = scene.objects
+        for row, box in enumerate(canvas.known_boxes()):
+            area = float((box[2] - box[0]) * (box[3] - box[1]))
+            flags = {"iscrowd": int(objects.is_crowd[row]), "is_difficult": int(objects.is_difficult[row])}
+            self._annotate(scene.image_id, objects.category[row], box, area, flags)
+        for number, cutout in scene.pasted:
+            box, area = canvas.visible_box(number), canvas.area(number)
+            if box is not None:
+                object_id = self._annotate(scene.image_id, cutout.category, box, area, {"iscrowd": 0})
+                visible = f"{area / canvas.sizes[number]:.3f}"
+                edges = map(int, box.tolist())
+                self._origins.append((scene.image_id, object_id, cutout.category, cutout.name, *edges, visible))
+
+    def close(self, scenes: int, failures: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+        """Writes all but the images; gives the summary."""
+        head = {"info": {"description": "ID scenes with pasted objects of unknown classes"}, "licenses": []}
+        categories = [{"id": number, "name": name} for name, number in self._number.items()]
+        content = {**head, "categories": categories, "images": self._images, "annotations": self._annotations}
+        (self._folder / "annotations").mkdir()
+        text = json.dumps(content, ensure_ascii=False, indent=None, separators=(",", ":"))
+        (self._folder / "annotations" / f"instances_{SUBSET}.json").write_text(text + "\n", encoding="utf-8")
+        written = io.StringIO()
+        csv.writer(written, lineterminator="\n").writerows([ORIGIN, *self._origins])
+        (self._folder / "pasted.csv").write_text(written.getvalue(), encoding="utf-8")
+        by_category = Counter(row[2] for row in self._origins)
+        summary = {
+            "scenes": scenes,
+            "images": len(self._images),
+            "pasted": len(self._origins),
+            "known": len(self._annotations) - len(self._origins),
+            "failures": len(failures),
+            "categories": dict(sorted(by_category.items())),
+        }
+        write_json(self._folder / "summary.json", {**summary, "failed": list(failures)})
+        return summary
+
+    def _annotate(self, image_id: str, category: str, box: np.ndarray, area: float, flags: dict[str, int]) -> int:
+        left, top, right, bottom = box.tolist()
+        number = len(self._annotations) + 1
+        shape = {"bbox": [left, top, right - left, bottom - top], "area": area}
+        names = {"id": number, "image_id": image_id, "category_id": self._number[category]}
+        self._annotations.append({**names, **shape, **flags})
+        return number
+
+
+def _scales(source: Source) -> np.ndarray:
+    """Longest side of each single object, as a share of its scene's longest side; sorted."""
+    objects, images = source.objects, source.images
+    scene = np.maximum(images.width, images.height)[source.image_row]
+    scales = (objects.box[:, 2:] - objects.box[:, :2]).max(axis=1, initial=0) / scene
+    return np.sort(scales[~objects.is_crowd & (scales > 0)])
+
+
+def _refuse_failures(failures: list[dict[str, str]], attempts: int, limit: float) -> None:
+    if len(failures) > limit * attempts:
+        first = "\n".join(f"  {failure['name']}: {failure['reason']}" for failure in failures[:5])
+        raise DataError(
+            f"{len(failures)} scenes and cut-outs cannot be read, more than max_failures = {limit:g} allows. "
+            f"Mend them, or raise it. The first:\n{first}"
+        )

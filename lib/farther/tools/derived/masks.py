@@ -1,0 +1,201 @@
+"""Cut-outs by outline: the masks of a COCO annotation file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass as plain
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageDraw
+from pydantic.dataclasses import dataclass
+
+from farther.curation.sources import Categories
+from farther.datasets.base import Place, image_file
+from farther.datasets.records import Record, read_json
+from farther.errors import DataError
+from farther.images import read as pictures
+from farther.registry import STRICT
+from farther.tables.files import inside
+from farther.tools.derived.cutouts import AnnotatedSource, CutOut, CutOuts, register
+
+#: Fields that are dropped while parsing.
+UNREAD = ("area", "license", "url", "coco_url", "flickr_url", "date_captured")
+
+#: Polygons are drawn so many times larger and made smaller again, for soft edges.
+OVERSAMPLING = 4
+
+
+@register("masks")
+@dataclass(config=STRICT, kw_only=True)
+class Masks(AnnotatedSource):
+    """Objects of a COCO file that have a `segmentation`: polygons, or run lengths as numbers or as text.
+
+    Args:
+        annotations: The file, within the root.
+        images: Folder of the images, within the root; `.` for the root itself.
+    """
+
+    annotations: str = "annotations/instances_val2017.json"
+    images: str = "val2017"
+
+    def read(self) -> CutOuts:
+        """The file's single objects that have an outline; see `Source`.
+
+        Raises:
+            DataError: the file is absent or damaged; names row and field.
+        """
+        path = inside(self.root, self.annotations)
+        content = read_json(path, without=UNREAD)
+        if not isinstance(content, dict):
+            raise DataError("expected an object with images, annotations and categories", file=path)
+        whole = Record(content, path)
+        names = {record.integer("id"): record.text("name") for record in whole.records("categories")}
+        files = {_key(record, "id"): record for record in whole.records("images")}
+        outlined = [one for record in whole.records("annotations") if (one := _outlined(record, files, names))]
+        box = np.array([one.box for one in outlined]).reshape(-1, 4)
+        size = np.array([one.size for one in outlined]).reshape(-1, 2)
+        numbers = {key: number for number, key in enumerate(files)}
+        image = np.array([numbers[one.image] for one in outlined], dtype=np.int64)
+        single = np.array([one.is_single for one in outlined], dtype=bool)
+        found = [
+            CutOut(outlined[row].category, f"{outlined[row].file}, object {outlined[row].object_id}", row)
+            for row in np.flatnonzero(self.usable(box, image, size, single)).tolist()
+        ]
+        return CutOuts(Categories(tuple(names.values())), found, lambda one: self._picture(outlined[one.row]))
+
+    def _picture(self, one: _Outlined) -> Image.Image:
+        place = Place(one.record.file, one.record.row, "image_id")
+        pixels = pictures.load(self.root / image_file(self.root, self.images, one.file, place))
+        height, width = pixels.shape[:2]
+        left, top = max(int(np.floor(one.box[0])) - 1, 0), max(int(np.floor(one.box[1])) - 1, 0)
+        right, bottom = min(int(np.ceil(one.box[2])) + 1, width), min(int(np.ceil(one.box[3])) + 1, height)
+        alpha = alpha_of(one.record, (left, top, right, bottom), (width, height))
+        picture = Image.fromarray(pixels[top:bottom, left:right])
+        picture.putalpha(alpha)
+        return picture
+
+
+@plain(frozen=True)
+class _Outlined:
+    """An annotation, as far as cutting out needs it."""
+
+    record: Record
+    image: int | str
+    file: str
+    size: tuple[int, int]
+    box: tuple[float, float, float, float]
+    category: str
+    object_id: int
+    is_single: bool
+
+
+def alpha_of(record: Record, window: tuple[int, int, int, int], size: tuple[int, int]) -> Image.Image:
+    """The alpha channel of an annotation's outline.
+
+    Args:
+        record: The annotation; its field `segmentation` is read.
+        window: Edges left, top, right, bottom in pixels of the image.
+        size: Width and height of the image.
+
+    Returns:
+        Image of mode "L", as large as the window. Polygons have soft edges; a pixel's value is the share of it that
+        lies inside.
+
+    Raises:
+        DataError: the outline is neither polygons nor run lengths that fit the image.
+    """
+    value = record.values["segmentation"]
+    if isinstance(value, dict):
+        left, top, right, bottom = window
+        mask = _mask(record.record("segmentation"), size)
+        return Image.fromarray(np.where(mask[top:bottom, left:right], 255, 0).astype(np.uint8))
+    return _drawn(record, value, window)
+
+
+def run_lengths(text: str) -> list[int]:
+    """The numbers in COCO's compressed run lengths.
+
+    A number is a sequence of characters from "0" on: five bits each, the lowest first, a sixth that says that more
+    follow, and the sign in the last one's highest bit. From the third number on, each is a difference to the one two
+    places before.
+
+    Raises:
+        ValueError: a character cannot stand there, or the text ends within a number.
+    """
+    counts: list[int] = []
+    value = shift = 0
+    for character in text:
+        code = ord(character) - 48
+        if not 0 <= code < 64:
+            raise ValueError(f"{character!r} does not belong there")
+        value |= (code & 31) << shift
+        shift += 5
+        if code & 32:
+            continue
+        if code & 16:
+            value -= 1 << shift
+        counts.append(value + counts[-2] if len(counts) > 2 else value)
+        value = shift = 0
+    if shift:
+        raise ValueError("the text ends within a number")
+    return counts
+
+
+def _outlined(record: Record, files: dict[int | str, Record], names: dict[int, str]) -> _Outlined | None:
+    """What is needed of an annotation; None without an outline, image or category."""
+    key, category = _key(record, "image_id"), names.get(record.integer("category_id"))
+    if key not in files or category is None or not record.has("segmentation"):
+        return None
+    x, y, width, height = record.numbers("bbox", 4)
+    image = files[key]
+    return _Outlined(
+        record=record,
+        image=key,
+        file=image.text("file_name"),
+        size=(image.integer("width"), image.integer("height")),
+        box=(x, y, x + width, y + height),
+        category=category,
+        object_id=record.integer("id"),
+        is_single=not record.flag("iscrowd"),
+    )
+
+
+def _key(record: Record, field: str) -> int | str:
+    return record.text(field) if isinstance(record.values.get(field), str) else record.integer(field)
+
+
+def _drawn(record: Record, polygons: Any, window: tuple[int, int, int, int]) -> Image.Image:
+    left, top, right, bottom = window
+    width, height = right - left, bottom - top
+    large = Image.new("L", (OVERSAMPLING * width, OVERSAMPLING * height))
+    draw = ImageDraw.Draw(large)
+    if not isinstance(polygons, list) or not polygons:
+        raise record.error("expected polygons or run lengths", "segmentation")
+    for polygon in polygons:
+        count = len(polygon) if isinstance(polygon, list) else 0
+        if count < 6 or count % 2:
+            raise record.error("expected a polygon: x, y, x, y, … of three points or more", "segmentation")
+        points = np.array(_numbers(record, polygon)).reshape(-1, 2)
+        # Pillow's coordinates are pixels' middles, COCO's are edges.
+        scaled = (points - (left, top)) * OVERSAMPLING - 0.5
+        draw.polygon([(x, y) for x, y in scaled.tolist()], fill=255)
+    return large.reduce(OVERSAMPLING)
+
+
+def _numbers(record: Record, values: list[Any]) -> list[float]:
+    wrapped = Record({"segmentation": values}, record.file, record.row)
+    return wrapped.numbers("segmentation", len(values))
+
+
+def _mask(runs: Record, size: tuple[int, int]) -> np.ndarray:
+    width, height = size
+    counts = runs.values.get("counts")
+    try:
+        lengths = run_lengths(counts) if isinstance(counts, str) else [int(count) for count in counts or ()]
+    except (TypeError, ValueError) as error:
+        raise runs.error(f"not run lengths: {error}", "counts") from None
+    if min(lengths, default=0) < 0 or sum(lengths) != width * height:
+        problem = f"the runs have {sum(lengths)} pixels, the image {width} × {height}"
+        raise runs.error(problem, "counts")
+    flat = np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)
+    return flat.reshape((height, width), order="F")

@@ -1,0 +1,188 @@
+"""A split as Parquet with the columns of the published FindMeIfYouCan benchmark, images embedded."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from farther.tables.files import inside
+from farther.tools.publication.coco import area
+from farther.tools.publication.contents import PublishedSplit
+
+#: Bytes of images in one file, about; a hub shows and loads files of this size well.
+SHARD_BYTES = 400 * 2**20
+
+#: Rows, and about as many bytes of images, that are in memory at once: a row group.
+GROUP_ROWS = 64
+GROUP_BYTES = 32 * 2**20
+
+SCHEMA = pa.schema(
+    {
+        "image": pa.struct({"bytes": pa.binary(), "path": pa.string()}),
+        "file_name": pa.string(),
+        "image_id": pa.string(),
+        "height": pa.int32(),
+        "width": pa.int32(),
+        "dataset_origin": pa.string(),
+        "distance_category": pa.string(),
+        "objects": pa.list_(
+            pa.struct(
+                {
+                    "id": pa.int64(),
+                    "area": pa.float64(),
+                    "bbox": pa.list_(pa.float64()),
+                    "category_id": pa.int64(),
+                    "iscrowd": pa.bool_(),
+                    "is_difficult": pa.bool_(),
+                }
+            )
+        ),
+        "categories": pa.list_(
+            pa.struct({"id": pa.int64(), "name": pa.string(), "supercategory": pa.string()}),
+        ),
+    }
+)
+
+#: Columns that follow where the dataset's own files say something about licences and authors.
+CREDITS = ("license", "license_url", "author", "source_url")
+
+
+def write_parquet(split: PublishedSplit, folder: Path, shard_bytes: int = SHARD_BYTES) -> list[Path]:
+    """Writes the files of a split, `<split>/test-00000-of-00001.parquet`; returns their paths.
+
+    The columns are those of the published benchmark: `image` (the file's bytes, unchanged), `file_name`, `image_id`,
+    `height`, `width`, `dataset_origin`, `distance_category`, `objects` (id, area, bbox as x, y, width, height,
+    category_id) and `categories` (id, name, supercategory of those that the image shows). Objects have two fields
+    more, `iscrowd` and `is_difficult`. `category_id` counts from 0 and is described in the schema as `datasets` does
+    it (a class label). `area` is the box's, as the tables hold no outlines.
+
+    One row group of images is in memory at once.
+
+    Args:
+        shard_bytes: About how many bytes of images a file holds.
+
+    Raises:
+        DataError: an image cannot be read, or has changed since it was ingested; names the row.
+    """
+    schema = described(split)
+    path = inside(folder, split.name)
+    path.mkdir(parents=True, exist_ok=True)
+    shards = _shards(split, shard_bytes)
+    rows = split.by_image()
+    written = []
+    for number, last in enumerate(shards):
+        written.append(path / f"{split_name(split)}-{number:05d}-of-{len(shards):05d}.parquet")
+        with pq.ParquetWriter(written[-1], schema, use_dictionary=["dataset_origin", "distance_category"]) as writer:
+            for group in _groups(split, rows, last):
+                writer.write_table(pa.Table.from_pylist(group, schema))
+    return written
+
+
+def split_name(split: PublishedSplit) -> str:
+    """What `datasets` calls the split: OOD splits are for tests; ID splits keep their names, `val` in full."""
+    if split.distance != "ID":
+        return "test"
+    return "validation" if split.name == "val" else re.sub(r"\W", "_", split.name)
+
+
+def described(split: PublishedSplit) -> pa.Schema:
+    """The schema of a split's files, with its features as `datasets` describes them."""
+    schema = SCHEMA
+    if has_credits(split):
+        for name in CREDITS:
+            schema = schema.append(pa.field(name, pa.string()))
+    features = {field.name: _feature(split, field) for field in schema}
+    return schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+
+
+def has_credits(split: PublishedSplit) -> bool:
+    """Whether the licence or the author of any image is known."""
+    return any(split.credit(row) for row in range(len(split.images)))
+
+
+def _feature(split: PublishedSplit, field: pa.Field) -> Any:
+    """A column as `datasets` describes it in a file's schema."""
+    if field.name == "image":
+        return {"_type": "Image"}
+    if field.name == "category_id":
+        return {"names": list(split.categories.names), "_type": "ClassLabel"}
+    if pa.types.is_list(field.type):
+        return [_feature(split, field.type.value_field)]
+    if pa.types.is_struct(field.type):
+        return {inner.name: _feature(split, inner) for inner in field.type}
+    return {"dtype": type_name(field.type), "_type": "Value"}
+
+
+def type_name(kind: pa.DataType) -> str:
+    """What `datasets` calls a type."""
+    return {"double": "float64"}.get(str(kind), str(kind))
+
+
+def _shards(split: PublishedSplit, shard_bytes: int) -> list[int]:
+    """The row after the last image of each file."""
+    ends, size = [], 0
+    for row in range(len(split.images)):
+        size += split.image_size(row)
+        if size >= shard_bytes:
+            ends.append(row + 1)
+            size = 0
+    if not ends or ends[-1] < len(split.images):
+        ends.append(len(split.images))
+    return ends
+
+
+def _groups(split: PublishedSplit, rows: Iterator[tuple[int, Any]], last: int) -> Iterator[list[dict[str, Any]]]:
+    """The rows before `last`, a group at a time."""
+    group, size = [], 0
+    for image, objects in rows:
+        group.append(_row(split, image, objects.tolist()))
+        size += len(group[-1]["image"]["bytes"])
+        if len(group) == GROUP_ROWS or size >= GROUP_BYTES or image + 1 == last:
+            yield group
+            group, size = [], 0
+        if image + 1 == last:
+            return
+
+
+def _row(split: PublishedSplit, image: int, objects: Sequence[int]) -> dict[str, Any]:
+    images, credit = split.images, split.credit(image)
+    return {
+        "image": {"bytes": split.image_bytes(image), "path": images.file[image]},
+        "file_name": images.file[image],
+        "image_id": images.image_id[image],
+        "height": images.height[image],
+        "width": images.width[image],
+        "dataset_origin": images.dataset[image],
+        "distance_category": split.distance,
+        "objects": [_object(split, row) for row in objects],
+        "categories": _categories(split, objects),
+        **{name: getattr(credit, name) for name in CREDITS},
+    }
+
+
+def _object(split: PublishedSplit, row: int) -> dict[str, Any]:
+    box = split.boxes[row].tolist()
+    return {
+        "id": split.objects.object_id[row],
+        "area": area(box),
+        "bbox": box,
+        "category_id": split.category_number[row],
+        "iscrowd": bool(split.objects.is_crowd[row]),
+        "is_difficult": bool(split.objects.is_difficult[row]),
+    }
+
+
+def _categories(split: PublishedSplit, objects: Sequence[int]) -> list[dict[str, Any]]:
+    """The categories that an image shows, in their order."""
+    numbers = sorted({int(split.category_number[row]) for row in objects})
+    names = [split.categories.names[number] for number in numbers]
+    return [
+        {"id": number, "name": name, "supercategory": split.supercategory(name)}
+        for number, name in zip(numbers, names, strict=True)
+    ]

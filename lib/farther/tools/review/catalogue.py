@@ -1,0 +1,218 @@
+"""All OOD images of a benchmark, and what is known about each: labels, rule, detections, similarity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from farther.curation import Benchmark, Fates, ImageKey, RuledSource, Rules, TablesFolder, by_rules
+from farther.datasets import image_roots
+from farther.errors import ParameterError
+from farther.similarity import EmbeddingsFolder, ImageSimilarity, SimilarityFiles
+from farther.tables import Images, Objects, RegionsFolder
+from farther.tables.files import inside
+from farther.tools.review.suspicion import Detections, Grouped, Watcher, detections, surplus
+
+#: How much an image may gain in the queue because an ID class's name fits it: it decides between images in which the
+#: detector sees little, and overrules no clear detection.
+WORDS = 0.2
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """How near each image is to ID, by CLIP; NaN and "" where `stratify` did not look at an image.
+
+    Args:
+        similarity: ndarray of shape (N,): the largest cosine to an ID image.
+        id_class: ndarray of shape (N,), str: the most similar ID class.
+        suggested: ndarray of shape (N,), str: the distance that the similarity speaks for.
+        margin: ndarray of shape (N,): the smaller, the more doubtful the image's distance.
+    """
+
+    similarity: np.ndarray
+    id_class: np.ndarray
+    suggested: np.ndarray
+    margin: np.ndarray
+
+
+class Catalogue:
+    """The images of a benchmark's OOD sources, removed ones included, in the order of sources and tables.
+
+    Args:
+        name: The benchmark.
+        benchmark: Its parameters.
+        datasets: The section `datasets` of the parameters: where the image files lie.
+        root: The project's folder, which holds `artifacts`.
+        watcher: The run that looks for unlabelled objects, None for none.
+
+    Attributes:
+        id_classes: The ID classes.
+        images: One row an image.
+        fates: What the rules alone make of each.
+        kept: ndarray of shape (N,), str: the fate if no ID class and no overlap were labelled.
+        suspicion: ndarray of shape (N,), 0 to 1: how much a detection speaks for an unlabelled object of an ID class.
+        queue: ndarray of shape (N,): the larger, the sooner an image is to be looked at: its suspicion, and where
+            `embed` has run up to `WORDS` more, by how its `surplus` ranks.
+        similarity: None where `stratify` has not run.
+
+    Raises:
+        ParameterError: a dataset or subset is unknown, or has no root.
+        DataError: a table is damaged, or datasets were embedded by different models.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        benchmark: Benchmark,
+        datasets: Mapping[str, Mapping[str, Any]],
+        root: str | Path = ".",
+        watcher: Watcher | None = None,
+    ):
+        self.name, self.benchmark, self.run = name, benchmark, None if watcher is None else watcher.run
+        artifacts = Path(root) / "artifacts"
+        rules = Rules(benchmark.rules, benchmark.protocol)
+        self.id_classes = rules.id_classes
+        sources = by_rules(benchmark, TablesFolder(artifacts / "tables"), rules)
+        if not sources:
+            raise ParameterError(f"benchmark {name!r} has no OOD split, so there is nothing to review")
+        self.roots = image_roots(datasets, artifacts / "tables", root)
+        self._join(list(sources.values()))
+        self._rows = {key: row for row, key in enumerate(self._keys())}
+        self.detections = Detections.join([] if watcher is None else self._detections(sources, watcher, artifacts))
+        self.suspicion = np.zeros(len(self.images))
+        np.maximum.at(self.suspicion, self.detections.image, self.detections.unlabelled)
+        self.queue = self.suspicion + WORDS * self._ranked_surplus(artifacts / "embeddings")
+        self._detections_by_image = Grouped(self.detections.image, len(self.images))
+        self.similarity = self._similarity(artifacts / "similarity" / name / "images.parquet")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def key(self, row: int) -> ImageKey:
+        """Names the image of a row.
+
+        Raises:
+            ParameterError: there is no such row.
+        """
+        if not 0 <= row < len(self):
+            raise ParameterError(f"expected an image from 0 to {len(self) - 1}, found {row}")
+        return ImageKey(self.fates.dataset[row], self.fates.subset[row], self.fates.image_id[row])
+
+    def row(self, key: ImageKey) -> int:
+        """The row of an image.
+
+        Raises:
+            KeyError: there is no such image.
+        """
+        return self._rows[key]
+
+    def known(self) -> dict[tuple[str, str], set[str]]:
+        """Dataset and subset of each source → its images."""
+        found: dict[tuple[str, str], set[str]] = {}
+        for dataset, subset, image_id in self._rows:
+            found.setdefault((dataset, subset), set()).add(image_id)
+        return found
+
+    def split(self, row: int, fate: str) -> str:
+        """The split that an image with this fate is in, "" for none."""
+        source = self.fates.dataset[row], self.fates.subset[row]
+        for name, split in self.benchmark.splits.items():
+            if (split.dataset, split.subset, split.distance) == (*source, fate):
+                return name
+        return ""
+
+    def objects_of(self, row: int) -> Objects:
+        """What is labelled in an image."""
+        return self.objects[self._objects_by_image.rows(row)]
+
+    def detections_of(self, row: int) -> np.ndarray:
+        """The rows of `detections` on an image, the most suspicious first."""
+        rows = self._detections_by_image.rows(row)
+        return rows[np.argsort(-self.detections.unlabelled[rows], kind="stable")]
+
+    def file(self, row: int) -> Path:
+        """The image file of a row.
+
+        Raises:
+            DataError: its name leaves the dataset's folder.
+            ParameterError: there is no such row, or the dataset has no folder in the parameters.
+        """
+        dataset = self.key(row).dataset
+        if dataset not in self.roots:
+            raise ParameterError(f"params.yaml: datasets: {dataset!r} is not there, so its images cannot be found")
+        return inside(self.roots[dataset], self.images.file[row])
+
+    def _keys(self) -> list[ImageKey]:
+        columns = (self.fates.dataset, self.fates.subset, self.fates.image_id)
+        return [ImageKey(*key) for key in zip(*columns, strict=True)]
+
+    def _join(self, sources: list[RuledSource]) -> None:
+        self.images = Images.concatenate([one.source.images for one in sources])
+        self.objects = Objects.concatenate([one.source.objects for one in sources])
+        self.fates = Fates.concatenate([one.fates for one in sources])
+        self.kept = np.concatenate([one.kept for one in sources])
+        firsts = np.cumsum([0, *(len(one.source.images) for one in sources)])
+        rows = [one.source.image_row + first for one, first in zip(sources, firsts, strict=False)]
+        self._objects_by_image = Grouped(np.concatenate(rows), len(self.images))
+
+    def _detections(
+        self, sources: Mapping[tuple[str, str], RuledSource], watcher: Watcher, artifacts: Path
+    ) -> list[Detections]:
+        parts, first = [], 0
+        for source, ruled in sources.items():
+            objects, count = ruled.source.objects, len(ruled.source.images)
+            by_image = Grouped(ruled.source.image_row, count)
+            for split in watcher.splits.get(source, ()):
+                folder = inside(artifacts / "regions", watcher.run) / split
+                if folder.is_dir():
+                    regions, image_id = RegionsFolder(folder), ruled.source.images.image_id
+                    found = detections(regions, watcher.id_class, image_id, objects, by_image)
+                    found.image[:] += first
+                    parts.append(found)
+            first += count
+        return parts
+
+    def _ranked_surplus(self, embeddings: Path) -> np.ndarray:
+        """The rank of each image's surplus, 0 to 1; 0 for images that `embed` has not looked at."""
+        ranks = np.zeros(len(self))
+        sources = dict.fromkeys(zip(self.fates.dataset, self.fates.subset, strict=True))
+        if not all((embeddings / place).is_dir() for place in [self.benchmark.id, *("/".join(s) for s in sources)]):
+            return ranks
+        files = SimilarityFiles(Path(), embeddings)
+        id_names = np.stack(list(files.names(self.benchmark.id).values()))
+        rows, values = [], []
+        for dataset, subset in sources:
+            embedded = EmbeddingsFolder(embeddings / dataset / subset).read()
+            found = [self._rows.get(ImageKey(dataset, subset, image_id), -1) for image_id in embedded.image_id]
+            there = np.array(found, dtype=np.int64)
+            names, vectors = files.names(dataset), embedded.embedding[there >= 0].astype(np.float32)
+            there = there[there >= 0]
+            place, objects = self._objects_by_image.pairs(there)
+            categories = self.objects.category[objects]
+            known = np.array([name in names for name in categories], dtype=bool)
+            labelled = np.array([names[name] for name in categories[known]]).reshape(-1, vectors.shape[1])
+            rows.append(there)
+            values.append(surplus(vectors, id_names, labelled, place[known]))
+        every = np.concatenate(rows)
+        ranks[every[np.argsort(np.concatenate(values), kind="stable")]] = np.linspace(0, 1, len(every))
+        return ranks
+
+    def _similarity(self, file: Path) -> Similarity | None:
+        if not file.exists():
+            return None
+        table = ImageSimilarity.read(file)
+        count = len(self)
+        nothing, words = np.full(count, np.nan), np.full(count, "", dtype=object)
+        found = Similarity(nothing, words, words.copy(), nothing.copy())
+        splits = self.benchmark.splits
+        for place, (image_id, name) in enumerate(zip(table.image_id, table.split, strict=True)):
+            split = splits.get(name)
+            row = None if split is None else self._rows.get(ImageKey(split.dataset, split.subset, image_id))
+            if row is not None:
+                for column in ("similarity", "id_class", "suggested", "margin"):
+                    getattr(found, column)[row] = getattr(table, column)[place]
+        return found

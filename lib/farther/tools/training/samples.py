@@ -1,0 +1,101 @@
+"""Training images with their boxes, from the tables `images` and `objects`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from farther.errors import DataError
+from farther.images.read import load
+from farther.tables import Images, Objects
+from farther.tables.files import digest, inside
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image to learn from.
+
+    Args:
+        pixels: ndarray of shape (H, W, 3), uint8, red green blue.
+        boxes: ndarray of shape (N, 4), float32: xmin, ymin, xmax, ymax in pixels.
+        labels: ndarray of shape (N,), int64: indices into the classes, from 0.
+    """
+
+    pixels: np.ndarray
+    boxes: np.ndarray
+    labels: np.ndarray
+
+
+class Samples:
+    """The images of one subset, read when asked for.
+
+    Boxes of crowds and groups are left out, as no single object is in them, and so are objects of other classes.
+
+    Args:
+        images: The table of images.
+        objects: The table of their objects.
+        root: Folder that the images' files lie in.
+        classes: What is to be learned, in the order of the labels.
+
+    Raises:
+        DataError: there is no image, or no object of these classes.
+    """
+
+    def __init__(self, images: Images, objects: Objects, root: str | Path, classes: Sequence[str]):
+        self.images = images
+        self.objects = objects
+        self.root = Path(root)
+        self.classes = tuple(classes)
+        number = {name: k for k, name in enumerate(self.classes)}
+        wanted = np.array([c in number for c in objects.category], dtype=bool)
+        #: Objects that are not learned from, by category.
+        self.left_out = dict(sorted(Counter(objects.category[~wanted]).items()))
+        learned = objects[wanted & ~objects.is_crowd]
+        if len(images) == 0 or len(learned) == 0:
+            found = f"{len(images)} images with {len(learned)} objects of {list(self.classes)}"
+            raise DataError(f"nothing to learn: {found}")
+        row = {name: r for r, name in enumerate(images.image_id)}
+        rows = np.array([row.get(name, -1) for name in learned.image_id])
+        order = np.argsort(rows, kind="stable")
+        bounds = np.searchsorted(rows[order], np.arange(len(images) + 1))
+        labels = np.array([number[c] for c in learned.category], dtype=np.int64)
+        self.learned = len(learned)
+        self.boxes = [learned.box[order[a:b]] for a, b in pairwise(bounds)]
+        self.labels = [labels[order[a:b]] for a, b in pairwise(bounds)]
+        self._cached: list[np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, row: int) -> Sample:
+        return Sample(self.pixels(row), self.boxes[row], self.labels[row])
+
+    def pixels(self, row: int) -> np.ndarray:
+        """The image in a row of the table, ndarray of shape (H, W, 3), uint8.
+
+        Raises:
+            DataError: the file is absent or damaged, is not the one that was ingested, or its name leaves the root.
+        """
+        if self._cached is not None:
+            return self._cached[row]
+        path = inside(self.root, self.images.file[row])
+        pixels = load(path)
+        if digest(path) != self.images.digest[row]:
+            # Boxes of another picture teach nonsense, and nothing but the figures would show it.
+            raise DataError("the file changed since it was ingested; ingest the dataset again", file=path, row=row)
+        return pixels
+
+    def cache(self) -> None:
+        """Keeps all images in memory from now on: width × height × 3 bytes each."""
+        self._cached = [self.pixels(row) for row in range(len(self))]
+
+    def digest(self) -> str:
+        """A name for all that is learned from: the images' content, the boxes and the labels."""
+        parts = [*self.classes, *self.images.digest]
+        parts += [a.tobytes() for a in (*self.boxes, *self.labels)]
+        return digest(*parts)

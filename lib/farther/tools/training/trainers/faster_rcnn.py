@@ -1,0 +1,62 @@
+"""The trainer of Faster R-CNN, with or without virtual outliers."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.registry import STRICT
+from farther.tables.files import digest
+from farther.tools.training.recipe import Count
+from farther.tools.training.trainers.base import Job, Task, Trained, count_parameters, register
+from farther.tools.training.virtual_outliers import FasterRCNNRecipe
+
+
+@register("faster_rcnn")
+@dataclass(config=STRICT, kw_only=True)
+class FasterRCNNJob(Job):
+    """Trains a Faster R-CNN of torchvision; with VOS where the recipe has `virtual_outliers`.
+
+    Args:
+        architecture: See `farther.detectors.networks.architectures`.
+        min_size, max_size: Images are scaled to so many pixels on the shorter side, unless the longer one would have
+            more than `max_size`.
+        initial_weights: See `farther.tools.training.initial`.
+        recipe: How it is trained.
+    """
+
+    architecture: str = "resnet50_fpn"
+    min_size: Count = 800
+    max_size: Count = 1333
+    recipe: Annotated[FasterRCNNRecipe, Field(default_factory=FasterRCNNRecipe)]
+
+    def learn(self, task: Task) -> Trained:
+        """See `Job.learn`."""
+        from farther.detectors.networks.architectures import Blueprint
+        from farther.detectors.networks.checkpoint import load_network, save_checkpoint
+        from farther.tools.training.faster_rcnn import evaluate, train
+        from farther.tools.training.initial import initial_weights
+
+        blueprint = Blueprint(self.architecture, task.classes, self.min_size, self.max_size)
+        start = initial_weights(self.initial_weights, blueprint)
+        given = (blueprint, task.training, task.validation, self.recipe)
+        network = train(*given, task.state_file, task.log_file, task.device, start)
+        save_checkpoint(self.weights, network.state_dict(), blueprint, task.notes)
+        written = load_network(self.weights, blueprint).to(task.device)
+        most = f"at most {self.max_size} on the longer one"
+        return Trained(
+            evaluate=lambda samples: evaluate(written, samples, self.recipe),
+            parameters=count_parameters(network),
+            origin=None if self.initial_weights is None else digest(self.initial_weights),
+            kind=f"{self._kind}, architecture `{self.architecture}`",
+            scaling=f"Images are scaled to {self.min_size} pixels on the shorter side, {most}.",
+            facts={**asdict(blueprint), "classes": list(blueprint.classes)},
+            packages=("torchvision",),
+        )
+
+    @property
+    def _kind(self) -> str:
+        return "Faster R-CNN" if self.recipe.virtual_outliers is None else "Faster R-CNN with virtual outliers (VOS)"

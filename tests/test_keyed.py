@@ -1,0 +1,56 @@
+import pytest
+
+from farther.errors import DataError
+from farther.keyed import KEYS, Keyed
+
+
+def make(items: Keyed, name: str, key: str, text: str = "made") -> None:
+    with items.make(name, key) as path:
+        path.write_text(text)
+
+
+def test_an_item_is_current_until_its_key_changes(tmp_path):
+    make(Keyed(tmp_path), "a/b.txt", "1")
+    items = Keyed(tmp_path)
+    assert items.is_current("a/b.txt", "1")
+    assert not items.is_current("a/b.txt", "2")
+
+
+def test_an_item_that_was_deleted_is_not_current(tmp_path):
+    items = Keyed(tmp_path)
+    make(items, "a.txt", "1")
+    (tmp_path / "a.txt").unlink()
+    assert not items.is_current("a.txt", "1")
+
+
+def test_an_error_leaves_the_earlier_item_and_its_key(tmp_path):
+    items = Keyed(tmp_path)
+    make(items, "a.txt", "1")
+    with pytest.raises(RuntimeError), items.make("a.txt", "2") as path:
+        path.write_text("half")
+        raise RuntimeError
+    assert Keyed(tmp_path).is_current("a.txt", "1")
+    assert (tmp_path / "a.txt").read_text() == "made"
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.txt", KEYS]
+
+
+def test_everything_that_belongs_to_no_item_is_deleted(tmp_path):
+    items = Keyed(tmp_path)
+    for name in ("a/b.txt", "a/c.txt", "d.txt"):
+        make(items, name, "1")
+    (tmp_path / ".123.d.txt").write_text("of a killed process")
+    (tmp_path / "old").mkdir()
+    assert items.keep_only(["a/b.txt"]) == ["a/c.txt", "d.txt"]
+    assert sorted(str(f.relative_to(tmp_path)) for f in tmp_path.rglob("*")) == ["a", "a/b.txt", KEYS]
+    assert not Keyed(tmp_path).is_current("d.txt", "1")
+
+
+def test_damaged_keys_are_named(tmp_path):
+    (tmp_path / KEYS).write_text("[1]")
+    with pytest.raises(DataError, match=r"keys\.json"):
+        Keyed(tmp_path)
+
+
+def test_no_item_leaves_its_folder(tmp_path):
+    with pytest.raises(DataError, match="leaves its folder"), Keyed(tmp_path / "out").make("../a.txt", "1"):
+        pass

@@ -1,0 +1,34 @@
+"""Cohen's κ, compared with scikit-learn's and with a worked example."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import cohen_kappa_score
+
+from farther.tools.review import Agreement, cohen_kappa
+from farther.tools.review.agreement import agreements
+
+
+def test_kappa_is_what_scikit_learn_computes():
+    random = np.random.default_rng(5)
+    for _ in range(20):
+        first = random.choice(["near", "far", "removed"], 40).tolist()
+        second = [one if random.random() < 0.6 else "far" for one in first]
+        assert cohen_kappa(first, second) == pytest.approx(cohen_kappa_score(first, second), abs=1e-12)
+
+
+def test_kappa_of_a_worked_example():
+    # 50 items: both yes 20, both no 15, yes/no 5, no/yes 10. p_o = 0.7, p_e = 0.5 · 0.6 + 0.5 · 0.4 = 0.5
+    first = ["yes"] * 20 + ["no"] * 15 + ["yes"] * 5 + ["no"] * 10
+    second = ["yes"] * 20 + ["no"] * 15 + ["no"] * 5 + ["yes"] * 10
+    assert cohen_kappa(first, second) == pytest.approx(0.4)
+
+
+def test_kappa_of_two_who_always_say_the_same_one_thing_is_not_defined():
+    assert cohen_kappa(["far"] * 3, ["far"] * 3) is None
+    assert cohen_kappa([], []) is None
+
+
+def test_only_pairs_that_share_an_image_are_compared():
+    outcomes = [{"ann": "near", "bob": "near"}, {"ann": "far", "bob": "removed"}, {"cy": "far"}]
+    # p_o = 1/2; by chance near·near = 1/2·1/2 = 1/4; (1/2 - 1/4) / (3/4) = 1/3
+    assert agreements(outcomes) == [Agreement("ann", "bob", 2, 1, pytest.approx(1 / 3))]
