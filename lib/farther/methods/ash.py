@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -32,6 +32,7 @@ class ASH(ShapingMethod):
             "published-code": the largest (100 − p) per cent of each region's own.
     """
 
+    title: ClassVar[str] = "ASH"
     variant: Literal["s", "p", "b"] = "s"
     percentile: Percentile = 90.0
     protocol: Literal["paper", "published-code"] = "paper"

@@ -56,6 +56,8 @@ class Method:
     """
 
     name: ClassVar[str] = ""
+    #: The name that papers print; "" where there is none.
+    title: ClassVar[str] = ""
     #: What it reads: any of "logits", "features", "latent", "last_layer", "labels", "uncertainty"; and "model" where it
     #: runs the detector itself, see `farther.methods.parts.network`.
     needs: ClassVar[frozenset[str]] = frozenset()
@@ -208,6 +210,8 @@ def register(name: str) -> Callable[[C], C]:
 
     def add(cls: C) -> C:
         cls.name = name  # type: ignore[attr-defined]
+        if "title" not in vars(cls):  # a user-defined method that derives from a published one
+            cls.title = name  # type: ignore[attr-defined]
         METHODS.register(name)(cls)
         return cls
 

@@ -38,6 +38,7 @@ class DDU(VectorMethod):
             "published-code": all weigh 1, covariances are divided by N_c − 1.
     """
 
+    title: ClassVar[str] = "DDU"
     jitter: NonNegativeFloat | None = None
     protocol: Literal["paper", "published-code"] = "paper"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})

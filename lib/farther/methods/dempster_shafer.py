@@ -28,6 +28,7 @@ class DempsterShafer(ClassesMethod):
         Calibration", 2023, Eq. A.7 and A.8.
     """
 
+    title: ClassVar[str] = "Dempster–Shafer"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     def _score(self, regions: Regions) -> np.ndarray:

@@ -31,6 +31,7 @@ class DICE(ClassesMethod, VectorMethod):
         percentile: p, in per cent.
     """
 
+    title: ClassVar[str] = "DICE"
     percentile: Percentile = 90.0
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from pydantic.dataclasses import dataclass
 
@@ -29,6 +31,7 @@ class DICEReAct(DICE, ShapingMethod):
         react_percentile: ReAct's p, in per cent.
     """
 
+    title: ClassVar[str] = "DICE+ReAct"
     react_percentile: Percentile = 90.0
 
     def _fit(self, regions: RegionsLike) -> None:

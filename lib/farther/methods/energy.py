@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
@@ -29,6 +31,7 @@ class Energy(LogitsMethod):
         temperature: T, above 0.
     """
 
+    title: ClassVar[str] = "Energy"
     temperature: PositiveFloat = 1.0
 
     def _score(self, regions: Regions) -> np.ndarray:

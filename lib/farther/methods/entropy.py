@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from pydantic.dataclasses import dataclass
 
@@ -25,6 +27,8 @@ class Entropy(LogitsMethod):
         Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty Quantification and
         Calibration", 2023, Eq. A.6 and A.17.
     """
+
+    title: ClassVar[str] = "Entropy"
 
     def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
         logits -= logits.max(axis=1, keepdims=True)

@@ -32,6 +32,7 @@ class FDBD(ClassesMethod, VectorMethod):
         Liu and Qin, "Fast Decision Boundary based Out-of-Distribution Detector", 2024.
     """
 
+    title: ClassVar[str] = "fDBD"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits", "last_layer"})
 
     def _fit(self, regions: RegionsLike) -> None:

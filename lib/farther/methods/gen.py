@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveInt
@@ -32,6 +32,7 @@ class GEN(LogitsMethod):
         protocol: "paper": γ = 1/2; "published-code": γ = 0.1.
     """
 
+    title: ClassVar[str] = "GEN"
     gamma: Annotated[float, Field(gt=0, le=1)] | None = None
     m: PositiveInt | None = None
     protocol: Literal["paper", "published-code"] = "paper"

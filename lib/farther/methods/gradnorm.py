@@ -33,6 +33,7 @@ class GradNorm(ClassesMethod, VectorMethod):
         temperature: T, above 0.
     """
 
+    title: ClassVar[str] = "GradNorm"
     temperature: PositiveFloat = 1.0
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
 

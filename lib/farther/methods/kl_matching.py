@@ -28,6 +28,7 @@ class KLMatching(ClassesMethod):
         Hendrycks et al., "Scaling Out-of-Distribution Detection for Real-World Settings", 2022 ("KLM" of OpenOOD).
     """
 
+    title: ClassVar[str] = "KL matching"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     def _fit(self, regions: RegionsLike) -> None:

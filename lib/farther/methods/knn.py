@@ -39,6 +39,7 @@ class KNN(VectorMethod):
         protocol: "paper": the distance; "published-code": its square. The order of the scores is the same.
     """
 
+    title: ClassVar[str] = "kNN"
     k: PositiveInt = 10
     index: Literal["exact", "approximate"] = "exact"
     probes: PositiveInt = 16

@@ -25,4 +25,5 @@ class LardGMM(PrincipalLatent, DDU):
         FMIYC, Eq. 32 and 33, and its tables ("GMM PCA"); the published code tries 1 to 128 components.
     """
 
+    title: ClassVar[str] = "LaRD (GMM)"
     needs: ClassVar[frozenset[str]] = frozenset({"latent", "labels"})

@@ -32,6 +32,7 @@ class LardKNN(PrincipalLatent, KNN):
         FMIYC, Eq. 32 and 33, and its tables ("KNN PCA"); the published code tries 1 to 128 components.
     """
 
+    title: ClassVar[str] = "LaRD (kNN)"
     needs: ClassVar[frozenset[str]] = frozenset({"latent"})
 
     def _compared(self, regions: Regions) -> np.ndarray:

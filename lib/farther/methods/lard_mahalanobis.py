@@ -25,4 +25,5 @@ class LardMahalanobis(PrincipalLatent, Mahalanobis):
         FMIYC, Eq. 32 and 33, and its tables ("Mahalanobis PCA"); the published code tries 1 to 128 components.
     """
 
+    title: ClassVar[str] = "LaRD (Mahalanobis)"
     needs: ClassVar[frozenset[str]] = frozenset({"latent", "labels"})

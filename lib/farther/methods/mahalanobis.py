@@ -36,6 +36,7 @@ class Mahalanobis(VectorMethod):
         2018; FMIYC, Eq. 20 and 21.
     """
 
+    title: ClassVar[str] = "Mahalanobis"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
 
     def _fit(self, regions: RegionsLike) -> None:

@@ -26,6 +26,7 @@ class MLS(ClassesMethod):
         of Recalcati et al.'s realistic benchmark.
     """
 
+    title: ClassVar[str] = "MLS"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
     def _score(self, regions: Regions) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from pydantic.dataclasses import dataclass
 
@@ -22,6 +24,8 @@ class MSP(LogitsMethod):
         Hendrycks and Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
         Networks", 2016; FMIYC, Eq. 14.
     """
+
+    title: ClassVar[str] = "MSP"
 
     def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
         logits -= logits.max(axis=1, keepdims=True)

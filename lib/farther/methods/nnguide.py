@@ -33,6 +33,7 @@ class NNGuide(ClassesMethod, VectorMethod):
         k: How many training regions guide.
     """
 
+    title: ClassVar[str] = "NNGuide"
     k: PositiveInt = 10
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
 

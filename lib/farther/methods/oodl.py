@@ -49,6 +49,7 @@ class OODL(VectorMethod):
         seed: Of the draws.
     """
 
+    title: ClassVar[str] = "OODL"
     components: PositiveInt = 64
     nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
     gamma: PositiveFloat | None = None

@@ -41,6 +41,7 @@ class OpenMax(ClassesMethod):
         alpha: How many of the largest logits are revised, at most all.
     """
 
+    title: ClassVar[str] = "OpenMax"
     tail: PositiveInt = 20
     alpha: PositiveInt = 10
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from pydantic.dataclasses import dataclass
 
@@ -25,6 +27,7 @@ class ReAct(ShapingMethod):
         percentile: p, in per cent.
     """
 
+    title: ClassVar[str] = "ReAct"
     percentile: Percentile = 90.0
 
     def _fit(self, regions: RegionsLike) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from pydantic.dataclasses import dataclass
 
@@ -23,6 +25,8 @@ class RelativeMahalanobis(Mahalanobis):
     Source:
         Ren et al., "A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection", 2021.
     """
+
+    title: ClassVar[str] = "Relative Mahalanobis"
 
     def _fit(self, regions: RegionsLike) -> None:
         super()._fit(regions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from pydantic.dataclasses import dataclass
 
@@ -22,6 +24,8 @@ class Residual(ResidualMethod):
     Source:
         Wang et al., "ViM: Out-Of-Distribution with Virtual-logit Matching", 2022 (its baseline "Residual").
     """
+
+    title: ClassVar[str] = "Residual"
 
     def _score(self, regions: Regions) -> np.ndarray:
         return -self._residuals(regions)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from pydantic.dataclasses import dataclass
 
@@ -26,6 +28,7 @@ class Scale(ShapingMethod):
         percentile: p, in per cent.
     """
 
+    title: ClassVar[str] = "SCALE"
     percentile: Percentile = 85.0
 
     def _shaped(self, vectors: np.ndarray) -> np.ndarray:

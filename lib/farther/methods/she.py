@@ -29,6 +29,7 @@ class SHE(VectorMethod):
         Hopfield Energy", 2023.
     """
 
+    title: ClassVar[str] = "SHE"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
 
     def _fit(self, regions: RegionsLike) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
@@ -33,6 +35,7 @@ class TemperatureScaling(LogitsMethod):
             needs the network and is not done here (Liang et al. 2018).
     """
 
+    title: ClassVar[str] = "Temperature scaling"
     temperature: PositiveFloat | None = None
 
     @property

@@ -27,6 +27,7 @@ class Uncertainty(Method):
         The detector's; farther computes nothing.
     """
 
+    title: ClassVar[str] = "Uncertainty"
     needs: ClassVar[frozenset[str]] = frozenset({"uncertainty"})
 
     def _score(self, regions: Regions) -> np.ndarray:

@@ -32,6 +32,7 @@ class ViM(ResidualMethod):
         turned).
     """
 
+    title: ClassVar[str] = "ViM"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits", "last_layer"})
 
     def _fit(self, regions: RegionsLike) -> None:

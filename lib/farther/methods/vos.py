@@ -34,6 +34,7 @@ class VOS(ClassesMethod):
         output: "energy" or "logistic".
     """
 
+    title: ClassVar[str] = "VOS"
     output: Literal["energy", "logistic"] = "energy"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
 
