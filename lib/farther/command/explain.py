@@ -16,7 +16,7 @@ NAME = "explain"
 SUMMARY = "say why an image is where it is, or where a figure comes from"
 EXAMPLES = """
 farther explain image 000000000139
-farther explain image 000000000139 --benchmark voc --json
+farther explain image val2017/000000000139.jpg --benchmark voc --json
 farther explain number voc-vos knn coco_near nose
 farther explain number voc-vos - - map
 """
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the arguments of this subcommand."""
     kinds = parser.add_subparsers(title="what", dest="what", metavar="image|number", required=True)
     image = kinds.add_parser("image", help="why an image landed where it is")
-    image.add_argument("id", help="the image's id in its dataset")
+    image.add_argument("image", help="the image's id in its dataset, its file name or its path")
     image.add_argument("--benchmark", metavar="NAME", help="look at this benchmark only")
     number = kinds.add_parser("number", help="how a figure was computed")
     number.add_argument("run", metavar="RUN", help="an entry of detectors")
@@ -45,7 +45,7 @@ def run(given: argparse.Namespace) -> int:
 
     project = Project(given.params)
     if given.what == "image":
-        found = explain_image(project, given.id, given.benchmark)
+        found = explain_image(project, given.image, given.benchmark)
         text = _image(found)
     else:
         found = explain_number(project, given.run, given.method, given.split, given.metric)
@@ -60,14 +60,16 @@ def _image(found: dict[str, Any]) -> Iterator[str]:
     for source in found["sources"]:
         size = f"{source['width']}×{source['height']}"
         there = "" if source["there"] else " (the file is not there)"
-        yield coloured(f"{source['dataset']} {source['subset']} {found['image_id']}", "head")
+        yield coloured(f"{source['dataset']} {source['subset']} {source['image_id']}", "head")
         yield f"  {source['file']}, {size}{there}"
         yield from _objects(source["objects"])
     for name, places in found["benchmarks"].items():
         for place in places:
             where = ", ".join(place["splits"]) or "no split"
             yield ""
-            yield coloured(f"benchmark {name}, from {place['dataset']} {place['subset']}: {where}", "head")
+            yield coloured(
+                f"benchmark {name}, {place['dataset']} {place['subset']} {place['image_id']}: {where}", "head"
+            )
             fate = f"{place['fate']}: " if "fate" in place else ""
             yield paragraph(f"{fate}{place['why']}", 2)
             yield from _more(place)

@@ -1,0 +1,133 @@
+"""`farther explain image` finds one image among several datasets, whatever the user calls it."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+
+from farther.command import main
+from farther.curation.fates import Fates
+from farther.similarity import ImageSimilarity
+from farther.tables import Images, Objects
+
+#: Benchmark `b` draws from two datasets that number their images alike.
+SPLITS = {
+    "coco_far": {"dataset": "coco", "subset": "val2017", "distance": "far"},
+    "photos_far": {"dataset": "photos", "subset": "all", "distance": "far"},
+}
+SIMILARITY = {"coco_far": 0.25, "photos_far": 0.75}
+
+
+def images_of(dataset, ids, file):
+    return Images(
+        image_id=ids,
+        dataset=[dataset] * len(ids),
+        file=[file.format(one) for one in ids],
+        width=[40] * len(ids),
+        height=[30] * len(ids),
+        digest=["0" * 32] * len(ids),
+    )
+
+
+def columns_of_similarity(split, dataset):
+    return {
+        "image_id": ["001"],
+        "dataset": [dataset],
+        "split": [split],
+        "distance": ["far"],
+        "similarity": np.float32([SIMILARITY[split]]),
+        "neighbour": ["t1"],
+        "id_class": ["cat"],
+        "class_similarity": np.float32([0.5]),
+        "suggested": [""],
+        "margin": np.float32([0]),
+    }
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A curated project: image 001 is in `coco` and in `photos`, and both are OOD splits of one benchmark."""
+    monkeypatch.chdir(tmp_path)
+    params = {
+        "datasets": {name: {"format": "coco", "root": f"{name}-root"} for name in ("voc", "coco", "photos")},
+        "benchmarks": {"b": {"id": "voc", "rules": "rules.yaml", "splits": SPLITS}},
+    }
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    artifacts = tmp_path / "artifacts"
+    tables = {
+        ("coco", "val2017"): images_of("coco", ["001", "002", "020"], "val2017/{}.jpg"),
+        ("coco", "train2017"): images_of("coco", ["020"], "train2017/{}.jpg"),
+        ("photos", "all"): images_of("photos", ["001", "020"], "all/{}.png"),
+    }
+    for (dataset, subset), images in tables.items():
+        folder = artifacts / "tables" / dataset / subset
+        folder.mkdir(parents=True)
+        images.write(folder / "images.parquet")
+        Objects.empty().write(folder / "objects.parquet")
+    curated = artifacts / "splits/b"
+    for split, params in SPLITS.items():
+        (curated / split).mkdir(parents=True)
+        tables[params["dataset"], params["subset"]][:1].write(curated / split / "images.parquet")
+    Fates(
+        image_id=["001", "001"],
+        dataset=["coco", "photos"],
+        subset=["val2017", "all"],
+        fate=["far", "far"],
+        rule=["rule of coco", "rule of photos"],
+        category=["", ""],
+        object_id=[-1, -1],
+    ).write(curated / "fates.parquet")
+    rows = [columns_of_similarity(split, params["dataset"]) for split, params in SPLITS.items()]
+    table = ImageSimilarity.concatenate([ImageSimilarity(**columns) for columns in rows])
+    (artifacts / "similarity/b").mkdir(parents=True)
+    table.write(artifacts / "similarity/b/images.parquet")
+    return tmp_path
+
+
+def explained(capsys, *arguments):
+    capsys.readouterr()
+    assert main(["explain", "image", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_images_of_one_id_in_two_datasets_each_have_their_own_similarity(here, capsys):
+    places = {place["dataset"]: place for place in explained(capsys, "001")["benchmarks"]["b"]}
+    assert {name: place["similarity"]["similarity"] for name, place in places.items()} == {"coco": 0.25, "photos": 0.75}
+    assert {name: place["why"] for name, place in places.items()} == {
+        "coco": "rule of coco",
+        "photos": "rule of photos",
+    }
+
+
+@pytest.mark.parametrize(
+    ("named", "found"),
+    [
+        ("002", [("coco", "002")]),
+        ("001.png", [("photos", "001")]),
+        ("val2017/001.jpg", [("coco", "001")]),
+        ("coco-root/val2017/002.jpg", [("coco", "002")]),
+        ("./photos-root/all/001.png", [("photos", "001")]),
+        ("020.jpg", [("coco", "020"), ("coco", "020")]),
+        ("train2017/020.jpg", [("coco", "020")]),
+    ],
+)
+def test_an_image_is_found_by_its_id_its_file_name_or_its_path(here, capsys, named, found):
+    assert [(one["dataset"], one["image_id"]) for one in explained(capsys, named)["sources"]] == found
+
+
+def test_an_image_is_found_by_an_absolute_path(here, capsys):
+    path = here / "photos-root/all/001.png"
+    assert [one["file"] for one in explained(capsys, str(path))["sources"]] == ["photos-root/all/001.png"]
+
+
+def test_the_end_of_another_file_name_is_not_a_file_name(here, capsys):
+    assert main(["explain", "image", "01.jpg"]) == 2  # 001.jpg ends so
+
+
+def test_each_suggestion_is_another_name(here, capsys):
+    assert main(["explain", "image", "0200"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("'020'") == 1  # three tables have it
+    assert main(["explain", "image", "20.jpg"]) == 2
+    assert capsys.readouterr().err.count("'020.jpg'") == 1
