@@ -19,6 +19,7 @@ from pydantic import ConfigDict, ValidationError
 from farther.errors import ParameterError
 
 T = TypeVar("T")
+C = TypeVar("C", bound=type)
 
 #: What every registered dataclass uses: `@dataclass(config=STRICT, kw_only=True)`. Unknown parameters are refused.
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -38,17 +39,22 @@ class Registry(Generic[T]):
         self._classes: dict[str, type[T]] = {}
         self._loaded = False
 
-    def register(self, name: str) -> Callable[[type[T]], type[T]]:
-        """Class decorator that makes a class known as `name`.
+    def register(self, name: str) -> Callable[[C], C]:
+        """Class decorator that makes a class known as `name`, and sets its attribute `name`.
+
+        A class without a `title` in its body (the name for readers) gets `name` as its title too.
 
         Raises:
             ParameterError: another class has that name.
         """
 
-        def add(cls: type[T]) -> type[T]:
+        def add(cls: C) -> C:
             known = self._classes.get(name)
             if known is not None and known.__qualname__ != cls.__qualname__:
                 raise ParameterError(f"two {self.kind}s are called {name!r}: {known!r} and {cls!r}")
+            cls.name = name  # type: ignore[attr-defined]
+            if "title" not in vars(cls):
+                cls.title = name  # type: ignore[attr-defined]
             self._classes[name] = cls
             return cls
 

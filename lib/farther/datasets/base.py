@@ -6,7 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -306,17 +306,7 @@ class Reader(ABC):
 
 
 FORMATS: Registry[Reader] = Registry("dataset format", "farther.datasets")
-C = TypeVar("C", bound=type)
-
-
-def register(name: str) -> Callable[[C], C]:
-    """Class decorator that makes a reader known as the format `name`."""
-
-    def add(cls: C) -> C:
-        FORMATS.register(name)(cls)
-        return cls
-
-    return add
+register = FORMATS.register
 
 
 def names() -> list[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 registry: Registry[Adapter] = Registry("detector", "farther.detectors")
-C = TypeVar("C", bound=type)
+register = registry.register
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
@@ -171,17 +171,6 @@ class Detector(Adapter):
     def __getstate__(self) -> dict[str, Any]:
         names = {f.name for f in fields(self)}
         return {name: value for name, value in self.__dict__.items() if name in names}
-
-
-def register(name: str) -> Callable[[C], C]:
-    """Class decorator that makes an adapter known as `name`, and lets it know its own name."""
-
-    def add(cls: C) -> C:
-        cls.name = name  # type: ignore[attr-defined]
-        registry.register(name)(cls)
-        return cls
-
-    return add
 
 
 def torch_device(name: str) -> torch.device:

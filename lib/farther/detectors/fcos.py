@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import Fraction, register
@@ -23,8 +21,6 @@ class FCOS(DenseDetector):
     Args:
         nms_iou: See `Detector`; the default is torchvision's.
     """
-
-    name: ClassVar[str] = "fcos"
 
     nms_iou: Fraction = 0.6
 

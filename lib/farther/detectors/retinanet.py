@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
@@ -22,8 +22,6 @@ class RetinaNet(DenseDetector):
         architecture: "resnet50_fpn", or "resnet50_fpn_v2" (its head normalises groups of channels, its coarsest levels
             follow the backbone).
     """
-
-    name: ClassVar[str] = "retinanet"
 
     architecture: Literal["resnet50_fpn", "resnet50_fpn_v2"] = "resnet50_fpn"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -43,8 +43,6 @@ class Yolo(Detector):
         latent_size: Cells along one side of the grid that `latent` is pooled from.
         latent_sampling: Samples along one side of a cell; 0 takes as many as fit.
     """
-
-    name: ClassVar[str] = "yolo"
 
     nms_iou: Fraction = 0.7
     image_size: Count | None = None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -202,20 +202,7 @@ class Method:
 
 
 METHODS: Registry[Method] = Registry("method", "farther.methods")
-C = TypeVar("C", bound=type)
-
-
-def register(name: str) -> Callable[[C], C]:
-    """Class decorator that makes a method known as `name`, and lets it know its own name."""
-
-    def add(cls: C) -> C:
-        cls.name = name  # type: ignore[attr-defined]
-        if "title" not in vars(cls):  # a user-defined method that derives from a published one
-            cls.title = name  # type: ignore[attr-defined]
-        METHODS.register(name)(cls)
-        return cls
-
-    return add
+register = METHODS.register
 
 
 def describe(method: Method) -> dict[str, Any]:

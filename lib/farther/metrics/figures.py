@@ -11,9 +11,9 @@ Its values stand in `metrics/<run>/<split>/<method>.json` beside the others', wh
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from pydantic.dataclasses import dataclass as checked_dataclass
@@ -55,17 +55,7 @@ class Figure(ABC):
 
 
 FIGURES: Registry[Figure] = Registry("figure", "farther.metrics")
-C = TypeVar("C", bound=type)
-
-
-def register(name: str) -> Callable[[C], C]:
-    """Class decorator that makes a figure known as `name`."""
-
-    def add(cls: C) -> C:
-        FIGURES.register(name)(cls)
-        return cls
-
-    return add
+register = FIGURES.register
 
 
 def create_all(wanted: Mapping[str, Mapping[str, Any]], taken: Collection[str]) -> dict[str, Figure]:

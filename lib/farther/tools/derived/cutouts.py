@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -103,17 +103,7 @@ class AnnotatedSource(Source):
 
 
 SOURCES: Registry[Source] = Registry("source of cut-outs", "farther.tools.derived")
-C = TypeVar("C", bound=type)
-
-
-def register(name: str) -> Callable[[C], C]:
-    """Class decorator that makes a source of cut-outs known as `name`."""
-
-    def add(cls: C) -> C:
-        SOURCES.register(name)(cls)
-        return cls
-
-    return add
+register = SOURCES.register
 
 
 def names() -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass as plain_dataclass
 from dataclasses import field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import AfterValidator
 from pydantic.dataclasses import dataclass
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from farther.tools.training.samples import Samples
 
 registry: Registry[Job] = Registry("trainer", "farther.tools.training.trainers")
-C = TypeVar("C", bound=type)
+register = registry.register
 
 
 def _is_safetensors(path: Path) -> Path:
@@ -131,17 +131,6 @@ class Job(ABC):
             ParameterError: the network cannot be built, or cannot start from nothing.
             TrainingError: the loss is not finite.
         """
-
-
-def register(name: str) -> Callable[[C], C]:
-    """Class decorator that makes a trainer known as `name`, and lets it know its own name."""
-
-    def add(cls: C) -> C:
-        cls.name = name  # type: ignore[attr-defined]
-        registry.register(name)(cls)
-        return cls
-
-    return add
 
 
 def count_parameters(network: torch.nn.Module) -> int:
