@@ -5,6 +5,8 @@ What is written, below the artifacts folder:
     metrics/<run>/<split>/<method>.json      the figures to compare: auroc, fpr95, nose, ap_u, p_u, r_u
     metrics/<run>/detector.json              map50, map, threshold
     metrics/<run>/<split>/detector.json      the share of images without any detection
+    outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet
+                                             the outcome of each detection and of each object
     plots/<run>/roc.csv, pr.csv              curves: split, method, x, y
     plots/<run>/tau.csv, confidence.csv      figures over τ and over t*
     plots/<run>/wilderness.csv, reliability.csv
@@ -27,6 +29,7 @@ from farther.errors import DataError
 from farther.evaluation import intervals, sweeps
 from farther.evaluation.files import RunFiles, RunSplit, aligned_scores, thin
 from farther.evaluation.intervals import COMPARED
+from farther.evaluation.outcomes import tables as outcome_tables
 from farther.metrics import (
     bootstrap,
     bootstrap_closed,
@@ -43,7 +46,7 @@ from farther.metrics.figures import Case, Figure, create_all
 from farther.metrics.precision_recall import Curve
 from farther.metrics.true_classes import not_of_known
 from farther.registry import STRICT
-from farther.tables import Objects, Regions
+from farther.tables import ObjectOutcomes, Objects, RegionOutcomes, Regions
 from farther.tables.files import inside, read_json, write_aside, write_json
 
 #: The recall at which errors are diagnosed and unknowns are confused (Dhamija et al., 2020, Figs. 3 and 4).
@@ -211,6 +214,7 @@ def _split_figures(
         sides = ((id_made.regions.image_id, id_scores), (made.regions.image_id[foreign], scores[foreign]))
         unknown = scores < tau
         outcome = overlaps.judge(unknown)
+        plots.outcomes[name, split.name] = outcome_tables(outcome, made.regions)
         figures[name] = _separation(sides) | _outcome_figures(outcome, scores)
         figures[name] |= _more_figures(unknown, scores, outcome, made.regions, settings)
         case = Case(id_made.regions, id_scores, made.regions, scores, tau, outcome)
@@ -411,6 +415,8 @@ class _Plots:
     reliability: list[tuple[Any, ...]] = field(default_factory=list)
     #: {method: {share of ID regions kept: map50}}, for the last column of `tau`.
     closed_tau: dict[str, dict[float, float | None]] = field(default_factory=dict)
+    #: {(method, split): outcome tables}.
+    outcomes: dict[tuple[str, str], tuple[RegionOutcomes, ObjectOutcomes]] = field(default_factory=dict)
 
     COLUMNS: ClassVar[dict[str, tuple[str, ...]]] = {
         "roc": ("split", "method", "x", "y"),
@@ -467,6 +473,11 @@ def _write(files: RunFiles, report: dict[str, Any], plots: _Plots) -> None:
                     inside(folder, f"{split}/{method}.json"),
                     {name: flat[name] for name in (*COMPARED, *figures["more"])},
                 )
+    with write_aside(files.outcomes) as folder:
+        folder.mkdir()
+        for (method, split), (of_regions, of_objects) in plots.outcomes.items():
+            of_regions.write(inside(folder, f"{method}/{split}.parquet"))
+            of_objects.write(inside(folder, f"{method}/{split}.objects.parquet"))
     with write_aside(files.plots) as folder:
         plots.write(folder)
     write_json(files.evaluation, report)

@@ -9,6 +9,7 @@ Below the artifacts folder:
     fitted/<run>/<method>/method.json        a method's parameters, or why it does not apply
     fitted/<run>/<method>/threshold.json     its threshold τ
     scores/<run>/<method>/<split>.parquet    its scores
+    outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet    see `farther.tables.outcomes`
     metrics/<run>/, plots/<run>/, evaluation/<run>.json    see `farther.evaluation.evaluate`
 """
 
@@ -69,6 +70,7 @@ class RunFiles:
         self.truth = inside(self.root / "truth", f"{run}.parquet")
         self.metrics = inside(self.root / "metrics", run)
         self.plots = inside(self.root / "plots", run)
+        self.outcomes = inside(self.root / "outcomes", run)
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
 
     def images(self, split: str) -> Path:
@@ -90,6 +92,14 @@ class RunFiles:
     def scores(self, method: str, split: str) -> Path:
         """The table of a method's scores of the split's regions."""
         return inside(self.root / "scores", f"{self.run}/{method}/{split}.parquet")
+
+    def region_outcomes(self, method: str, split: str) -> Path:
+        """The table of the outcomes of the split's detections under a method (`farther.tables.RegionOutcomes`)."""
+        return inside(self.outcomes, f"{method}/{split}.parquet")
+
+    def object_outcomes(self, method: str, split: str) -> Path:
+        """The table of the outcomes of the split's objects under a method (`farther.tables.ObjectOutcomes`)."""
+        return inside(self.outcomes, f"{method}/{split}.objects.parquet")
 
 
 def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> None:

@@ -413,6 +413,21 @@ class Outcome:
         decided[self.matched[found]] = found
         return decided
 
+    def matched_objects(self) -> tuple[np.ndarray, np.ndarray]:
+        """The unknown object of each region, and the overlap with it, ndarrays of shape (N,).
+
+        That is the matched object of a true unknown region, the object that a misclassifying region overlaps most, and
+        row −1 with overlap 0 for all others.
+        """
+        target, overlap = self.matched.copy(), np.zeros(len(self.matched))
+        pair = self.split._candidates
+        wrong = self.misclassifies[pair.region] & self.split.is_sought[pair.target]
+        most = pair[wrong].first_of_each_region()
+        target[most.region] = most.target
+        chosen = pair.target == target[pair.region]
+        overlap[pair.region[chosen]] = pair.overlap[chosen]
+        return target, overlap
+
     def by_category(self) -> dict[str, dict[str, Any]]:
         """Counts and rates of the unknown objects of each category; see `by_group`."""
         return self.by_group(self.split.objects.category)
