@@ -24,7 +24,7 @@ from farther.report.site import Site
 from farther.tables import Header, Images, Objects, Regions, Scores
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.conftest import Browser
+from tests.conftest import Chromium
 
 CLASSES, CATEGORIES, WIDTH, HEIGHT = 20, 300, 640, 480
 
@@ -105,7 +105,7 @@ def write(artifacts: Path, run: Run) -> Path:
 def open_often(file: Path, profile: Path, repeat: int) -> None:
     """Opens the page so many times; prints the least time."""
     seconds = []
-    with Browser(profile) as browser:
+    with Chromium(profile) as chromium, chromium.page() as browser:
         for _ in range(repeat):
             browser.open("about:blank")
             browser.open(file.as_uri())

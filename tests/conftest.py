@@ -1,4 +1,4 @@
-"""A headless Chromium that tests type into, over its debugging pipe: the fixture `browser`."""
+"""A headless Chromium that tests type into, over its debugging pipe: fixture `browser`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ FLAGS = (
     "--hide-scrollbars",
 )
 
-#: How the browser calls the keys that are no letters.
+#: Key codes of keys other than letters.
 CODES = {
     "Tab": 9,
     "Enter": 13,
@@ -41,27 +42,26 @@ CODES = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what needs a browser where there is none, but for machines that run checks and nothing else."""
+    """Skips tests that need a browser where there is none, except on machines that only run checks (CI is set)."""
     if CHROMIUM is None and not os.environ.get("CI"):
         for item in items:
-            if "browser" in getattr(item, "fixturenames", ()):
+            if {"browser", "chromium"} & set(getattr(item, "fixturenames", ())):
                 item.add_marker(pytest.mark.skip(reason="no Chromium; `make test` installs it where CI is set"))
 
 
-class Browser:
-    """One page. Use it in a `with` block.
+class Chromium:
+    """A headless Chromium. Use it in a `with` block; each `page` in it has a state of its own.
 
     Args:
         profile: A folder for what the browser writes.
-        width, height: Of the window, in CSS pixels.
     """
 
-    def __init__(self, profile: Path, width: int = 1280, height: int = 900):
-        self._profile, self._size = profile, (width, height)
+    def __init__(self, profile: Path):
+        self._profile = profile
         self._number, self._rest = 0, b""
-        self.events: list[dict[str, Any]] = []
+        self._events: dict[str, list[dict[str, Any]]] = {}
 
-    def __enter__(self) -> Browser:
+    def __enter__(self) -> Chromium:
         theirs_in, self._out = os.pipe()
         self._in, theirs_out = os.pipe()
         command = [str(CHROMIUM), *FLAGS, "--remote-debugging-pipe", f"--user-data-dir={self._profile}", "about:blank"]
@@ -71,12 +71,6 @@ class Browser:
         self._process = subprocess.Popen(["bash", "-c", line], pass_fds=pipes, start_new_session=True, **quiet)
         for pipe in pipes:
             os.close(pipe)
-        self._session = None
-        target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        for domain in ("Page", "Runtime", "Log"):
-            self.call(f"{domain}.enable")
-        self.resize(*self._size)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -85,19 +79,67 @@ class Browser:
         os.close(self._in)
         os.close(self._out)
 
-    def call(self, method: str, **params: Any) -> dict[str, Any]:
-        """Sends a command of the DevTools protocol; returns its result."""
+    @contextmanager
+    def page(self, width: int = 1280, height: int = 900) -> Iterator[Browser]:
+        """A new page, whose storage and messages no other page shares.
+
+        Args:
+            width, height: Of the window, in CSS pixels.
+        """
+        context = self.call("Target.createBrowserContext")["browserContextId"]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        page = Browser(self, session, context, self._events.setdefault(session, []))
+        for domain in ("Page", "Runtime", "Log"):
+            page.call(f"{domain}.enable")
+        page.resize(width, height)
+        try:
+            yield page
+        finally:
+            del self._events[session]
+            self.call("Target.disposeBrowserContext", browserContextId=context)
+
+    def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
+        """Sends a command of the DevTools protocol, to a page where a session is given; returns its result."""
         self._number += 1
-        session = {"sessionId": self._session} if self._session else {}
-        message = {"id": self._number, "method": method, "params": params, **session}
+        to = {"sessionId": session} if session else {}
+        message = {"id": self._number, "method": method, "params": params, **to}
         os.write(self._out, json.dumps(message).encode() + b"\0")
         while (answer := self._receive()).get("id") != self._number:
-            self.events.append(answer)
+            # What a closed page still sends has no list any more.
+            self._events.get(answer.get("sessionId", ""), []).append(answer)
         assert "error" not in answer, answer
         return answer["result"]
 
+    def _receive(self) -> dict[str, Any]:
+        while b"\0" not in self._rest:
+            received = os.read(self._in, 65_536)
+            assert received, "the browser is gone"
+            self._rest += received
+        message, self._rest = self._rest.split(b"\0", 1)
+        return json.loads(message)
+
+
+class Browser:
+    """One page; see `Chromium.page`.
+
+    Attributes:
+        context: The browser's name for its storage.
+        events: Messages of the page, in order.
+        expected: Parts of error messages that a test expects.
+    """
+
+    def __init__(self, chromium: Chromium, session: str, context: str, events: list[dict[str, Any]]):
+        self._chromium, self._session = chromium, session
+        self.context, self.events = context, events
+        self.expected: list[str] = []
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """Sends the page a command of the DevTools protocol; returns its result."""
+        return self._chromium.call(method, self._session, **params)
+
     def resize(self, width: int, height: int) -> None:
-        """Makes the window so wide and high."""
+        """Sets the size of the window."""
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
@@ -114,7 +156,7 @@ class Browser:
         return result["result"].get("value")
 
     def until(self, expression: str) -> None:
-        """Waits, a minute at most, until the page makes an expression true."""
+        """Waits until an expression is true in the page, a minute at most."""
         wait = (
             "new Promise((done, failed) => { const end = performance.now() + 60000;"
             f"const look = () => ({expression}) ? done(true) : performance.now() > end ? failed('never: ' + "
@@ -140,30 +182,22 @@ class Browser:
         file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def complaints(self) -> list[str]:
-        """Errors that the page made so far."""
+        """Errors that the page made so far, without those that are expected."""
         self.read("1")
         wrong = ("Runtime.exceptionThrown", "Log.entryAdded")
-        return [json.dumps(event["params"]) for event in self.events if event.get("method") in wrong]
-
-    def _receive(self) -> dict[str, Any]:
-        while b"\0" not in self._rest:
-            received = os.read(self._in, 65_536)
-            assert received, "the browser is gone"
-            self._rest += received
-        message, self._rest = self._rest.split(b"\0", 1)
-        return json.loads(message)
+        made = [json.dumps(event["params"]) for event in self.events if event.get("method") in wrong]
+        return [error for error in made if not any(part in error for part in self.expected)]
 
 
 @pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with Browser(tmp_path_factory.mktemp("browser")) as browser:
-        yield browser
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    """The browser's process: it starts once, as that takes longer than a test."""
+    with Chromium(tmp_path_factory.mktemp("browser")) as chromium:
+        yield chromium
 
 
 @pytest.fixture
-def browser(chromium: Browser) -> Browser:
-    """The browser as it was when it started: it starts once, as that takes longer than a test."""
-    chromium.call("Page.navigate", url="about:blank")
-    chromium.resize(1280, 900)
-    chromium.events.clear()
-    return chromium
+def browser(chromium: Chromium) -> Iterator[Browser]:
+    """A page that no other test has used."""
+    with chromium.page() as page:
+        yield page

@@ -67,6 +67,16 @@ def test_a_line_is_drawn_along_its_points():
     assert xs == sorted(xs)
 
 
+def test_a_method_s_page_draws_its_values_of_every_detector_and_split(report, read, run):
+    drawn = read(report / "methods" / "msp.html").figures()
+    for place, metric in enumerate(METRICS, start=1):
+        rows = drawn[f"detectors-1-{place}"]["data"]["values"]
+        shown = {(row["row"], row["split"]): row["value"] for row in rows}
+        values = {("pets-net", split.title): run.value(split.name, "msp", metric.name) for split in run.splits}
+        assert shown == pytest.approx({at: value for at, value in values.items() if value is not None}, abs=1e-4)
+        assert len(shown) > 0
+
+
 def test_neighbouring_lines_differ_in_more_than_colour():
     keys = line_keys([str(k) for k in range(7)])
     assert all(a.colour != b.colour and a.letter != b.letter for a, b in pairwise(keys))

@@ -215,9 +215,7 @@ class Findings:
             "sheets": [
                 sheet for benchmark, runs in having.items() for sheet in tables.method_sheets(benchmark, runs, name)
             ],
-            "figures_by_benchmark": [
-                (benchmark, outcomes.detectors(runs, title_of(name))) for benchmark, runs in having.items()
-            ],
+            "figures_by_benchmark": [(benchmark, outcomes.detectors(runs, name)) for benchmark, runs in having.items()],
             "as_run": overview.as_run(everywhere, name),
             "run_pages": self._run_pages("../"),
             "not_applicable": [

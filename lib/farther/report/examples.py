@@ -17,7 +17,7 @@ from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
 from farther.metrics import open_set
 from farther.report.results import Run
 from farther.tables import Images, Objects, Regions
-from farther.tables.files import inside, read_json
+from farther.tables.files import inside
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ def examples(
     data = RunSplit(files, split)
     regions = data.regions(float(run.detector["threshold"]))
     scores = aligned_scores(regions, files.scores(method, split), len(data.folder))
-    tau = float(read_json(files.fitted(method) / "threshold.json")["threshold"])
-    settings = run.evaluation.get("settings", {})
-    overlaps = open_set.Split(data.objects, regions, settings.get("iou", 0.5), settings.get("protocol", "paper"))
+    tau = float(run.evaluation["methods"][method]["tau"])
+    settings, known = run.evaluation["settings"], data.folder.header.known_classes
+    overlaps = open_set.Split(data.objects, regions, settings["iou"], settings["protocol"], known)
     outcome = overlaps.judge(scores < tau)
     made: list[Example] = []
     images = Images.read(files.images(split))

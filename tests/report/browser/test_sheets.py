@@ -105,7 +105,8 @@ def test_intervals_are_shown_when_they_are_asked_for(index):
 
 
 def test_the_table_is_saved_as_it_is_shown(index, tmp_path):
-    index.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path), eventsEnabled=True)
+    behaviour = {"behavior": "allow", "downloadPath": str(tmp_path), "eventsEnabled": True}
+    index.call("Browser.setDownloadBehavior", browserContextId=index.context, **behaviour)
     choose(index, "label-1", "MSP")
     choose(index, "split", "photos near")
     index.read(f"{control('intervals')}.click()")

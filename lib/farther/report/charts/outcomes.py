@@ -23,7 +23,7 @@ from farther.report.charts.parts import (
     named,
     number,
 )
-from farther.report.results import METRICS, Metric, Run, Split
+from farther.report.results import METRICS, Metric, Run, Split, title_of
 
 FAMILIES = ("output", "feature", "mixed", "latent")
 
@@ -141,9 +141,9 @@ def methods(run: Run) -> Figures:
 
 
 def detectors(runs: Sequence[Run], method: str) -> Figures:
-    """Each metric of a method, detectors below each other, a mark a split."""
+    """Each metric of a method, given by its name in params.yaml: one row per detector, one mark per split."""
     rows = [(run.name, split.title, run, method, split) for run in runs for split in run.splits]
-    return _dots(rows, f"of {method} by detector and split")
+    return _dots(rows, f"of {title_of(method)} by detector and split")
 
 
 def _dots(places: Sequence[tuple[str, str, Run, str, Split]], shows: str) -> Figures:
