@@ -12,11 +12,11 @@ import csv
 from pathlib import Path
 
 import numpy as np
+import yaml
 
 from farther.curation import benchmark
 from farther.errors import ParameterError
-from farther.tools.review import Catalogue
-from farther.tools.review.command import read_params, watcher_for
+from farther.tools.review import Catalogue, watcher_for
 
 FIRST = 0.2
 
@@ -42,7 +42,7 @@ def in_front(queue: np.ndarray, wanted: np.ndarray) -> int:
 
 
 def main() -> None:
-    params, artifacts = read_params(Path("params.yaml")), Path("artifacts")
+    params, artifacts = yaml.safe_load(Path("params.yaml").read_text(encoding="utf-8")), Path("artifacts")
     planted = unlabelled(list(SOURCES), artifacts)
     print("| benchmark | run | images | detector alone | with CLIP |\n| --- | --- | --- | --- | --- |")
     for name, section in params["benchmarks"].items():

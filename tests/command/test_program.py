@@ -127,7 +127,7 @@ def test_json_has_null_where_a_number_is_none():
     assert json.loads(output.as_json({"a": float("nan"), "b": [float("inf"), 1.5]})) == {"a": None, "b": [None, 1.5]}
 
 
-def test_review_gets_its_own_arguments(tmp_path, monkeypatch, capsys):
+def test_review_documents_its_arguments_and_refuses_a_folder_without_parameters(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as stopped:
         main(["review", "--help"])

@@ -158,7 +158,7 @@ def test_a_new_split_leaves_the_regions_and_scores_of_the_others_as_they_are(pro
 def review_page(project: Project) -> Iterator[str]:
     """The address of the review page of benchmark bdd."""
     environment = {**os.environ, "PYTHONPATH": str(project.folder / "lib"), "PYTHONUNBUFFERED": "1"}
-    command = [sys.executable, "-m", "farther.tools.review", "bdd", "--reviewer", "ann", "--no-browser"]
+    command = [sys.executable, "-m", "farther", "review", "bdd", "--reviewer", "ann", "--no-browser"]
     with subprocess.Popen(command, cwd=project.folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
         yield process.stdout.readline().strip()
         process.kill()

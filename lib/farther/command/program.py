@@ -54,11 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         SystemExit: with status 0 after `--help`, with 2 after wrong usage.
         FartherError: input cannot be used, and `--traceback` was given.
     """
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    if words[:1] == [review.NAME]:  # argparse keeps options from a subcommand that only passes them on
-        given = argparse.Namespace(command=review.NAME, handler=review.run, rest=words[1:], traceback=False)
-    else:
-        given = make_parser().parse_args(words)
+    given = make_parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     try:
         return given.handler(given)
     except FartherError as error:

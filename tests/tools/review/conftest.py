@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,9 @@ from PIL import Image
 from farther.curation import DecisionsFile, benchmark
 from farther.tables import Images, Objects, Regions
 from farther.tables.files import digest, write_json
-from farther.tools.review import Catalogue, ReviewServer, Session
-from farther.tools.review.command import watcher_for
+from farther.tools.review import Catalogue, ReviewServer, Session, watcher_for
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 RULES = """
 id_classes: {cat: {photos: [Cat]}, dog: {photos: [Dog]}, person: {photos: [Person]}}
@@ -134,8 +134,19 @@ def bob(catalogue: Catalogue, file: DecisionsFile) -> Session:
 
 
 @pytest.fixture
-def server(ann: Session) -> ReviewServer:
-    return ReviewServer(ann)
+def server(ann: Session) -> Iterator[ReviewServer]:
+    with ReviewServer(ann) as server:
+        yield server
+
+
+@pytest.fixture
+def answering(server: ReviewServer) -> Iterator[ReviewServer]:
+    """The server, answering requests in a thread."""
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    yield server
+    server.stop()
+    thread.join()
 
 
 @dataclass(frozen=True)
@@ -154,7 +165,7 @@ class Started:
 @pytest.fixture
 def started(project: Path) -> Iterator[Started]:
     (project / "params.yaml").write_text(yaml.safe_dump(PARAMS))
-    command = [sys.executable, "-m", "farther.tools.review", "tiny", "--reviewer", "ann", "--no-browser"]
+    command = [sys.executable, "-m", "farther", "review", "tiny", "--reviewer", "ann", "--no-browser"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib"), "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(command, cwd=project, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""The server over HTTP: what it answers, and whom it refuses."""
+"""The server over HTTP: its answers, and the requests that it refuses."""
 
 import http.client
 import json
@@ -6,15 +6,17 @@ import os
 import signal
 import socket
 import threading
+from email.message import Message
 from urllib.parse import urlsplit
 
 import pytest
 
+from farther.command import main
 from farther.curation import DecisionsFile
 from farther.errors import DataError, ParameterError
 from farther.tables import Images
-from farther.tools.review import ReviewServer, serve
-from farther.tools.review.command import main, make_server
+from farther.tools.review import ReviewServer, Settings, serve
+from farther.tools.review.serve import make_server
 
 SIX = 6
 
@@ -27,14 +29,14 @@ class Client:
         self.host, self.token = parts.netloc, parts.path.strip("/")
         self.connection = http.client.HTTPConnection(self.host, timeout=30)
 
-    def ask(self, path: str, body: object = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    def ask(self, path: str, body: object = None, **headers: str) -> tuple[int, Message, bytes]:
         """Status, headers and content; with a body it posts JSON."""
         sent = None if body is None else json.dumps(body)
         kind = {} if body is None else {"Content-Type": "application/json"}
         given = {name.replace("_", "-"): value for name, value in headers.items()}
         self.connection.request("GET" if body is None else "POST", path, sent, {**kind, **given})
         answer = self.connection.getresponse()
-        return answer.status, dict(answer.getheaders()), answer.read()
+        return answer.status, answer.headers, answer.read()
 
     def api(self, path: str, body: object = None):
         status, _, content = self.ask(f"/{self.token}/api/{path}", body)
@@ -42,11 +44,10 @@ class Client:
 
 
 @pytest.fixture
-def client(server: ReviewServer):
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    yield Client(server.address)
-    server.shutdown()
-    server.server_close()
+def client(answering: ReviewServer):
+    client = Client(answering.address)
+    yield client
+    client.connection.close()
 
 
 def keep(row: int) -> dict[str, object]:
@@ -120,10 +121,9 @@ def test_a_form_cannot_decide(client, file):
 
 
 def test_only_this_machine_is_listened_to(server):
-    assert server.server_address[0] == "127.0.0.1"
+    assert server.address.startswith("http://127.0.0.1:")
     with pytest.raises(ParameterError, match="cannot be used"):
-        ReviewServer(server.session, server.server_port)
-    server.server_close()
+        ReviewServer(server.session, server.port)
 
 
 def test_a_decision_and_its_undo_are_answered_with_what_came_of_them(client, file):
@@ -153,8 +153,8 @@ def test_a_wrong_decision_is_answered_with_what_is_wrong(client, body, found, fi
 
 def test_a_body_that_is_too_long_or_no_json_is_refused(client, server):
     assert client.api("decide", keep(0) | {"note": "x" * 70_000})[0] == 413
-    with socket.create_connection(("127.0.0.1", server.server_port)) as raw:
-        head = f"POST /{server.token}/api/decide HTTP/1.1\r\nHost: 127.0.0.1:{server.server_port}\r\n"
+    with socket.create_connection(("127.0.0.1", server.port)) as raw:
+        head = f"POST /{server.token}/api/decide HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
         raw.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 3\r\n\r\n{{a:".encode())
         assert b" 400 " in raw.recv(4096).splitlines()[0]
 
@@ -199,11 +199,11 @@ def test_what_was_saved_outlives_the_server(started, file: DecisionsFile):
 
 def test_the_command_says_what_is_wrong(project, monkeypatch, capsys):
     monkeypatch.chdir(project)
-    assert main(["tiny", "--no-browser"]) == 1
+    assert main(["review", "tiny", "--no-browser"]) == 2
     assert "params.yaml: the file does not exist" in capsys.readouterr().err
     (project / "params.yaml").write_text("benchmarks: {other: {}}")
-    assert main(["tiny", "--no-browser"]) == 1
-    assert "no benchmark 'tiny'. Known: other" in capsys.readouterr().err
+    assert main(["review", "tiny", "--no-browser"]) == 2
+    assert "unknown benchmark 'tiny'. Known: other" in capsys.readouterr().err
 
 
 def stop(address: str) -> None:
@@ -215,21 +215,21 @@ def test_one_is_told_when_curate_would_not_see_the_decisions(project, monkeypatc
     named = {**params["benchmarks"]["tiny"], "decisions": "data/decisions/tiny.csv"}
     for benchmark, told in [(params["benchmarks"]["tiny"], True), (named, False)]:
         with pytest.raises(KeyboardInterrupt):
-            serve("tiny", {**params, "benchmarks": {"tiny": benchmark}}, reviewer="ann", ready=stop)
+            serve("tiny", {**params, "benchmarks": {"tiny": benchmark}}, Settings(reviewer="ann"), ready=stop)
         assert ("decisions: data/decisions/tiny.csv" in capsys.readouterr().err) == told
 
 
 def test_a_run_without_regions_and_a_reviewer_without_a_name_are_refused(project, monkeypatch, params):
     monkeypatch.chdir(project)
-    with pytest.raises(ParameterError, match=r"no run 'large' with regions\. Known: small"):
-        make_server("tiny", params, run="large")
+    with pytest.raises(ParameterError, match=r"unknown run 'large', or it has no regions\. Known: small"):
+        make_server("tiny", params, Settings(run="large"))
     with pytest.raises(DataError, match="reviewer"):
-        make_server("tiny", params, reviewer="ann, bob")
+        make_server("tiny", params, Settings(reviewer="ann, bob"))
 
 
 def test_without_regions_and_without_image_files_one_can_still_decide(project, monkeypatch, params):
     monkeypatch.chdir(project)
-    with make_server("tiny", {**params, "detectors": {}, "datasets": {}}, reviewer="ann") as server:
+    with make_server("tiny", {**params, "detectors": {}, "datasets": {}}, Settings(reviewer="ann")) as server:
         session = server.session
         assert session.summary()["run"] is None
         session.decide(0, "keep")
@@ -245,4 +245,4 @@ def test_a_decision_on_an_image_that_left_the_dataset_stops_the_start(project, m
     images[images.image_id != "f"].write(table)
     monkeypatch.chdir(project)
     with pytest.raises(DataError, match=r"tiny.csv: row 2: field 'image_id': photos val has no image 'f'"):
-        make_server("tiny", params, reviewer="bob")
+        make_server("tiny", params, Settings(reviewer="bob"))

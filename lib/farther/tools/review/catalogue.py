@@ -15,7 +15,8 @@ from farther.errors import ParameterError
 from farther.similarity import EmbeddingsFolder, ImageSimilarity, SimilarityFiles
 from farther.tables import Images, Objects, RegionsFolder
 from farther.tables.files import inside
-from farther.tools.review.suspicion import Detections, Grouped, Watcher, detections, surplus
+from farther.tools.review.suspicion import Detections, Grouped, detections, surplus
+from farther.tools.review.watcher import Watcher
 
 #: How much an image may gain in the queue because an ID class's name fits it: it decides between images in which the
 #: detector sees little, and overrules no clear detection.

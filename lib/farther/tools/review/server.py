@@ -1,31 +1,39 @@
-"""The page's HTTP server: this machine only, and only for whoever has the address with its token.
+"""The page's web application: reachable from this machine only, and only with the token in its address.
 
     GET  /TOKEN/                  the page; page.css and page.js beside it
-    GET  /TOKEN/api/summary       progress, agreement, what undo would take back, what can be filtered for
+    GET  /TOKEN/api/summary       progress, agreement, what undo would take back, the choices of each filter
     GET  /TOKEN/api/queue?…       rows of the images that pass the filters, see `farther.tools.review.session.Filters`
-    GET  /TOKEN/api/image/ROW     all about an image
+    GET  /TOKEN/api/image/ROW     labels, detections and decisions of an image
     GET  /TOKEN/picture/ROW       the image itself
     POST /TOKEN/api/decide        {"row", "decision", "id_class", "note"}
     POST /TOKEN/api/undo          {"time"}
 
-Other pages in the same browser can neither read nor write here: they do not know the token; requests that name another
-host or come from another origin are refused; and a form cannot post the JSON that is asked for.
+Other pages in the same browser can neither read nor write here: they do not know the token, requests that name another
+host (DNS rebinding) or come from another origin are refused, and a form cannot post JSON.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import io
 import json
 import secrets
-import sys
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import socket
+from collections.abc import Callable
 from importlib.resources import files
-from typing import Any, cast
-from urllib.parse import parse_qsl, urlsplit
+from typing import Any
 
+import uvicorn
 from PIL import Image, UnidentifiedImageError
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from farther.errors import DataError, FartherError, ParameterError
 from farther.registry import build
@@ -33,22 +41,22 @@ from farther.tools.review.session import Filters, Session
 
 HOST = "127.0.0.1"
 
-#: Longest body of a request.
+#: Largest body of a request in bytes.
 MAX_BODY = 65_536
 
-#: Seconds after which a connection that says nothing is closed.
-PATIENCE = 60
+#: Seconds that a body may take to arrive, and that an idle connection stays open.
+TIMEOUT = 60
 
 PAGES = {
-    "": ("index.html", "text/html; charset=utf-8"),
-    "page.css": ("page.css", "text/css; charset=utf-8"),
-    "page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "": ("index.html", "text/html"),
+    "page.css": ("page.css", "text/css"),
+    "page.js": ("page.js", "text/javascript"),
 }
 
-#: Formats that browsers show; others are converted.
+#: Image formats that browsers show; others are converted to PNG.
 SHOWN = {"JPEG": "image/jpeg", "PNG": "image/png", "GIF": "image/gif", "WEBP": "image/webp", "BMP": "image/bmp"}
 
-HEADERS = {
+SECURITY = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -58,165 +66,205 @@ HEADERS = {
 }
 
 
-class ReviewServer(ThreadingHTTPServer):
-    """Serves one reviewer's session.
+class ReviewServer:
+    """Serves one reviewer's session on 127.0.0.1.
 
     Args:
         session: Images and decisions.
-        port: Of 127.0.0.1; 0 for any that is free.
+        port: 0 for any that is free.
 
     Attributes:
-        address: What to open in a browser; it holds the token.
+        address: The page's address, which contains the token.
 
     Raises:
         ParameterError: the port is taken or not allowed.
     """
 
-    daemon_threads = True
-
     def __init__(self, session: Session, port: int = 0):
-        self.session = session
-        self.token = secrets.token_urlsafe(24)
+        self.session, self.token = session, secrets.token_urlsafe(24)
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            super().__init__((HOST, port), _Handler)
+            self._socket.bind((HOST, port))
+            self._socket.listen(64)
         except (OSError, OverflowError) as error:
+            self._socket.close()
             raise ParameterError(f"port {port} of {HOST} cannot be used: {error}") from None
-        self.origin = f"http://{HOST}:{self.server_port}"
-        self.address = f"{self.origin}/{self.token}/"
+        self.port = self._socket.getsockname()[1]
+        self.address = f"http://{HOST}:{self.port}/{self.token}/"
+        config = uvicorn.Config(
+            Guard(application(session), self.token, f"{HOST}:{self.port}"),
+            http="h11",
+            ws="none",
+            lifespan="off",
+            proxy_headers=False,
+            server_header=False,
+            access_log=False,  # it would write the token into the terminal's history
+            log_level="warning",
+            timeout_keep_alive=TIMEOUT,
+            timeout_graceful_shutdown=2,
+        )
+        self._server = uvicorn.Server(config)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Says nothing of a browser that went away in the middle of an answer."""
-        if not isinstance(sys.exception(), (ConnectionError, TimeoutError)):
-            super().handle_error(request, client_address)
+    def __enter__(self) -> ReviewServer:
+        return self
 
+    def __exit__(self, *error: object) -> None:
+        self._socket.close()
 
-class _RefusedError(Exception):
-    """A request that gets no answer but this one."""
+    def run(self) -> None:
+        """Answers requests until `stop` is called or the process is interrupted."""
+        self._server.run(sockets=[self._socket])
 
-    def __init__(self, status: HTTPStatus, message: str):
-        super().__init__(message)
-        self.status = status
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server_version = "farther"
-    sys_version = ""
-    timeout = PATIENCE
-    wbufsize = -1  # head and content in one packet: in two, the second waits 40 ms for the first to be acknowledged
-
-    def do_GET(self) -> None:
-        """Answers with a page, a picture or JSON."""
-        self._answer(self._get)
-
-    def do_POST(self) -> None:
-        """Takes a decision."""
-        self._answer(self._post)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing: the token would stand in the terminal's history a thousand times."""
-
-    @property
-    def _session(self) -> Session:
-        return cast(ReviewServer, self.server).session
-
-    def _answer(self, respond: Any) -> None:
-        try:
-            content, kind = respond(self._path())
-            status = HTTPStatus.OK
-        except _RefusedError as error:
-            status, content, kind = error.status, *_json({"error": str(error)})
-            self.close_connection = True  # a body may be unread
-        except ParameterError as error:
-            status, content, kind = HTTPStatus.BAD_REQUEST, *_json({"error": str(error)})
-        except FartherError as error:
-            status, content, kind = HTTPStatus.INTERNAL_SERVER_ERROR, *_json({"error": str(error)})
-        self.send_response(status)
-        for name, value in {**HEADERS, "Content-Type": kind, "Content-Length": str(len(content))}.items():
-            self.send_header(name, value)
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(content)
-
-    def _path(self) -> str:
-        """What is asked for, after the token."""
-        server = cast(ReviewServer, self.server)
-        if self.headers.get("Host") != f"{HOST}:{server.server_port}":
-            raise _RefusedError(HTTPStatus.FORBIDDEN, "this is another host")
-        if self.headers.get("Origin", server.origin) != server.origin:
-            raise _RefusedError(HTTPStatus.FORBIDDEN, "this comes from another page")
-        token, slash, path = urlsplit(self.path).path.removeprefix("/").partition("/")
-        if not slash or not hmac.compare_digest(token.encode(), server.token.encode()):
-            raise _RefusedError(HTTPStatus.FORBIDDEN, "open the address that the terminal shows: its token has changed")
-        return path
-
-    def _get(self, path: str) -> tuple[bytes, str]:
-        if path in PAGES:
-            name, kind = PAGES[path]
-            return files("farther.tools.review").joinpath("page", name).read_bytes(), kind
-        if path == "api/summary":
-            filters = {"filters": self._session.filters(), "id_classes": list(self._session.catalogue.id_classes)}
-            return _json({**self._session.summary(), **filters})
-        if path == "api/queue":
-            asked = dict(parse_qsl(urlsplit(self.path).query))
-            return _json(self._session.queue(build(Filters, "filters", asked)))
-        if path.startswith("api/image/"):
-            return _json(self._session.image(_row(path.removeprefix("api/image/"))))
-        if path.startswith("picture/"):
-            return self._picture(_row(path.removeprefix("picture/")))
-        raise _RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
-
-    def _post(self, path: str) -> tuple[bytes, str]:
-        body = self._body()
-        if path == "api/decide":
-            row = _field(body, "row", int)
-            words = (_field(body, name, str) for name in ("decision", "id_class", "note"))
-            self._session.decide(row, *words)
-        elif path == "api/undo":
-            row = self._session.undo(_field(body, "time", str))
-        else:
-            raise _RefusedError(HTTPStatus.NOT_FOUND, "there is no such page")
-        return _json({"image": self._session.image(row), "summary": self._session.summary()})
-
-    def _body(self) -> dict[str, Any]:
-        if self.headers.get_content_type() != "application/json":
-            raise _RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "expected application/json")
-        length = self.headers.get("Content-Length", "")
-        if not length.isdecimal() or int(length) > MAX_BODY:
-            raise _RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"expected at most {MAX_BODY} bytes")
-        try:
-            body = json.loads(self.rfile.read(int(length)))
-        except ValueError:
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected JSON") from None
-        if not isinstance(body, dict):
-            raise _RefusedError(HTTPStatus.BAD_REQUEST, "expected a JSON object")
-        return body
-
-    def _picture(self, row: int) -> tuple[bytes, str]:
-        file = self._session.catalogue.file(row)
-        try:
-            content = file.read_bytes()
-            with Image.open(io.BytesIO(content)) as image:
-                if image.format in SHOWN:
-                    return content, SHOWN[image.format]
-                converted = io.BytesIO()
-                image.convert("RGB").save(converted, "PNG")
-        except FileNotFoundError:
-            raise _RefusedError(HTTPStatus.NOT_FOUND, "the image file is not on this machine") from None
-        except (UnidentifiedImageError, Image.DecompressionBombError, OSError) as error:
-            raise DataError(f"the image cannot be read: {error}", file=file) from None
-        return converted.getvalue(), "image/png"
+    def stop(self) -> None:
+        """Ends `run`, from any thread."""
+        self._server.should_exit = True
 
 
-def _json(value: Any) -> tuple[bytes, str]:
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.encode(), "application/json; charset=utf-8"
+class Guard:
+    """Refuses requests without the token, to another host or from another origin; adds the security headers.
+
+    Args:
+        app: Gets the other requests, with paths that start after the token.
+        token: The first part of each path.
+        host: The `Host` that requests must name.
+    """
+
+    def __init__(self, app: ASGIApp, token: str, host: str):
+        self.app, self.token, self.host = app, token, host
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request itself or passes it on."""
+
+        async def secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(SECURITY)
+            await send(message)
+
+        refusal = self._refusal(scope)
+        if refusal:
+            await JSONResponse({"error": refusal}, 403)(scope, receive, secured)
+            return
+        path = "/" + scope["path"].removeprefix("/").partition("/")[2]
+        await self.app({**scope, "path": path, "raw_path": path.encode()}, receive, secured)
+
+    def _refusal(self, scope: Scope) -> str:
+        """Reason to refuse the request, "" for none."""
+        headers = Headers(scope=scope)
+        if headers.getlist("host") != [self.host]:
+            return "the request names another host"
+        if headers.getlist("origin") not in ([], [f"http://{self.host}"]):
+            return "the request comes from another page"
+        token, slash, _ = scope["path"].removeprefix("/").partition("/")
+        if not slash or not hmac.compare_digest(token.encode(), self.token.encode()):
+            return "open the address that the terminal shows: the token has changed"
+        return ""
 
 
-def _row(text: str) -> int:
+def application(session: Session) -> Starlette:
+    """The page and its interface, without any check of who asks."""
+
+    def page(request: Request) -> Response:
+        name, kind = PAGES[request.scope["path"].removeprefix("/")]
+        return Response(files("farther.tools.review").joinpath("page", name).read_bytes(), media_type=kind)
+
+    def summary(request: Request) -> Response:
+        choices = {"filters": session.filters(), "id_classes": list(session.catalogue.id_classes)}
+        return JSONResponse({**session.summary(), **choices})
+
+    def queue(request: Request) -> Response:
+        return JSONResponse(session.queue(build(Filters, "filters", dict(request.query_params))))
+
+    def image(request: Request) -> Response:
+        return JSONResponse(session.image(_row(request)))
+
+    def picture(request: Request) -> Response:
+        return _picture(session, _row(request))
+
+    def decide(body: dict[str, Any]) -> int:
+        row = _field(body, "row", int)
+        session.decide(row, *(_field(body, name, str) for name in ("decision", "id_class", "note")))
+        return row
+
+    def undo(body: dict[str, Any]) -> int:
+        return session.undo(_field(body, "time", str))
+
+    def posted(act: Callable[[dict[str, Any]], int]) -> Callable[[Request], Any]:
+        """Endpoint that acts on the JSON of a request, and answers with its image and the summary."""
+
+        def answer(body: dict[str, Any]) -> dict[str, Any]:
+            row = act(body)
+            return {"image": session.image(row), "summary": session.summary()}
+
+        async def endpoint(request: Request) -> Response:
+            return JSONResponse(await run_in_threadpool(answer, await _body(request)))
+
+        return endpoint
+
+    routes = [
+        *(Route(f"/{path}", page) for path in PAGES),
+        Route("/api/summary", summary),
+        Route("/api/queue", queue),
+        Route("/api/image/{row}", image),
+        Route("/picture/{row}", picture),
+        Route("/api/decide", posted(decide), methods=["POST"]),
+        Route("/api/undo", posted(undo), methods=["POST"]),
+    ]
+    statuses = {ParameterError: 400, FartherError: 500}
+    handlers: dict[Any, Any] = {kind: _handler(status) for kind, status in statuses.items()}
+    app = Starlette(routes=routes, exception_handlers={**handlers, HTTPException: _refused})
+    app.router.redirect_slashes = False
+    return app
+
+
+def _handler(status: int) -> Callable[[Request, Exception], Response]:
+    return lambda request, error: JSONResponse({"error": str(error)}, status)
+
+
+def _refused(request: Request, error: HTTPException) -> Response:
+    return JSONResponse({"error": error.detail}, error.status_code)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    """The JSON object of a request, whose size is checked before it is read."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "expected application/json")
+    length = request.headers.get("content-length", "")
+    if not length.isdecimal() or int(length) > MAX_BODY:
+        raise HTTPException(413, f"expected at most {MAX_BODY} bytes")
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            body = json.loads(await request.body())
+    except TimeoutError:
+        raise HTTPException(408, "the request did not arrive in time") from None
+    except ValueError:
+        raise HTTPException(400, "expected JSON") from None
+    if not isinstance(body, dict):
+        raise HTTPException(400, "expected a JSON object")
+    return body
+
+
+def _picture(session: Session, row: int) -> Response:
+    """The image file as it is on disk, or as PNG if browsers do not show its format."""
+    file = session.catalogue.file(row)
+    try:
+        content = file.read_bytes()
+        with Image.open(io.BytesIO(content)) as image:
+            if image.format in SHOWN:
+                return Response(content, media_type=SHOWN[image.format])
+            converted = io.BytesIO()
+            image.convert("RGB").save(converted, "PNG")
+    except FileNotFoundError:
+        raise HTTPException(404, "the image file is not on this machine") from None
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError) as error:
+        raise DataError(f"the image cannot be read: {error}", file=file) from None
+    return Response(converted.getvalue(), media_type="image/png")
+
+
+def _row(request: Request) -> int:
+    text = request.path_params["row"]
     if not text.isdecimal() or len(text) > 12:
-        raise _RefusedError(HTTPStatus.NOT_FOUND, "expected the number of an image")
+        raise HTTPException(404, "expected the number of an image")
     return int(text)
 
 

@@ -1,8 +1,8 @@
-"""What speaks for an object of an ID class that nobody labelled: a detector sees it, or CLIP finds its name fitting."""
+"""Evidence for unlabelled objects of ID classes: detections without a label, and class names that fit by CLIP."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,22 +13,6 @@ from farther.tables import Objects, RegionsFolder
 
 #: Detections below this score are neither shown nor counted.
 MIN_SCORE = 0.1
-
-
-@dataclass(frozen=True)
-class Watcher:
-    """A run whose detections tell where something is unlabelled.
-
-    Args:
-        run: Its name; its regions lie in `artifacts/regions/<run>`.
-        splits: Dataset and subset → the splits of the run's benchmark that draw from there. Images in none of them were
-            not looked at.
-        id_class: The run's class → the ID class of the benchmark under review; others do not count.
-    """
-
-    run: str
-    splits: Mapping[tuple[str, str], Sequence[str]]
-    id_class: Mapping[str, str]
 
 
 class Grouped:

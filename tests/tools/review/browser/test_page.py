@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 
 import pytest
 
@@ -11,14 +10,11 @@ from farther.tools.review import ReviewServer
 
 
 @pytest.fixture
-def page(browser, server: ReviewServer):
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    browser.open(server.address)
+def page(browser, answering: ReviewServer):
+    browser.open(answering.address)
     browser.until(shown("e"))
     yield browser
     assert browser.complaints() == []
-    server.shutdown()
-    server.server_close()
 
 
 def shown(image: str) -> str:

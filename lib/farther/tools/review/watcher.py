@@ -1,0 +1,103 @@
+"""The run whose detections suggest unlabelled objects in a benchmark's images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farther.curation import Benchmark, Rules, benchmark
+from farther.datasets import ClassNames
+from farther.errors import DataError, ParameterError
+from farther.tables import RegionsFolder
+
+#: Name of each class in each dataset.
+CLASS_NAMES = Path("data/names/classes.yaml")
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """A run whose detections suggest unlabelled objects.
+
+    Args:
+        run: Its name; its regions are in `artifacts/regions/<run>`.
+        splits: Dataset and subset → the splits of the run's benchmark that draw from there. The run did not see images
+            in none of them.
+        id_class: The run's class → the ID class of the benchmark under review; other classes do not count.
+    """
+
+    run: str
+    splits: Mapping[tuple[str, str], Sequence[str]]
+    id_class: Mapping[str, str]
+
+
+def watcher_for(
+    name: str, params: Mapping[str, Any], root: str | Path = ".", wanted: str | None = None
+) -> Watcher | None:
+    """The run that looks for unlabelled objects in a benchmark's images.
+
+    A run of another benchmark may know the ID classes better: its classes are matched by `data/names/classes.yaml`,
+    and by their names where that file does not have them.
+
+    Args:
+        name: The benchmark.
+        params: All of params.yaml.
+        root: The project's folder.
+        wanted: The run; by default the one that `review.<benchmark>` of the parameters names, if it has regions, else
+            the benchmark's first that has.
+
+    Returns:
+        None where no run of the benchmark has regions.
+
+    Raises:
+        ParameterError: the wanted run is unknown or has no regions, or knows none of the ID classes.
+        DataError: the file of names is damaged.
+    """
+    detectors, benchmarks = params.get("detectors") or {}, params["benchmarks"]
+    regions = Path(root) / "artifacts" / "regions"
+    runs = [run for run in detectors if (regions / run).is_dir()]
+    named = (params.get("review") or {}).get(name)
+    candidates = [wanted] if wanted else [named] if named in runs else []
+    candidates += [run for run in runs if detectors[run].get("benchmark") == name]
+    if not candidates:
+        return None
+    run = candidates[0]
+    if run not in runs:
+        known = ", ".join(runs) or "none; run `dvc repro infer` first"
+        raise ParameterError(f"unknown run {run!r}, or it has no regions. Known: {known}")
+    watched = benchmark(detectors[run]["benchmark"], benchmarks[detectors[run]["benchmark"]])
+    splits: dict[tuple[str, str], list[str]] = {}
+    for split, drawn in watched.splits.items():
+        splits.setdefault((drawn.dataset, drawn.subset), []).append(split)
+    reviewed = benchmark(name, benchmarks[name])
+    id_class = _id_classes(_classes(regions / run), watched.id, reviewed, Path(root) / CLASS_NAMES)
+    if not id_class:
+        raise ParameterError(f"run {run!r} knows none of the classes of benchmark {name!r}")
+    return Watcher(run, splits, id_class)
+
+
+def _classes(regions: Path) -> Sequence[str]:
+    """Classes of a run, as any of its regions folders names them."""
+    folders = sorted(file.parent for file in regions.glob("*/regions.json"))
+    return RegionsFolder(folders[0]).classes if folders else ()
+
+
+def _id_classes(classes: Sequence[str], dataset: str, reviewed: Benchmark, file: Path) -> dict[str, str]:
+    """Class of a detector of `dataset` → ID class of the benchmark."""
+    ids = set(Rules(reviewed.rules, reviewed.protocol).id_classes)
+    names = ClassNames(file) if dataset != reviewed.id and file.is_file() else None
+    found = {}
+    for name in classes:
+        same = [one for one in (name, *_other_names(names, name, dataset, reviewed.id)) if one in ids]
+        if same:
+            found[name] = same[0]
+    return found
+
+
+def _other_names(names: ClassNames | None, name: str, dataset: str, other: str) -> tuple[str, ...]:
+    """Names of a class in another dataset; () where the file of names does not have it."""
+    try:
+        return () if names is None else names.same(name, dataset, other)
+    except DataError:
+        return ()
