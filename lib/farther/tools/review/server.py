@@ -210,19 +210,16 @@ def application(session: Session) -> Starlette:
         Route("/api/decide", posted(decide), methods=["POST"]),
         Route("/api/undo", posted(undo), methods=["POST"]),
     ]
-    statuses = {ParameterError: 400, FartherError: 500}
-    handlers: dict[Any, Any] = {kind: _handler(status) for kind, status in statuses.items()}
-    app = Starlette(routes=routes, exception_handlers={**handlers, HTTPException: _refused})
+    handlers: dict[Any, Any] = {ParameterError: _refused, FartherError: _refused, HTTPException: _refused}
+    app = Starlette(routes=routes, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return app
 
 
-def _handler(status: int) -> Callable[[Request, Exception], Response]:
-    return lambda request, error: JSONResponse({"error": str(error)}, status)
-
-
-def _refused(request: Request, error: HTTPException) -> Response:
-    return JSONResponse({"error": error.detail}, error.status_code)
+def _refused(request: Request, error: Exception) -> Response:
+    if isinstance(error, HTTPException):
+        return JSONResponse({"error": error.detail}, error.status_code)
+    return JSONResponse({"error": str(error)}, 400 if isinstance(error, ParameterError) else 500)
 
 
 async def _body(request: Request) -> dict[str, Any]:

@@ -58,11 +58,11 @@ def watcher_for(
     regions = Path(root) / "artifacts" / "regions"
     runs = [run for run in detectors if (regions / run).is_dir()]
     named = (params.get("review") or {}).get(name)
-    candidates = [wanted] if wanted else [named] if named in runs else []
-    candidates += [run for run in runs if detectors[run].get("benchmark") == name]
-    if not candidates:
+    wanted = wanted or (named if named in runs else None)
+    trained = [run for run in runs if detectors[run].get("benchmark") == name]
+    if wanted is None and not trained:
         return None
-    run = candidates[0]
+    run = wanted or trained[0]
     if run not in runs:
         known = ", ".join(runs) or "none; run `dvc repro infer` first"
         raise ParameterError(f"unknown run {run!r}, or it has no regions. Known: {known}")
