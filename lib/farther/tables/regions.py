@@ -9,9 +9,6 @@ A regions folder explains itself:
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -24,7 +21,8 @@ from safetensors.numpy import load_file, save_file
 
 from farther.errors import DataError
 from farther.tables.columns import ROW_GROUP, Column, ColumnTable, arrow_columns, open_parquet
-from farther.tables.files import digest, inside, read_json, write_aside, write_json
+from farther.tables.files import digest, inside, read_json, write_aside
+from farther.tables.shards import ShardWriter
 
 VERSION = 1
 Activation = Literal["softmax", "sigmoid"]
@@ -83,6 +81,12 @@ class Header:
         """All but the last layer, as JSON can hold it."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("weight", "bias")}
         return {**values, "classes": list(self.classes)}
+
+    def layer_digest(self) -> str:
+        """Digest of the last layer; "" without one."""
+        if self.weight is None or self.bias is None:
+            return ""
+        return digest(str(self.weight.shape), self.weight.tobytes(), self.bias.tobytes())
 
 
 class Regions(ColumnTable):
@@ -342,106 +346,34 @@ class RegionsFolder:
             raise DataError("the column is missing, but regions.json names it", file=shard, field=missing[0])
 
 
-class RegionsWriter:
-    """Writes a regions folder shard by shard, and can go on where a killed run stopped.
-
-    All is first written to a work folder: `rows/` there is the folder to be, and beside it stand `started.json` (what
-    the rows are made from) and `part-00000.json` … (one for each finished shard). Every file is written aside and then
-    renamed, so that one which is found there is whole. `close` renames `rows/` to `path`.
+class RegionsWriter(ShardWriter):
+    """Writes a regions folder shard by shard; a killed run resumes.
 
     Args:
         path: The folder to be.
         header: What all rows share.
-        work: Where unfinished work lives, on the file system of `path`; `.<name>.unfinished` beside it unless said
-            otherwise. A run with the same header and key finds its finished shards there; other work is thrown away.
-        key: Names all that the rows are made from (images, parameters, code); kept as `RegionsFolder.key`.
+        work: See `ShardWriter`; a run with the same header and key keeps the finished shards.
+        key: Digest of all that the rows are made from (images, parameters, code); stored as `RegionsFolder.key`.
 
     Raises:
-        DataError: `work` and `path` are on different file systems, so that no rename could connect them.
+        DataError: see `ShardWriter`; `close` also raises it for two shards with rows that differ in their columns.
     """
 
+    DESCRIPTION = "regions.json"
+
     def __init__(self, path: str | Path, header: Header, work: str | Path | None = None, key: str = ""):
-        self.path = Path(path)
         self.header = header
         self.key = key
-        self.work = Path(work) if work is not None else self.path.with_name(f".{self.path.name}.unfinished")
-        self._rows = self.work / "rows"
-        started = {"header": header.to_json(), "last_layer": _last_layer_digest(header), "key": key}
-        if not self._continues(started):
-            shutil.rmtree(self.work, ignore_errors=True)
-        self._rows.mkdir(parents=True, exist_ok=True)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        if self._rows.stat().st_dev != self.path.parent.stat().st_dev:
-            raise DataError(f"not on the file system of {self.path}; choose a work folder that is", file=self.work)
-        self._clear_half_written()
-        _write_last_layer(self._rows, header)
-        write_json(self.work / "started.json", started)
+        super().__init__(path, {"header": header.to_json(), "last_layer": header.layer_digest(), "key": key}, work)
+        if header.weight is not None and header.bias is not None:
+            with write_aside(self.rows / "last_layer.safetensors") as aside:
+                # safetensors writes the bytes as they lie, so a transposed view would come back as another matrix
+                tensors = {"weight": np.ascontiguousarray(header.weight), "bias": np.ascontiguousarray(header.bias)}
+                save_file(tensors, aside)
 
-    def _clear_half_written(self) -> None:
-        for half_written in [*self.work.glob(".*"), *self._rows.glob(".*")]:
-            half_written.unlink(missing_ok=True)
-
-    def _continues(self, started: dict[str, Any]) -> bool:
-        earlier = self.work / "started.json"
-        return earlier.exists() and read_json(earlier) == json.loads(json.dumps(started))
-
-    def _part(self, shard: int) -> Path:
-        return self.work / f"part-{shard:05d}.json"
-
-    def finished(self, shard: int) -> bool:
-        """Whether a shard was written whole, by this run or an earlier one."""
-        return self._part(shard).exists() and (self._rows / f"part-{shard:05d}.parquet").exists()
-
-    def failures(self, shard: int) -> list[dict[str, str]]:
-        """The failures that a finished shard was written with.
-
-        Raises:
-            DataError: the shard is not finished.
-        """
-        return read_json(self._part(shard))["failures"]
-
-    def write_shard(
-        self, shard: int, regions: Regions, images: int = 0, failures: Sequence[dict[str, str]] = ()
-    ) -> None:
-        """Writes one shard.
-
-        Args:
-            shard: Its number, from 0.
-            regions: Its rows.
-            images: Images that were looked at for it.
-            failures: `{"image_id": …, "reason": …}` of those that could not be.
-        """
-        name = f"part-{shard:05d}"
-        with write_aside(self._rows / f"{name}.parquet") as aside:
-            pq.write_table(regions.to_arrow(), aside, compression="zstd", row_group_size=ROW_GROUP)
-        entry = {"file": f"{name}.parquet", "regions": len(regions), "images": images}
-        columns = [c.name for c in regions.COLUMNS if regions.has(c.name)]
-        write_json(self._part(shard), {**entry, "columns": columns, "failures": list(failures)})
-
-    def close(self, shards: int) -> None:
-        """Makes the folder: all shards, `regions.json`, and nothing else. The work folder is gone then.
-
-        Raises:
-            DataError: a shard from 0 to `shards` - 1 was not written, or two with rows differ in their columns.
-        """
-        parts = []
-        for shard in range(shards):
-            if not self.finished(shard):
-                raise DataError(f"shard {shard} of {shards} was never written", file=self.work)
-            parts.append(read_json(self._part(shard)))
-        self._clear_half_written()  # another process that wrote shards may have been killed
-        write_json(self._rows / "regions.json", self._info(parts))
-        if self.path.exists():
-            # Renamed away before it is deleted: a half-deleted folder must not bear the name of a whole one.
-            replaced = self.path.with_name(f".{os.getpid()}.{self.path.name}")
-            self.path.replace(replaced)
-            shutil.rmtree(replaced)
-        self._rows.replace(self.path)
-        shutil.rmtree(self.work)
-
-    def _info(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
-        # A shard without rows may lack columns: whoever wrote it had no row to learn them from.
-        with_rows = [part for part in parts if part["regions"]]
+    def _describe(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+        # A shard without rows may lack optional columns: there was no row to learn them from.
+        with_rows = [part for part in parts if part["rows"]]
         known = [part["columns"] for part in with_rows or parts]
         columns = max(known, key=len, default=[c.name for c in Regions.COLUMNS if not c.optional])
         for part in with_rows:
@@ -454,9 +386,9 @@ class RegionsWriter:
             **self.header.to_json(),
             "columns": columns,
             "images": sum(part["images"] for part in parts),
-            "regions": sum(part["regions"] for part in parts),
+            "regions": sum(part["rows"] for part in parts),
             "failures": [failure for part in parts for failure in part["failures"]],
-            "shards": [{key: part[key] for key in ("file", "regions", "images")} for part in parts],
+            "shards": [{"file": p["file"], "regions": p["rows"], "images": p["images"]} for p in parts],
         }
 
 
@@ -464,19 +396,6 @@ def _numbered_classes(logits: Any, source: str | Path | None) -> tuple[str, ...]
     if logits is None:
         raise DataError("without logits, the names of the classes must be given", file=source, field="classes")
     return tuple(str(k) for k in range(np.shape(logits)[-1]))
-
-
-def _write_last_layer(folder: Path, header: Header) -> None:
-    if header.weight is not None and header.bias is not None:
-        with write_aside(folder / "last_layer.safetensors") as aside:
-            # safetensors writes the bytes as they lie, so a transposed view would come back as another matrix
-            save_file({"weight": np.ascontiguousarray(header.weight), "bias": np.ascontiguousarray(header.bias)}, aside)
-
-
-def _last_layer_digest(header: Header) -> str:
-    if header.weight is None or header.bias is None:
-        return ""
-    return digest(str(header.weight.shape), header.weight.tobytes(), header.bias.tobytes())
 
 
 def _read_header(folder: Path, info: Any) -> Header:

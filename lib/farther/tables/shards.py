@@ -1,0 +1,116 @@
+"""Folders of Parquet shards that are written one by one, so that a killed run resumes where it stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow.parquet as pq
+
+from farther.errors import DataError
+from farther.tables.columns import ROW_GROUP, ColumnTable
+from farther.tables.files import read_json, write_aside, write_json
+
+
+class ShardWriter(ABC):
+    """Writes a folder shard by shard: `part-00000.parquet` …, and a JSON file that describes them.
+
+    All is first written to a work folder: `rows/` there is the folder to be, and beside it are `started.json` (what
+    the rows are made from) and `part-00000.json` … (one for each finished shard). Every file is written aside and then
+    renamed, so that a file that is found there is whole. `close` renames `rows/` to `path`.
+
+    Args:
+        path: The folder to be.
+        started: All that the rows are made from, as JSON. A run with the same value keeps the finished shards that it
+            finds in the work folder; other work is deleted.
+        work: Folder for unfinished work, on the file system of `path`; `.<name>.unfinished` beside it by default.
+
+    Raises:
+        DataError: `work` and `path` are on different file systems, so that no rename could connect them.
+    """
+
+    #: Name of the file that describes the folder.
+    DESCRIPTION: ClassVar[str]
+
+    def __init__(self, path: str | Path, started: dict[str, Any], work: str | Path | None = None):
+        self.path = Path(path)
+        self.work = Path(work) if work is not None else self.path.with_name(f".{self.path.name}.unfinished")
+        self.rows = self.work / "rows"
+        earlier = self.work / "started.json"
+        if not earlier.exists() or read_json(earlier) != json.loads(json.dumps(started)):
+            shutil.rmtree(self.work, ignore_errors=True)
+        self.rows.mkdir(parents=True, exist_ok=True)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self.rows.stat().st_dev != self.path.parent.stat().st_dev:
+            raise DataError(f"not on the file system of {self.path}; choose a work folder that is", file=self.work)
+        self._clear_half_written()
+        write_json(earlier, started)
+
+    @abstractmethod
+    def _describe(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+        """Content of the file that describes the folder, from the entries of all shards."""
+
+    def finished(self, shard: int) -> bool:
+        """Whether a shard was written whole, by this run or an earlier one."""
+        return self._part(shard).exists() and (self.rows / _file(shard)).exists()
+
+    def failures(self, shard: int) -> list[dict[str, str]]:
+        """The failures that a finished shard was written with.
+
+        Raises:
+            DataError: the shard is not finished.
+        """
+        return read_json(self._part(shard))["failures"]
+
+    def write_shard(
+        self, shard: int, table: ColumnTable, images: int = 0, failures: Sequence[dict[str, str]] = ()
+    ) -> None:
+        """Writes one shard.
+
+        Args:
+            shard: Its number, from 0.
+            table: Its rows.
+            images: Number of its images, including those that failed.
+            failures: `{"image_id": …, "reason": …}` of each image that could not be used.
+        """
+        with write_aside(self.rows / _file(shard)) as aside:
+            pq.write_table(table.to_arrow(), aside, compression="zstd", row_group_size=ROW_GROUP)
+        entry = {"file": _file(shard), "rows": len(table), "images": images, "columns": list(table.columns())}
+        write_json(self._part(shard), {**entry, "failures": list(failures)})
+
+    def close(self, shards: int) -> None:
+        """Makes the folder from all shards. What was at `path` is replaced, and the work folder deleted.
+
+        Raises:
+            DataError: a shard from 0 to `shards` - 1 was not written.
+        """
+        parts = []
+        for shard in range(shards):
+            if not self.finished(shard):
+                raise DataError(f"shard {shard} of {shards} was never written", file=self.work)
+            parts.append(read_json(self._part(shard)))
+        self._clear_half_written()  # another process that wrote shards may have been killed
+        write_json(self.rows / self.DESCRIPTION, self._describe(parts))
+        if self.path.exists():
+            # Renamed away before it is deleted: a half-deleted folder must not bear the name of a whole one.
+            replaced = self.path.with_name(f".{os.getpid()}.{self.path.name}")
+            self.path.replace(replaced)
+            shutil.rmtree(replaced)
+        self.rows.replace(self.path)
+        shutil.rmtree(self.work)
+
+    def _part(self, shard: int) -> Path:
+        return self.work / f"part-{shard:05d}.json"
+
+    def _clear_half_written(self) -> None:
+        for half_written in [*self.work.glob(".*"), *self.rows.glob(".*")]:
+            half_written.unlink(missing_ok=True)
+
+
+def _file(shard: int) -> str:
+    return f"part-{shard:05d}.parquet"
