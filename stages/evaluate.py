@@ -3,6 +3,7 @@
 import sys
 
 from _params import section
+from farther import curation
 from farther.evaluation.evaluate import EvaluationSettings, evaluate_run
 from farther.evaluation.files import RunFiles
 from farther.registry import build
@@ -13,8 +14,7 @@ def main(run: str) -> None:
     benchmark = section("detectors", run)["benchmark"]
     settings = build(EvaluationSettings, "params.yaml: evaluate", section("evaluate"))
     files = RunFiles(run, benchmark)
-    splits = section("benchmarks", benchmark, "splits")
-    tested = [name for name, split in splits.items() if split.get("use", "test") == "test"]
+    tested = curation.benchmark(benchmark, section("benchmarks", benchmark)).test_splits
     evaluate_run(files, list(section("methods")), tested, settings)
 
 

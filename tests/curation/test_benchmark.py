@@ -46,3 +46,8 @@ def test_benchmarks_use_the_subsets_of_their_splits_and_of_their_id_dataset():
     pets = {"b": {"dataset": "coco", "subset": "train", "distance": "far"}}
     benchmarks = {"voc": params(), "pets": params(id="pets", subsets={"test": "all"}, splits=pets)}
     assert subsets_used(benchmarks) == {"voc": {"train", "val", "test"}, "pets": {"all"}, "coco": {"val", "train"}}
+
+
+def test_the_test_splits_are_those_that_are_not_for_validation():
+    splits = {"a": NEAR, "b": {**NEAR, "distance": "far", "use": "validation"}}
+    assert benchmark("voc", params(splits=splits)).test_splits == ["a"]

@@ -176,7 +176,7 @@ def test_its_figures_are_those_of_the_pipeline(executed, evaluated):
     measured = shown(executed, "ood.evaluate")
     assert measured == pytest.approx({name: theirs["ood"][name] for name in measured})
     fates = shown(executed, "fates = ")
-    names = {"found": "tp_u", "confounded": "fn_misclassified", "ignored": "fn_dismissed"}
+    names = {"found": "tp_u", "confounded": "fn_misclassified", "ignored": "fn_missed"}
     assert fates == {word: theirs["open_set"][name] for word, name in names.items()}
 
 

@@ -77,7 +77,7 @@ def test_figures_of_a_case_worked_by_hand(files):
     silent = {name: json.loads((files.metrics / name / "detector.json").read_text()) for name in ("test", "far")}
     assert silent == {"test": {"no_detection": 0}, "far": {"no_detection": pytest.approx(2 / 3)}}
     assert report["methods"]["msp"]["id_regions_kept"] == 1
-    assert report["methods"]["msp"]["splits"]["far"]["by_category"]["bear"]["fn_dismissed"] == 1
+    assert report["methods"]["msp"]["splits"]["far"]["by_category"]["bear"]["fn_missed"] == 1
     assert json.loads(files.evaluation.read_text()) == json.loads(json.dumps(report))
 
 

@@ -13,7 +13,16 @@ from farther.tables import Images, Scores
 
 STAGES = Path(__file__).parents[2] / "stages"
 PARAMS = {
-    "benchmarks": {"toy": {"id": "toy", "splits": {"far": {"dataset": "other", "subset": "val", "distance": "far"}}}},
+    "benchmarks": {
+        "toy": {
+            "id": "toy",
+            "rules": "rules.yaml",
+            "splits": {
+                "far": {"dataset": "other", "subset": "val", "distance": "far"},
+                "held_out": {"dataset": "third", "subset": "val", "distance": "far", "use": "validation"},
+            },
+        }
+    },
     "detectors": {"toy-net": {"adapter": "regions", "benchmark": "toy"}},
     "methods": {"msp": {}},
     "threshold": {"rule": "best_f1"},

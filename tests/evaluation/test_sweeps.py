@@ -20,7 +20,7 @@ def test_a_tau_that_keeps_more_id_regions_finds_fewer_unknown_objects(world):
     assert np.all(np.diff([row["r_u"] for row in rows]) <= 0)
     for row in rows:
         assert np.mean(id_scores >= row["tau"]) >= row["kept"]
-        assert row["r_u"] + row["nose"] + row["fn_dismissed"] == pytest.approx(1)
+        assert row["r_u"] + row["nose"] + row["fn_missed"] == pytest.approx(1)
         at_tau = open_set.evaluate(objects, regions, scores < row["tau"], unknown_score=-scores)
         assert [row[name] for name in ("ap_u", "ap_u_11", "aose")] == [
             at_tau[name] for name in ("ap_u", "ap_u_11", "aose")
@@ -38,7 +38,7 @@ def test_each_row_is_what_evaluating_at_that_threshold_gives(world):
     assert [row["t"] for row in rows] == [0.0, 0.75]
     above = regions.score >= 0.75
     expected = open_set.evaluate(objects, regions[above], scores[above] < 0.5, unknown_score=-scores[above])
-    expected["fn_dismissed"] /= expected["unknown_objects"]
+    expected["fn_missed"] /= expected["unknown_objects"]
     separated = ood.evaluate(id_scores[id_regions.score >= 0.75], scores[above])
     others = ("t", "method", "no_detection", "map50", "map")
     figures = {name: value for name, value in rows[1].items() if name not in others}

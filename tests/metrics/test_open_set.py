@@ -27,7 +27,7 @@ def test_figures_of_a_case_worked_by_hand(objects, regions):
         ("b", NOWHERE, 0.4),  # kept, on nothing
     )
     figures = open_set.evaluate(truth, found, flags(1, 1, 0, 1, 1, 0))
-    counts = {"unknown_objects": 4, "tp_u": 1, "fp_u": 3, "fn_dismissed": 2, "fn_misclassified": 1, "aose": 1}
+    counts = {"unknown_objects": 4, "tp_u": 1, "fp_u": 3, "fn_missed": 2, "fn_misclassified": 1, "aose": 1}
     assert {name: figures[name] for name in counts} == counts
     assert (figures["nose"], figures["p_u"], figures["r_u"]) == (0.25, 0.25, 0.25)
     # Recall 1/4 at precision 1. Of the 11 recalls, 0, 0.1 and 0.2 are reached.
@@ -51,7 +51,7 @@ def test_an_object_is_found_or_misclassified_but_never_both(objects, regions):
     truth = objects(("a", FIRST, "fox"))
     found = regions(("a", FIRST, 0.9), ("a", FIRST, 0.8), ("a", FIRST, 0.7))
     figures = open_set.evaluate(truth, found, flags(0, 0, 1))
-    assert (figures["tp_u"], figures["aose"], figures["fn_dismissed"]) == (1, 0, 0)
+    assert (figures["tp_u"], figures["aose"], figures["fn_missed"]) == (1, 0, 0)
     figures = open_set.evaluate(truth, found, flags(0, 0, 0))
     assert (figures["tp_u"], figures["aose"], figures["nose"]) == (0, 1, 1)
 
@@ -120,7 +120,7 @@ def test_known_objects_in_the_same_images_are_no_unknown_ones(objects, regions):
     truth = objects(("a", FIRST, "fox"), ("a", [0, 0, 100, 90], "cat"))
     found = regions(("a", [0, 0, 100, 90], 0.9, "cat"))
     figures = open_set.evaluate(truth, found, flags(0), known_classes=("cat", "dog"))
-    assert (figures["unknown_objects"], figures["aose"], figures["fn_dismissed"]) == (1, 0, 1)
+    assert (figures["unknown_objects"], figures["aose"], figures["fn_missed"]) == (1, 0, 1)
     as_dog = regions(("a", [0, 0, 100, 90], 0.9, "dog"))
     assert open_set.evaluate(truth, as_dog, flags(0), known_classes=("cat", "dog"))["aose"] == 1
     flagged = open_set.evaluate(
@@ -161,7 +161,7 @@ def test_figures_by_category_size_and_supercategory(objects, regions):
     assert category["fox"] == {
         "unknown_objects": 2,
         "tp_u": 1,
-        "fn_dismissed": 1,
+        "fn_missed": 1,
         "fn_misclassified": 0,
         "r_u": 0.5,
         "nose": 0.0,
@@ -209,7 +209,7 @@ def test_without_unknown_objects_or_flags_fractions_are_none(objects, regions):
 
 BELOW, BESIDE = [0, 0, 100, 90], [100, 0, 200, 100]
 CASES = {
-    # name: (objects, regions, which are flagged), then tp_u, fp_u, fn_dismissed, fn_misclassified, aose, p_u, nose
+    # name: (objects, regions, which are flagged), then tp_u, fp_u, fn_missed, fn_misclassified, aose, p_u, nose
     # under "paper", and under "published-code" where that differs.
     "two flagged regions on one object": (
         ([("a", FIRST, "fox")], [("a", FIRST, 0.9), ("a", FIRST, 0.8)], [1, 1]),
@@ -286,7 +286,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_counts_worked_by_hand(objects, regions, case, protocol):
     (truth, found, flagged), *expected = CASES[case]
-    names = ("tp_u", "fp_u", "fn_dismissed", "fn_misclassified", "aose", "p_u", "nose")
+    names = ("tp_u", "fp_u", "fn_missed", "fn_misclassified", "aose", "p_u", "nose")
     known = ("cat", "dog")
     figures = open_set.evaluate(
         objects(*truth), regions(*found), flags(*flagged), protocol=protocol, known_classes=known
@@ -333,7 +333,7 @@ def test_each_unknown_object_is_counted_once_and_the_order_of_rows_does_not_matt
     unknown = random.random(len(regions)) < share
     score = random.random(len(regions)).round(1)
     figures = open_set.evaluate(objects, regions, unknown, protocol=protocol, unknown_score=score)
-    total = figures["tp_u"] + figures["fn_dismissed"] + figures["fn_misclassified"]
+    total = figures["tp_u"] + figures["fn_missed"] + figures["fn_misclassified"]
     assert total == figures["unknown_objects"] == np.sum(~objects.is_crowd)
     if protocol == "paper":
         assert figures["nose"] <= 1
@@ -354,7 +354,7 @@ def test_one_more_crowd_punishes_nobody(world, seed):
     before = open_set.evaluate(objects, regions, unknown)
     crowd = Objects(image_id=["001"], object_id=[10**6], box=[[0, 0, 300, 300]], category=["fox"], is_crowd=[True])
     after = open_set.evaluate(Objects.concatenate([objects, crowd]), regions, unknown)
-    same = ("unknown_objects", "tp_u", "fn_dismissed", "fn_misclassified", "aose", "nose", "r_u")
+    same = ("unknown_objects", "tp_u", "fn_missed", "fn_misclassified", "aose", "nose", "r_u")
     assert {name: after[name] for name in same} == {name: before[name] for name in same}
     assert after["fp_u"] <= before["fp_u"]
     assert after["ap_u"] >= before["ap_u"] - 1e-12  # sums of the same numbers in another order

@@ -118,7 +118,7 @@ DEFINITIONS: dict[str, Definition] = {
             "fp_u", "less", "open_set", "Flagged regions on no unknown object.", "counted", f"{_FMIYC}, Sec. 4.2"
         ),
         Definition(
-            "fn_dismissed", "less", "open_set", "Unknown objects without any region.", "counted", f"{_FMIYC}, Sec. 4.2"
+            "fn_missed", "less", "open_set", "Unknown objects without any region.", "counted", f"{_FMIYC}, Sec. 4.2"
         ),
         Definition(
             "fn_misclassified",
@@ -133,7 +133,7 @@ DEFINITIONS: dict[str, Definition] = {
             "",
             "open_set",
             "Labelled objects of the split that are to be found; crowds and difficult ones are not.",
-            "counted; = tp_u + fn_dismissed + fn_misclassified = {tp_u} + {fn_dismissed} + {fn_misclassified}",
+            "counted; = tp_u + fn_missed + fn_misclassified = {tp_u} + {fn_missed} + {fn_misclassified}",
             f"{_FMIYC}, Sec. 4.2",
         ),
         Definition(

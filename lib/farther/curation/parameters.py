@@ -76,6 +76,11 @@ class Benchmark:
     empty: Literal["keep", "remove"] = "remove"
     decisions: Path | None = None
 
+    @property
+    def test_splits(self) -> list[str]:
+        """OOD splits that results are reported on, in their order; on the others parameters may be searched."""
+        return [name for name, split in self.splits.items() if split.use == "test"]
+
 
 def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
     """The benchmark called `name`, its parameters checked.

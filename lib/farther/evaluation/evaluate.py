@@ -422,12 +422,12 @@ class _Plots:
         "roc": ("split", "method", "x", "y"),
         "pr": ("split", "method", "x", "y"),
         "tau": (
-            *("split", "method", "kept", "tau", "nose", "p_u", "r_u", "fn_dismissed", "ap_u", "ap_u_11", "aose"),
+            *("split", "method", "kept", "tau", "nose", "p_u", "r_u", "fn_missed", "ap_u", "ap_u_11", "aose"),
             "map50",
         ),
         "confidence": (
             *("split", "t", "method", "no_detection", "auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"),
-            *("fn_dismissed", "ap_u_11", "aose", "aupr_in", "aupr_out", "detection_error"),
+            *("fn_missed", "ap_u_11", "aose", "aupr_in", "aupr_out", "detection_error"),
             *("map50", "map"),
         ),
         "wilderness": ("recall", "ratio", "impact"),

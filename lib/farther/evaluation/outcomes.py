@@ -5,19 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from farther.metrics.open_set import (
-    DISMISSED,
     FALSE_UNKNOWN,
     FOUND,
     IGNORED,
     KEPT,
     MISCLASSIFIED,
+    MISSED,
     NOT_COUNTED,
     TRUE_UNKNOWN,
     Outcome,
 )
 from farther.tables import ObjectOutcomes, RegionOutcomes, Regions
 
-_OBJECT = {FOUND: "found", MISCLASSIFIED: "misclassified", DISMISSED: "missed", NOT_COUNTED: "not_counted"}
+_OBJECT = {FOUND: "found", MISCLASSIFIED: "misclassified", MISSED: "missed", NOT_COUNTED: "not_counted"}
 _REGION = {TRUE_UNKNOWN: "found", FALSE_UNKNOWN: "false_unknown", KEPT: "known", IGNORED: "ignored"}
 
 

@@ -36,7 +36,7 @@ def over_tau(
         kept: Shares of them that τ keeps at least.
 
     Returns:
-        A row for each share: kept, tau, and nose, p_u, r_u, fn_dismissed (share of the unknown objects), ap_u, ap_u_11,
+        A row for each share: kept, tau, and nose, p_u, r_u, fn_missed (share of the unknown objects), ap_u, ap_u_11,
         aose; an empty list where there is no ID region.
 
     Raises:
@@ -50,7 +50,7 @@ def over_tau(
             continue
         figures = split.judge(np.asarray(scores) < tau).figures(unknown_score=-np.asarray(scores))
         shown = {name: figures[name] for name in ("nose", "p_u", "r_u")}
-        shown |= {"fn_dismissed": _dismissed(figures), **{name: figures[name] for name in ("ap_u", "ap_u_11", "aose")}}
+        shown |= {"fn_missed": _missed(figures), **{name: figures[name] for name in ("ap_u", "ap_u_11", "aose")}}
         rows.append({"kept": share, "tau": tau, **shown})
     return rows
 
@@ -79,9 +79,9 @@ def closed_set_over_tau(
     }
 
 
-def _dismissed(figures: Mapping[str, Any]) -> float | None:
-    """Share of the unknown objects that are dismissed."""
-    return figures["fn_dismissed"] / figures["unknown_objects"] if figures["unknown_objects"] else None
+def _missed(figures: Mapping[str, Any]) -> float | None:
+    """Share of the unknown objects that are missed."""
+    return figures["fn_missed"] / figures["unknown_objects"] if figures["unknown_objects"] else None
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def over_confidence(
             `farther.metrics.closed_set.Labelled.verdicts`.
 
     Returns:
-        A row for each t* and method: t, method, no_detection, auroc, fpr95, nose, ap_u, p_u, r_u, fn_dismissed (share
+        A row for each t* and method: t, method, no_detection, auroc, fpr95, nose, ap_u, p_u, r_u, fn_missed (share
         of the unknown objects), ap_u_11, aose, aupr_in, aupr_out, detection_error, map50, map (of the detector on the
         ID split; None without `closed`).
 
@@ -165,7 +165,7 @@ def over_confidence(
             separated = ood.evaluate(known.scores[method], scores[away])
             row |= {name: separated[name] for name in ("auroc", "fpr95")}
             row |= {name: figures[name] for name in ("nose", "ap_u", "p_u", "r_u")}
-            row |= {"fn_dismissed": _dismissed(figures), **{name: figures[name] for name in ("ap_u_11", "aose")}}
+            row |= {"fn_missed": _missed(figures), **{name: figures[name] for name in ("ap_u_11", "aose")}}
             row |= {name: separated[name] for name in ("aupr_in", "aupr_out", "detection_error")}
             rows.append(row | precision[confidence])
     return rows

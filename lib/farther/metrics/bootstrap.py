@@ -196,7 +196,7 @@ def _open_set_counts(draws: ImageDraws, outcome: open_set.Outcome) -> dict[str, 
         "unknown_objects": object_place[outcome.fate != open_set.NOT_COUNTED],
         "tp_u": object_place[outcome.fate == open_set.FOUND],
         "fp_u": region_place[outcome.kind == open_set.FALSE_UNKNOWN],
-        "fn_dismissed": object_place[outcome.fate == open_set.DISMISSED],
+        "fn_missed": object_place[outcome.fate == open_set.MISSED],
         "fn_misclassified": object_place[outcome.fate == open_set.MISCLASSIFIED],
     }
     # The published code counts regions, the paper objects.
@@ -247,7 +247,7 @@ def group_figures(draws: ImageDraws, outcome: open_set.Outcome, group: np.ndarra
             name: times_drawn_by_group(draws, place[fate == kind], number[fate == kind], len(names))
             for name, kind in (
                 ("tp_u", open_set.FOUND),
-                ("fn_dismissed", open_set.DISMISSED),
+                ("fn_missed", open_set.MISSED),
                 ("fn_misclassified", open_set.MISCLASSIFIED),
             )
         },

@@ -176,7 +176,7 @@ _OPEN_SET = (
         True,
         "open_set",
         "Area under the precision–recall curve of finding unknown objects.",
-        "area under the interpolated precision–recall curve of the {tp_u} true and {fp_u} false flagged detections, for "
+        "area under the interpolated precision–recall curve of the {tp_u} true and {fp_u} false flagged detections for "
         "{unknown_objects} unknown objects, ranked by the OOD score",
         f"{FMIYC}, Eqs. 6 to 8",
     ),

@@ -51,7 +51,7 @@ from farther.tables import Objects, Regions
 Protocol = Literal["paper", "published-code"]
 
 #: What became of an object.
-FOUND, MISCLASSIFIED, DISMISSED, NOT_COUNTED = 0, 1, 2, 3
+FOUND, MISCLASSIFIED, MISSED, NOT_COUNTED = 0, 1, 2, 3
 #: What a region is.
 TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, IGNORED = 0, 1, 2, 3
 
@@ -81,7 +81,7 @@ def evaluate(
         known_classes: Categories of `objects` that the detector was taught; all are unknown without it.
 
     Returns:
-        Counts unknown_objects, tp_u, fp_u, fn_dismissed, fn_misclassified, aose; fractions nose, p_u (Eq. 4), r_u
+        Counts unknown_objects, tp_u, fp_u, fn_missed, fn_misclassified, aose; fractions nose, p_u (Eq. 4), r_u
         (Eq. 5), ap_u (all points, Eqs. 6–8), ap_u_11 (at 11 recalls). None where a fraction's denominator is 0.
 
     Raises:
@@ -317,7 +317,7 @@ class Split:
         kind[~self._counts] = IGNORED
 
         wrong = on_object[((kind == KEPT) & ~self._correct)[on_object.region]]
-        fate = np.where(self.is_sought, DISMISSED, NOT_COUNTED)
+        fate = np.where(self.is_sought, MISSED, NOT_COUNTED)
         fate[wrong.target] = MISCLASSIFIED
         fate[matched[matched >= 0]] = FOUND
         misclassifies = np.zeros(len(kind), dtype=bool)
@@ -331,7 +331,7 @@ class Outcome:
 
     Args:
         split: What was judged.
-        fate: ndarray of shape (M,): FOUND, MISCLASSIFIED, DISMISSED, or NOT_COUNTED (crowds and known objects).
+        fate: ndarray of shape (M,): FOUND, MISCLASSIFIED, MISSED, or NOT_COUNTED (crowds and known objects).
         kind: ndarray of shape (N,): TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, or IGNORED.
         matched: ndarray of shape (N,): the object that a true unknown region got, else −1.
         misclassifies: ndarray of shape (N,), bool: kept regions that lie on an unknown object.
@@ -447,7 +447,7 @@ class Outcome:
             group: ndarray of shape (M,): the name of each object's group.
 
         Returns:
-            {group: {"unknown_objects", "tp_u", "fn_dismissed", "fn_misclassified", "r_u", "nose"}}, groups without an
+            {group: {"unknown_objects", "tp_u", "fn_missed", "fn_misclassified", "r_u", "nose"}}, groups without an
             unknown object left out. There is no precision: a false positive belongs to no group. `nose` counts objects.
         """
         result = {}
@@ -463,7 +463,7 @@ def _counts(fate: np.ndarray) -> dict[str, int]:
     return {
         "unknown_objects": int(np.sum(fate != NOT_COUNTED)),
         "tp_u": int(np.sum(fate == FOUND)),
-        "fn_dismissed": int(np.sum(fate == DISMISSED)),
+        "fn_missed": int(np.sum(fate == MISSED)),
         "fn_misclassified": int(np.sum(fate == MISCLASSIFIED)),
     }
 

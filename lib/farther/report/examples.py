@@ -128,7 +128,7 @@ def examples(
 def _in_turn(images: Images, objects: Objects, fate: np.ndarray) -> list[int]:
     """Rows of images, alternating between the fates of their objects; each row once."""
     groups = []
-    for wanted in (open_set.FOUND, open_set.MISCLASSIFIED, open_set.DISMISSED):
+    for wanted in (open_set.FOUND, open_set.MISCLASSIFIED, open_set.MISSED):
         shown = set(objects.image_id[fate == wanted])
         groups.append([row for row, name in enumerate(images.image_id) if name in shown])
     return [row for row in dict.fromkeys(chain.from_iterable(zip_longest(*groups))) if row is not None]

@@ -17,7 +17,7 @@ from farther.report.results import Run, read_run
 from farther.tables import Header, Images, Objects, Regions
 from farther.tables.files import read_json
 
-FOUND, MISCLASSIFIED, DISMISSED, NOT_COUNTED = range(4)
+FOUND, MISCLASSIFIED, MISSED, NOT_COUNTED = range(4)
 TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, IGNORED = range(4)
 
 
@@ -36,7 +36,7 @@ def outcomes(method: dict) -> dict[str, int]:
     return {
         "tp_u": int(np.sum(fate == FOUND)),
         "fn_misclassified": int(np.sum(fate == MISCLASSIFIED)),
-        "fn_dismissed": int(np.sum(fate == DISMISSED)),
+        "fn_missed": int(np.sum(fate == MISSED)),
         "fp_u": int(np.sum(kind == FALSE_UNKNOWN)),
     }
 
@@ -65,12 +65,12 @@ def test_outcomes_are_counted_as_in_the_evaluation(evaluated, params):
 
 def test_outcomes_follow_the_method(project):
     _, methods = data_of(project, "wild")
-    assert outcomes(methods["one"]) == {"tp_u": 1, "fn_misclassified": 1, "fn_dismissed": 2, "fp_u": 1}
-    assert outcomes(methods["two"]) == {"tp_u": 1, "fn_misclassified": 1, "fn_dismissed": 2, "fp_u": 0}
+    assert outcomes(methods["one"]) == {"tp_u": 1, "fn_misclassified": 1, "fn_missed": 2, "fp_u": 1}
+    assert outcomes(methods["two"]) == {"tp_u": 1, "fn_misclassified": 1, "fn_missed": 2, "fp_u": 0}
     # Rows of objects: w1 zebra, w2 zebra, w2 gnu, w3 gnu. `two` finds the second zebra by the less confident detection.
-    assert numbers(methods["one"]["fate"], "u1").tolist() == [FOUND, MISCLASSIFIED, DISMISSED, DISMISSED]
+    assert numbers(methods["one"]["fate"], "u1").tolist() == [FOUND, MISCLASSIFIED, MISSED, MISSED]
     assert numbers(methods["one"]["region"], "<i4").tolist() == [0, 3, -1, -1]
-    assert numbers(methods["two"]["fate"], "u1").tolist() == [MISCLASSIFIED, FOUND, DISMISSED, DISMISSED]
+    assert numbers(methods["two"]["fate"], "u1").tolist() == [MISCLASSIFIED, FOUND, MISSED, MISSED]
     assert numbers(methods["two"]["region"], "<i4").tolist() == [0, 2, -1, -1]
 
 
@@ -82,7 +82,7 @@ def test_the_classes_that_the_detector_knows_are_not_unknown_objects(tmp_path, p
     Objects(**{**objects.columns(), "category": ["cat", "gnu", "gnu", "gnu"]}).write(file)
     _, methods = split_data(project.run, "wild", root, project.roots, root / "report", 100)
     # The zebra of w1 is a cat now: that it is flagged is a false alarm, as the other one in this image.
-    assert outcomes(methods["one"]) == {"tp_u": 0, "fn_misclassified": 1, "fn_dismissed": 2, "fp_u": 2}
+    assert outcomes(methods["one"]) == {"tp_u": 0, "fn_misclassified": 1, "fn_missed": 2, "fp_u": 2}
 
 
 def test_of_several_kept_detections_the_most_confident_one_decides():

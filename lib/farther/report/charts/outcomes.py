@@ -28,7 +28,7 @@ from farther.report.results import METRICS, Metric, Run, Split, title_of
 FAMILIES = ("output", "feature", "mixed", "latent")
 
 #: What can become of an unknown object: keys in an evaluation, and how figures show them.
-FATES = ("tp_u", "fn_misclassified", "fn_dismissed")
+FATES = ("tp_u", "fn_misclassified", "fn_missed")
 FATE_KEYS = (
     Key("found and flagged as unknown", "#0072B2", "■"),
     Key("taken for a known class", "#D55E00", "■"),
