@@ -1,4 +1,4 @@
-"""Publishing curated splits: what others read, and what comes back."""
+"""Publishing curated splits: the files, and the tables that are read back from them."""
 
 import hashlib
 import json
@@ -319,7 +319,7 @@ def test_a_split_of_the_id_dataset_is_published_when_it_is_named(project, tmp_pa
 @pytest.fixture(scope="module")
 def hub(project: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for the hub with people's words; to be read only."""
-    words = Words(title="Not cats", license="cc-by-4.0", creators=("Ann",), answers={"funding": "Nobody paid."})
+    words = Words(title="Not cats", license="cc-by-4.0", creators=("Ann",), answers={"funding": "A grant."})
     return publish(gathered(project, words=words), tmp_path_factory.mktemp("hub") / "out", "huggingface")
 
 
@@ -340,13 +340,13 @@ def test_the_card_describes_each_configuration_and_its_features(hub):
     assert numbered["class_label"]["names"] == {"0": "Animal", "1": "Goat"}
 
 
-def test_the_card_tells_figures_and_leaves_places_for_people(hub):
+def test_the_card_has_counts_and_marks_open_questions(hub):
     text = (hub / "README.md").read_text()
     assert "| `pool_far` | pool (val2017) | far | 1 | 2 | 1 |" in text
     assert "| pool (val2017) | removed | an ID class is labelled | 1 |" in text
     assert "Of 4 images there, 1 was removed." in text
     assert "2 objects are marked as groups (`iscrowd`) and 1 as difficult" in text
-    assert "**Who paid for it?**\n\nNobody paid." in text
+    assert "**Who paid for it?**\n\nA grant." in text
     assert "*Not answered yet (`contact`).*" in text
     assert not re.search(r"\{\w+\}", text)
 
@@ -408,6 +408,28 @@ def test_croissant_reads_each_field_from_a_column_that_is_there(hub):
     ]
 
 
+def test_mlcroissant_accepts_the_description_and_reads_the_records(hub, caplog):
+    import mlcroissant
+
+    dataset = mlcroissant.Dataset(jsonld=hub / "croissant.json")
+    assert dataset.metadata.issues.errors == set()
+    assert "not standard" not in caplog.text
+    (row,) = dataset.records("pool_near")
+    assert row["pool_near/image_id"] == b"000000000004"
+    assert (row["pool_near/image"].size, row["pool_near/width"]) == ((64, 48), 64)
+    names = [one["open_far-categories/name"] for one in dataset.records("open_far-categories")]
+    assert names == ["Animal", "Goat"]
+
+
+def test_the_hub_s_library_reads_the_card_back(hub):
+    from huggingface_hub import DatasetCard
+
+    card = DatasetCard.load(hub / "README.md")
+    assert card.data.pretty_name == "Not cats"
+    assert card.data.size_categories == ["n<1K"]
+    assert card.text.lstrip().startswith("# Not cats")
+
+
 # ------------------------------------------------------------------------------------------------- people's words
 
 
@@ -423,7 +445,7 @@ def test_words_come_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("answers: {who: me}", "no question 'who'. Known: purpose, creators"),
+        ("answers: {who: me}", "unknown question 'who'. Known: purpose, creators"),
         ("licence: cc0", "unknown parameter 'licence'. Known: title"),
         ("[a, b]", "expected a mapping, found"),
         ("a: [", "not YAML"),
@@ -460,7 +482,7 @@ def test_a_folder_with_anything_of_others_is_left_alone(project, tmp_path):
     with pytest.raises(ParameterError, match=r"\.git was not written by `publish`"):
         publish(gathered(project), out, "coco")
     assert (out / "annotations").is_dir()
-    with pytest.raises(ParameterError, match="is no folder"):
+    with pytest.raises(ParameterError, match="is not a folder"):
         publish(gathered(project), project / "rules.yaml", "coco")
 
 
@@ -497,7 +519,7 @@ def test_an_object_of_a_category_that_its_dataset_lacks_is_refused(project):
     split = gathered(project).splits[0]
     objects = split.objects[:]
     objects.category = np.array(["zebra", "unicorn"], object)
-    with pytest.raises(DataError, match="row 1: field 'category': 'unicorn' is no category"):
+    with pytest.raises(DataError, match="row 1: field 'category': 'unicorn' is not a category"):
         replace(split, source=Source(split.images, objects))
 
 

@@ -1,8 +1,7 @@
-"""Publishing curated splits: COCO JSON, Parquet as FindMeIfYouCan is published, a Hugging Face dataset folder."""
+"""Publishes curated splits: COCO JSON, Parquet as FindMeIfYouCan is published, a Hugging Face dataset folder."""
 
-from farther.tools.publication.contents import PublishedSplit
-from farther.tools.publication.folder import FORMATS, publish
-from farther.tools.publication.publication import Publication, collect
-from farther.tools.publication.words import Words, read_words
+from farther.tools.publication.contents import Publication, PublishedSplit, collect
+from farther.tools.publication.datasheet import Words, read_words
+from farther.tools.publication.publish import FORMATS, publish
 
 __all__ = ["FORMATS", "Publication", "PublishedSplit", "Words", "collect", "publish", "read_words"]

@@ -1,4 +1,4 @@
-"""A split as COCO JSON with its images beside it (the data format on cocodataset.org)."""
+"""A split as COCO JSON (https://cocodataset.org/#format-data) with its image files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ DIGITS = 12
 def write_coco(split: PublishedSplit, folder: Path) -> None:
     """Writes `annotations/instances_<split>.json` and the images, `<split>/<file>`.
 
-    Image ids become COCO's numbers where all of them have 12 digits; others stay text. Category ids count from 1.
-    `area` is the box's, as the tables hold no outlines. Two fields are not COCO's: `is_difficult` where an object is,
-    and `object_id` where a split has an object 0. pycocotools takes an annotation 0 for one that is never found, so all
-    ids are then one higher, and this field has the object's own. Written item by item, so that no list is in memory as
-    text.
+    Image ids become numbers where all of them have 12 digits; others stay text. Category ids count from 1. `area` is
+    that of the box, as the tables contain no outlines. Two fields are not part of COCO: `is_difficult` on difficult
+    objects, and `object_id` where a split has an object 0: pycocotools treats annotation 0 as never found, so all ids
+    are then one higher, and this field has the original one. Items are written one at a time to save memory.
 
     Raises:
         DataError: an image cannot be read, or has changed since it was ingested; names the row.
@@ -69,7 +68,7 @@ def _info(split: PublishedSplit) -> dict[str, str]:
 
 
 def _licences(split: PublishedSplit) -> dict[tuple[str, str], int]:
-    """Number of each licence that an image has, by name and text, from 1."""
+    """Number, from 1, of each licence of the images, by its name and URL."""
     found = sorted({(c.license, c.license_url) for row in range(len(split.images)) if (c := split.credit(row)).license})
     return {licence: number for number, licence in enumerate(found, start=1)}
 
@@ -87,7 +86,7 @@ def _images(split: PublishedSplit, licences: dict[tuple[str, str], int]) -> Iter
 
 
 def _credit(split: PublishedSplit, row: int, licences: dict[tuple[str, str], int]) -> dict[str, Any]:
-    """What is known of an image's licence and author."""
+    """Licence and author of an image, where known."""
     credit = split.credit(row)
     number = licences.get((credit.license, credit.license_url))
     known = {"license": number, "author": credit.author, "source_url": credit.source_url}
@@ -99,7 +98,7 @@ def _annotations(split: PublishedSplit) -> Iterator[dict[str, Any]]:
     is_shifted = bool(np.any(objects.object_id == 0))
     for row, box in enumerate(split.boxes.tolist()):
         object_id = int(objects.object_id[row])
-        made = {
+        annotation = {
             "id": object_id + is_shifted,
             "image_id": ids[int(image_row[row])],
             "category_id": int(split.category_number[row]) + 1,
@@ -107,8 +106,8 @@ def _annotations(split: PublishedSplit) -> Iterator[dict[str, Any]]:
             "area": area(box),
             "iscrowd": int(objects.is_crowd[row]),
         }
-        made |= {"is_difficult": 1} if objects.is_difficult[row] else {}
-        yield {**made, "object_id": object_id} if is_shifted else made
+        annotation |= {"is_difficult": 1} if objects.is_difficult[row] else {}
+        yield {**annotation, "object_id": object_id} if is_shifted else annotation
 
 
 def _image_ids(split: PublishedSplit) -> list[int] | list[str]:

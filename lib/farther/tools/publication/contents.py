@@ -1,39 +1,44 @@
-"""What is published of a split: its images as they lie in their files, and its objects image by image."""
+"""The published splits of a benchmark: image files, objects, and where they come from."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from farther.curation.sources import Categories, Source
+from farther.curation.fates import Fates
+from farther.curation.parameters import Benchmark
+from farther.curation.rules import Rules
+from farther.curation.sources import Categories, Source, TablesFolder
+from farther.datasets import Reader, create, image_roots
 from farther.datasets.credits import Credit
-from farther.errors import DataError
+from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
-from farther.tables.files import digest, inside
+from farther.tables.files import digest, inside, read_json
+from farther.tools.publication.datasheet import Words
 
-#: How far from the ID dataset a split is; "ID" for a split of the ID dataset itself.
+#: Distance of a split from the ID dataset; "ID" for a split of the ID dataset itself.
 Distance = Literal["ID", "near", "far", "farther"]
 
 
 @dataclass(frozen=True)
 class PublishedSplit:
-    """One split, and where the files of its images are.
+    """A split and the files of its images.
 
     Args:
         name: The split.
-        distance: How far from ID it is.
-        dataset, subset: Where its images come from.
+        distance: Distance from ID.
+        dataset, subset: Source of its images.
         folder: The split's tables, as `curate` wrote them; messages name its files.
         source: Its images and objects.
         categories: The categories of its dataset.
         roots: Folder of the image files of each dataset.
-        credits: Licence and author of images by their ids, as far as their dataset's files say them.
+        credits: Licence and author of images by image id, as far as the dataset's files contain them.
 
     Raises:
         DataError: an object has a category that its dataset does not have; names the row.
@@ -53,12 +58,12 @@ class PublishedSplit:
         lost = np.flatnonzero(self.category_number < 0)
         if len(lost):
             row = int(lost[0])
-            problem = f"{self.objects.category[row]!r} is no category of dataset {self.dataset!r}; run `curate` again"
+            problem = f"{self.objects.category[row]!r} is not a category of dataset {self.dataset!r}; rerun `curate`"
             raise DataError(problem, file=self.folder / "objects.parquet", row=row, field="category")
 
     @cached_property
     def category_number(self) -> np.ndarray:
-        """Place of each object's category in `categories.names`, -1 if it has none: int64 (number of objects,)."""
+        """Index of each object's category in `categories.names`, -1 if absent: int64 of shape (number of objects,)."""
         known = {name: number for number, name in enumerate(self.categories.names)}
         return np.array([known.get(name, -1) for name in self.objects.category], dtype=np.int64)
 
@@ -82,7 +87,7 @@ class PublishedSplit:
         return self.credits.get(self.images.image_id[row], Credit())
 
     def supercategory(self, category: str) -> str:
-        """What lies next above a category in its dataset's hierarchy, "" where that is not known."""
+        """Parent of a category in its dataset's hierarchy, "" where it is not known."""
         return next(iter(self.categories.above(category)), "")
 
     def by_image(self) -> Iterator[tuple[int, np.ndarray]]:
@@ -110,7 +115,7 @@ class PublishedSplit:
         """Bytes of an image's file.
 
         Raises:
-            DataError: there is none.
+            DataError: it cannot be read.
         """
         try:
             return self.image_path(row).stat().st_size
@@ -118,7 +123,7 @@ class PublishedSplit:
             raise self._unreadable(row, error) from None
 
     def image_bytes(self, row: int) -> bytes:
-        """An image's file as it is.
+        """Content of an image's file.
 
         Raises:
             DataError: it cannot be read, or is not the file that was ingested.
@@ -128,28 +133,156 @@ class PublishedSplit:
         except OSError as error:
             raise self._unreadable(row, error) from None
         if file_digest(content) != self.images.digest[row]:
-            problem = f"the file {self.image_path(row)} has changed since it was ingested; run `ingest` and `curate`"
+            problem = f"the file {self.image_path(row)} has changed since it was ingested; rerun `ingest` and `curate`"
             raise self._error(row, "digest", problem)
         return content
 
     def _unreadable(self, row: int, error: OSError) -> DataError:
-        problem = f"the image {self.image_path(row)} cannot be read ({error.strerror}); place it there, or run `ingest`"
+        problem = f"the image {self.image_path(row)} cannot be read ({error.strerror}); restore it, or rerun `ingest`"
         return self._error(row, "file", problem)
 
     def _error(self, row: int, column: str, problem: str) -> DataError:
         return DataError(problem, file=self.folder / "images.parquet", row=row, field=column)
 
 
+@dataclass(frozen=True)
+class Publication:
+    """Splits of a benchmark and all that is known about them.
+
+    Args:
+        name: The benchmark.
+        benchmark: Its parameters.
+        id_classes: Names of its ID classes.
+        splits: The published splits.
+        fates: Fate of each image of the OOD sources.
+        origins: Source of each dataset, as text.
+        similarity: Similarity to ID by split, as `stratify` measured it; {} where it did not run.
+        words: The publisher's statements.
+    """
+
+    name: str
+    benchmark: Benchmark
+    id_classes: tuple[str, ...]
+    splits: tuple[PublishedSplit, ...]
+    fates: Fates
+    origins: Mapping[str, str]
+    similarity: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    words: Words = field(default_factory=Words)
+
+    @property
+    def title(self) -> str:
+        """The publisher's title, else one from the ID dataset."""
+        return self.words.title or f"Out of the distribution of {self.benchmark.id}"
+
+
+def collect(
+    name: str,
+    benchmark: Benchmark,
+    datasets: Mapping[str, Mapping[str, Any]],
+    artifacts: str | Path,
+    splits: Sequence[str] = (),
+    words: Words | None = None,
+    project: str | Path = ".",
+) -> Publication:
+    """Gathers splits of a benchmark that was curated.
+
+    Args:
+        name: The benchmark.
+        benchmark: Its parameters.
+        datasets: Section `datasets` of the parameters.
+        artifacts: The folder that the stages write.
+        splits: Names of splits; all OOD splits when empty.
+        words: The publisher's statements.
+        project: Folder that relative roots of datasets are relative to.
+
+    Raises:
+        ParameterError: a split is unknown or has no images, or its dataset is not in the parameters.
+        DataError: a table is absent or damaged.
+    """
+    artifacts = Path(artifacts)
+    chosen = {split: _origin(name, benchmark, split) for split in splits or benchmark.splits}
+    tables = TablesFolder(artifacts / "tables")
+    roots = image_roots(datasets, artifacts / "tables", project)
+    readers = {dataset: _reader(dataset, datasets) for dataset, *_ in chosen.values()}
+    folder = artifacts / "splits" / name
+    return Publication(
+        name=name,
+        benchmark=benchmark,
+        id_classes=tuple(Rules(benchmark.rules, benchmark.protocol).id_classes),
+        splits=tuple(
+            _split(split, origin, inside(folder, split), tables, roots, readers[origin[0]])
+            for split, origin in chosen.items()
+        ),
+        fates=Fates.read(folder / "fates.parquet"),
+        origins={key: readers[key].SOURCE for key in sorted(readers)},
+        similarity=_similarity(artifacts / "metrics" / "similarity" / name, chosen),
+        words=words or Words(),
+    )
+
+
+def _reader(dataset: str, datasets: Mapping[str, Mapping[str, Any]]) -> Reader:
+    if dataset not in datasets:
+        raise ParameterError(f"section 'datasets' has no {dataset!r}. Known: {', '.join(datasets)}")
+    return create(**datasets[dataset])
+
+
+def _origin(name: str, benchmark: Benchmark, split: str) -> tuple[str, str, Distance]:
+    """Dataset, subset and distance of a split."""
+    if split in benchmark.splits:
+        one = benchmark.splits[split]
+        return one.dataset, one.subset, one.distance
+    if split in benchmark.subsets:
+        return benchmark.id, benchmark.subsets[split], "ID"
+    known = ", ".join([*benchmark.splits, *benchmark.subsets])
+    raise ParameterError(f"benchmark {name!r} has no split {split!r}. Known: {known}")
+
+
+def _split(
+    name: str,
+    origin: tuple[str, str, Distance],
+    folder: Path,
+    tables: TablesFolder,
+    roots: Mapping[str, Path],
+    reader: Reader,
+) -> PublishedSplit:
+    dataset, subset, distance = origin
+    images, objects = Images.read(folder / "images.parquet"), folder / "objects.parquet"
+    if not len(images):
+        raise ParameterError(f"split {name!r} has no images; name the splits to publish")
+    wanted = set(images.image_id)
+    return PublishedSplit(
+        name=name,
+        distance=distance,
+        dataset=dataset,
+        subset=subset,
+        folder=folder,
+        source=Source(images, Objects.read(objects), objects),
+        categories=tables.categories(dataset),
+        roots=roots,
+        credits=_credits(reader, subset, wanted),
+    )
+
+
+def _credits(reader: Reader, subset: str, wanted: set[str]) -> dict[str, Credit]:
+    return {image_id: credit for image_id, credit in reader.credits(subset) if image_id in wanted and credit}
+
+
+def _similarity(folder: Path, splits: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Similarity to ID of each split, where `stratify` ran."""
+    found = {split: inside(folder, f"{split}.json") for split in splits}
+    return {split: read_json(file) for split, file in found.items() if file.exists()}
+
+
 def file_digest(content: bytes) -> str:
-    """What `farther.tables.files.digest` calls a file that holds `content`: it names files by a digest of them."""
+    """The value of `farther.tables.files.digest` for a file with this content."""
     return digest(hashlib.blake2b(content, digest_size=16).digest())
 
 
 def xywh(edges: np.ndarray) -> np.ndarray:
     """Boxes as x, y, width and height in short decimals that give the same edges back.
 
-    `x + width`, computed in double precision and rounded to float32, is the right edge exactly, and `y + height` the
-    lower one. 123.4 is written as 123.4, not as the float32 next to it with all its digits.
+    `x + width`, computed in double precision and rounded to float32, is exactly the right edge, and `y + height` the
+    lower one. 123.4 is written as 123.4, not as all digits of the nearest float32.
 
     Args:
         edges: xmin, ymin, xmax, ymax: float32 of shape (N, 4).

@@ -1,6 +1,6 @@
-"""The description of a publication in Croissant 1.0: JSON-LD that says what files there are and how to read them.
+"""The description of a publication in Croissant 1.0: JSON-LD that lists the files and how to read them.
 
-The format: docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html
+Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html
 """
 
 from __future__ import annotations
@@ -13,13 +13,18 @@ from typing import Any
 import pyarrow as pa
 
 from farther.tools.publication.card import COLUMNS
-from farther.tools.publication.contents import PublishedSplit
+from farther.tools.publication.contents import Publication, PublishedSplit
 from farther.tools.publication.parquet import described
-from farther.tools.publication.publication import Publication
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
 
-#: The names that Croissant's specification gives to its terms.
+#: Terms of the vocabulary of Croissant, under their own names.
+TERMS = (
+    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes isLiveDataset "
+    "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator source "
+    "subField transform"
+)
+
 CONTEXT: dict[str, Any] = {
     "@language": "en",
     "@vocab": "https://schema.org/",
@@ -27,36 +32,11 @@ CONTEXT: dict[str, Any] = {
     "cr": "http://mlcommons.org/croissant/",
     "rai": "http://mlcommons.org/croissant/RAI/",
     "dct": "http://purl.org/dc/terms/",
-    "citeAs": "cr:citeAs",
-    "column": "cr:column",
     "conformsTo": "dct:conformsTo",
     "data": {"@id": "cr:data", "@type": "@json"},
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "equivalentProperty": "cr:equivalentProperty",
     "examples": {"@id": "cr:examples", "@type": "@json"},
-    "extract": "cr:extract",
-    "field": "cr:field",
-    "fileObject": "cr:fileObject",
-    "fileProperty": "cr:fileProperty",
-    "fileSet": "cr:fileSet",
-    "format": "cr:format",
-    "includes": "cr:includes",
-    "isLiveDataset": "cr:isLiveDataset",
-    "jsonPath": "cr:jsonPath",
-    "key": "cr:key",
-    "md5": "cr:md5",
-    "parentField": "cr:parentField",
-    "path": "cr:path",
-    "recordSet": "cr:recordSet",
-    "references": "cr:references",
-    "regex": "cr:regex",
-    "repeated": "cr:repeated",
-    "replace": "cr:replace",
-    "samplingRate": "cr:samplingRate",
-    "separator": "cr:separator",
-    "source": "cr:source",
-    "subField": "cr:subField",
-    "transform": "cr:transform",
+    **{term: f"cr:{term}" for term in TERMS.split()},
 }
 
 #: Croissant's names of column types.
@@ -70,9 +50,9 @@ def croissant(publication: Publication, shards: Mapping[str, Sequence[Path]], fo
     record set, and its classes, by their numbers, another.
 
     Args:
-        publication: What it describes.
+        publication: The splits that it describes.
         shards: The Parquet files of each split, within `folder`.
-        folder: Where it will lie.
+        folder: The folder that will contain it.
     """
     words = publication.words
     described_by = {
@@ -97,7 +77,7 @@ def croissant(publication: Publication, shards: Mapping[str, Sequence[Path]], fo
 
 
 def _files(split: PublishedSplit, shards: Sequence[Path], folder: Path) -> list[dict[str, Any]]:
-    """The files of a split, each by itself, and all as a set."""
+    """The files of a split, each as a file object, and all as a file set."""
     objects = [
         {
             "@type": "cr:FileObject",
@@ -122,7 +102,7 @@ def _files(split: PublishedSplit, shards: Sequence[Path], folder: Path) -> list[
 
 
 def _classes(split: PublishedSplit) -> dict[str, Any]:
-    """The names of a split's classes by number, as an enumeration."""
+    """The classes of a split by number, as an enumeration."""
     name = f"{split.name}-categories"
     return {
         "@type": "cr:RecordSet",
@@ -153,7 +133,7 @@ def _rows(split: PublishedSplit) -> dict[str, Any]:
 
 
 def _field(split: PublishedSplit, column: pa.Field) -> dict[str, Any]:
-    """A column; a list of records has a field for each of theirs."""
+    """A column; a list of records has one subfield per field of a record."""
     made = _named(f"{split.name}/{column.name}", COLUMNS[column.name])
     if column.name == "image":
         return {**made, "dataType": "sc:ImageObject", "source": _source(split, "image", "bytes")}
@@ -178,7 +158,7 @@ def _named(name: str, description: str) -> dict[str, Any]:
 
 
 def _source(split: PublishedSplit, column: str, inner: str = "") -> dict[str, Any]:
-    """Where a field is read from: a column of the split's files, or a field of the records in it."""
+    """Source of a field: a column of the split's files, or a field of the records in it."""
     made: dict[str, Any] = {"fileSet": {"@id": _set_id(split)}, "extract": {"column": column}}
     return {**made, "transform": {"jsonPath": inner}} if inner else made
 

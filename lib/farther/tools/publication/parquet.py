@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -15,10 +16,10 @@ from farther.tables.files import inside
 from farther.tools.publication.coco import area
 from farther.tools.publication.contents import PublishedSplit
 
-#: Bytes of images in one file, about; a hub shows and loads files of this size well.
+#: Approximate image bytes per file; the hub previews and loads files of this size well.
 SHARD_BYTES = 400 * 2**20
 
-#: Rows, and about as many bytes of images, that are in memory at once: a row group.
+#: Limits of a row group, which is in memory as a whole: rows, and approximate image bytes.
 GROUP_ROWS = 64
 GROUP_BYTES = 32 * 2**20
 
@@ -49,7 +50,7 @@ SCHEMA = pa.schema(
     }
 )
 
-#: Columns that follow where the dataset's own files say something about licences and authors.
+#: Further columns, where the dataset's files contain licences or authors.
 CREDITS = ("license", "license_url", "author", "source_url")
 
 
@@ -58,14 +59,14 @@ def write_parquet(split: PublishedSplit, folder: Path, shard_bytes: int = SHARD_
 
     The columns are those of the published benchmark: `image` (the file's bytes, unchanged), `file_name`, `image_id`,
     `height`, `width`, `dataset_origin`, `distance_category`, `objects` (id, area, bbox as x, y, width, height,
-    category_id) and `categories` (id, name, supercategory of those that the image shows). Objects have two fields
-    more, `iscrowd` and `is_difficult`. `category_id` counts from 0 and is described in the schema as `datasets` does
-    it (a class label). `area` is the box's, as the tables hold no outlines.
+    category_id) and `categories` (id, name, supercategory of the image's categories). Objects have two further fields,
+    `iscrowd` and `is_difficult`. `category_id` counts from 0 and is a class label in the schema that `datasets` reads.
+    `area` is that of the box, as the tables contain no outlines.
 
     One row group of images is in memory at once.
 
     Args:
-        shard_bytes: About how many bytes of images a file holds.
+        shard_bytes: Approximate image bytes per file.
 
     Raises:
         DataError: an image cannot be read, or has changed since it was ingested; names the row.
@@ -73,19 +74,19 @@ def write_parquet(split: PublishedSplit, folder: Path, shard_bytes: int = SHARD_
     schema = described(split)
     path = inside(folder, split.name)
     path.mkdir(parents=True, exist_ok=True)
-    shards = _shards(split, shard_bytes)
-    rows = split.by_image()
-    written = []
-    for number, last in enumerate(shards):
+    sizes = np.array([split.image_size(row) for row in range(len(split.images))])
+    shards, rows, written = _parts(sizes, shard_bytes), list(split.by_image()), []
+    for number, shard in enumerate(shards):
         written.append(path / f"{split_name(split)}-{number:05d}-of-{len(shards):05d}.parquet")
         with pq.ParquetWriter(written[-1], schema, use_dictionary=["dataset_origin", "distance_category"]) as writer:
-            for group in _groups(split, rows, last):
-                writer.write_table(pa.Table.from_pylist(group, schema))
+            for group in _parts(sizes[shard], GROUP_BYTES, GROUP_ROWS):
+                records = [_row(split, image, objects.tolist()) for image, objects in rows[shard][group]]
+                writer.write_table(pa.Table.from_pylist(records, schema))
     return written
 
 
 def split_name(split: PublishedSplit) -> str:
-    """What `datasets` calls the split: OOD splits are for tests; ID splits keep their names, `val` in full."""
+    """Name of the split for `datasets`: `test` for OOD splits; ID splits keep theirs, with `val` as `validation`."""
     if split.distance != "ID":
         return "test"
     return "validation" if split.name == "val" else re.sub(r"\W", "_", split.name)
@@ -120,34 +121,19 @@ def _feature(split: PublishedSplit, field: pa.Field) -> Any:
 
 
 def type_name(kind: pa.DataType) -> str:
-    """What `datasets` calls a type."""
+    """Name of a type for `datasets`."""
     return {"double": "float64"}.get(str(kind), str(kind))
 
 
-def _shards(split: PublishedSplit, shard_bytes: int) -> list[int]:
-    """The row after the last image of each file."""
-    ends, size = [], 0
-    for row in range(len(split.images)):
-        size += split.image_size(row)
-        if size >= shard_bytes:
-            ends.append(row + 1)
-            size = 0
-    if not ends or ends[-1] < len(split.images):
-        ends.append(len(split.images))
-    return ends
-
-
-def _groups(split: PublishedSplit, rows: Iterator[tuple[int, Any]], last: int) -> Iterator[list[dict[str, Any]]]:
-    """The rows before `last`, a group at a time."""
-    group, size = [], 0
-    for image, objects in rows:
-        group.append(_row(split, image, objects.tolist()))
-        size += len(group[-1]["image"]["bytes"])
-        if len(group) == GROUP_ROWS or size >= GROUP_BYTES or image + 1 == last:
-            yield group
-            group, size = [], 0
-        if image + 1 == last:
-            return
+def _parts(sizes: np.ndarray, most: int, most_rows: int | None = None) -> list[slice]:
+    """Consecutive rows, cut after the row with which a part reaches `most` bytes or `most_rows` rows."""
+    parts, first = [], 0
+    while first < len(sizes):
+        reached = first + int(np.searchsorted(np.cumsum(sizes[first:]), most)) + 1
+        last = min(reached, len(sizes), first + (most_rows or len(sizes)))
+        parts.append(slice(first, last))
+        first = last
+    return parts
 
 
 def _row(split: PublishedSplit, image: int, objects: Sequence[int]) -> dict[str, Any]:
@@ -179,7 +165,7 @@ def _object(split: PublishedSplit, row: int) -> dict[str, Any]:
 
 
 def _categories(split: PublishedSplit, objects: Sequence[int]) -> list[dict[str, Any]]:
-    """The categories that an image shows, in their order."""
+    """The categories of an image's objects, in the dataset's order."""
     numbers = sorted({int(split.category_number[row]) for row in objects})
     names = [split.categories.names[number] for number in numbers]
     return [

@@ -1,4 +1,4 @@
-"""Writing a publication: a folder that is replaced as a whole, and only where nobody else's files are in it."""
+"""Writes a publication: a folder that is replaced as a whole, and only if it contains nothing else."""
 
 from __future__ import annotations
 
@@ -9,39 +9,38 @@ from typing import Any, Literal
 import farther
 from farther.errors import ParameterError
 from farther.tables.files import digest, read_json, write_aside, write_json
-from farther.tools.publication.card import card
 from farther.tools.publication.coco import write_coco
+from farther.tools.publication.contents import Publication
 from farther.tools.publication.croissant import croissant
 from farther.tools.publication.parquet import SHARD_BYTES, write_parquet
-from farther.tools.publication.publication import Publication
 
 Format = Literal["coco", "parquet", "huggingface"]
 
-#: Says, in a folder, that `publish` wrote it, and what it wrote there.
+#: Marks a folder that `publish` wrote, and lists its content.
 MARK = "publication.json"
 
 
 def publish(publication: Publication, out: str | Path, format: Format, shard_bytes: int = SHARD_BYTES) -> Path:
-    """Writes splits for others to read.
+    """Writes splits in a published format.
 
     Args:
-        publication: What is written.
+        publication: The splits.
         out: Folder to write, aside first and then renamed. An earlier publication there is replaced.
         format: `coco`: JSON and images; `parquet`: the columns of the published FindMeIfYouCan, images embedded;
             `huggingface`: the same with a dataset card (`README.md`) and `croissant.json`.
-        shard_bytes: About how many bytes of images a Parquet file holds.
+        shard_bytes: Approximate number of image bytes per Parquet file.
 
     Returns:
         `out`.
 
     Raises:
-        ParameterError: the format is unknown, or `out` holds files that are not an earlier publication's.
+        ParameterError: the format is unknown, or `out` contains files that `publish` did not write.
         DataError: an image cannot be read, or has changed since it was ingested; names file, row and field.
     """
     out = Path(out)
     if format not in FORMATS:
         raise ParameterError(f"unknown format {format!r}. Known: {', '.join(FORMATS)}")
-    _refuse_strangers(out)
+    _refuse_other_files(out)
     with write_aside(out) as aside:
         aside.mkdir()
         FORMATS[format](publication, aside, shard_bytes)
@@ -60,6 +59,8 @@ def _write_parquet(publication: Publication, folder: Path, shard_bytes: int) -> 
 
 
 def _write_huggingface(publication: Publication, folder: Path, shard_bytes: int) -> None:
+    from farther.tools.publication.card import card  # needs huggingface_hub
+
     shards = {split.name: write_parquet(split, folder, shard_bytes) for split in publication.splits}
     (folder / "README.md").write_text(card(publication, shards), encoding="utf-8")
     write_json(folder / "croissant.json", croissant(publication, shards, folder))
@@ -82,28 +83,28 @@ def _mark(publication: Publication, format: Format, folder: Path) -> dict[str, A
     }
 
 
-def _refuse_strangers(out: Path) -> None:
-    """Refuses a folder that holds more than an earlier publication, or a file of one that was changed by hand.
+def _refuse_other_files(out: Path) -> None:
+    """Refuses a folder with files that `publish` did not write, or that were changed since.
 
     Raises:
-        ParameterError: it does; names the file.
+        ParameterError: names the file.
     """
     if not out.exists() and not out.is_symlink():
         return
     if not out.is_dir() or out.is_symlink():
-        raise ParameterError(f"{out} is no folder; choose another name")
+        raise ParameterError(f"{out} is not a folder; choose another name")
     present = sorted(out.iterdir())
     if not present:
         return
     if not (out / MARK).is_file():
-        raise ParameterError(f"{out} holds files and no {MARK}: `publish` did not write it; choose another folder")
+        raise ParameterError(f"{out} contains files but no {MARK}: `publish` did not write it; choose another folder")
     mark = read_json(out / MARK)
     contents = mark.get("contents") if isinstance(mark, dict) else None
     if not isinstance(contents, dict):
-        raise ParameterError(f"{out / MARK} is not as `publish` writes it; choose another folder")
+        raise ParameterError(f"{out / MARK} was not written by `publish`; choose another folder")
     for path in present:
         if path.name != MARK and path.name not in contents:
             raise ParameterError(f"{path} was not written by `publish`; move it away or choose another folder")
         if path.is_file() and path.name != MARK and contents[path.name] != digest(path):
-            problem = "was changed since `publish` wrote it; keep your words in the file for --words, and move it away"
+            problem = "was changed since `publish` wrote it; put your text into the file for --words and move this away"
             raise ParameterError(f"{path} {problem}")
