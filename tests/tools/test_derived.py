@@ -1,4 +1,4 @@
-"""Objects of unknown classes in ID scenes: where they are, what they hide, and what is written about it."""
+"""Objects of unknown classes in ID scenes: their places, what they hide, and the files that describe them."""
 
 import json
 import os
@@ -31,7 +31,6 @@ from farther.tools.derived import (
     unknowns,
 )
 from farther.tools.derived.boxes import fading
-from farther.tools.derived.masks import run_lengths
 from farther.tools.derived.pasting import matched, place, trimmed
 
 ROOT = Path(__file__).parents[2]
@@ -167,24 +166,6 @@ def test_three_sources_are_known_and_another_name_is_refused():
         create(source="mask")
 
 
-def test_compressed_run_lengths_are_read_as_pycocotools_reads_them():
-    from pycocotools import mask
-
-    rng = np.random.default_rng(5)
-    for share in (0.02, 0.5, 0.97):
-        pixels = (rng.random((37, 53)) < share).astype(np.uint8)
-        pixels[4:30, 8:40] = 1
-        text = mask.encode(np.asfortranarray(pixels))["counts"].decode()
-        runs = run_lengths(text)
-        assert np.array_equal(np.repeat(np.arange(len(runs)) % 2, runs), pixels.flatten(order="F"))
-
-
-@pytest.mark.parametrize("text", ["P", "0 1", "~"])
-def test_damaged_run_lengths_are_refused(text):
-    with pytest.raises(ValueError, match=r"ends within a number|does not belong"):
-        run_lengths(text)
-
-
 def coco(folder: Path, annotations: list[dict]) -> dict:
     """A COCO file with one 40 × 30 image, red on the left and blue on the right."""
     pixels = np.zeros((30, 40, 3), np.uint8)
@@ -242,13 +223,29 @@ def test_crowds_small_truncated_and_covered_objects_are_not_cut_out(tmp_path):
     assert [one.row for one in more.found] == [0, 4, 5]
 
 
+def test_compressed_run_lengths_are_cut_out_as_their_numbers_are(tmp_path):
+    from pycocotools import mask
+
+    pixels = np.zeros((30, 40), np.uint8)
+    pixels[6:12, 5:15], pixels[8, 8] = 1, 0
+    text = mask.encode(np.asfortranarray(pixels))["counts"].decode()
+    annotation = {"bbox": [5, 6, 10, 6], "segmentation": {"size": [30, 40], "counts": text}}
+    found = create(**coco(tmp_path, [annotation])).read()
+    alpha = np.asarray(trimmed(found.picture(found.found[0])).getchannel("A"))
+    assert np.array_equal(alpha > 0, pixels[6:12, 5:15] > 0)
+
+
 @pytest.mark.parametrize(
     ("segmentation", "problem"),
     [
         ([[1, 2, 3]], "expected a polygon"),
         ([[1, 2, 3, 4, 5, "x"]], "finite number"),
-        ({"size": [30, 40], "counts": [5, 5]}, r"10 pixels, the image 40 × 30"),
-        ({"size": [30, 40], "counts": "P"}, "not run lengths"),
+        ({"size": [30, 40], "counts": [5, 5]}, r"found 10; the image has 40 × 30"),
+        ({"size": [30, 40], "counts": [-5, 1205]}, r"expected run lengths of 1200 pixels"),
+        ({"size": [30, 40], "counts": "P"}, "end with a number"),
+        ({"size": [30, 40], "counts": "0 1"}, "not run lengths"),
+        ({"size": [30, 40], "counts": ""}, "not run lengths"),
+        ({"size": [30, 40], "counts": "0PPPPP1"}, "not run lengths of an image with 40 × 30 pixels"),
     ],
 )
 def test_a_damaged_outline_is_named(tmp_path, segmentation, problem):

@@ -1,7 +1,7 @@
-"""Synthetic unknowns: objects of classes that a detector was never taught, put into scenes of its ID dataset.
+"""Datasets derived from others: objects of unknown classes pasted into scenes of an ID dataset.
 
-FMIYC names a split with synthetic objects as future work. Here each image is an image of an ID split with some objects
-more: what changes between the two is the unknown object alone.
+Each image is an image of an ID split with unknown objects added, so that the two differ in these objects alone. (FMIYC
+names a split with synthetic objects as future work.)
 """
 
 from farther.tools.derived.cutouts import CutOut, CutOuts, Source, create, names, register

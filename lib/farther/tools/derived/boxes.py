@@ -1,4 +1,4 @@
-"""Cut-outs by box, where nobody drew outlines: the box's pixels, with an edge that fades."""
+"""Cut-outs by box, for datasets without outlines: the box's pixels with a fading edge."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from farther.tools.derived.cutouts import AnnotatedSource, CutOut, CutOuts, Shar
 @register("boxes")
 @dataclass(config=STRICT, kw_only=True)
 class Boxes(AnnotatedSource):
-    """Objects of an ingested dataset, whose image files lie in `root`: some of what is around them comes along.
+    """Objects of an ingested dataset with some of their surroundings; the image files are in `root`.
 
     Args:
-        dataset, subset: Whose objects.
+        dataset, subset: Source of the objects.
         tables: Folder that `ingest` wrote.
-        edge: Share of the box's shorter side over which it fades, on each side.
+        edge: Share of the box's shorter side over which each edge fades.
     """
 
     dataset: str
@@ -36,7 +36,7 @@ class Boxes(AnnotatedSource):
         """The dataset's single objects; see `Source`.
 
         Raises:
-            ParameterError: there is no such dataset or subset.
+            ParameterError: the dataset or subset is unknown.
             DataError: a table is absent or damaged.
         """
         folder = TablesFolder(self.tables)
@@ -59,16 +59,8 @@ class Boxes(AnnotatedSource):
 
 
 def fading(width: int, height: int, edge: float) -> np.ndarray:
-    """Alpha that rises from the edges inwards.
-
-    Args:
-        width, height: In pixels.
-        edge: Share of the shorter side over which it rises.
-
-    Returns:
-        ndarray of shape (height, width), uint8.
-    """
-    over = max(edge * min(width, height), 1e-9)
+    """Alpha that rises inwards over a share `edge` of the shorter side; uint8 of shape (height, width)."""
+    rise = max(edge * min(width, height), 1e-9)
     x, y = (np.minimum(np.arange(n), np.arange(n)[::-1]) + 0.5 for n in (width, height))
-    rising = np.clip(np.minimum(x[None, :], y[:, None]) / over, 0, 1)
+    rising = np.clip(np.minimum(x[None, :], y[:, None]) / rise, 0, 1)
     return np.round(255 * rising).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Where cut-outs come from: pictures of single objects with an alpha channel."""
+"""Sources of cut-outs: images of single objects with an alpha channel."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class CutOut(NamedTuple):
-    """Names one cut-out.
+    """One cut-out.
 
     Args:
-        category: What it shows, as its source calls it.
-        name: Where it comes from, in words: file and object.
-        row: Its place in the source.
+        category: Its class, by the source's name.
+        name: File and object that it comes from, for messages.
+        row: Its index in the source.
     """
 
     category: str
@@ -35,12 +35,12 @@ class CutOut(NamedTuple):
 
 @dataclass(frozen=True)
 class CutOuts:
-    """What a source has.
+    """The cut-outs of a source.
 
     Args:
         categories: The source's categories, with its class hierarchy.
         found: The cut-outs.
-        picture: Gives the RGBA picture of one of them; a DataError when a file cannot be read.
+        picture: Returns the RGBA image of a cut-out; raises DataError when its file cannot be read.
     """
 
     categories: Categories
@@ -54,7 +54,7 @@ class Source(ABC):
 
     Args:
         root: Folder of its files.
-        smallest: Cut-outs whose shorter side has fewer pixels are left out.
+        smallest: Least number of pixels of a cut-out's shorter side.
     """
 
     root: Path
@@ -62,7 +62,7 @@ class Source(ABC):
 
     @abstractmethod
     def read(self) -> CutOuts:
-        """What there is; no picture is decoded yet.
+        """Lists the cut-outs; decodes no image yet.
 
         Raises:
             DataError: a file is absent or damaged.
@@ -71,24 +71,24 @@ class Source(ABC):
 
 @checked(config=STRICT, kw_only=True)
 class AnnotatedSource(Source):
-    """Cuts objects out of annotated images. Crowds, and what the edge of its image cuts off, are left out.
+    """Cuts objects out of annotated images, except crowds and objects that touch the edge of their image.
 
     Args:
-        covered: Objects of whose box the box of another object covers more than this share are left out: they may
-            be hidden in part, or show the other object too.
+        covered: Largest share of an object's box that another object's box may cover: such objects may be partly
+            hidden, or show the other object too.
     """
 
     covered: Share = 0.1
 
     def usable(self, box: np.ndarray, image: np.ndarray, size: np.ndarray, is_single: np.ndarray) -> np.ndarray:
-        """Which objects can be cut out.
+        """Mask of the objects that can be cut out.
 
         Args:
             box: ndarray of shape (N, 4): edges in pixels of the objects' images.
             image: ndarray of shape (N,): number of each object's image.
-            size: ndarray of shape (N, 2): width and height of it.
-            is_single: ndarray of shape (N,), bool: False for crowds and what else is not to be cut out. They still
-                cover others.
+            size: ndarray of shape (N, 2): width and height of that image.
+            is_single: ndarray of shape (N,), bool: False for crowds and other objects to leave out; they still cover
+                others.
 
         Returns:
             ndarray of shape (N,), bool.
@@ -103,29 +103,24 @@ class AnnotatedSource(Source):
 
 
 SOURCES: Registry[Source] = Registry("source of cut-outs", "farther.tools.derived")
-register = SOURCES.register
-
-
-def names() -> list[str]:
-    """Names of the sources."""
-    return SOURCES.names()
+register, names = SOURCES.register, SOURCES.names
 
 
 def create(source: str = "", **params: Any) -> Source:
     """A source of cut-outs.
 
     Args:
-        source: One of `names()`. Leaving it out is an error that lists them.
-        params: The source's own parameters.
+        source: One of `names()`; an error that lists them if left out.
+        params: The source's parameters.
 
     Raises:
-        ParameterError: the name or a parameter is unknown, or a value does not fit.
+        ParameterError: the name or a parameter is unknown, or a value is invalid.
     """
     return SOURCES.create(source, **params)
 
 
 def _largest_cover(box: np.ndarray) -> np.ndarray:
-    """The largest share of each box that one of the others covers; shape (N, 4) to (N,)."""
+    """Largest share of each box that another one covers; shape (N, 4) to (N,)."""
     low = np.maximum(box[:, None, :2], box[None, :, :2])
     high = np.minimum(box[:, None, 2:], box[None, :, 2:])
     common = np.clip(high - low, 0, None).prod(axis=2)

@@ -1,4 +1,4 @@
-"""Cut-outs that somebody made: a folder of pictures with an alpha channel."""
+"""Cut-outs from files: a folder of images with an alpha channel."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from farther.images.read import MAX_PIXELS
 from farther.registry import STRICT
 from farther.tools.derived.cutouts import CutOut, CutOuts, Source, register
 
-#: Kinds of files that have an alpha channel.
+#: File types with an alpha channel.
 SUFFIXES = (".png", ".webp", ".tif", ".tiff")
 
 
 @register("folder")
 @dataclass(config=STRICT, kw_only=True)
 class Folder(Source):
-    """Pictures in `<root>/<category>/`, as PNG, WebP or TIFF. What is transparent is not the object."""
+    """Images in `<root>/<category>/`, as PNG, WebP or TIFF, transparent around the object."""
 
     def read(self) -> CutOuts:
-        """The pictures of all sub-folders, by name; see `Source`.
+        """The images of all sub-folders, by name; see `Source`.
 
         Raises:
-            DataError: there is no picture, or one is damaged or has no alpha channel.
+            DataError: there is no image, or one is damaged or has no alpha channel.
         """
         if not self.root.is_dir():
-            raise DataError("the folder does not exist; expected one with a sub-folder a category", file=self.root)
+            raise DataError("the folder does not exist; expected one with one sub-folder per category", file=self.root)
         paths = [path for path in sorted(self.root.glob("*/*")) if path.suffix.lower() in SUFFIXES]
         large = [path for path in paths if min(_opened(path).size) >= self.smallest]
         if not large:
             kinds = ", ".join(SUFFIXES)
-            problem = f"no picture ({kinds}) of {self.smallest} pixels or more in a sub-folder; lower 'smallest'?"
+            problem = f"no image ({kinds}) of at least {self.smallest} pixels in a sub-folder; lower 'smallest'?"
             raise DataError(problem, file=self.root)
         found = [
             CutOut(path.parent.name, path.relative_to(self.root).as_posix(), row) for row, path in enumerate(large)
@@ -45,7 +45,7 @@ class Folder(Source):
 
 
 def _opened(path: Path) -> Image.Image:
-    """A picture whose header was read and checked, but not its pixels."""
+    """An image with its header read and checked; its pixels are not decoded."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `MAX_PIXELS` decides
@@ -55,7 +55,7 @@ def _opened(path: Path) -> Image.Image:
     if image.width * image.height > MAX_PIXELS:
         raise DataError(f"more than {MAX_PIXELS} pixels; make it smaller", file=path)
     if not image.has_transparency_data:
-        problem = "no alpha channel, so nothing says what is the object; delete the picture or cut the object out"
+        problem = "no alpha channel to mark the object; delete the image or cut the object out"
         raise DataError(problem, file=path)
     return image
 

@@ -1,9 +1,8 @@
-"""Writes a dataset of synthetic unknowns, in COCO's form: what follows takes it for any other dataset."""
+"""Writes a dataset with pasted unknown objects in COCO's format."""
 
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,10 +24,10 @@ from farther.tools.derived.cutouts import CutOut, CutOuts
 from farther.tools.derived.parameters import Synthetic
 from farther.tools.derived.pasting import Canvas, place, trimmed
 
-#: The one subset of the dataset that is written.
+#: Name of the dataset's only subset.
 SUBSET = "pasted"
 
-#: Cut-outs that are tried for one object: for one of them there may be no room, or its file may be damaged.
+#: Number of cut-outs tried per object: one may find no room, or its file may be damaged.
 CHOICES = 3
 
 #: Columns of `pasted.csv`.
@@ -37,7 +36,7 @@ ORIGIN = ("image_id", "object_id", "category", "cutout", "xmin", "ymin", "xmax",
 
 @dataclass(frozen=True)
 class ScenesOfID:
-    """The scenes.
+    """The scenes of an ID dataset.
 
     Args:
         source: Images of an ID split and their objects.
@@ -55,8 +54,8 @@ class Unknowns:
     """Cut-outs of unknown classes.
 
     Args:
-        cutouts: Where their pictures come from.
-        by_kind: `near` and `far`, as far as there are some → category → cut-outs.
+        cutouts: Their source.
+        by_kind: `near` and `far`, where present → category → cut-outs.
     """
 
     cutouts: CutOuts
@@ -68,7 +67,7 @@ class Unknowns:
         return tuple(sorted(name for by_category in self.by_kind.values() for name in by_category))
 
     def draw(self, kind: str, rng: np.random.Generator) -> CutOut:
-        """Any cut-out of any category of a kind: all categories equally often, however many cut-outs each has."""
+        """Random cut-out of a kind; all categories are equally likely, whatever their number of cut-outs."""
         by_category = self.by_kind[kind]
         names = sorted(by_category)
         found = by_category[names[int(rng.integers(len(names)))]]
@@ -79,10 +78,10 @@ def unknowns(cutouts: CutOuts, rules: Rules, vocabulary: str, wanted: Sequence[s
     """The cut-outs whose categories are unknown to a benchmark: neither an ID class nor an overlap with one.
 
     Args:
-        cutouts: All that a source has.
-        rules: The benchmark's.
+        cutouts: All cut-outs of a source.
+        rules: The benchmark's rules.
         vocabulary: The rules' name for the vocabulary of the cut-outs' categories.
-        wanted: Only these categories; all unknown ones when empty.
+        wanted: Categories to keep; all unknown ones when empty.
 
     Raises:
         ParameterError: a wanted category has no cut-out or is not unknown, the vocabulary is, or nothing is left.
@@ -94,40 +93,39 @@ def unknowns(cutouts: CutOuts, rules: Rules, vocabulary: str, wanted: Sequence[s
         if rule is None or rule.kind == "near":
             kind = "far" if rule is None else "near"
             by_kind.setdefault(kind, {}).setdefault(one.category, []).append(one)
-    there = {name for by_category in by_kind.values() for name in by_category}
+    known = {name for by_category in by_kind.values() for name in by_category}
+    if not known:
+        raise ParameterError(f"none of the {len(cutouts.found)} cut-outs shows an unknown class: choose another source")
     for name in wanted:
-        if name not in there:
-            why = f"the rules say '{deciding[name]}'" if name in deciding else "there is no cut-out that could be used"
-            raise ParameterError(f"category {name!r}: {why}. Known: {', '.join(sorted(there)) or 'none'}")
+        if name not in known:
+            why = f"the rules say '{deciding[name]}'" if name in deciding else "there is no usable cut-out"
+            raise ParameterError(f"category {name!r}: {why}. Known: {', '.join(sorted(known))}")
     chosen = {
         kind: {name: found for name, found in by_category.items() if not wanted or name in wanted}
         for kind, by_category in sorted(by_kind.items())
     }
-    if not there:
-        raise ParameterError(f"none of the {len(cutouts.found)} cut-outs shows an unknown class: choose another source")
     return Unknowns(cutouts, {kind: by_category for kind, by_category in chosen.items() if by_category})
 
 
 def generate(params: Synthetic, scenes: ScenesOfID, unknown: Unknowns, out: str | Path) -> dict[str, Any]:
     """Writes the dataset.
 
-    Each image is a scene with unknown objects in it, near ones only or far ones only, each kind in as many scenes. It
-    has the scene's name. The scene's own objects stay annotated as they were, but for what a pasted object hides of
-    their boxes. A scene without room is left out. Images depend on the seed, on their scene's name and on the cut-outs
-    that there are, not on the other scenes.
+    Each image is a scene with unknown objects, either near or far ones, each kind equally likely, and has the scene's
+    name. The scene's objects stay annotated, with boxes reduced where pasted objects hide them. A scene without room is
+    left out. Images depend on the seed, their scene's name and the cut-outs, not on other scenes.
 
     Args:
-        params: How.
+        params: Parameters of the dataset.
         scenes: The ID images.
-        unknown: What is pasted.
+        unknown: The cut-outs to paste.
         out: Folder to write, aside first and then renamed: `annotations/instances_pasted.json`, `pasted/*.jpg`,
-            `pasted.csv` (where each object comes from), `summary.json` (what is returned, and failures).
+            `pasted.csv` (source of each object), `summary.json` (the returned values, and failures).
 
     Returns:
-        Numbers: scenes, images, pasted objects, known objects, failures, and pasted objects by category.
+        Counts: scenes, images, pasted objects, known objects, failures, and pasted objects per category.
 
     Raises:
-        DataError: too much cannot be read, no scene had room, or a class is both known and unknown.
+        DataError: too many files cannot be read, no scene had room, or a class is both known and unknown.
     """
     both = sorted(set(scenes.categories) & set(unknown.categories))
     if both:
@@ -145,19 +143,19 @@ def generate(params: Synthetic, scenes: ScenesOfID, unknown: Unknowns, out: str 
         summary = writer.close(len(rows), composer.failures)
         _refuse_failures(composer.failures, len(rows) + summary["pasted"], params.max_failures)
         if not summary["images"]:
-            problem = "no object found room in any scene: allow smaller ones (pasting.size) or pasting.hidden"
+            problem = "no object fitted into any scene: allow smaller ones (pasting.size) or more pasting.hidden"
             raise DataError(problem, file=out)
     return summary
 
 
 @dataclass(frozen=True)
 class _Composed:
-    """A scene with something in it.
+    """A scene with pasted objects.
 
     Args:
-        image_id: The scene's.
-        objects: The scene's own objects.
-        canvas: The picture.
+        image_id: Id of the scene.
+        objects: The scene's objects.
+        canvas: The image.
         pasted: Number on the canvas, and cut-out, of each pasted object.
     """
 
@@ -168,7 +166,7 @@ class _Composed:
 
 
 class _Composer:
-    """Puts unknown objects into scenes.
+    """Pastes unknown objects into scenes.
 
     Attributes:
         failures: Scenes and cut-outs that cannot be read.
@@ -183,7 +181,7 @@ class _Composer:
         self.failures: list[dict[str, str]] = []
 
     def compose(self, row: int) -> _Composed | None:
-        """The scene of a row with objects in it; None where it cannot be read or has no room for any."""
+        """The scene of a row with pasted objects; None where it cannot be read or has no room."""
         images = self._scenes.source.images
         image_id: str = images.image_id[row]
         objects = self._scenes.source.objects[self._order[self._starts[row] : self._starts[row + 1]]]
@@ -201,7 +199,7 @@ class _Composer:
         return _Composed(image_id, objects, canvas, pasted) if pasted else None
 
     def _add(self, canvas: Canvas, kind: str, rng: np.random.Generator) -> tuple[int, CutOut] | None:
-        """Puts an object of a kind into a scene; another one where the first finds no room."""
+        """Pastes an object of a kind; tries another one where the first finds no room."""
         for _ in range(CHOICES):
             chosen = self._unknown.draw(kind, rng)
             scale = self._scale(rng)
@@ -219,31 +217,27 @@ class _Composer:
         return None
 
     def _scale(self, rng: np.random.Generator) -> float:
-        """An object's longest side as a share of the scene's.
-
-        Raises:
-            ParameterError: it is to be like that of ID objects, and there is none.
-        """
+        """Longest side of an object as a share of the scene's."""
         size, scales = self._params.pasting.size, self._scales
         if size is not None:
             return float(size[0] * (size[1] / size[0]) ** rng.random())
         if not len(scales):
-            raise ParameterError("the scenes have no object to take sizes from: set pasting.size")
+            raise ParameterError("the scenes have no objects to take sizes from: set pasting.size")
         return float(scales[int(rng.integers(len(scales)))])
 
 
 class _Writer:
-    """Writes images as they come, and at the end the files that describe them."""
+    """Writes images one at a time, and finally their annotations."""
 
     def __init__(self, folder: Path, categories: Sequence[str], quality: int):
         self._folder, self._quality = folder, quality
         self._number = {name: number for number, name in enumerate(categories, start=1)}
         self._images: list[dict[str, Any]] = []
         self._annotations: list[dict[str, Any]] = []
-        self._origins: list[tuple[Any, ...]] = []
+        self._origins: list[dict[str, Any]] = []
 
     def add(self, scene: _Composed) -> None:
-        """Writes an image and takes down what it shows."""
+        """Writes an image and records its objects."""
         canvas, file = scene.canvas, f"{len(self._images) + 1:06d}.jpg"
         Image.fromarray(canvas.pixels).save(self._folder / SUBSET / file, quality=self._quality)
         height, width = canvas.owner.shape
@@ -257,22 +251,24 @@ class _Writer:
             box, area = canvas.visible_box(number), canvas.area(number)
             if box is not None:
                 object_id = self._annotate(scene.image_id, cutout.category, box, area, {"iscrowd": 0})
+                origin = {"image_id": scene.image_id, "object_id": object_id, "category": cutout.category}
+                edges = dict(zip(("xmin", "ymin", "xmax", "ymax"), map(int, box.tolist()), strict=True))
                 visible = f"{area / canvas.sizes[number]:.3f}"
-                edges = map(int, box.tolist())
-                self._origins.append((scene.image_id, object_id, cutout.category, cutout.name, *edges, visible))
+                self._origins.append({**origin, "cutout": cutout.name, **edges, "visible": visible})
 
     def close(self, scenes: int, failures: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-        """Writes all but the images; gives the summary."""
+        """Writes the annotations and returns the summary."""
         head = {"info": {"description": "ID scenes with pasted objects of unknown classes"}, "licenses": []}
         categories = [{"id": number, "name": name} for name, number in self._number.items()]
         content = {**head, "categories": categories, "images": self._images, "annotations": self._annotations}
         (self._folder / "annotations").mkdir()
         text = json.dumps(content, ensure_ascii=False, indent=None, separators=(",", ":"))
         (self._folder / "annotations" / f"instances_{SUBSET}.json").write_text(text + "\n", encoding="utf-8")
-        written = io.StringIO()
-        csv.writer(written, lineterminator="\n").writerows([ORIGIN, *self._origins])
-        (self._folder / "pasted.csv").write_text(written.getvalue(), encoding="utf-8")
-        by_category = Counter(row[2] for row in self._origins)
+        with (self._folder / "pasted.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.DictWriter(file, ORIGIN, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self._origins)
+        by_category = Counter(row["category"] for row in self._origins)
         summary = {
             "scenes": scenes,
             "images": len(self._images),
@@ -306,5 +302,5 @@ def _refuse_failures(failures: list[dict[str, str]], attempts: int, limit: float
         first = "\n".join(f"  {failure['name']}: {failure['reason']}" for failure in failures[:5])
         raise DataError(
             f"{len(failures)} scenes and cut-outs cannot be read, more than max_failures = {limit:g} allows. "
-            f"Mend them, or raise it. The first:\n{first}"
+            f"Fix them, or raise it. The first:\n{first}"
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageDraw
+from pycocotools import mask as rle
 from pydantic.dataclasses import dataclass
 
 from farther.curation.sources import Categories
@@ -18,17 +19,17 @@ from farther.registry import STRICT
 from farther.tables.files import inside
 from farther.tools.derived.cutouts import AnnotatedSource, CutOut, CutOuts, register
 
-#: Fields that are dropped while parsing.
+#: Fields that parsing skips.
 UNREAD = ("area", "license", "url", "coco_url", "flickr_url", "date_captured")
 
-#: Polygons are drawn so many times larger and made smaller again, for soft edges.
+#: Factor by which polygons are drawn larger and reduced again, for soft edges (pycocotools' masks have hard ones).
 OVERSAMPLING = 4
 
 
 @register("masks")
 @dataclass(config=STRICT, kw_only=True)
 class Masks(AnnotatedSource):
-    """Objects of a COCO file that have a `segmentation`: polygons, or run lengths as numbers or as text.
+    """Objects of a COCO file with a `segmentation`: polygons, or run lengths as numbers or text.
 
     Args:
         annotations: The file, within the root.
@@ -77,7 +78,7 @@ class Masks(AnnotatedSource):
 
 @plain(frozen=True)
 class _Outlined:
-    """An annotation, as far as cutting out needs it."""
+    """The fields of an annotation that cutting out needs."""
 
     record: Record
     image: int | str
@@ -98,8 +99,8 @@ def alpha_of(record: Record, window: tuple[int, int, int, int], size: tuple[int,
         size: Width and height of the image.
 
     Returns:
-        Image of mode "L", as large as the window. Polygons have soft edges; a pixel's value is the share of it that
-        lies inside.
+        Image of mode "L" with the size of the window. Polygons have soft edges: the value of a pixel is the share of it
+        that is inside.
 
     Raises:
         DataError: the outline is neither polygons nor run lengths that fit the image.
@@ -112,37 +113,8 @@ def alpha_of(record: Record, window: tuple[int, int, int, int], size: tuple[int,
     return _drawn(record, value, window)
 
 
-def run_lengths(text: str) -> list[int]:
-    """The numbers in COCO's compressed run lengths.
-
-    A number is a sequence of characters from "0" on: five bits each, the lowest first, a sixth that says that more
-    follow, and the sign in the last one's highest bit. From the third number on, each is a difference to the one two
-    places before.
-
-    Raises:
-        ValueError: a character cannot stand there, or the text ends within a number.
-    """
-    counts: list[int] = []
-    value = shift = 0
-    for character in text:
-        code = ord(character) - 48
-        if not 0 <= code < 64:
-            raise ValueError(f"{character!r} does not belong there")
-        value |= (code & 31) << shift
-        shift += 5
-        if code & 32:
-            continue
-        if code & 16:
-            value -= 1 << shift
-        counts.append(value + counts[-2] if len(counts) > 2 else value)
-        value = shift = 0
-    if shift:
-        raise ValueError("the text ends within a number")
-    return counts
-
-
 def _outlined(record: Record, files: dict[int | str, Record], names: dict[int, str]) -> _Outlined | None:
-    """What is needed of an annotation; None without an outline, image or category."""
+    """The annotation's fields; None without an outline, image or category."""
     key, category = _key(record, "image_id"), names.get(record.integer("category_id"))
     if key not in files or category is None or not record.has("segmentation"):
         return None
@@ -174,9 +146,9 @@ def _drawn(record: Record, polygons: Any, window: tuple[int, int, int, int]) -> 
     for polygon in polygons:
         count = len(polygon) if isinstance(polygon, list) else 0
         if count < 6 or count % 2:
-            raise record.error("expected a polygon: x, y, x, y, … of three points or more", "segmentation")
+            raise record.error("expected a polygon: x, y, x, y, … of at least three points", "segmentation")
         points = np.array(_numbers(record, polygon)).reshape(-1, 2)
-        # Pillow's coordinates are pixels' middles, COCO's are edges.
+        # Pillow's coordinates are centres of pixels, COCO's are edges.
         scaled = (points - (left, top)) * OVERSAMPLING - 0.5
         draw.polygon([(x, y) for x, y in scaled.tolist()], fill=255)
     return large.reduce(OVERSAMPLING)
@@ -188,14 +160,26 @@ def _numbers(record: Record, values: list[Any]) -> list[float]:
 
 
 def _mask(runs: Record, size: tuple[int, int]) -> np.ndarray:
+    """Decoded run lengths, bool of shape (height, width).
+
+    pycocotools reads beyond the end of damaged text, so that is refused here.
+    """
     width, height = size
     counts = runs.values.get("counts")
+    if isinstance(counts, str):
+        codes = np.frombuffer(counts.encode(), np.uint8).astype(int) - ord("0")
+        if not len(codes) or codes.min() < 0 or codes.max() > 63 or codes[-1] & 32:
+            raise runs.error("not run lengths: expected characters '0' to 'o' that end with a number", "counts")
+        encoded = {"size": [height, width], "counts": counts}
+    else:
+        lengths = runs.numbers("counts", len(counts)) if isinstance(counts, list) else []
+        if min(lengths, default=-1) < 0 or sum(lengths) != width * height:
+            problem = f"expected run lengths of {width * height} pixels, found {sum(lengths):g}"
+            raise runs.error(f"{problem}; the image has {width} × {height}", "counts")
+        encoded = rle.frPyObjects(
+            {"size": [height, width], "counts": [int(length) for length in lengths]}, height, width
+        )
     try:
-        lengths = run_lengths(counts) if isinstance(counts, str) else [int(count) for count in counts or ()]
-    except (TypeError, ValueError) as error:
-        raise runs.error(f"not run lengths: {error}", "counts") from None
-    if min(lengths, default=0) < 0 or sum(lengths) != width * height:
-        problem = f"the runs have {sum(lengths)} pixels, the image {width} × {height}"
-        raise runs.error(problem, "counts")
-    flat = np.repeat(np.arange(len(lengths)) % 2 == 1, lengths)
-    return flat.reshape((height, width), order="F")
+        return rle.decode(encoded).astype(bool)
+    except ValueError as error:
+        raise runs.error(f"not run lengths of an image with {width} × {height} pixels: {error}", "counts") from None

@@ -18,20 +18,20 @@ Side = Annotated[float, Field(gt=0, le=1)]
 
 @dataclass(config=STRICT, kw_only=True)
 class Pasting:
-    """How cut-outs are put into a scene.
+    """How cut-outs are pasted into a scene.
 
     Args:
-        objects: At least and at most how many.
-        size: Range of an object's longest side, as a share of the scene's longest side, drawn evenly on a logarithmic
-            scale. None: that of an ID object of the scenes, drawn anew each time.
-        enlarge: A cut-out is enlarged at most so many times; more would blur it.
-        hidden: At most so much of an ID object's box, or of another pasted object, may be covered.
+        objects: Least and largest number of objects per scene.
+        size: Range of an object's longest side, as a share of the scene's longest side, drawn log-uniformly. None: the
+            size of a random ID object of the scenes.
+        enlarge: Largest factor by which a cut-out is enlarged; more would blur it.
+        hidden: Largest share of an ID object's box, or of another pasted object, that may be covered.
         mirrored: Share of the objects that are mirrored.
-        rotate: Objects are turned by up to so many degrees, either way.
+        rotate: Largest rotation in degrees, in either direction.
         feather: Radius in pixels over which the object's edge fades, inwards.
-        match_colours: How far an object's colours are moved to the scene's: 0 not at all, 1 until mean and contrast of
-            each channel are equal.
-        tries: Places that are tried at each of three sizes (the one drawn, 3/4 of it, half of it); then the object is
+        match_colours: Degree to which an object's colours are moved to the scene's; at 1 mean and standard deviation per
+            channel are equal.
+        tries: Number of places tried at each of three sizes (the one drawn, 3/4 and 1/2 of it) before the object is
             left out.
     """
 
@@ -54,11 +54,11 @@ class Pasting:
 
 @dataclass(config=STRICT, kw_only=True)
 class Scenes:
-    """The images into which objects are put.
+    """The images into which objects are pasted.
 
     Args:
         dataset, subset: Images of an ID dataset.
-        most: At most so many, the same as a benchmark's `most` takes; all when None.
+        most: Largest number of images, selected as by a benchmark's `most`; all when None.
     """
 
     dataset: str
@@ -68,19 +68,19 @@ class Scenes:
 
 @dataclass(config=STRICT, kw_only=True)
 class Synthetic:
-    """A dataset of synthetic unknowns.
+    """Parameters of a dataset with pasted unknown objects.
 
     Args:
-        scenes: The images into which objects are put.
-        rules: The rules file that says which classes are unknown.
+        scenes: The images into which objects are pasted.
+        rules: The rules file that tells which classes are unknown.
         vocabulary: Its name for the vocabulary of the cut-outs' categories.
         cutouts: The source of the cut-outs: `source`, one of `farther.tools.derived.names()`, and its parameters.
-        protocol: Which lists of the rules file.
-        categories: Only these unknown categories; all when empty.
-        seed: Of all random choices.
-        quality: Of the JPEG files, to 100.
+        protocol: Lists of the rules file to use.
+        categories: Unknown categories to paste; all when empty.
+        seed: Seed of all random choices.
+        quality: Quality of the JPEG files, 1 to 100.
         max_failures: Share of scenes and cut-outs that may be unreadable before it is an error.
-        pasting: How cut-outs are put into a scene.
+        pasting: How cut-outs are pasted into a scene.
     """
 
     scenes: Scenes
@@ -96,10 +96,10 @@ class Synthetic:
 
 
 def synthetic(name: str, params: Mapping[str, Any]) -> Synthetic:
-    """The dataset of synthetic unknowns called `name`, its parameters checked; those of the source are not yet.
+    """Checks the parameters of dataset `name`, except those of its source of cut-outs.
 
     Raises:
-        ParameterError: a parameter is unknown or has a wrong value.
+        ParameterError: a parameter is unknown or has an invalid value.
     """
     what = f"synthetic {name!r}"
     parts = {

@@ -1,4 +1,4 @@
-"""Putting cut-outs into a picture so that it is known, pixel by pixel, what belongs to which."""
+"""Pastes cut-outs into an image and records which object each pixel belongs to."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from PIL import Image, ImageFilter
 
 from farther.tools.derived.parameters import Pasting
 
-#: A pixel belongs to an object when its alpha is at least this, of 255.
+#: Least alpha (of 255) of the pixels that belong to an object.
 OPAQUE = 128
 
-#: Sizes that are tried, as shares of the one that was drawn.
+#: Sizes to try, as shares of the one that was drawn.
 SMALLER = (1.0, 0.75, 0.5)
 
-#: Colours are stretched or squeezed by no more than this.
+#: Largest factor by which the contrast of colours is changed, up or down.
 CONTRAST = 2.0
 
-#: Owner of the pixels that belong to no pasted object.
-NOBODY = -1
+#: Owner of pixels that belong to no pasted object.
+NO_OBJECT = -1
 
 
 @dataclass(frozen=True)
 class Shape:
-    """How a cut-out is to look.
+    """Size, rotation and edge of a pasted cut-out.
 
     Args:
-        side: Its longest side in pixels, before it is turned.
-        is_mirrored: Whether left and right change places.
-        degrees: Turned counter-clockwise.
+        side: Longest side in pixels, before rotation.
+        is_mirrored: Whether left and right are swapped.
+        degrees: Counter-clockwise rotation.
         feather: Radius in pixels over which the edge fades inwards.
     """
 
@@ -39,13 +39,10 @@ class Shape:
     feather: float = 0.0
 
     def of(self, picture: Image.Image) -> Image.Image | None:
-        """The cut-out in this shape, without empty margins.
-
-        Args:
-            picture: RGBA, without empty margins.
+        """Transforms an RGBA cut-out without empty margins.
 
         Returns:
-            RGBA; None where nothing opaque is left of it.
+            RGBA without empty margins; None where nothing opaque is left.
         """
         scale = self.side / max(picture.size)
         width, height = (max(1, round(length * scale)) for length in picture.size)
@@ -60,47 +57,42 @@ class Shape:
 
 
 class Canvas:
-    """A scene into which objects are put, each in front of those before it.
+    """A scene into which objects are pasted, each in front of the earlier ones.
 
     Args:
         scene: ndarray of shape (height, width, 3), uint8.
-        box: ndarray of shape (N, 4): boxes of the objects that it shows: edges in pixels.
+        box: ndarray of shape (N, 4): boxes of the scene's objects; edges in pixels.
 
     Attributes:
-        pixels: ndarray of shape (height, width, 3), uint8: the picture as it is now.
-        owner: ndarray of shape (height, width), int16: the number of the pasted object that each pixel belongs to.
+        pixels: ndarray of shape (height, width, 3), uint8: the current image.
+        owner: ndarray of shape (height, width), int16: number of the pasted object that each pixel belongs to.
+        sizes: Number of opaque pixels of each pasted object.
     """
 
     def __init__(self, scene: np.ndarray, box: np.ndarray):
         self.pixels = scene.copy()
         self.box = np.asarray(box, dtype=np.float64).reshape(-1, 4)
-        self.owner: np.ndarray = np.full(scene.shape[:2], NOBODY, dtype=np.int16)
+        self.owner: np.ndarray = np.full(scene.shape[:2], NO_OBJECT, dtype=np.int16)
         self.sizes: list[int] = []
-        """Opaque pixels of each pasted object."""
 
     def hides(self, picture: Image.Image, left: int, top: int) -> float:
-        """The largest share of any object that would be covered, by this one and by those that are there already.
+        """Largest share of any object that would be covered after pasting.
 
         Args:
-            picture: RGBA; it lies within the scene as a whole.
-            left, top: Where its corner would be.
+            picture: RGBA, entirely within the scene.
+            left, top: Position of its upper left corner.
         """
         mask = _opaque(picture)
         owner = self.owner[top : top + mask.shape[0], left : left + mask.shape[1]]
-        lost = np.bincount(owner[mask & (owner != NOBODY)], minlength=len(self.sizes))
+        lost = np.bincount(owner[mask & (owner != NO_OBJECT)], minlength=len(self.sizes))
         shares = [self._covered(number) + lost[number] / size for number, size in enumerate(self.sizes)]
-        covered = self.owner != NOBODY
+        covered = self.owner != NO_OBJECT
         covered[top : top + mask.shape[0], left : left + mask.shape[1]] |= mask
         shares += [float(window.mean()) for window in map(covered.__getitem__, map(_window, self.box)) if window.size]
         return max(shares, default=0.0)
 
     def paste(self, picture: Image.Image, left: int, top: int) -> int:
-        """Puts an object in front of all others; returns its number.
-
-        Args:
-            picture: RGBA; it lies within the scene as a whole.
-            left, top: Where its corner is to be.
-        """
+        """Pastes an object in front of all others and returns its number; arguments as in `hides`."""
         mask = _opaque(picture)
         inside = slice(top, top + mask.shape[0]), slice(left, left + mask.shape[1])
         values = np.asarray(picture, dtype=np.float32)
@@ -112,23 +104,23 @@ class Canvas:
         return len(self.sizes) - 1
 
     def visible_box(self, number: int) -> np.ndarray | None:
-        """Edges of what can be seen of a pasted object, float64 (4,); None where nothing can."""
+        """Box of the visible part of a pasted object, float64 of shape (4,); None where it is hidden."""
         return _extent(self.owner == number)
 
     def area(self, number: int) -> int:
-        """Pixels of a pasted object that can be seen."""
+        """Number of visible pixels of a pasted object."""
         return int(np.sum(self.owner == number))
 
     def known_boxes(self) -> np.ndarray:
-        """Boxes of the scene's own objects as far as nothing covers them, float64 (N, 4).
+        """Boxes of the visible parts of the scene's objects, float64 of shape (N, 4).
 
-        An edge moves in where all of the box along it is covered. What of an object lies in the box is not known, so a
-        box may stay larger than what is seen of the object. A box that is covered as a whole stays as it was.
+        An edge moves inwards where the box is covered all along it. The pixels of an object within its box are not
+        known, so a box may be larger than the visible part. A box that is covered entirely does not change.
         """
         boxes = self.box.copy()
         for row, box in enumerate(self.box):
             rows, columns = _window(box)
-            free = _extent(self.owner[rows, columns] == NOBODY)
+            free = _extent(self.owner[rows, columns] == NO_OBJECT)
             if free is not None:
                 whole = np.array([0, 0, columns.stop - columns.start, rows.stop - rows.start])
                 seen = free + np.array([columns.start, rows.start] * 2)
@@ -140,17 +132,17 @@ class Canvas:
 
 
 def place(canvas: Canvas, picture: Image.Image, side: float, params: Pasting, rng: np.random.Generator) -> int | None:
-    """Puts a cut-out somewhere into a scene where it hides little.
+    """Pastes a cut-out at a random place where it hides little.
 
     Args:
         canvas: The scene.
         picture: RGBA, without empty margins.
-        side: The longest side it shall have, in pixels; less where there is no room.
-        params: How it may look and what it may hide.
-        rng: Source of the random choices.
+        side: Longest side in pixels; less where there is no room.
+        params: Limits on its shape and on what it hides.
+        rng: Random generator.
 
     Returns:
-        The object's number; None where there is no room for it.
+        The object's number; None where there is no room.
     """
     height, width = canvas.owner.shape
     is_mirrored = bool(rng.random() < params.mirrored)
@@ -170,7 +162,7 @@ def place(canvas: Canvas, picture: Image.Image, side: float, params: Pasting, rn
 
 
 def trimmed(picture: Image.Image) -> Image.Image | None:
-    """An RGBA picture without empty margins; None when nothing in it is opaque."""
+    """Crops the empty margins of an RGBA image; None when nothing is opaque."""
     extent = _extent(np.asarray(picture.getchannel("A")) > 0)
     if extent is None or not _opaque(picture).any():
         return None
@@ -179,12 +171,12 @@ def trimmed(picture: Image.Image) -> Image.Image | None:
 
 
 def matched(picture: Image.Image, scene: np.ndarray, share: float) -> Image.Image:
-    """A cut-out whose colours are moved to those of a scene: mean and spread of each channel.
+    """Moves the colours of an RGBA cut-out towards a scene's mean and standard deviation per channel.
 
     Args:
         picture: RGBA.
         scene: ndarray of shape (height, width, 3), uint8.
-        share: How far, 0 to 1.
+        share: Degree, 0 to 1.
     """
     values = np.asarray(picture, dtype=np.float64)
     colours, own = values[..., :3], values[_opaque(picture)][:, :3]
@@ -198,7 +190,7 @@ def matched(picture: Image.Image, scene: np.ndarray, share: float) -> Image.Imag
 
 
 def _feathered(alpha: Image.Image, radius: float) -> Image.Image:
-    """Alpha that fades inwards: outwards it would take what was around the object with it."""
+    """Alpha that fades inwards; fading outwards would include the object's surroundings."""
     margin = int(np.ceil(3 * radius))
     wide = Image.new("L", (alpha.width + 2 * margin, alpha.height + 2 * margin))
     wide.paste(alpha, (margin, margin))
@@ -212,7 +204,7 @@ def _opaque(picture: Image.Image) -> np.ndarray:
 
 
 def _extent(mask: np.ndarray) -> np.ndarray | None:
-    """Edges xmin, ymin, xmax, ymax of what is set, float64 (4,); None when nothing is."""
+    """Box of the set pixels, float64 (4,): xmin, ymin, xmax, ymax; None when none is set."""
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     if not len(rows):
         return None
@@ -220,7 +212,7 @@ def _extent(mask: np.ndarray) -> np.ndarray | None:
 
 
 def _window(box: np.ndarray) -> tuple[slice, slice]:
-    """Rows and columns of the pixels that a box touches."""
+    """Rows and columns of the pixels that overlap a box."""
     left, top = np.floor(box[:2]).astype(int).tolist()
     right, bottom = np.ceil(box[2:]).astype(int).tolist()
     return slice(max(top, 0), bottom), slice(max(left, 0), right)
