@@ -19,8 +19,7 @@ import pytest
 import yaml
 
 from farther.command import main
-from farther.tools.demo import DemoWorld, generate
-from farther.tools.demo.parameters import Subsets
+from farther.tools.demo import DemoWorld, Subsets, generate
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,4 +1,4 @@
-"""The demo world: what its files say is what its pictures show."""
+"""The demo world: its annotations describe its images exactly."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ from farther.errors import DataError, FartherError, ParameterError
 from farther.registry import build
 from farther.tools.demo import NAMES, DemoWorld, Subsets, generate
 from farther.tools.demo.canvas import Canvas, Look, transformed
-from farther.tools.demo.coco_writer import image_id as coco_id
 from farther.tools.demo.drawings import OPAQUE, Drawing, Piece, catalogue, sprite
-from farther.tools.demo.openimages_writer import image_id as openimages_id
 from farther.tools.demo.placing import SceneObject
 from farther.tools.demo.recipes import categories, shown_by
 from farther.tools.demo.scene import scene
-from farther.tools.demo.voc_writer import image_name
+from farther.tools.demo.writers import coco_id, open_images_id, voc_file
 
 EDGES = ("xmin", "ymin", "xmax", "ymax")
 FEW = Subsets(train=5, val=2, test=8)
@@ -99,13 +97,13 @@ def test_a_run_that_fails_leaves_no_dataset(tmp_path, monkeypatch):
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("all of it")
-    with pytest.raises(FartherError, match="no demo dataset"):
+    with pytest.raises(FartherError, match="other than a demo dataset"):
         generate("voc", tmp_path, WORLD, processes=1)
     assert (tmp_path / "thesis.txt").read_text() == "all of it"
 
 
 def test_unknown_names_and_parameters_are_refused_with_the_known_ones(tmp_path):
-    with pytest.raises(ParameterError, match="'lvis'; there are voc, bdd, coco, openimages"):
+    with pytest.raises(ParameterError, match="'lvis'. Known: voc, bdd, coco, openimages"):
         generate("lvis", tmp_path / "lvis", WORLD)
     with pytest.raises(ParameterError, match=r"unknown parameter 'sizes'.*jpeg_quality"):
         build(DemoWorld, "demo", {"sizes": 96})
@@ -182,7 +180,7 @@ def test_an_object_is_annotated_from_three_tenths_on():
 def test_voc_boxes_are_the_masks_extents_counted_from_one(folders):
     for subset, count in (("train", 5), ("val", 2), ("test", 8)):
         names = (folders["voc"] / f"VOC2012/ImageSets/Main/{subset}.txt").read_text().split()
-        assert names == [image_name(subset, index) for index in range(count)]
+        assert names == [Path(voc_file(subset, index)).stem for index in range(count)]
         for index, name in enumerate(names):
             root = ElementTree.parse(folders["voc"] / f"VOC2012/Annotations/{name}.xml").getroot()
             with Image.open(folders["voc"] / "VOC2012/JPEGImages" / root.findtext("filename")) as image:
@@ -245,7 +243,7 @@ def test_openimages_boxes_are_fractions_of_the_picture(folders):
         for row in csv.DictReader(file):
             boxes[row["ImageID"]].append(row)
     for index in range(130):
-        image = openimages_id("validation", index)
+        image = open_images_id("validation", index)
         with Image.open(folder / f"validation/{image}.jpg") as picture:
             width, height = picture.size
         found = [
@@ -263,7 +261,7 @@ def test_openimages_boxes_are_fractions_of_the_picture(folders):
         assert found == expected("openimages", "validation", index)
     groups = [row for rows in boxes.values() for row in rows if row["IsGroupOf"] == "1"]
     assert groups
-    assert any(not rows for rows in (boxes[openimages_id("validation", index)] for index in range(130)))
+    assert any(not rows for rows in (boxes[open_images_id("validation", index)] for index in range(130)))
 
 
 def read_rows(path: Path) -> list[list[str]]:
@@ -447,7 +445,7 @@ def test_a_wrong_row_of_the_catalogue_is_named(monkeypatch, row, problem):
         catalogue()
 
 
-@pytest.mark.parametrize(("art", "problem"), [("1F8FF", "OpenMoji has no drawing"), ("chair_lift", "no shape")])
+@pytest.mark.parametrize(("art", "problem"), [("1F8FF", "OpenMoji has no drawing"), ("chair_lift", "unknown shape")])
 def test_art_that_does_not_exist_is_named(art, problem):
     with pytest.raises(DataError, match=f"{problem}.*{art}"):
         sprite(Drawing("horse", (Piece(art),)), 48)

@@ -1,9 +1,9 @@
-"""The demo world: a benchmark in miniature, drawn from OpenMoji, that anyone can generate.
+"""The demo world: a small benchmark composed of OpenMoji drawings.
 
-Two ID datasets (`voc`, `bdd`) and two OOD sources (`coco`, `openimages`), each in its original's own format.
+Two ID datasets (`voc`, `bdd`) and two OOD sources (`coco`, `openimages`), each in the format of its original.
 """
 
-from farther.tools.demo.parameters import DemoWorld, Subsets
+from farther.tools.demo.recipes import DemoWorld, Subsets
 from farther.tools.demo.world import NAMES, generate
 
 __all__ = ["NAMES", "DemoWorld", "Subsets", "generate"]

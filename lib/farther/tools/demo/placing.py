@@ -1,4 +1,4 @@
-"""Objects and where they go: each is placed where it hides little of the others."""
+"""Places objects where they hide little of each other."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ LEAST_VISIBLE = 0.3
 
 TRIES = 14
 
-# A new object is placed only where it leaves at least this fraction of itself and of all others visible. It is more
-# than LEAST_VISIBLE, so that only something put in front later leaves an object in sight without an annotation.
+# A new object is placed only where at least this fraction of itself and of all others stays visible. It exceeds
+# LEAST_VISIBLE, so that only a later obstacle leaves a visible object without an annotation.
 _LEFT_BY_NEWCOMERS = 0.45
 _LARGEST_RENDER = 256
 
 
 @dataclass(frozen=True)
 class SceneObject:
-    """One object, or one crowd, and what can be seen of it."""
+    """An object, or a crowd, and its visible part."""
 
     category: str
     concept: str
@@ -39,29 +39,29 @@ class SceneObject:
     sprites: tuple[int, ...]
     """Their numbers in `Scene.owner`."""
     box: Box
-    """Pixel edges xmin, ymin, xmax, ymax of what is visible."""
+    """Pixel edges xmin, ymin, xmax, ymax of the visible part."""
     area: int
     """Visible pixels."""
     visible: float
     """Fraction of its pixels that is visible."""
     truncated: bool
-    """It reaches beyond the picture."""
+    """Whether it extends beyond the image."""
     labelled: bool
-    """Whoever annotated the scene saw it."""
+    """Whether the annotators labelled it."""
 
     @property
     def annotated(self) -> bool:
-        """Whether it stands in the annotation file."""
+        """Whether the annotation file contains it."""
         return self.labelled and self.visible >= LEAST_VISIBLE
 
     @property
     def is_group(self) -> bool:
-        """Whether the box holds several objects."""
+        """Whether the box contains several objects."""
         return len(self.sprites) > 1
 
     @property
     def occluded(self) -> bool:
-        """Whether a good part of it is hidden."""
+        """Whether more than a tenth of it is hidden."""
         return self.visible < 0.9
 
 
@@ -71,7 +71,7 @@ class _Placed:
     numbers: list[int]
     drawings: list[str]
     boxes: list[Box]
-    """Where each sprite was put, before anything covered it."""
+    """Box of each sprite before anything covered it."""
 
     def centre(self) -> tuple[float, float]:
         """Middle of the first sprite."""
@@ -80,13 +80,13 @@ class _Placed:
 
 
 class Placer:
-    """Puts wanted objects on a canvas.
+    """Places objects on a canvas.
 
     Args:
-        rng: Source of the random choices.
-        size: Longest side of the scene, in pixels.
-        canvas: Where they go.
-        choose: Gives a drawing of a concept.
+        rng: Random generator.
+        size: Longest side of the scene in pixels.
+        canvas: The canvas.
+        choose: Returns a drawing of a concept.
     """
 
     def __init__(self, rng: Rng, size: int, canvas: Canvas, choose: Chooser):
@@ -95,7 +95,7 @@ class Placer:
         self._placed: list[_Placed | None] = []
 
     def place(self, wanted: Wanted) -> None:
-        """Place one wanted object anywhere, or on its support, or leave it out when there is no room."""
+        """Places an object anywhere or on its support, or leaves it out when there is no room."""
         support = None if wanted.support is None else self._placed[wanted.support]
         if wanted.support is not None and support is None:
             self._placed.append(None)
@@ -110,7 +110,7 @@ class Placer:
         self._placed.append(placed if placed.numbers else None)
 
     def stand(self, wanted: Wanted, drawing: Drawing, look: Look, left: int, bottom: int) -> bool:
-        """Place one object so that it stands on a row, unless it would hide too much; whether it was placed."""
+        """Places an object with its lower edge on a row, unless it would hide too much; True if it was placed."""
         image = transformed(sprite(drawing, self._render), look)
         top = bottom - image.height
         if self._canvas.least_visible_after(image, left, top) < _LEFT_BY_NEWCOMERS:
@@ -121,13 +121,13 @@ class Placer:
         return True
 
     def clutter(self, concept: str, size: float) -> None:
-        """Draw something that is no object, anywhere."""
+        """Draws a distractor, which is not an object, anywhere."""
         drawing = self._choose(self._rng, concept)
         image = transformed(sprite(drawing, self._render), self._look(size, lean=40.0))
         self._canvas.obstruct(image, *self._anywhere(image))
 
     def objects(self) -> tuple[SceneObject, ...]:
-        """All objects of which something can be seen."""
+        """All objects that are at least partly visible."""
         return tuple(one for placed in self._placed if placed and (one := self._seen(placed)))
 
     def _seen(self, placed: _Placed) -> SceneObject | None:
@@ -160,7 +160,7 @@ class Placer:
     def _spot(
         self, wanted: Wanted, drawing: Drawing, support: _Placed | None, centre: tuple[float, float] | None
     ) -> Spot | None:
-        """A sprite and a place for it, or None after too many tries."""
+        """A sprite and a place for it; None after too many tries."""
         low, high = wanted.scale
         lean = 4.0 if support or wanted.concept == "diningtable" else 14.0
         for attempt in range(TRIES):
@@ -191,20 +191,20 @@ class Placer:
         )
 
     def _on(self, support: Box, image: Image.Image) -> tuple[int, int]:
-        """Left and top of something that stands on a table: the upper part of the support is its surface."""
+        """Left and top of an object on a table; the upper part of the support is its surface."""
         left, top, right, bottom = support
         inset = 0.08 * (right - left)
         x = self._rng.uniform(left + inset, max(right - inset - image.width, left + inset + 1))
-        stands_on = top + self._rng.uniform(0.12, 0.36) * (bottom - top)
-        return round(x), round(stands_on - image.height)
+        surface = top + self._rng.uniform(0.12, 0.36) * (bottom - top)
+        return round(x), round(surface - image.height)
 
     def _around(self, centre: tuple[float, float], image: Image.Image) -> tuple[int, int]:
-        """Left and top of one of a crowd."""
+        """Left and top of a member of a crowd."""
         x, y = centre + self._rng.normal(0, 0.13 * self._size, 2)
         return round(x - image.width / 2), round(y - image.height / 2)
 
     def _anywhere(self, image: Image.Image) -> tuple[int, int]:
-        """Left and top, most often with all of it in the picture."""
+        """Left and top, mostly with all of the sprite inside the image."""
         height, width = self._canvas.owner.shape
         x = self._rng.uniform(-0.15 * image.width, width - 0.85 * image.width)
         y = self._rng.uniform(-0.15 * image.height, height - 0.85 * image.height)

@@ -1,4 +1,4 @@
-"""What a scene of each dataset holds, before anything is drawn."""
+"""Parameters of the demo world, and the objects of each scene before anything is drawn."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Any
 
 import numpy as np
 import yaml
+from pydantic import Field, NonNegativeInt
+from pydantic.dataclasses import dataclass as checked
+
+from farther.registry import STRICT
 
 Rng = np.random.Generator
 Concepts = Mapping[str, Sequence[str]]
@@ -28,30 +32,64 @@ MIXTURE = {
     "crowd": 0.04,
     "empty": 0.02,
 }
-"""Share of each kind of scene in an OOD source."""
+"""Fraction of each kind of scene in an OOD source."""
 
 EMPTY = 0.02
-"""Share of the scenes of an ID dataset that hold no object."""
+"""Fraction of the scenes of an ID dataset without objects."""
 
 _TABLE_LABEL = {"coco": "dining table", "openimages": "Kitchen & dining room table"}
 _ROOMY, _LARGE = (0.2, 0.7), (0.6, 0.85)
 _ON_TABLE, _IN_CROWD = (0.12, 0.22), (0.1, 0.2)
 
 
+@checked(config=STRICT, kw_only=True, frozen=True)
+class Subsets:
+    """Number of scenes in each subset of an ID dataset."""
+
+    train: NonNegativeInt
+    val: NonNegativeInt
+    test: NonNegativeInt
+
+
+@checked(config=STRICT, kw_only=True, frozen=True)
+class DemoWorld:
+    """Number, size and difficulty of the scenes.
+
+    Args:
+        seed: Seed of all random choices.
+        size: Longest side of a scene in pixels.
+        jpeg_quality: Pillow's quality of the JPEG files.
+        held_out: Fraction of the objects of a test subset that are drawn by held-out drawings.
+        missing_labels: Fraction of the objects of `openimages` without a label.
+        voc, bdd: Number of scenes in each of their subsets.
+        coco, openimages: Number of scenes.
+    """
+
+    seed: NonNegativeInt = 7
+    size: int = Field(default=224, ge=96)
+    jpeg_quality: int = Field(default=88, ge=30, le=95)
+    held_out: float = Field(default=0.4, ge=0, le=1)
+    missing_labels: float = Field(default=0.1, ge=0, le=1)
+    voc: Subsets = Subsets(train=3000, val=400, test=500)
+    bdd: Subsets = Subsets(train=2500, val=400, test=500)
+    coco: NonNegativeInt = 900
+    openimages: NonNegativeInt = 900
+
+
 @dataclass(frozen=True)
 class Wanted:
-    """One object, or one crowd, that a scene shall hold."""
+    """An object, or a crowd, to place in a scene."""
 
     category: str
-    """In the dataset's own vocabulary."""
+    """Name in the dataset's vocabulary."""
     concept: str
-    """What is drawn; see `drawings.yaml`."""
+    """Key of `drawings.yaml`."""
     scale: tuple[float, float]
     """Range of the longest side, as a fraction of the scene's longest side."""
     labelled: bool = True
     copies: int = 1
     support: int | None = None
-    """Index of the wanted object that this one stands on."""
+    """Index of the object that this one is placed on."""
 
 
 @lru_cache(maxsize=1)
@@ -62,7 +100,7 @@ def categories() -> Mapping[str, Any]:
 
 @lru_cache(maxsize=1)
 def shown_by() -> Mapping[str, frozenset[str]]:
-    """For each concept, the ID classes (in the words of `voc` and of `bdd`) that a picture of it shows."""
+    """For each concept, the ID classes (by the names of `voc` and of `bdd`) that its drawings show."""
     table = categories()
     pairs = {
         (concept, name)
@@ -74,7 +112,7 @@ def shown_by() -> Mapping[str, frozenset[str]]:
 
 
 def id_scene(rng: Rng, dataset: str) -> list[Wanted]:
-    """Objects of an ID dataset: all classes equally often."""
+    """Objects of a scene of an ID dataset; all classes are equally frequent."""
     if rng.random() < EMPTY:
         return []
     counts = (1, 2, 3, 4) if dataset == "voc" else (2, 3, 4, 5, 6, 7)
@@ -84,7 +122,7 @@ def id_scene(rng: Rng, dataset: str) -> list[Wanted]:
 
 
 def ood_scene(rng: Rng, source: str, missing_labels: float) -> list[Wanted]:
-    """Objects of an OOD source: unknown ones, and in some scenes also what overlaps with an ID dataset."""
+    """Objects of a scene of an OOD source: unknown ones, and in some scenes objects of ID classes or overlaps."""
     kind = str(rng.choice(list(MIXTURE), p=list(MIXTURE.values())))
     wanted = _of_kind(rng, source, kind)
     return [replace(one, labelled=one.labelled and rng.random() >= missing_labels) for one in wanted]
@@ -119,7 +157,7 @@ def _unknown(rng: Rng, table: Mapping[str, Concepts], distance: str, most: int) 
 
 
 def _laid_table(rng: Rng, source: str, dishes: Concepts) -> list[Wanted]:
-    """A dining table, most often without a label of its own, and labelled dishes on it."""
+    """A dining table, mostly unlabelled, and labelled dishes on it."""
     table = Wanted(_TABLE_LABEL[source], "diningtable", _LARGE, labelled=bool(rng.random() < 0.25))
     count = int(rng.integers(2, 5))
     return [table, *(replace(_any(rng, dishes, _ON_TABLE), support=0) for _ in range(count))]

@@ -1,6 +1,6 @@
-"""Compose one scene: background, objects, what stands in front of them, and the exact extent of each object.
+"""Composes a scene: background, objects, obstacles in front, and the exact extent of each object.
 
-An object's box is the tight box of its visible pixels (alpha of at least `OPAQUE`, inside the picture, not covered).
+An object's box is the tight box of its visible pixels (alpha of at least `OPAQUE`, inside the image, not covered).
 It is annotated when at least `LEAST_VISIBLE` of its pixels are visible.
 """
 
@@ -13,11 +13,10 @@ import numpy as np
 from PIL import Image
 
 from farther.tools.demo import backgrounds
-from farther.tools.demo.canvas import Canvas, Look, finished
+from farther.tools.demo.canvas import Box, Canvas, Look, finished
 from farther.tools.demo.drawings import Drawing, catalogue
-from farther.tools.demo.parameters import DemoWorld
 from farther.tools.demo.placing import TRIES, Chooser, Placer, SceneObject
-from farther.tools.demo.recipes import ID_DATASETS, Wanted, id_scene, ood_scene
+from farther.tools.demo.recipes import ID_DATASETS, DemoWorld, Wanted, id_scene, ood_scene, shown_by
 
 Rng = np.random.Generator
 
@@ -25,10 +24,13 @@ _STREET_SHAPE = 9 / 16
 _ON_FOOT_OR_TWO_WHEELS = frozenset({"pedestrian", "rider", "bicycle", "motorcycle"})
 _ABOVE = frozenset({"traffic light", "traffic sign"})
 
+#: Number of rows of an object's polygon.
+_OUTLINE_ROWS = 24
+
 
 @dataclass(frozen=True)
 class Scene:
-    """A finished picture, its objects, and who owns which pixel."""
+    """A finished image, its objects, and the owner of each pixel."""
 
     image: Image.Image
     objects: tuple[SceneObject, ...]
@@ -37,8 +39,38 @@ class Scene:
     attributes: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Annotation:
+    """An annotated object or group."""
+
+    category: str
+    box: Box
+    """Pixel edges xmin, ymin, xmax, ymax."""
+    area: int
+    visible: float
+    occluded: bool
+    truncated: bool
+    is_group: bool
+    segments: tuple[int, ...]
+    """Polygon x, y, x, y, ... of an object; run lengths of a group's mask, column by column."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Annotations of a scene, and the ID classes that are really visible in it."""
+
+    subset: str
+    index: int
+    width: int
+    height: int
+    attributes: dict[str, str]
+    annotations: tuple[Annotation, ...]
+    known: tuple[tuple[str, bool], ...]
+    """Visible ID classes (by the names of `voc` and of `bdd`), and whether each is annotated."""
+
+
 def scene(world: DemoWorld, dataset: str, subset: str, index: int) -> Scene:
-    """Scene `index` of a subset. It depends on nothing but these arguments."""
+    """Scene `index` of a subset; it depends on these arguments only."""
     labels = [zlib.crc32(word.encode()) for word in (dataset, subset)]
     rng = np.random.default_rng([world.seed, *labels, index])
     choose = _chooser(world, dataset, subset)
@@ -52,7 +84,7 @@ def scene(world: DemoWorld, dataset: str, subset: str, index: int) -> Scene:
 
 
 def _chooser(world: DemoWorld, dataset: str, subset: str) -> Chooser:
-    """How a drawing of a concept is chosen: held-out ones only in test, and in OOD sources."""
+    """Random choice of a drawing of a concept; held-out ones only in test subsets and OOD sources."""
     share = world.held_out if subset == "test" else 0.0
 
     def choose(rng: Rng, concept: str) -> Drawing:
@@ -81,7 +113,7 @@ def _varied_scene(rng: Rng, world: DemoWorld, wanted: list[Wanted], choose: Choo
 
 
 def _obstruct(rng: Rng, canvas: Canvas, size: float) -> None:
-    """Put one plain shape in front of everything."""
+    """Pastes a plain shape in front of everything."""
     shape = backgrounds.obstacle(rng, size)
     left = int(rng.integers(0, canvas.owner.shape[1]) - shape.width // 2)
     top = int(rng.integers(0, canvas.owner.shape[0]) - shape.height // 2)
@@ -89,7 +121,7 @@ def _obstruct(rng: Rng, canvas: Canvas, size: float) -> None:
 
 
 def _street_scene(rng: Rng, world: DemoWorld, choose: Chooser) -> Scene:
-    """Far objects first, so that near ones stand in front of them."""
+    """A street; far objects first, so that near ones are in front of them."""
     width, height = world.size, round(world.size * _STREET_SHAPE)
     light = str(rng.choice(["daytime", "dawn/dusk", "night"], p=[0.6, 0.15, 0.25]))
     weather = str(rng.choice(["clear", "overcast", "rainy", "snowy", "foggy"], p=[0.55, 0.2, 0.1, 0.08, 0.07]))
@@ -111,7 +143,7 @@ def _street_scene(rng: Rng, world: DemoWorld, choose: Chooser) -> Scene:
 def _street_look(
     rng: Rng, category: str, near: float, size: tuple[int, int], horizon: int, light: str
 ) -> tuple[Look, int]:
-    """How an object at a distance looks, and the row that it stands on."""
+    """Appearance of an object at a distance, and the row of its lower edge."""
     width, height = size
     ground = horizon + 4 + (height - horizon) * near * 0.95
     if category in _ABOVE:
@@ -131,3 +163,62 @@ def _street_look(
         brightness=float(rng.uniform(0.75, 1.05) * dim),
     )
     return look, round(bottom)
+
+
+def record(scene: Scene, subset: str, index: int) -> Record:
+    """Annotations of a scene."""
+    height, width = scene.owner.shape
+    return Record(
+        subset=subset,
+        index=index,
+        width=width,
+        height=height,
+        attributes=scene.attributes,
+        annotations=tuple(_annotation(one, scene.owner) for one in scene.objects if one.annotated),
+        known=_known(scene),
+    )
+
+
+def run_lengths(mask: np.ndarray) -> tuple[int, ...]:
+    """Run lengths of a mask, column by column; the first run is one of zeros (COCO's uncompressed RLE)."""
+    flat = mask.flatten(order="F")
+    changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    edges = np.concatenate([[0], changes, [flat.size]])
+    lengths = np.diff(edges).tolist()
+    return tuple([0, *lengths] if flat[0] else lengths)
+
+
+def outline(mask: np.ndarray) -> tuple[int, ...]:
+    """Polygon x, y, x, y, ... of a mask: down its right edge and up its left edge."""
+    rows = np.flatnonzero(mask.any(axis=1))
+    chosen = rows[np.unique(np.linspace(0, len(rows) - 1, _OUTLINE_ROWS).astype(int))]
+    left = mask[chosen].argmax(axis=1)
+    right = mask.shape[1] - mask[chosen, ::-1].argmax(axis=1)
+    # The last row's lower edge closes the polygon, so that even a single row has an area.
+    ys = np.append(chosen, chosen[-1] + 1)
+    left, right = np.append(left, left[-1]), np.append(right, right[-1])
+    down = np.stack([right, ys], axis=1)
+    up = np.stack([left, ys], axis=1)[::-1]
+    return tuple(np.concatenate([down, up]).ravel().tolist())
+
+
+def _annotation(one: SceneObject, owner: np.ndarray) -> Annotation:
+    mask = np.isin(owner, one.sprites)
+    return Annotation(
+        category=one.category,
+        box=one.box,
+        area=one.area,
+        visible=one.visible,
+        occluded=one.occluded,
+        truncated=one.truncated,
+        is_group=one.is_group,
+        segments=run_lengths(mask) if one.is_group else outline(mask),
+    )
+
+
+def _known(scene: Scene) -> tuple[tuple[str, bool], ...]:
+    seen: dict[str, bool] = {}
+    for one in scene.objects:
+        for name in shown_by().get(one.concept, ()):
+            seen[name] = seen.get(name, False) or one.annotated
+    return tuple(sorted(seen.items()))

@@ -1,4 +1,4 @@
-"""Write a whole demo dataset to a folder."""
+"""Writes a dataset of the demo world to a folder."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ import multiprocessing
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from tqdm import tqdm
 
 from farther.errors import FartherError, ParameterError
-from farther.tools.demo import bdd_writer, coco_writer, openimages_writer, voc_writer
-from farther.tools.demo.parameters import DemoWorld
-from farther.tools.demo.recipes import ID_DATASETS, OOD_SOURCES
-from farther.tools.demo.records import Record, record
-from farther.tools.demo.scene import scene
+from farther.tools.demo.recipes import ID_DATASETS, OOD_SOURCES, DemoWorld
+from farther.tools.demo.scene import Record, record, scene
+from farther.tools.demo.writers import FORMATS, Writer
 
 NAMES = (*ID_DATASETS, *OOD_SOURCES)
 
@@ -33,57 +30,32 @@ The pictures in this folder are composed from drawings of OpenMoji, the open-sou
 """
 
 
-class Writer(Protocol):
-    """Writes the annotation files of one format, scene by scene."""
-
-    def add(self, record: Record) -> None:
-        """Write what is known about one scene."""
-
-    def close(self) -> None:
-        """Finish the files."""
-
-
-@dataclass(frozen=True)
-class _Format:
-    image_file: Callable[[str, int], str]
-    """Path of an image inside the dataset, given its subset and number."""
-    writer: Callable[[Path, tuple[str, ...]], Writer]
-
-
-_FORMATS = {
-    "voc": _Format(voc_writer.image_file, voc_writer.VocWriter),
-    "bdd": _Format(bdd_writer.image_file, bdd_writer.BddWriter),
-    "coco": _Format(coco_writer.image_file, coco_writer.CocoWriter),
-    "openimages": _Format(openimages_writer.image_file, openimages_writer.OpenImagesWriter),
-}
-
-
 def generate(
     name: str, folder: Path, world: DemoWorld | None = None, processes: int | None = None
 ) -> Mapping[str, int]:
-    """Write one dataset of the demo world.
+    """Writes a dataset of the demo world.
 
-    Every scene depends on the seed, the dataset, the subset and its own number only, so the number of
-    processes does not change a byte. An interrupted run starts again from the first scene.
+    Each scene depends only on the seed, the dataset, the subset and its number, so the number of processes does not
+    change a byte. An interrupted run starts again from the first scene.
 
     Args:
         name: "voc", "bdd", "coco" or "openimages".
-        folder: where it goes; it appears when the dataset is whole. What stood there before is replaced.
-        world: sizes and counts.
-        processes: how many to use; all cores by default.
+        folder: Folder to write; it appears when the dataset is complete, and replaces an earlier one.
+        world: Sizes and counts.
+        processes: Number of processes; one per core by default.
 
     Returns:
         Number of scenes written, by subset.
 
     Raises:
-        ParameterError: there is no such dataset.
-        FartherError: `folder` holds something that is no demo dataset.
+        ParameterError: the dataset is unknown.
+        FartherError: `folder` contains something other than a demo dataset.
     """
     if name not in NAMES:
-        raise ParameterError(f"no demo dataset {name!r}; there are {', '.join(NAMES)}")
+        raise ParameterError(f"unknown demo dataset {name!r}. Known: {', '.join(NAMES)}")
     world = world or DemoWorld()
     if folder.exists() and any(folder.iterdir()) and not (folder / "ATTRIBUTION.txt").is_file():
-        raise FartherError(f"{folder} holds something that is no demo dataset; choose another folder or empty it")
+        raise FartherError(f"{folder} contains something other than a demo dataset; choose another folder or empty it")
     aside = folder.with_name(folder.name + ".partial")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
@@ -95,7 +67,7 @@ def generate(
 
 
 def subset_counts(name: str, world: DemoWorld) -> dict[str, int]:
-    """How many scenes each subset of a dataset has."""
+    """Number of scenes in each subset of a dataset."""
     if name in ID_DATASETS:
         return asdict(getattr(world, name))
     return {"val" if name == "coco" else "validation": getattr(world, name)}
@@ -104,9 +76,9 @@ def subset_counts(name: str, world: DemoWorld) -> dict[str, int]:
 def _write(name: str, folder: Path, world: DemoWorld, counts: Mapping[str, int], processes: int) -> None:
     (folder / "ATTRIBUTION.txt").write_text(ATTRIBUTION, encoding="utf-8")
     tasks = [(subset, index) for subset, count in counts.items() for index in range(count)]
-    for images in {(folder / _FORMATS[name].image_file(subset, 0)).parent for subset in counts}:
+    for images in {(folder / FORMATS[name].image_file(subset, 0)).parent for subset in counts}:
         images.mkdir(parents=True)
-    writer = _FORMATS[name].writer(folder, tuple(counts))
+    writer = FORMATS[name].writer(folder, tuple(counts))
     records = _composed(partial(_compose, name, folder, world), tasks, processes)
     progress = tqdm(records, total=len(tasks), desc=f"demo {name}", unit="scene", mininterval=1)
     try:
@@ -120,13 +92,13 @@ def _write(name: str, folder: Path, world: DemoWorld, counts: Mapping[str, int],
 
 
 def _write_planted(path: Path, name: str, records: Iterable[Record], writer: Writer) -> None:
-    """Pass records on to the writer, and write down which ID classes each scene really shows."""
+    """Passes records on to the writer, and writes the ID classes that are really visible in each scene."""
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(("image_id", "category", "labelled"))
         for one in records:
             writer.add(one)
-            image = Path(_FORMATS[name].image_file(one.subset, one.index)).stem
+            image = Path(FORMATS[name].image_file(one.subset, one.index)).stem
             rows.writerows((image, category, int(labelled)) for category, labelled in one.known)
 
 
@@ -140,8 +112,8 @@ def _composed(compose: Callable[[Task], Record], tasks: list[Task], processes: i
 
 
 def _compose(name: str, folder: Path, world: DemoWorld, task: Task) -> Record:
-    """Compose one scene, write its picture, describe it."""
+    """Composes a scene, writes its image and returns its annotations."""
     subset, index = task
     one = scene(world, name, subset, index)
-    one.image.save(folder / _FORMATS[name].image_file(subset, index), quality=world.jpeg_quality)
+    one.image.save(folder / FORMATS[name].image_file(subset, index), quality=world.jpeg_quality)
     return record(one, subset, index)

@@ -29,8 +29,8 @@ class Pasting:
         mirrored: Share of the objects that are mirrored.
         rotate: Largest rotation in degrees, in either direction.
         feather: Radius in pixels over which the object's edge fades, inwards.
-        match_colours: Degree to which an object's colours are moved to the scene's; at 1 mean and standard deviation per
-            channel are equal.
+        match_colours: Degree to which an object's colours are moved to the scene's; at 1 mean and standard deviation of
+            each channel are equal.
         tries: Number of places tried at each of three sizes (the one drawn, 3/4 and 1/2 of it) before the object is
             left out.
     """
