@@ -103,7 +103,7 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path):
 
 
 def test_unknown_names_and_parameters_are_refused_with_the_known_ones(tmp_path):
-    with pytest.raises(ParameterError, match="'lvis'. Known: voc, bdd, coco, openimages"):
+    with pytest.raises(ParameterError, match=r"'lvis'\. Known: voc, bdd, coco, openimages"):
         generate("lvis", tmp_path / "lvis", WORLD)
     with pytest.raises(ParameterError, match=r"unknown parameter 'sizes'.*jpeg_quality"):
         build(DemoWorld, "demo", {"sizes": 96})
