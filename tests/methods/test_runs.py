@@ -66,7 +66,7 @@ def test_a_method_that_cannot_be_fitted_leaves_its_reason(run, tmp_path):
 def test_a_missing_column_is_a_reason_and_no_error(make, tmp_path):
     regions = make(60)
     for split in ("train", "val"):
-        (regions._with({n: v for n, v in regions.columns().items() if n != "features"})).write(tmp_path / "run" / split)
+        regions.with_frame(regions.frame.drop("features")).write(tmp_path / "run" / split)
     reason = fit_run("mahalanobis", {}, tmp_path / "run", 0.0, FitSettings(), tmp_path / "fitted")
     assert reason == "mahalanobis needs features, which these regions do not have"
 

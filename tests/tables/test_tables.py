@@ -45,8 +45,8 @@ def test_tables_survive_the_disk(tmp_path: Path):
     assert len(Objects.read(tmp_path / "empty.parquet")) == 0
 
 
-def test_a_name_that_stands_twice_is_refused():
-    with pytest.raises(DataError, match="row 2: field 'object_id': 1 stands in an earlier row too"):
+def test_a_value_that_must_be_unique_is_refused_twice():
+    with pytest.raises(DataError, match="row 2: field 'object_id': 1 is in an earlier row too"):
         objects(object_id=[1, 2, 1])
     with pytest.raises(DataError, match="row 1: field 'image_id'"):
         Images(image_id=["a", "a"], dataset=["x"] * 2, file=["f"] * 2, width=[1, 1], height=[1, 1], digest=["", ""])

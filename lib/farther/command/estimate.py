@@ -364,11 +364,11 @@ def _many(regions: Regions) -> Regions:
 
     rows = np.arange(REGIONS) % len(regions)
     many = regions[rows]
-    many.region_id = np.arange(REGIONS)
+    changed = {"region_id": np.arange(REGIONS)}
     random = np.random.default_rng(0)
     for name in ("logits", "features", "latent"):
         values = getattr(many, name, None)
         if values is not None:
             noise = random.standard_normal(values.shape) * (0.01 * float(np.std(values)) + 1e-6)
-            setattr(many, name, (values + noise).astype(values.dtype))
-    return many
+            changed[name] = (values + noise).astype(values.dtype)
+    return many.with_columns(**changed)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from farther.curation.rules import PRECEDENCE, Rule
 from farther.curation.sources import Source
 from farther.errors import ParameterError
-from farther.tables import Column, ColumnTable
+from farther.tables import Column, Table
 
 #: What stands in `rule` where no object decided.
 EMPTY = "no object is labelled"
@@ -23,7 +24,7 @@ PUBLISHED = "as published"
 NO_OBJECT = -1
 
 
-class Fates(ColumnTable):
+class Fates(Table):
     """One row an image of an OOD source.
 
     Columns:
@@ -37,28 +38,15 @@ class Fates(ColumnTable):
         by_rules: Where people decided or have to, what the rules alone would have done, and why.
     """
 
-    COLUMNS = (
-        Column("image_id", "string"),
-        Column("dataset", "string"),
-        Column("subset", "string"),
-        Column("fate", "string"),
-        Column("rule", "string"),
-        Column("category", "string"),
-        Column("object_id", "int64"),
-        Column("decided_by", "string", optional=True, default=""),
-        Column("by_rules", "string", optional=True, default=""),
-    )
-
-    if TYPE_CHECKING:
-        image_id: np.ndarray
-        dataset: np.ndarray
-        subset: np.ndarray
-        fate: np.ndarray
-        rule: np.ndarray
-        category: np.ndarray
-        object_id: np.ndarray
-        decided_by: np.ndarray
-        by_rules: np.ndarray
+    image_id = Column(pl.String)
+    dataset = Column(pl.String)
+    subset = Column(pl.String)
+    fate = Column(pl.String)
+    rule = Column(pl.String)
+    category = Column(pl.String)
+    object_id = Column(pl.Int64)
+    decided_by = Column(pl.String, default="")
+    by_rules = Column(pl.String, default="")
 
 
 def decide(

@@ -137,8 +137,7 @@ class Detector(Adapter):
             pixels = [as_pixels(i, n) for i, n in zip(images[start : start + batch_size], names, strict=True)]
             found.append(self.forward([self.prepare(image) for image in pixels], names))
         together = Regions.concatenate(found)
-        together.region_id = np.arange(len(together))
-        return together
+        return together.with_columns(region_id=np.arange(len(together)))
 
     @cached_property
     def identity(self) -> dict[str, Any]:

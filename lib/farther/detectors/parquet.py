@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import register
@@ -17,8 +17,8 @@ from farther.detectors.imported.base import Imported, Place, Placed, Source
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
-from farther.tables.columns import ROW_GROUP, arrow_columns, open_parquet
 from farther.tables.files import read_json
+from farther.tables.table import read_batches
 
 #: What a `regions.json` beside the files may say, and so may the parameters.
 FACTS = ("classes", "background_index", "activation", "score_threshold")
@@ -95,11 +95,10 @@ class ParquetRegions(Imported):
         header = self.header()
         for part in _parts(source.path):
             first = 0
-            with open_parquet(part) as file:
-                for rows in file.iter_batches(batch_size=ROW_GROUP):
-                    place = Place(part, first)
-                    yield Placed(self.checked(header, _columns(pa.Table.from_batches([rows]), place), place), place)
-                    first += len(rows)
+            for frame in read_batches(part):
+                place = Place(part, first)
+                yield Placed(self.checked(header, _columns(frame, place), place), place)
+                first += frame.height
 
     @cached_property
     def _sources(self) -> list[Source]:
@@ -175,12 +174,8 @@ def _parts(path: Path) -> list[Path]:
     return sorted(path.glob("*.parquet"))
 
 
-def _columns(table: pa.Table, place: Place) -> dict[str, Any]:
-    """The columns of the regions table that are there, but `region_id`."""
-    try:
-        columns = arrow_columns((c for c in Regions.COLUMNS if c.name != "region_id"), table, None)
-    except DataError as error:
-        raise place.error(error) from None
-    if "image_id" not in columns:
+def _columns(frame: pl.DataFrame, place: Place) -> dict[str, Any]:
+    """The columns of the regions table that the file has, but `region_id`."""
+    if "image_id" not in frame.columns:
         raise DataError("the column is missing", file=place.file, field="image_id")
-    return columns
+    return {c.name: frame[c.name] for c in Regions.COLUMNS if c.name in frame.columns and c.name != "region_id"}

@@ -80,10 +80,10 @@ class ImageDraws:
         rows, copy = rows[order], copy[order]
         drawn = table[rows]
         names = zip(drawn.image_id, copy.tolist(), strict=True)
-        drawn.image_id = np.array([f"{image}#{number}" for image, number in names], dtype=object)
+        changed: dict[str, Any] = {"image_id": [f"{image}#{number}" for image, number in names]}
         if isinstance(drawn, Objects):
-            drawn.object_id = np.arange(len(drawn))
-        return drawn, rows
+            changed["object_id"] = np.arange(len(drawn))
+        return drawn.with_columns(**changed), rows
 
     def drawn_names(self, replicate: int) -> list[str]:
         """The images of one replicate under the names that `written_out` gives them."""

@@ -14,8 +14,8 @@ from farther.methods.base import READ_WHEN_NEEDED, Method, load, not_applicable,
 from farther.scoring.entries import source_files
 from farther.scoring.fit import folder_digest
 from farther.tables import RegionsFolder, Scores
-from farther.tables.columns import ROW_GROUP
 from farther.tables.files import digest, write_aside, write_json
+from farther.tables.table import ROW_GROUP
 
 #: Where a Scores file keeps the name of what it was computed from, in its Parquet metadata.
 KEY = b"farther.key"
@@ -75,13 +75,13 @@ def write_scores(method: Method, regions: RegionsFolder, path: str | Path, key: 
     Raises:
         DataError: see `Method.score`.
     """
-    schema = Scores.empty().to_arrow().schema.with_metadata({KEY: key.encode()})
+    schema = Scores.empty().frame.to_arrow().schema.with_metadata({KEY: key.encode()})
     columns = sorted(method.needs & READ_WHEN_NEEDED)
     progress = tqdm(total=len(regions), desc=f"{method.name} {regions.path.name}", unit="region", disable=None)
     with write_aside(path) as aside, pq.ParquetWriter(aside, schema, compression="zstd") as writer, progress:
         for batch in regions.batches(columns):
             scores = Scores(image_id=batch.image_id, region_id=batch.region_id, score=method.score(batch))
-            writer.write_table(scores.to_arrow().cast(schema), row_group_size=ROW_GROUP)
+            writer.write_table(scores.frame.to_arrow().cast(schema), row_group_size=ROW_GROUP)
             progress.update(len(batch))
 
 

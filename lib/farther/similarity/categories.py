@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from farther.similarity.prototypes import Prototypes
 from farther.similarity.wordnet import NameSimilarity, WordNet, WordNetParams, distance_of
-from farther.tables import Column, ColumnTable
+from farther.tables import Column, Table
 
 #: What stands where a similarity is not known: no image shows the category, or WordNet has no such word.
 UNKNOWN = -1.0
 
 
-class CategorySimilarity(ColumnTable):
+class CategorySimilarity(Table):
     """One row a category of an OOD dataset.
 
     Columns:
@@ -32,36 +32,19 @@ class CategorySimilarity(ColumnTable):
     What is not known is "" or -1.
     """
 
-    COLUMNS = (
-        Column("dataset", "string"),
-        Column("category", "string"),
-        Column("images", "int64"),
-        Column("name_class", "string"),
-        Column("name_similarity", "float32"),
-        Column("image_class", "string"),
-        Column("image_similarity", "float32"),
-        Column("wordnet_class", "string"),
-        Column("path", "float32"),
-        Column("wu_palmer", "float32"),
-        Column("leacock_chodorow", "float32"),
-        Column("wordnet_similarity", "float32"),
-        Column("wordnet_distance", "string"),
-    )
-
-    if TYPE_CHECKING:
-        dataset: np.ndarray
-        category: np.ndarray
-        images: np.ndarray
-        name_class: np.ndarray
-        name_similarity: np.ndarray
-        image_class: np.ndarray
-        image_similarity: np.ndarray
-        wordnet_class: np.ndarray
-        path: np.ndarray
-        wu_palmer: np.ndarray
-        leacock_chodorow: np.ndarray
-        wordnet_similarity: np.ndarray
-        wordnet_distance: np.ndarray
+    dataset = Column(pl.String)
+    category = Column(pl.String)
+    images = Column(pl.Int64)
+    name_class = Column(pl.String)
+    name_similarity = Column(pl.Float32)
+    image_class = Column(pl.String)
+    image_similarity = Column(pl.Float32)
+    wordnet_class = Column(pl.String)
+    path = Column(pl.Float32)
+    wu_palmer = Column(pl.Float32)
+    leacock_chodorow = Column(pl.Float32)
+    wordnet_similarity = Column(pl.Float32)
+    wordnet_distance = Column(pl.String)
 
 
 @dataclass(frozen=True)

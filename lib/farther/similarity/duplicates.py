@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
-from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from farther.similarity.nearest import pairs_above
 from farther.similarity.sources import EmbeddedSplit
-from farther.tables import Column, ColumnTable
+from farther.tables import Column, Table
 
 
-class Duplicates(ColumnTable):
+class Duplicates(Table):
     """One row a pair of images that look the same, the most alike first.
 
     Columns:
@@ -23,22 +23,12 @@ class Duplicates(ColumnTable):
         same_file: Whether their files are equal byte by byte.
     """
 
-    COLUMNS = (
-        Column("split", "string"),
-        Column("image_id", "string"),
-        Column("other_split", "string"),
-        Column("other_image_id", "string"),
-        Column("cosine", "float32"),
-        Column("same_file", "bool"),
-    )
-
-    if TYPE_CHECKING:
-        split: np.ndarray
-        image_id: np.ndarray
-        other_split: np.ndarray
-        other_image_id: np.ndarray
-        cosine: np.ndarray
-        same_file: np.ndarray
+    split = Column(pl.String)
+    image_id = Column(pl.String)
+    other_split = Column(pl.String)
+    other_image_id = Column(pl.String)
+    cosine = Column(pl.Float32)
+    same_file = Column(pl.Boolean)
 
 
 class _Best:

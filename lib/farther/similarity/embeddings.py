@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from farther.errors import DataError
-from farther.tables import Column, ColumnTable
+from farther.tables import VECTOR, Column, Table
 from farther.tables.files import inside, read_json
 
 #: Version of the folder's layout.
@@ -18,7 +19,7 @@ VERSION = 1
 LENGTH_TOLERANCE = 0.01
 
 
-class Embeddings(ColumnTable):
+class Embeddings(Table):
     """One row an image.
 
     Columns:
@@ -26,18 +27,15 @@ class Embeddings(ColumnTable):
         embedding: Its CLIP embedding, D × float16 or float32, of length 1.
     """
 
-    COLUMNS = (Column("image_id", "string"), Column("embedding", "vector"))
-
-    if TYPE_CHECKING:
-        image_id: np.ndarray
-        embedding: np.ndarray
+    image_id = Column(pl.String)
+    embedding = Column(VECTOR)
 
     def _check(self, source: str | Path | None) -> None:
         super()._check(source)
         _check_lengths(self.embedding, source)
 
 
-class NameEmbeddings(ColumnTable):
+class NameEmbeddings(Table):
     """One row a class name.
 
     Columns:
@@ -45,11 +43,8 @@ class NameEmbeddings(ColumnTable):
         embedding: CLIP's embedding of the sentence that names it, D × float32, of length 1.
     """
 
-    COLUMNS = (Column("name", "string"), Column("embedding", "vector"))
-
-    if TYPE_CHECKING:
-        name: np.ndarray
-        embedding: np.ndarray
+    name = Column(pl.String)
+    embedding = Column(VECTOR)
 
     def _check(self, source: str | Path | None) -> None:
         super()._check(source)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
+import polars as pl
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
@@ -15,7 +16,7 @@ from farther.registry import STRICT
 from farther.similarity.nearest import Engine, Nearest, nearest
 from farther.similarity.prototypes import Prototypes
 from farther.similarity.sources import Distance, EmbeddedSplit
-from farther.tables import Column, ColumnTable
+from farther.tables import Column, Table
 
 Cosine = Annotated[float, Field(ge=-1, le=1)]
 
@@ -54,7 +55,7 @@ class StratifyParams:
             raise ParameterError(f"parameter 'farther': {self.farther} is above near = {self.near}")
 
 
-class ImageSimilarity(ColumnTable):
+class ImageSimilarity(Table):
     """One row an image of a split that is not the reference.
 
     Columns:
@@ -69,30 +70,16 @@ class ImageSimilarity(ColumnTable):
             smallest is the most doubtful. 0 where nothing is suggested.
     """
 
-    COLUMNS = (
-        Column("image_id", "string"),
-        Column("dataset", "string"),
-        Column("split", "string"),
-        Column("distance", "string"),
-        Column("similarity", "float32"),
-        Column("neighbour", "string"),
-        Column("id_class", "string"),
-        Column("class_similarity", "float32"),
-        Column("suggested", "string"),
-        Column("margin", "float32"),
-    )
-
-    if TYPE_CHECKING:
-        image_id: np.ndarray
-        dataset: np.ndarray
-        split: np.ndarray
-        distance: np.ndarray
-        similarity: np.ndarray
-        neighbour: np.ndarray
-        id_class: np.ndarray
-        class_similarity: np.ndarray
-        suggested: np.ndarray
-        margin: np.ndarray
+    image_id = Column(pl.String)
+    dataset = Column(pl.String)
+    split = Column(pl.String)
+    distance = Column(pl.String)
+    similarity = Column(pl.Float32)
+    neighbour = Column(pl.String)
+    id_class = Column(pl.String)
+    class_similarity = Column(pl.Float32)
+    suggested = Column(pl.String)
+    margin = Column(pl.Float32)
 
     def borderline(self, count: int) -> ImageSimilarity:
         """The images whose distance is the most doubtful, the most doubtful first.

@@ -1,21 +1,26 @@
-"""The tables that the stages exchange: `images`, `objects`, `regions`, `scores`, and the outcomes of an evaluation."""
+"""The tables that the stages exchange: `images`, `objects`, `regions`, `scores`."""
 
 from farther.tables.annotations import Images, Objects, Scores, TrueClasses
-from farther.tables.columns import Column, ColumnTable
+from farther.tables.header import Header
 from farther.tables.outcomes import ObjectOutcomes, RegionOutcomes
-from farther.tables.regions import Header, Regions, RegionsFolder, RegionsWriter
+from farther.tables.regions import Regions, RegionsFolder, RegionsWriter, scan_regions
+from farther.tables.table import BOX, VECTOR, Column, OptionalColumn, Table
 
 __all__ = [
+    "BOX",
+    "VECTOR",
     "Column",
-    "ColumnTable",
     "Header",
     "Images",
     "ObjectOutcomes",
     "Objects",
+    "OptionalColumn",
     "RegionOutcomes",
     "Regions",
     "RegionsFolder",
     "RegionsWriter",
     "Scores",
+    "Table",
     "TrueClasses",
+    "scan_regions",
 ]

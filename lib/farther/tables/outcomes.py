@@ -9,12 +9,12 @@ Both are written per run, method and split; `farther.evaluation.files.RunFiles` 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from farther.errors import DataError
-from farther.tables.columns import Column, ColumnTable
+from farther.tables.table import Column, Table
 
 #: Outcomes of an object: found (detected and flagged unknown), misclassified (detected as a known class), missed (no
 #: detection matched), not_counted (known objects, crowds and difficult objects).
@@ -26,7 +26,7 @@ OBJECT_OUTCOMES = ("found", "misclassified", "missed", "not_counted")
 REGION_OUTCOMES = ("found", "misclassified", "false_unknown", "known", "ignored")
 
 
-class RegionOutcomes(ColumnTable):
+class RegionOutcomes(Table):
     """One row per detection (region at or above t*), in the order of the regions table.
 
     Columns:
@@ -36,27 +36,17 @@ class RegionOutcomes(ColumnTable):
         iou: Overlap with that object as the protocol computes it; 0 without an object.
     """
 
-    COLUMNS = (
-        Column("image_id", "string"),
-        Column("region_id", "int64"),
-        Column("outcome", "string"),
-        Column("object_id", "int64"),
-        Column("iou", "float64"),
-    )
-
-    if TYPE_CHECKING:
-        image_id: np.ndarray
-        region_id: np.ndarray
-        outcome: np.ndarray
-        object_id: np.ndarray
-        iou: np.ndarray
+    image_id = Column(pl.String)
+    region_id = Column(pl.Int64)
+    outcome = Column(pl.String)
+    object_id = Column(pl.Int64)
+    iou = Column(pl.Float64)
 
     def _check(self, source: str | Path | None) -> None:
-        super()._check(source)
         _check_outcomes(self.outcome, REGION_OUTCOMES, source)
 
 
-class ObjectOutcomes(ColumnTable):
+class ObjectOutcomes(Table):
     """One row per object of the split, counted or not, in the order of the objects table.
 
     Columns:
@@ -66,23 +56,13 @@ class ObjectOutcomes(ColumnTable):
             misclassifies the object; −1 where there is none.
     """
 
-    COLUMNS = (
-        Column("image_id", "string"),
-        Column("object_id", "int64"),
-        Column("category", "string"),
-        Column("outcome", "string"),
-        Column("region_id", "int64"),
-    )
-
-    if TYPE_CHECKING:
-        image_id: np.ndarray
-        object_id: np.ndarray
-        category: np.ndarray
-        outcome: np.ndarray
-        region_id: np.ndarray
+    image_id = Column(pl.String)
+    object_id = Column(pl.Int64)
+    category = Column(pl.String)
+    outcome = Column(pl.String)
+    region_id = Column(pl.Int64)
 
     def _check(self, source: str | Path | None) -> None:
-        super()._check(source)
         _check_outcomes(self.outcome, OBJECT_OUTCOMES, source)
 
 

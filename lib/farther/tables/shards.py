@@ -10,11 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pyarrow.parquet as pq
-
 from farther.errors import DataError
-from farther.tables.columns import ROW_GROUP, ColumnTable
 from farther.tables.files import read_json, write_aside, write_json
+from farther.tables.table import Table, write_parquet
 
 
 class ShardWriter(ABC):
@@ -67,9 +65,7 @@ class ShardWriter(ABC):
         """
         return read_json(self._part(shard))["failures"]
 
-    def write_shard(
-        self, shard: int, table: ColumnTable, images: int = 0, failures: Sequence[dict[str, str]] = ()
-    ) -> None:
+    def write_shard(self, shard: int, table: Table, images: int = 0, failures: Sequence[dict[str, str]] = ()) -> None:
         """Writes one shard.
 
         Args:
@@ -79,8 +75,8 @@ class ShardWriter(ABC):
             failures: `{"image_id": …, "reason": …}` of each image that could not be used.
         """
         with write_aside(self.rows / _file(shard)) as aside:
-            pq.write_table(table.to_arrow(), aside, compression="zstd", row_group_size=ROW_GROUP)
-        entry = {"file": _file(shard), "rows": len(table), "images": images, "columns": list(table.columns())}
+            write_parquet(table.frame, aside)
+        entry = {"file": _file(shard), "rows": len(table), "images": images, "columns": table.frame.columns}
         write_json(self._part(shard), {**entry, "failures": list(failures)})
 
     def close(self, shards: int) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from farther.errors import ParameterError
-from farther.tables.regions import Activation
+from farther.tables.header import Activation
 
 # The hub's library says who uses it, unless it is told not to.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

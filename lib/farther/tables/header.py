@@ -1,0 +1,143 @@
+"""The header of a regions table: what all its rows share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from farther.errors import DataError
+from farther.tables.files import digest, write_aside
+
+VERSION = 1
+Activation = Literal["softmax", "sigmoid"]
+
+
+@dataclass(frozen=True)
+class Header:
+    """What all rows of a regions table share.
+
+    Args:
+        classes: Name of each logits column, K of them; the background's, where there is one, included.
+        background_index: Logits column of "no object", None where the head has none.
+        activation: Function from logits to the detector's scores.
+        score_threshold: Detections below this score were not stored.
+        detector: Origin of the rows: name, parameters, checkpoint digest.
+        weight: Last linear layer, ndarray of shape (K, D), so that features @ weight.T + bias = logits; or None.
+        bias: ndarray of shape (K,), or None.
+
+    Raises:
+        DataError: the fields contradict each other.
+    """
+
+    classes: tuple[str, ...]
+    background_index: int | None = None
+    activation: Activation = "softmax"
+    score_threshold: float = 0.0
+    detector: dict[str, Any] = field(default_factory=dict)
+    weight: np.ndarray | None = None
+    bias: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", tuple(self.classes))
+        count = len(self.classes)
+        if len(set(self.classes)) != count:
+            raise DataError(f"a class is listed twice in {list(self.classes)}", field="classes")
+        if self.activation not in ("softmax", "sigmoid"):
+            raise DataError(f"expected 'softmax' or 'sigmoid', found {self.activation!r}", field="activation")
+        if self.background_index is not None and not 0 <= self.background_index < count:
+            raise DataError(f"expected 0 … {count - 1}, found {self.background_index}", field="background_index")
+        if (self.weight is None) != (self.bias is None):
+            raise DataError("weight and bias of the last layer come together", field="bias")
+        if self.weight is not None and self.bias is not None:
+            for name in ("weight", "bias"):
+                object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float32))
+            if self.weight.ndim != 2 or len(self.weight) != count:
+                raise DataError(
+                    f"expected {count} rows, one per class, found shape {self.weight.shape}", field="weight"
+                )
+            if self.bias.shape != (count,):
+                raise DataError(f"expected {count} values, one per class, found shape {self.bias.shape}", field="bias")
+
+    @property
+    def known_classes(self) -> tuple[str, ...]:
+        """The classes without the background."""
+        return tuple(c for i, c in enumerate(self.classes) if i != self.background_index)
+
+    def to_json(self) -> dict[str, Any]:
+        """All but the last layer, as JSON."""
+        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("weight", "bias")}
+        return {**values, "classes": list(self.classes)}
+
+    def layer_digest(self) -> str:
+        """Digest of weight and bias, empty without them."""
+        if self.weight is None or self.bias is None:
+            return ""
+        return digest(str(self.weight.shape), self.weight.tobytes(), self.bias.tobytes())
+
+    def write_last_layer(self, folder: Path) -> None:
+        """Writes `last_layer.safetensors` where there is a last layer."""
+        if self.weight is not None and self.bias is not None:
+            # safetensors writes the bytes in memory order: a transposed view would come back as another matrix
+            layer = {"weight": np.ascontiguousarray(self.weight), "bias": np.ascontiguousarray(self.bias)}
+            with write_aside(folder / "last_layer.safetensors") as aside:
+                save_file(layer, aside)
+
+    @classmethod
+    def read(cls, folder: Path, info: Any) -> Header:
+        """The header of a regions folder whose `regions.json` holds `info`.
+
+        Raises:
+            DataError: `info` is not of this version, lacks a field, or contradicts the last layer.
+        """
+        source = folder / "regions.json"
+        if not isinstance(info, dict) or info.get("format") != "farther.regions":
+            raise DataError("not the header of a regions folder", file=source, field="format")
+        if info.get("version") != VERSION:
+            problem = f"version {info.get('version')!r}, this farther reads {VERSION}"
+            raise DataError(problem, file=source, field="version")
+        names = [f.name for f in fields(cls) if f.name not in ("weight", "bias")]
+        for name in [*names, "columns", "shards", "failures"]:
+            if name not in info:
+                raise DataError("the field is missing", file=source, field=name)
+        layer: dict[str, np.ndarray] = {}
+        if (folder / "last_layer.safetensors").exists():
+            layer = load_file(folder / "last_layer.safetensors")
+        try:
+            return cls(**{name: info[name] for name in names}, weight=layer.get("weight"), bias=layer.get("bias"))
+        except DataError as error:
+            raise DataError(error.problem, file=source, field=error.field) from None
+
+
+class WithHeader:
+    """Base of what carries a header: its fields as attributes."""
+
+    header: Header
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Name of each logits column, the background included."""
+        return self.header.classes
+
+    @property
+    def background_index(self) -> int | None:
+        """Logits column of the background, None where there is none."""
+        return self.header.background_index
+
+    @property
+    def activation(self) -> Activation:
+        """Function from logits to the detector's scores."""
+        return self.header.activation
+
+    @property
+    def weight(self) -> np.ndarray | None:
+        """Last layer's weight, shape (K, D)."""
+        return self.header.weight
+
+    @property
+    def bias(self) -> np.ndarray | None:
+        """Last layer's bias, shape (K,)."""
+        return self.header.bias
