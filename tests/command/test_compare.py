@@ -6,7 +6,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
@@ -159,8 +158,7 @@ def copy(finished, tmp_path):
     shutil.copytree(finished / "artifacts/splits/voc", root / "splits/voc")
     file = root / f"scores/{RUN}/msp/{SPLIT}.parquet"
     scores = Scores.read(file)
-    scores.score = scores.score - 100.0  # told apart without an error
-    scores.write(file)
+    scores.with_columns(score=scores.score - 100.0).write(file)  # told apart without an error
     metrics = root / f"metrics/{RUN}/{SPLIT}/msp.json"
     metrics.write_text(json.dumps({**json.loads(metrics.read_text()), "auroc": 1.0, "fpr95": 0.0}))
     return tmp_path
@@ -180,8 +178,7 @@ def test_a_clear_change_on_the_same_images_is_found_and_its_direction(finished, 
 def test_other_images_are_not_paired(finished, copy, capsys):
     file = copy / f"artifacts/splits/voc/{SPLIT}/images.parquet"
     images = Images.read(file)
-    one = images[:1]
-    one.image_id = np.array(["another"], dtype=object)
+    one = images[:1].with_columns(image_id=["another"])
     Images.concatenate([images, one]).write(file)
     found = compared(capsys, str(finished), str(copy), "--run", RUN)
     assert all(row["p"] is None for row in found["figures"])

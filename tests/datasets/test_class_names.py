@@ -5,9 +5,10 @@ import yaml
 
 from farther.datasets import ClassNames, bdd, voc
 from farther.errors import DataError
+from farther.tools import demo
 
 FILE = Path(__file__).parents[2] / "data/names/classes.yaml"
-COCO = Path(bdd.__file__).parent / "demo/coco_categories.yaml"
+COCO = Path(demo.__file__).parent / "coco_categories.yaml"
 
 
 def test_one_class_has_many_names():

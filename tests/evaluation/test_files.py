@@ -12,7 +12,7 @@ BOX = [0, 0, 1, 1]
 
 def test_scores_are_joined_by_image_and_region_whatever_their_order_and_numbers(regions, tmp_path):
     table = regions(("a", BOX, 0.1), ("a", BOX, 0.2), ("b", BOX, 0.3), ("b", BOX, 0.4))
-    table.region_id[:] = [2**62, -5, 2**62, 7]
+    table = table.with_columns(region_id=[2**62, -5, 2**62, 7])
     order = [3, 0, 2, 1]
     Scores(image_id=table.image_id[order], region_id=table.region_id[order], score=np.array([4.0, 1, 3, 2])).write(
         tmp_path / "scores.parquet"

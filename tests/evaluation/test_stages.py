@@ -37,7 +37,7 @@ def project(tmp_path, world):
     for seed, split in enumerate(("val", "test", "far")):
         objects, regions = world(seed, images=8)
         if split == "far":
-            objects.category[:] = "fox"
+            objects = objects.with_columns(category=["fox"] * len(objects))
         names = sorted({*objects.image_id, *regions.image_id})
         size = [900] * len(names)
         Images(image_id=names, dataset=["d"] * len(names), file=names, width=size, height=size, digest=names).write(

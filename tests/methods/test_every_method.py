@@ -63,12 +63,12 @@ def test_fitting_twice_gives_the_same_files(name, make, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_folder_read_in_batches_gives_what_memory_gives(name, make, tmp_path, monkeypatch):
     regions = make(seed=1)
-    monkeypatch.setattr("farther.tables.shards.ROW_GROUP", 64)
+    monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 64)
     regions.write(tmp_path / "regions")
     folder = RegionsFolder(tmp_path / "regions")
     assert len(list(folder.batches())) == 5
     streamed = create(name).fit(folder).score(folder)
-    monkeypatch.setattr("farther.tables.shards.ROW_GROUP", 10_000)
+    monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 10_000)
     np.testing.assert_allclose(streamed, create(name).fit(regions).score(regions), rtol=1e-7, atol=1e-7)
 
 

@@ -93,7 +93,7 @@ def test_a_sample_has_the_asked_size_and_depends_on_its_seed(run, tmp_path):
 
 
 def test_a_sample_draws_each_row_at_most_once_across_batches(make, tmp_path, monkeypatch):
-    monkeypatch.setattr("farther.tables.shards.ROW_GROUP", 16)
+    monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 16)
     make(100).write(tmp_path / "regions")
     sample = RegionsSample(RegionsFolder(tmp_path / "regions"), 40, seed=3)
     drawn = np.concatenate([batch.region_id for batch in sample.batches()])

@@ -39,8 +39,8 @@ def drawn(table, images, weights, unique=None):
 def case(world):
     objects, regions = world(5, images=len(IMAGES), objects=5, regions=15)
     # Where confidences are equal, the order of the rows decides, which is another one when images are written out.
-    regions.score[:] = 0.5 + np.random.default_rng(0).permutation(len(regions)) / 500
-    regions.logits[:, 0], regions.logits[:, 1] = np.log(regions.score), np.log(1 - regions.score)
+    score = np.float32(0.5 + np.random.default_rng(0).permutation(len(regions)) / 500)
+    regions = regions.with_columns(score=score, logits=np.stack([np.log(score), np.log(1 - score)], axis=1))
     unknown = np.random.default_rng(1).random(len(regions)) < 0.5
     return objects, regions, unknown, np.random.default_rng(2).normal(size=len(regions)).round(1)
 

@@ -88,7 +88,7 @@ def test_classes_must_be_different_names(objects, regions, classes):
 @pytest.mark.parametrize("decimals", [1, 9])
 def test_the_order_of_rows_changes_nothing_be_scores_equal_or_not(world, decimals):
     objects, regions = world(11)
-    regions.score[:] = np.random.default_rng(0).random(len(regions)).round(decimals)
+    regions = regions.with_columns(score=np.random.default_rng(0).random(len(regions)).round(decimals))
     random = np.random.default_rng(1)
     before = closed_set.evaluate(objects, regions)
     shuffled = objects[random.permutation(len(objects))], regions[random.permutation(len(regions))]

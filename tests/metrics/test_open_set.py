@@ -318,18 +318,23 @@ def test_a_surplus_false_positive_never_raises_the_precision(world, seed, protoc
     assert after["ap_u"] is None or after["ap_u"] <= before["ap_u"] + 1e-12
 
 
+def _repeated(box):
+    """Boxes of which every fourth occurs twice."""
+    box = box.copy()
+    box[1::4] = box[::4][: len(box[1::4])]
+    return box
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.sampled_from(["paper", "published-code"]), st.floats(0, 1))
 def test_each_unknown_object_is_counted_once_and_the_order_of_rows_does_not_matter(world, seed, protocol, share):
     objects, regions = world(seed, images=6, objects=4, regions=8)
     random = np.random.default_rng(seed)
     # Many equal confidences and scores, and boxes that stand twice.
-    regions.score[:] = regions.score.round(1)
-    regions.logits[:] = np.log(np.stack([regions.score + 2, 5 - regions.score], axis=1))
-    regions.box[1::4], objects.box[1::4] = (
-        regions.box[::4][: len(regions.box[1::4])],
-        objects.box[::4][: len(objects.box[1::4])],
-    )
+    rounded = regions.score.round(1)
+    logits = np.log(np.stack([rounded + 2, 5 - rounded], axis=1))
+    regions = regions.with_columns(score=rounded, logits=logits, box=_repeated(regions.box))
+    objects = objects.with_columns(box=_repeated(objects.box))
     unknown = random.random(len(regions)) < share
     score = random.random(len(regions)).round(1)
     figures = open_set.evaluate(objects, regions, unknown, protocol=protocol, unknown_score=score)
@@ -418,7 +423,8 @@ def as_one_class(objects, coco, regions):
 @pytest.mark.parametrize("seed", range(3))
 def test_flagging_all_by_one_score_equals_other_libraries_with_a_single_class(world, coco, seed):
     objects, regions = world(seed)
-    objects.category[:], regions.label[:] = "cat", 0
+    objects = objects.with_columns(category=["cat"] * len(objects))
+    regions = regions.with_columns(label=np.zeros(len(regions), int))
     surely_unknown = np.random.default_rng(seed).random(len(regions)).round(2).astype(np.float32)
     figures = open_set.Split(objects, regions).ranked_by(surely_unknown).judge(np.ones(len(regions), bool)).figures()
     scored = Regions(**{**regions.columns(), "score": surely_unknown}, header=regions.header)

@@ -134,7 +134,7 @@ def test_a_missing_column_is_named(tmp_path: Path):
 
 
 def test_a_row_is_counted_within_its_file_not_its_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("farther.tables.shards.ROW_GROUP", 3)
+    monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 3)
     table = regions(8)
     table.write(tmp_path / "regions")
     file = tmp_path / "regions" / "part-00000.parquet"
@@ -164,7 +164,7 @@ def test_a_header_that_contradicts_itself_is_refused(header: dict, field: str):
 
 
 def test_a_folder_streams_what_the_whole_table_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("farther.tables.shards.ROW_GROUP", 2)
+    monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 2)
     table = regions(7)
     table.write(tmp_path / "regions")
     folder = RegionsFolder(tmp_path / "regions")

@@ -143,11 +143,8 @@ def front_matter(text: str) -> dict:
 def changed(publication: Publication, **columns) -> Publication:
     """A publication whose first split has other values in the first row of its images."""
     split = publication.splits[0]
-    images = split.images[:]
-    for name, value in columns.items():
-        values = getattr(images, name).copy()
-        values[0] = value
-        setattr(images, name, values)
+    first = {name: [value, *getattr(split.images, name)[1:]] for name, value in columns.items()}
+    images = split.images.with_columns(**first)
     return replace(publication, splits=(replace(split, source=Source(images, split.objects)),))
 
 
@@ -288,8 +285,7 @@ def test_columns_of_credits_are_there_only_where_a_source_gives_any(project, tmp
 def test_a_large_split_comes_in_several_files_and_small_row_groups(project, tmp_path):
     publication = gathered(project)
     split = publication.splits[1]
-    many = split.images[np.zeros(150, int)]
-    many.image_id = np.array([f"{k:012d}" for k in range(150)], object)
+    many = split.images[np.zeros(150, int)].with_columns(image_id=[f"{k:012d}" for k in range(150)])
     large = replace(split, source=Source(many, Objects.empty()))
     size = split.image_size(0)
     out = publish(replace(publication, splits=(large,)), tmp_path / "out", "parquet", shard_bytes=100 * size)
@@ -517,8 +513,7 @@ def test_an_image_that_is_not_the_one_that_was_curated_ends_it_and_nothing_is_le
 
 def test_an_object_of_a_category_that_its_dataset_lacks_is_refused(project):
     split = gathered(project).splits[0]
-    objects = split.objects[:]
-    objects.category = np.array(["zebra", "unicorn"], object)
+    objects = split.objects.with_columns(category=["zebra", "unicorn"])
     with pytest.raises(DataError, match="row 1: field 'category': 'unicorn' is not a category"):
         replace(split, source=Source(split.images, objects))
 
