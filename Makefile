@@ -7,7 +7,7 @@ BIN := $(CURDIR)/$(VENV)/bin
 export PATH := $(BIN):$(PATH)
 # Each stage is a process of its own: without bytecode files it would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
-SOURCES := lib stages tests benchmarks
+SOURCES := lib stages training tests benchmarks
 
 .PHONY: demo test lint machine repro lock checkpoints clean
 
@@ -57,7 +57,7 @@ lock:
 
 # Trains the demo's detectors (hours on two cores) and puts them where the pipeline reads them.
 checkpoints: $(VENV)/ready
-	dvc repro training/dvc.yaml
+	dvc --cd training repro
 	cp artifacts/train/*/*.safetensors artifacts/train/*/*.json artifacts/train/*/*.md data/demo/
 	cp -r artifacts/train/clip/model/. data/demo/clip/
 

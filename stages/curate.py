@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from _params import section
 from farther.curation import TablesFolder, benchmark, curate
+from farther.params import section
 from farther.tables.files import write_json, write_rows
 
 ARTIFACTS = Path("artifacts")

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from _params import section
+from farther.params import section
 from farther.registry import build
 from farther.tools.demo import DemoWorld, generate
 

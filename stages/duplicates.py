@@ -9,9 +9,9 @@ import csv
 import sys
 from pathlib import Path
 
-from _params import section
 from farther.curation import benchmark
 from farther.errors import FartherError
+from farther.params import section
 from farther.registry import build
 from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, near_duplicates
 

@@ -5,8 +5,8 @@ One process for all of them: starting open_clip costs more than embedding a smal
 
 from pathlib import Path
 
-from _params import section
 from farther.datasets import image_roots
+from farther.params import section
 from farther.registry import build
 from farther.similarity import EmbedParams, Encoder, EncoderParams, embed_dataset
 

@@ -6,10 +6,10 @@ No stage of the pipeline: it writes data/candidates/NAME.csv, which git keeps an
 import sys
 from pathlib import Path
 
-from _params import section
 from farther.curation import TablesFolder, benchmark
 from farther.curation.candidates import write_candidates
 from farther.errors import FartherError
+from farther.params import section
 from farther.similarity import Lookalikes, not_embedded
 from farther.tools.enrichment import describe, enrichment, find, images_by_subset, present
 

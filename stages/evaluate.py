@@ -2,10 +2,10 @@
 
 import sys
 
-from _params import section
 from farther import curation
 from farther.evaluation.evaluate import EvaluationSettings, evaluate_run
 from farther.evaluation.files import RunFiles
+from farther.params import section
 from farther.registry import build
 
 

@@ -10,8 +10,8 @@ Writes artifacts/fitted/RUN/METHOD: state and threshold.json, or why the method 
 import sys
 from pathlib import Path
 
-from _params import section
 from farther.metrics.ood import auroc
+from farther.params import section
 from farther.registry import build
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import FitSettings, operating_threshold

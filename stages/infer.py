@@ -6,11 +6,11 @@ Usage: stages/infer.py RUN
 import sys
 from pathlib import Path
 
-from _params import section
 from farther import detectors
 from farther.datasets import image_roots
 from farther.detectors.imported import Imported, import_splits
 from farther.detectors.inference import InferenceParams, infer_splits
+from farther.params import section
 from farther.registry import build
 
 ARTIFACTS = Path("artifacts")

@@ -5,10 +5,10 @@
 
 import sys
 
-from _params import section
 from farther import datasets
 from farther.curation import subsets_used
 from farther.datasets.ingest import ingest
+from farther.params import section
 from farther.tables.files import write_rows
 
 

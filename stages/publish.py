@@ -7,9 +7,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from _params import section
 from farther.curation import benchmark
 from farther.errors import FartherError
+from farther.params import section
 from farther.tools.publication import FORMATS, Words, collect, publish, read_words
 
 ARTIFACTS = Path("artifacts")

@@ -1,6 +1,6 @@
 """Writes the report: `python stages/report.py`."""
 
-from _params import section
+from farther.params import section
 from farther.report import build
 
 

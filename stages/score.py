@@ -9,7 +9,7 @@ Writes artifacts/scores/RUN/METHOD/<split>.parquet; splits whose inputs did not 
 import sys
 from pathlib import Path
 
-from _params import section
+from farther.params import section
 from farther.registry import build
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import FitSettings

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from _params import section
 from farther.curation import benchmark
+from farther.params import section
 from farther.registry import build
 from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, WordNetParams, stratify_benchmark
 

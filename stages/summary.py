@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from _params import section
+from farther.params import section
 from farther.report import summary
 
 

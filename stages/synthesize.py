@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from _params import section
 from farther.curation import Rules, TablesFolder
 from farther.datasets import image_roots
+from farther.params import section
 from farther.tables.files import write_json
 from farther.tools.derived import ScenesOfID, create, generate, synthetic, unknowns
 

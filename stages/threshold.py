@@ -2,8 +2,8 @@
 
 import sys
 
-from _params import section
 from farther.evaluation.files import RunFiles, ThresholdSettings, choose_threshold
+from farther.params import section
 from farther.registry import build
 
 

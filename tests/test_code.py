@@ -2,7 +2,8 @@ import sys
 
 import pytest
 
-from farther.code import digest_of, source_files
+from farther import datasets, detectors, methods
+from farther.code import digest_of, registered, source_files
 
 FILES = {
     "zoo/__init__.py": "",
@@ -13,7 +14,19 @@ FILES = {
     "zoo/layers/__init__.py": "from .norms import norm\n",
     "zoo/layers/norms.py": "norm = 1\n",
     "zoo/other_adapter.py": "",
+    "zoo/shop/__init__.py": "from zoo.shop.sell import price\nfrom .buy import cost\nfast = 1\n",
+    "zoo/shop/sell.py": "price = 1\n",
+    "zoo/shop/buy.py": "cost = 1\n",
+    "zoo/lazily/__init__.py": "def __getattr__(name): ...\n",
+    "zoo/lazily/one.py": "",
+    "zoo/typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from zoo.names import label\n",
+    "zoo/data/__init__.py": "",
+    "zoo/data/table.yaml": "1",
+    "zoo/data/pages/index.html": "",
     "own.py": "import zoo.names, numpy\n",
+    "priced.py": "from zoo.shop import price\n",
+    "shopping.py": "from zoo import shop\n",
+    "lazy_user.py": "from zoo.lazily import thing\n",
 }
 
 
@@ -24,7 +37,7 @@ def package(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     yield lambda module: [str(path.relative_to(tmp_path)) for path in source_files(module, package="zoo").values()]
-    for name in [name for name in sys.modules if name.split(".")[0] in ("zoo", "own")]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "zoo"]:
         del sys.modules[name]
 
 
@@ -32,7 +45,6 @@ def test_imports_are_followed_within_the_package_also_those_inside_functions_and
     assert package("zoo.adapter") == [
         "zoo/adapter.py",
         "zoo/base.py",
-        "zoo/layers/__init__.py",
         "zoo/layers/norms.py",
         "zoo/lazy.py",
         "zoo/names.py",
@@ -45,6 +57,42 @@ def test_a_module_outside_of_the_package_counts_with_what_it_takes_from_it(packa
 
 def test_modules_that_import_each_other_end(package):
     assert package("zoo.lazy") == ["zoo/base.py", "zoo/lazy.py"]
+
+
+def test_a_name_that_a_package_takes_from_a_module_leads_to_that_module_only(package):
+    assert package("priced") == ["priced.py", "zoo/shop/sell.py"]
+    assert package("shopping") == ["shopping.py", "zoo/shop/__init__.py", "zoo/shop/buy.py", "zoo/shop/sell.py"]
+
+
+def test_a_name_that_a_package_loads_lazily_may_come_from_any_of_its_modules(package):
+    assert package("lazy_user") == ["lazy_user.py", "zoo/lazily/__init__.py", "zoo/lazily/one.py"]
+
+
+def test_imports_for_type_checkers_do_not_count(package):
+    assert package("zoo.typed") == ["zoo/typed.py"]
+
+
+def test_data_files_that_a_package_ships_count(package):
+    assert package("zoo.data") == ["zoo/data/pages/index.html", "zoo/data/table.yaml", "zoo/data/__init__.py"]
+
+
+def test_registered_names_lead_to_their_modules():
+    found = registered("farther.methods")
+    assert sorted(found) == methods.names()
+    assert found["vim"] == "farther.methods.vim"
+    assert registered("farther.datasets").keys() == set(datasets.names())
+    assert registered("farther.detectors").keys() == set(detectors.names())
+
+
+def test_a_script_counts_with_what_it_imports(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from farther.tables import Images\n")
+    images = source_files(script)
+    script.write_text("from farther.tables import Regions  # a longer line\n")
+    regions = source_files(script)
+    assert "farther.tables.regions" in regions
+    assert "farther.tables.regions" not in images
+    assert "script.py" in images
 
 
 def test_what_has_no_source_has_no_file(package):

@@ -1,6 +1,11 @@
-"""One answer to "which code is this result made by": a digest of modules and of everything in farther that they import.
+"""Digests of code: of modules, and of everything in farther that they import.
 
-Comments, docstrings and formatting do not count: a change that cannot change a result changes no digest.
+They say what must run again. Comments, docstrings and formatting do not count: a change that cannot change a result
+changes no digest. Data files that a package ships (templates, YAML) count with its modules. Everything is read from
+syntax trees; no module is imported.
+
+A name that a package's `__init__.py` imports from one of its modules leads to that module only:
+`from farther.tables import Images` does not depend on `farther.tables.regions`.
 """
 
 from __future__ import annotations
@@ -8,7 +13,8 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -17,45 +23,126 @@ from pathlib import Path
 PACKAGE = "farther"
 
 
-def digest_of(*modules: str) -> str:
-    """Digest of the code of modules and of their import closure within farther: 32 hexadecimal digits.
+@dataclass(frozen=True)
+class Parsed:
+    """What a module's syntax tree says.
 
     Args:
-        modules: Dotted names to start at; they need not be part of farther.
+        digest: Of the tree without docstrings.
+        imports: (module, name) of each `from module import name`; the name is None for `import module`.
+        exports: Where names come from that the module imports at its top level: {name: (module, name there)}.
+        defined: Other names of its top level.
+        registered: Names that its decorators `@register("name")` make known.
     """
-    total = blake2b(digest_size=16)
+
+    digest: str
+    imports: tuple[tuple[str, str | None], ...]
+    exports: dict[str, tuple[str, str]]
+    defined: frozenset[str]
+    registered: tuple[str, ...]
+
+
+def digest_of(*modules: str | Path) -> str:
+    """Digest of the code of modules, of their import closure within farther, and of the data files beside them.
+
+    Args:
+        modules: Dotted names to start at, or paths of scripts; they need not be part of farther.
+
+    Returns:
+        16 hexadecimal digits.
+    """
+    total = blake2b(digest_size=8)
     for name, file in source_files(*modules).items():
-        total.update(f"{name}\0{_code(file)}\0".encode())
+        code = _parsed(file, name).digest if file.suffix == ".py" else None
+        content = code or blake2b(file.read_bytes(), digest_size=8).hexdigest()
+        total.update(f"{name}\0{content}\0".encode())
     return total.hexdigest()
 
 
-def source_files(*modules: str, package: str = PACKAGE) -> dict[str, Path]:
-    """The files of modules and of all modules of a package that they import, directly or through others.
+def source_files(*modules: str | Path, package: str = PACKAGE) -> dict[str, Path]:
+    """Files of modules, of all modules of a package that they import (directly or not), and of the data beside them.
 
-    Imports inside functions count too: they are read from the syntax tree, and nothing of farther is imported.
+    Imports inside functions count; those for type checkers only do not.
 
     Args:
-        modules: Dotted names to start at; they need not be part of the package.
+        modules: Dotted names to start at, or paths of scripts; they need not be part of the package.
         package: Name of the package whose modules are followed.
 
     Returns:
-        {dotted name: file}, sorted by name. Modules without a source file (a notebook's) are left out.
+        {dotted name, or for a data file its path below its package: file}, sorted by name. Modules without a source
+        file (a notebook's) are left out.
     """
     found: dict[str, Path] = {}
-    queue = list(modules)
+    queue: list[tuple[str, str | None]] = []
+    seen: set[tuple[str, str | None]] = set()
+
+    def add(name: str, file: Path) -> None:
+        found[name] = file
+        queue.extend(target for target in _parsed(file, name).imports if f"{target[0]}.".startswith(f"{package}."))
+
+    for start in modules:
+        if isinstance(start, Path):
+            add(start.name, start)
+        else:
+            queue.append((start, None))
     while queue:
-        name = queue.pop()
-        file = None if name in found else _file(name)
-        if file is not None:
-            found[name] = file
-            queue += [n for n in _parsed(file, name)[1] if n.startswith(f"{package}.")]
-    return {name: found[name] for name in sorted(found)}
+        target = queue.pop()
+        if target in seen:
+            continue
+        seen.add(target)
+        for name in _modules_of(*target):
+            file = _file(name)
+            if file is not None and name not in found:
+                add(name, file)
+    for folder in {file.parent for name, file in found.items() if name.startswith(f"{package}.")}:
+        found |= {f"{folder.name}/{file.relative_to(folder)}": file for file in _data_files(folder)}
+    return dict(sorted(found.items()))
+
+
+def registered(package: str) -> dict[str, str]:
+    """The modules of a package that register names: {"knn": "farther.methods.knn", …}."""
+    return {name: module for module, file in _package_files(package) for name in _parsed(file, module).registered}
+
+
+def _modules_of(module: str, name: str | None) -> list[str]:
+    """The modules that `import module` or `from module import name` needs."""
+    if name is None:
+        return [module]
+    if _file(f"{module}.{name}") is not None:
+        return [f"{module}.{name}"]
+    file = _file(module)
+    if file is None or file.name != "__init__.py":
+        return [module]
+    parsed = _parsed(file, module)
+    if name in parsed.exports:
+        return _modules_of(*parsed.exports[name])
+    if "__getattr__" in parsed.defined and name not in parsed.defined:  # it may lead to any module of the package
+        return [module for module, _ in _package_files(module)]
+    return [module]
+
+
+def _package_files(package: str) -> Iterator[tuple[str, Path]]:
+    """All modules of a package and of the packages within it."""
+    init = _file(package)
+    for file in sorted(init.parent.rglob("*.py")) if init else ():
+        parts = file.relative_to(init.parent).with_suffix("").parts if init else ()
+        yield ".".join((package, *(part for part in parts if part != "__init__"))), file
+
+
+def _data_files(folder: Path) -> Iterator[Path]:
+    """What a package ships beside its modules, in its folder and in folders within it that are not packages."""
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir():
+            if entry.name != "__pycache__" and not (entry / "__init__.py").exists():
+                yield from _data_files(entry)
+        elif entry.suffix not in (".py", ".pyc", ".typed"):
+            yield entry
 
 
 def _file(name: str) -> Path | None:
     """The source file of a module; None where `name` is not a module, or one without source."""
     root = Path(__file__).parent
-    if name.startswith(f"{PACKAGE}."):
+    if name == PACKAGE or name.startswith(f"{PACKAGE}."):
         path = root.joinpath(*name.split(".")[1:])
         candidates = (path.with_suffix(".py"), path / "__init__.py")
         return next((file for file in candidates if file.is_file()), None)
@@ -69,32 +156,66 @@ def _file(name: str) -> Path | None:
     return Path(origin) if origin is not None and origin.endswith(".py") else None
 
 
-def _code(file: Path) -> str:
-    return _parsed(file, "")[0]
-
-
-def _parsed(file: Path, module: str) -> tuple[str, tuple[str, ...]]:
-    """Digest of a file's syntax tree, and the dotted names that it imports or, in `from a import b`, might import."""
+def _parsed(file: Path, module: str) -> Parsed:
     state = file.stat()
     return _parse(file, module, state.st_mtime_ns, state.st_size)
 
 
 @lru_cache(maxsize=4096)
-def _parse(file: Path, module: str, changed: int, size: int) -> tuple[str, tuple[str, ...]]:
+def _parse(file: Path, module: str, changed: int, size: int) -> Parsed:
     tree = ast.parse(file.read_bytes(), file)
-    names = tuple(_imports(tree, file, module)) if module else ()
-    return blake2b(ast.dump(_without_docstrings(tree)).encode(), digest_size=16).hexdigest(), names
-
-
-def _imports(tree: ast.AST, file: Path, module: str) -> Iterator[str]:
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(tree):
+    exports, defined = {}, set()
+    for node in _top_level(tree.body):
+        if isinstance(node, ast.ImportFrom):
+            exports.update({alias.asname or alias.name: (_source(node, package), alias.name) for alias in node.names})
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            defined.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            defined.update(target.id for target in targets if isinstance(target, ast.Name))
+    imports, names = tuple(_imports(tree.body, package)), tuple(_registered(tree))
+    content = blake2b(ast.dump(_without_docstrings(tree)).encode(), digest_size=8).hexdigest()
+    return Parsed(content, imports, exports, frozenset(defined), names)
+
+
+def _top_level(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module, those for type checkers only included: they say where a lazy name comes from."""
+    for node in nodes:
+        if isinstance(node, ast.If) and _for_types_only(node):
+            yield from node.body
+        else:
+            yield node
+
+
+def _for_types_only(node: ast.If) -> bool:
+    return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def _imports(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, str | None]]:
+    for node in nodes:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            yield source
-            yield from (f"{source}.{alias.name}" for alias in node.names)
+            yield from ((_source(node, package), alias.name) for alias in node.names)
+        elif isinstance(node, ast.If) and _for_types_only(node):
+            yield from _imports(node.orelse, package)
+        else:
+            yield from _imports(ast.iter_child_nodes(node), package)
+
+
+def _source(node: ast.ImportFrom, package: str) -> str:
+    return importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+
+
+def _registered(tree: ast.Module) -> Iterator[str]:
+    for node in tree.body:
+        for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
+            if isinstance(decorator, ast.Call) and decorator.args and isinstance(decorator.args[0], ast.Constant):
+                function = decorator.func
+                called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+                if called == "register":
+                    yield decorator.args[0].value
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:

@@ -8,7 +8,7 @@ import pytest
 from farther import methods
 from farther.errors import DataError, ParameterError
 from farther.methods.base import METHODS
-from farther.scoring.entries import code_digests, find, read_entry
+from farther.scoring.entries import find, method_files, read_entry
 from farther.scoring.fit import FitSettings
 from farther.scoring.score import score_run
 from farther.scoring.search import fit_entry
@@ -96,21 +96,14 @@ def test_a_name_cannot_lead_out_of_the_folder(own):
         read_entry("mine", {"method": "../own/mine"}, own)
 
 
-def test_changed_code_changes_the_digests_of_the_methods_that_it_concerns(own):
-    lines = {"mine": {}, "mine_twice": {"method": "mine", "power": 2.0}, "msp": {}, "knn": None}
-    before = code_digests(lines, own)
-    assert before["mine"] == before["mine_twice"] != before["msp"]
-    with (own / "mine.py").open("a") as file:
-        file.write("# changed")
-    after = code_digests(lines, own)
-    assert {name for name in lines if before[name] != after[name]} == {"mine", "mine_twice"}
-
-
-def test_a_method_built_on_another_has_its_code_too():
-    from farther.scoring.entries import source_files
-
-    for name, parts in {"lard_knn": {"knn", "latents", "neighbours"}, "dice_react": {"dice", "shaping"}}.items():
-        assert parts <= {file.stem for file in source_files(methods.get(name))}
+def test_the_code_of_an_entry_is_that_of_its_methods(own):
+    grids = {"knn": {"k": [1]}, "msp": {}}
+    lines = {"mine": {}, "again": {"method": "mine"}, "best": {"oracle": {"ood_split": "far", "grids": grids}}}
+    found = method_files(lines, own)
+    assert found["mine"] == found["again"] == [own / "mine.py"]
+    assert found["best"] == ["farther.methods.knn", "farther.methods.msp"]
+    with pytest.raises(ParameterError, match="Did you mean 'msp'"):
+        method_files({"mspp": {}}, own)
 
 
 SEARCH = {"ood_split": "choose", "grids": {"energy": {"temperature": [0.5, 100.0]}}}
@@ -155,7 +148,7 @@ def test_scores_with_parameters_chosen_on_other_regions_are_refused(run, tmp_pat
     ("line", "problem"),
     [
         ({"search": SEARCH, "oracle": SEARCH}, "exclude each other"),
-        ({"search": SEARCH, "temperature": 2.0}, "parameters stand in its"),
+        ({"search": SEARCH, "temperature": 2.0}, "parameters go into its"),
         ({"search": {"grids": {}}}, "ood_split"),
     ],
 )

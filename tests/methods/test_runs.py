@@ -9,7 +9,6 @@ import pytest
 from farther import methods
 from farther.errors import DataError
 from farther.methods import FitError
-from farther.scoring.entries import source_files
 from farther.scoring.fit import FitSettings, RegionsSample, fit_run, operating_threshold
 from farther.scoring.score import score_run
 from farther.tables import RegionsFolder, Scores
@@ -149,8 +148,7 @@ def test_another_state_scores_every_split_again(run, fitted, tmp_path):
 
 def test_another_code_scores_every_split_again(run, fitted, tmp_path, monkeypatch):
     score_run(run, fitted, tmp_path / "scores")
-    (tmp_path / "other.py").write_text("# another code\n")
-    monkeypatch.setattr("farther.scoring.score.source_files", lambda cls: [tmp_path / "other.py"])
+    monkeypatch.setattr("farther.scoring.score.digest_of", lambda module: "another")
     assert set(score_run(run, fitted, tmp_path / "scores").values()) == {"scored"}
 
 
@@ -187,9 +185,3 @@ def test_a_split_without_detections_gets_an_empty_file(run, fitted, tmp_path, ma
 def test_unfinished_work_is_no_split(run, fitted, tmp_path):
     shutil.copytree(run / "test", run / ".test.unfinished")
     assert ".test.unfinished" not in score_run(run, fitted, tmp_path / "scores")
-
-
-def test_the_code_of_a_method_is_its_module_and_those_it_uses():
-    found = {file.stem for file in source_files(methods.get("knn"))}
-    assert {"knn", "neighbours", "vectors", "base"} <= found
-    assert not {"msp", "mahalanobis", "scoring"} & found

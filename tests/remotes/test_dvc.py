@@ -107,7 +107,7 @@ def make_params_small(params) -> None:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     """The project with a small world, reproduced and committed."""
     folder = tmp_path_factory.mktemp("project")
-    for name in ("stages", "lib", "data"):
+    for name in ("stages", "lib", "data", "training"):
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "clip")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for file in (folder / "data" / "demo").glob("*.safetensors"):
@@ -156,6 +156,7 @@ def test_a_colleague_with_an_empty_cache_pulls_and_nothing_runs(colleague: Clone
     printed = colleague.run("dvc", "repro")
     assert "Running stage" not in printed
     assert "Data and pipelines are up to date." in printed
+    assert "Data and pipelines are up to date." in colleague.run("dvc", "status")
     assert (colleague.folder / f"artifacts/evaluation/{RUN}.json").is_file()
     assert colleague.run("git", "status", "--porcelain") == ""
 

@@ -99,8 +99,8 @@ class Sharpness(Method):
 def test_a_method_in_a_file_of_ones_own_runs_through_the_pipeline(project):
     (project / "data/methods").mkdir(parents=True)
     (project / "data/methods/sharpness.py").write_text(SHARPNESS)
-    assert stage(project, "code").returncode == 0
-    assert len(json.loads((project / "artifacts/code.json").read_text())["sharpness"]) == 32
+    assert stage(project, "code_digests").returncode == 0
+    assert len(json.loads((project / "artifacts/code.json").read_text())["score"]["sharpness"]) == 16
     assert stage(project, "fit", "demo", "sharpness").stdout == "demo sharpness: fitted\n"
     assert stage(project, "score", "demo", "sharpness").stdout.count("scored") == 3
     fitted = json.loads((project / "artifacts/fitted/demo/sharpness/method.json").read_text())

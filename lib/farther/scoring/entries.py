@@ -25,16 +25,15 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
+from farther.code import registered
 from farther.errors import ParameterError
 from farther.methods.base import METHODS, Method
 from farther.registry import STRICT, build
-from farther.tables.files import digest, inside
+from farther.tables.files import inside
 
 #: Where the pipeline looks for methods that farther does not know.
 OWN = Path("data/methods")
 PACKAGE = "farther.methods"
-#: Modules that every entry's folders are made by.
-MACHINERY = ("calibration", "entries", "fitting", "hyperparameters", "scoring")
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -68,6 +67,12 @@ class Entry:
     search: Choice | None = None
     oracle: Choice | None = None
 
+    @property
+    def methods(self) -> list[str]:
+        """The methods that it may come to: those of its grids, where parameters are chosen."""
+        choice = self.search or self.oracle
+        return sorted(choice.grids) if choice and choice.grids else [self.method]
+
     def create(self) -> Method:
         """The method with its parameters, before anything is chosen.
 
@@ -78,35 +83,36 @@ class Entry:
 
 
 def read_entry(name: str, values: Mapping[str, Any], own: Path = OWN) -> Entry:
-    """An entry, checked; methods in files of one's own are made known.
+    """An entry, checked; user-defined methods are registered.
 
     Args:
-        name, values: The line's name, and what it says.
-        own: Folder of one's own methods, `<method>.py` each.
+        name, values: The entry's name, and what it says.
+        own: Folder of user-defined methods, `<method>.py` each.
 
     Raises:
-        ParameterError: the method is unknown, both kinds of choice are asked for, or parameters are given to a choice.
+        ParameterError: the method is unknown; see also `check_entry`.
+    """
+    entry = check_entry(name, values)
+    for method in entry.methods:
+        find(method, own)
+    return entry
+
+
+def check_entry(name: str, values: Mapping[str, Any]) -> Entry:
+    """An entry, its methods not looked up.
+
+    Raises:
+        ParameterError: both kinds of choice are asked for, or parameters are given to a choice.
     """
     params = dict(values)
-    made = build(
-        Entry,
-        f"methods.{name}",
-        {
-            "name": name,
-            "method": params.pop("method", name),
-            "search": params.pop("search", None),
-            "oracle": params.pop("oracle", None),
-            "params": params,
-        },
-    )
-    choice = made.search or made.oracle
-    if made.search and made.oracle:
+    chosen = {key: params.pop(key, None) for key in ("search", "oracle")}
+    fields = {"name": name, "method": params.pop("method", name), **chosen, "params": params}
+    entry = build(Entry, f"methods.{name}", fields)
+    if entry.search and entry.oracle:
         raise ParameterError(f"methods.{name}: 'search' and 'oracle' exclude each other")
-    if choice and made.params:
-        raise ParameterError(f"methods.{name}: {sorted(made.params)}: with a choice, parameters stand in its 'grids'")
-    for method in choice.grids if choice else [made.method]:
-        find(method, own)
-    return made
+    if (entry.search or entry.oracle) and entry.params:
+        raise ParameterError(f"methods.{name}: {sorted(entry.params)}: with a choice, parameters go into its 'grids'")
+    return entry
 
 
 def find(method: str, own: Path = OWN) -> type[Method]:
@@ -144,34 +150,19 @@ def _import(file: Path) -> None:
         raise
 
 
-def source_files(cls: type) -> list[Path]:
-    """The files that a method's code is in: its own, and those of this package that it imports from, sorted."""
-    found: dict[str, Path] = {}
-    waiting = [cls.__module__]
-    while waiting:
-        name = waiting.pop()
-        if name in found or not (name == cls.__module__ or name.startswith(f"{PACKAGE}.")):
-            continue
-        module = sys.modules[name]
-        found[name] = Path(inspect.getfile(module))
-        values = list(vars(module).values())
-        waiting += [v.__name__ if inspect.ismodule(v) else str(getattr(v, "__module__", "")) for v in values]
-    return sorted(found.values())
-
-
-def code_digests(entries: Mapping[str, Mapping[str, Any]], own: Path = OWN) -> dict[str, str]:
-    """For each entry, a name for all the code that its scores are made by.
-
-    The pipeline fits and scores a method again when this changes, and leaves the others alone.
+def method_files(entries: Mapping[str, Mapping[str, Any] | None], folder: Path = OWN) -> dict[str, list[str | Path]]:
+    """For each entry, the modules of its methods, and the files of those that are user-defined; nothing is imported.
 
     Raises:
-        ParameterError: see `read_entry`.
+        ParameterError: an entry is wrong; see `read_entry`.
+        DataError: a name leads out of the folder.
     """
-    shared = [Path(__file__).with_name(f"{module}.py") for module in MACHINERY]
-    digests = {}
+    known = registered(PACKAGE)
+    found: dict[str, list[str | Path]] = {}
     for name, values in entries.items():
-        entry = read_entry(name, values or {}, own)
-        choice = entry.search or entry.oracle
-        methods = sorted(choice.grids) if choice else [entry.method]
-        digests[name] = digest(*shared, *(file for method in methods for file in source_files(find(method, own))))
-    return digests
+        places = {method: inside(folder, f"{method}.py") for method in check_entry(name, values or {}).methods}
+        found[name] = [known.get(method, place) for method, place in sorted(places.items())]
+        for method, place in places.items():
+            if method not in known and not place.exists():
+                METHODS.get(method)  # raises, and lists the known names
+    return found

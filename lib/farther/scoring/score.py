@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
+from farther.code import digest_of
 from farther.errors import DataError
 from farther.methods.base import READ_WHEN_NEEDED, Method, load, not_applicable, read_method
-from farther.scoring.entries import source_files
 from farther.scoring.fit import folder_digest
 from farther.tables import RegionsFolder, Scores
 from farther.tables.files import digest, write_aside, write_json
@@ -52,7 +52,7 @@ def score_run(
         return {**done, **{split: f"not applicable: {reason}" for split in split_names(run) if split not in skip}}
     method = load(fitted)
     _check_choice(fitted, run)
-    state = digest(folder_digest(fitted), *source_files(type(method)))
+    state = digest(folder_digest(fitted), digest_of(type(method).__module__))
     for split in splits:
         key = digest(state, folder_digest(run / split))
         if _key(path / f"{split}.parquet") == key:

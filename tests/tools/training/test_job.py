@@ -17,7 +17,7 @@ from farther.tools.training.job import make_job, run_job
 
 CLASSES = ("square", "disc")
 ROOT = Path(__file__).parents[2]
-STAGES = ROOT / "stages"
+STAGES = ROOT / "training" / "stages"
 
 #: What a tiny job of each trainer needs besides its dataset and its weights.
 TINY = {

@@ -1,9 +1,9 @@
-"""Trains the demo's small CLIP: `python stages/train_clip.py clip`. A killed run goes on where it stopped."""
+"""Trains the demo's small CLIP: `python training/stages/train_clip.py clip`. A killed run resumes where it was."""
 
 import sys
 from pathlib import Path
 
-from _params import section
+from farther.params import section
 from farther.registry import build
 from farther.tools.training.clip_job import ClipJob, run_job
 

@@ -1,0 +1,41 @@
+"""What a stage reads of `params.yaml`, and the digest of its code in `artifacts/code.json`."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from farther.errors import DataError, ParameterError
+from farther.tables.files import read_json
+
+#: Where the stage `code` writes the digest of each stage's code.
+CODE = Path("artifacts/code.json")
+
+
+def section(*keys: str, file: str | Path = "params.yaml") -> Any:
+    """The part of a file of parameters at `keys`; an empty section is an empty dict.
+
+    Raises:
+        ParameterError: there is no such part; the message lists those that there are.
+    """
+    value = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    for depth, key in enumerate(keys):
+        if not isinstance(value, dict) or key not in value:
+            known = ", ".join(map(str, value)) if isinstance(value, dict) else repr(value)
+            raise ParameterError(f"{file}: no {'.'.join(keys[: depth + 1])!r}. Known here: {known}")
+        value = value[key]
+    return {} if value is None else value
+
+
+def code_digest(*keys: str, file: str | Path = CODE) -> str:
+    """The digest of a stage's code: `code_digest("curate")`, `code_digest("infer", "yolo")`.
+
+    Raises:
+        DataError: the stage `code` has not run since the stage or the name was added.
+    """
+    value = read_json(file)
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(value, str):
+        raise DataError(f"no digest of {'.'.join(keys)!r}; run `dvc repro code`", file=file)
+    return value

@@ -1,0 +1,28 @@
+"""Trains one detector: `python training/stages/train.py voc-yolov8`. A killed run resumes at its last checkpoint."""
+
+import shutil
+import sys
+from pathlib import Path
+
+from farther.datasets import image_roots
+from farther.params import section
+from farther.tools.training.job import make_job, run_job
+
+ARTIFACTS = Path("artifacts")
+TRAINING = Path("training")
+
+
+def main(name: str) -> None:
+    """Reads `train.NAME` and the root of its dataset; writes artifacts/train/NAME and its log to training/logs."""
+    job = make_job(name, section("train", name, file=TRAINING / "params.yaml"))
+    root = image_roots(section("datasets"), ARTIFACTS / "tables")[job.dataset]
+    card = run_job(name, job, root, ARTIFACTS)
+    log = TRAINING / "logs" / f"{name}.csv"
+    log.parent.mkdir(exist_ok=True)
+    shutil.copyfile(ARTIFACTS / "train" / name / "log.csv", log)
+    values = ", ".join(f"{found['map50']:.3f} on {subset}" for subset, found in card["figures"].items())
+    print(f"{name}: mAP50 {values}")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
