@@ -211,11 +211,8 @@ def _source(node: ast.ImportFrom, package: str) -> str:
 def _registered(tree: ast.Module) -> Iterator[str]:
     for node in tree.body:
         for decorator in node.decorator_list if isinstance(node, ast.ClassDef) else ():
-            if isinstance(decorator, ast.Call) and decorator.args and isinstance(decorator.args[0], ast.Constant):
-                function = decorator.func
-                called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-                if called == "register":
-                    yield decorator.args[0].value
+            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func).rpartition(".")[2] == "register":
+                yield ast.literal_eval(decorator.args[0])
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
