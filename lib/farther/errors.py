@@ -1,8 +1,13 @@
-"""Errors that a user can mend. Each says what was found, where, and what to do."""
+"""Errors that a user can fix. Each says what was found, where, and what to do."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from pathlib import Path
+
+#: Most names that a message lists.
+LISTED = 40
 
 
 class FartherError(Exception):
@@ -41,3 +46,21 @@ class DataError(FartherError):
             if part is not None
         ]
         super().__init__(": ".join([*place, problem]))
+
+
+def choose(kind: str, name: str, known: Iterable[str]) -> str:
+    """The name, if it is known.
+
+    Args:
+        kind: What it names, in the singular ("run").
+
+    Raises:
+        ParameterError: it is not known; the message suggests the nearest name and lists the known ones.
+    """
+    names = sorted(set(known))
+    if name in names:
+        return name
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
+    raise ParameterError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names[:LISTED]) or 'none'}{more}")

@@ -7,16 +7,19 @@ a name is asked for, so adding a thing is adding one file.
 
 from __future__ import annotations
 
-import difflib
 import importlib
+import inspect
 import pkgutil
+import re
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Generic, TypeVar
 
 from pydantic import ConfigDict, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
-from farther.errors import ParameterError
+from farther.errors import ParameterError, choose
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -72,11 +75,7 @@ class Registry(Generic[T]):
             ParameterError: the name is unknown; the message lists the known ones.
         """
         self._load()
-        if name not in self._classes:
-            close = difflib.get_close_matches(name, self._classes, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise ParameterError(f"unknown {self.kind} {name!r}.{hint} Known: {', '.join(self.names())}")
-        return self._classes[name]
+        return self._classes[choose(self.kind, name, self._classes)]
 
     def create(self, name: str, **params: Any) -> T:
         """An instance of the class behind a name, its parameters checked.
@@ -127,3 +126,68 @@ def _explain(cls: type, what: str, error: ValidationError) -> str:
         else:  # several parameters do not fit together: a class says which
             lines.append(f"{what}: {problem['msg'].removeprefix('Value error, ')}")
     return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of a registered class, as users read of it.
+
+    Args:
+        name: Its name.
+        default: Its default as params.yaml writes it; "(required)" where there is none.
+        description: From the docstring of the class that introduces it.
+    """
+
+    name: str
+    default: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Description:
+    """A class as its docstring describes it.
+
+    Args:
+        summary: The first paragraph.
+        text: The paragraphs between the summary and the first section.
+        sections: The text of each section by its title: "Formula", "Source", "Args".
+        parameters: What its constructor takes.
+    """
+
+    summary: str
+    text: str
+    sections: dict[str, str]
+    parameters: tuple[Parameter, ...]
+
+
+def describe(cls: type) -> Description:
+    """A dataclass, from its docstring and from those of the classes that it inherits parameters from."""
+    summary, text, sections = _parsed(cls)
+    known: dict[str, str] = {}
+    for owner in reversed(cls.__mro__[:-1]):
+        for names, words in re.findall(r"^([\w, ]+): (.+(?:\n +.+)*)", _parsed(owner)[2].get("Args", ""), re.MULTILINE):
+            known |= dict.fromkeys(names.split(", "), " ".join(words.split()))
+    listed = (field for field in fields(cls) if field.init)
+    parameters = tuple(Parameter(field.name, _default(field), known.get(field.name, "")) for field in listed)
+    return Description(summary, text, sections, parameters)
+
+
+def _parsed(cls: type) -> tuple[str, str, dict[str, str]]:
+    """Summary, text and sections of a class's own docstring."""
+    head, *rest = re.split(r"^([A-Z]\w+):\n(?= )", inspect.cleandoc(cls.__doc__ or ""), flags=re.MULTILINE)
+    summary, _, text = head.strip().partition("\n\n")
+    sections = {title: inspect.cleandoc(body) for title, body in zip(rest[::2], rest[1::2], strict=True)}
+    return " ".join(summary.split()), text.strip(), sections
+
+
+def _default(field: Field[Any]) -> str:
+    """A parameter's default; pydantic keeps it in a `FieldInfo` where there are limits."""
+    value, factory = field.default, field.default_factory
+    if isinstance(value, FieldInfo):
+        value, factory = value.default, value.default_factory or MISSING
+    if value in (MISSING, PydanticUndefined) and factory is MISSING:
+        return "(required)"
+    value = value if factory is MISSING else factory()
+    if isinstance(value, (tuple, list, dict)):
+        return "(several)" if value else "(none)"
+    return "null" if value is None else str(value)

@@ -1,64 +1,93 @@
-"""Compares figures: two commits, two folders or files of metrics, or two methods.
-
-A and B are git revisions, folders of metrics (artifacts/metrics, artifacts, a
-project) or files; B left out is what lies in the folder now, A left out the
-last commit. Where the regions and scores of both are at hand (in the folder,
-or for a commit in DVC's cache), changes are tested by a paired bootstrap over
-the same images: `interval` is the 95% interval of B − A, p how often chance
-alone gives so clear a change. Where only each side's own interval is at hand,
-`apart` says that the two intervals have nothing in common; intervals that
-overlap say nothing. Figures are fractions.
-"""
+"""`farther compare`: two commits, two folders or files of metrics, or two methods."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from farther.command.project import Project, add_params
-from farther.errors import ParameterError
+import typer
+
+from farther.command.project import PARAMS, Json, Params, Project, complete
+from farther.errors import ParameterError, choose
 
 if TYPE_CHECKING:
     from farther.command.comparison import Change
 
-NAME = "compare"
-SUMMARY = "compare commits, files of metrics, or methods, with a test"
-EXAMPLES = """
-farther compare                                # last commit and now
-farther compare main~3 main --metric auroc --sort change
-farther compare old/metrics artifacts/metrics --run voc-vos --markdown
-farther compare --methods knn mahalanobis --run voc-vos
-farther compare main --check                  # status 1 if a figure got worse
-"""
+
+@dataclass(frozen=True)
+class Chosen:
+    """The rows to compare, by name; an empty list takes all.
+
+    Args:
+        run, split, method, metric: Names.
+    """
+
+    run: list[str]
+    split: list[str]
+    method: list[str]
+    metric: list[str]
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of this subcommand."""
-    parser.add_argument("a", nargs="?", metavar="A", help="what to compare with (HEAD)")
-    parser.add_argument("b", nargs="?", metavar="B", help="what to compare (the files that are here now)")
-    parser.add_argument("--methods", nargs=2, metavar=("M1", "M2"), help="compare two methods of --run instead")
-    for name, what in (("run", "runs"), ("split", "splits"), ("method", "methods"), ("metric", "figures")):
-        text = f"only these {what}; may be repeated"
-        parser.add_argument(f"--{name}", action="append", default=[], metavar=name.upper(), help=text)
-    parser.add_argument("--sort", choices=["name", "change", "p"], default="name", help="(name)")
-    parser.add_argument("--all", action="store_true", help="show figures that did not change too")
-    parser.add_argument("--no-test", action="store_true", help="do not test whether changes are more than chance")
-    parser.add_argument("--check", action="store_true", help="exit with status 1 if a figure got worse")
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
-    form.add_argument("--json", action="store_true", help="print JSON")
-    add_params(parser)
+def compare(
+    a: Annotated[str | None, typer.Argument(help="Revision, folder or file to compare with; by default HEAD.")] = None,
+    b: Annotated[str | None, typer.Argument(help="What to compare; by default the project's files as they are.")] = None,
+    methods: Annotated[
+        tuple[str, str] | None,
+        typer.Option(metavar="M1 M2", help="Compare two methods of --run.", autocompletion=complete("methods")),
+    ] = None,
+    run: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN", help="Only this run; repeatable.", autocompletion=complete("detectors")),
+    ] = None,
+    split: Annotated[list[str] | None, typer.Option(metavar="SPLIT", help="Only this split; repeatable.")] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METHOD", help="Only this method; repeatable.", autocompletion=complete("methods")),
+    ] = None,
+    metric: Annotated[list[str] | None, typer.Option(metavar="METRIC", help="Only this metric; repeatable.")] = None,
+    sort: Annotated[Literal["name", "change", "p"], typer.Option(help="Order of the rows.")] = "name",
+    all: Annotated[bool, typer.Option("--all", help="Show metrics that did not change too.")] = False,
+    no_test: Annotated[bool, typer.Option("--no-test", help="Do not test changes for significance.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Exit with status 1 if a metric got worse.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    json: Json = False,
+    params: Params = PARAMS,
+) -> int:
+    """Compare commits, files of metrics, or methods.
 
+    A and B are git revisions, folders of metrics (artifacts/metrics, artifacts, a project) or files. Where the regions
+    and scores of both are available (in the folder, or for a commit in DVC's cache or remote), changes are tested by a
+    paired bootstrap over the same images: `interval` is the 95% interval of B − A, p the probability of so large a
+    change by chance alone. Where only each side's own interval is available, `apart` means that the two intervals do
+    not overlap; overlapping intervals prove nothing. Values are fractions.
 
-def run(given: argparse.Namespace) -> int:
-    """Compares; 1 where --check found a figure that got worse."""
+    \b
+    Examples:
+      farther compare                              # the last commit and now
+      farther compare main~3 main --metric auroc --sort change
+      farther compare old/metrics artifacts/metrics --run voc-vos --markdown
+      farther compare --methods knn mahalanobis --run voc-vos
+      farther compare main --check                 # status 1 if a metric got worse
+    """
+    if markdown and json:
+        raise ParameterError("--markdown and --json exclude each other")
     from farther.command.comparison.changes import ordered
 
-    rows, notes, names = _methods(given) if given.methods else _sides(given)
-    rows = ordered([row for row in rows if given.all or row.before != row.after], given.sort)
-    print(_as_json(rows, notes, names) if given.json else _shown(rows, notes, names, given))
-    return 1 if given.check and any(row.verdict == "worse" for row in rows) else 0
+    chosen = Chosen(run or [], split or [], method or [], metric or [])
+    if methods:
+        if len(chosen.run) != 1 or a:
+            raise ParameterError("--methods compares two methods of one run: name it with --run, and omit A and B")
+        rows, notes, names = _methods(Project(params), methods, chosen)
+    else:
+        names = (a or "HEAD", b or "workspace")
+        rows, notes = _sides(names, chosen, tested=not no_test)
+    rows = ordered([row for row in rows if all or row.before != row.after], sort)
+    if json:
+        print(_as_json(rows, notes, names))
+    else:
+        print(_shown(rows, notes, names, sort, markdown))
+    return 1 if check and any(row.verdict == "worse" for row in rows) else 0
 
 
 def _sides(given: argparse.Namespace) -> tuple[list[Change], list[str], tuple[str, str]]:

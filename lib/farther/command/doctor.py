@@ -1,60 +1,57 @@
-"""Says what is missing to run what params.yaml asks for.
-
-Looked at: the parameters themselves; the Python packages behind the names in
-them; files of datasets, where they belong, where they come from and about how
-large they are; checkpoints, which are opened as `infer` opens them; room on
-disk; the GPU; git and DVC. With --estimate, a sample of the images goes through
-the detectors and methods, to tell how long the whole run takes, and how much it
-writes.
-"""
+"""`farther doctor`: what is missing to run what params.yaml asks for."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from farther.command.project import Project, add_params
+import typer
+
+from farther.command.project import PARAMS, Json, Params, Project, complete
 
 if TYPE_CHECKING:
     from farther.command.needs import Finding
-
-NAME = "doctor"
-SUMMARY = "say what is missing to run; estimate time and disk"
-EXAMPLES = """
-farther doctor
-farther doctor --params profiles/fmiyc.yaml    # before you switch to it
-farther doctor --quick --json                  # opens no checkpoint
-farther doctor --estimate --sample 64
-"""
 
 #: States of findings that keep something from running.
 PROBLEMS = ("missing", "wrong")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of this subcommand."""
-    add_params(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--quick", action="store_true", help="look for checkpoints, but do not open them")
-    parser.add_argument("--estimate", action="store_true", help="measure a sample, and estimate time and disk")
-    parser.add_argument("--sample", type=int, default=32, metavar="N", help="about so many images to measure (32)")
-    parser.add_argument("--run", action="append", metavar="RUN", help="estimate this run only; may be repeated")
+def doctor(
+    params: Params = PARAMS,
+    json: Json = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Look for checkpoints without opening them.")] = False,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Measure a sample; estimate time and disk.")] = False,
+    sample: Annotated[int, typer.Option(metavar="N", help="Number of images to measure.")] = 32,
+    run: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RUN", help="Run to estimate, repeatable.", autocompletion=complete("detectors")),
+    ] = None,
+) -> int:
+    """List what is missing to run; estimate time and disk.
 
+    Checks the parameters; the Python packages behind the names in them; the files of datasets, where they belong,
+    where they come from and about how large they are; checkpoints, which are opened as `infer` opens them; free disk
+    space; the GPU; git and DVC. With --estimate, a sample of the images goes through the detectors and methods, to
+    estimate how long the whole run takes and how much it writes.
 
-def run(given: argparse.Namespace) -> int:
-    """Looks, or measures; 1 where something is missing."""
-    project = Project(given.params)
-    if given.estimate:
-        from farther.command.estimate import estimate, report, to_json
+    \b
+    Examples:
+      farther doctor
+      farther doctor --params profiles/fmiyc.yaml    # before you switch to it
+      farther doctor --quick --json                  # opens no checkpoint
+      farther doctor --estimate --sample 64 --run voc-vos
+    """
+    project = Project(params)
+    if estimate:
+        from farther.command import estimate as costs
 
-        costs = estimate(project, given.sample, given.run)
-        print(to_json(costs) if given.json else report(costs))
+        found = costs.estimate(project, sample, run)
+        print(costs.to_json(found) if json else costs.report(found))
         return 0
-    return _look(project, given)
+    return _look(project, quick, json)
 
 
-def _look(project: Project, given: argparse.Namespace) -> int:
+def _look(project: Project, quick: bool, json: bool) -> int:
     from farther.command import needs
     from farther.command.output import as_json
 
@@ -63,13 +60,13 @@ def _look(project: Project, given: argparse.Namespace) -> int:
         *needs.parameters(project),
         *needs.packages(project),
         *data,
-        *needs.checkpoints(project, "look" if given.quick else "open"),
+        *needs.checkpoints(project, "look" if quick else "open"),
         *needs.disk(project, data),
-        *([] if given.quick else needs.gpu(project)),
+        *([] if quick else needs.gpu(project)),
         *needs.repository(project),
     ]
     missing = [finding for finding in findings if finding.state in PROBLEMS]
-    if given.json:
+    if json:
         print(as_json({"missing": len(missing), "findings": [vars_of(finding) for finding in findings]}))
     else:
         print(_shown(findings))

@@ -1,62 +1,59 @@
-"""Makes one of the files in profiles/ the project's params.yaml.
-
-A profile is a whole file of parameters: datasets, benchmarks, detectors and
-methods of one experiment. It replaces params.yaml, which is what DVC reads,
-so everything else works as before: `dvc repro`, `dvc exp run -S`, a git
-branch for each profile. Comments stay. A params.yaml that git has not
-recorded is not replaced, unless --force says so.
-
-Without a name, the profiles are listed.
-"""
+"""`farther profile`: one of the files in profiles/ as the project's params.yaml."""
 
 from __future__ import annotations
 
-import argparse
 import re
 from pathlib import Path
+from typing import Annotated
 
-from farther.command.project import choose
-from farther.errors import ParameterError
+import typer
 
-NAME = "profile"
-SUMMARY = "list profiles, or make one the project's params.yaml"
-EXAMPLES = """
-farther profile
-farther profile fmiyc --data /mnt/datasets
-farther doctor && dvc repro report
-git switch main                       # back to the demo
-"""
+from farther.command.project import PARAMS
+from farther.errors import ParameterError, choose
 
-#: Where profiles lie, and the folder that they call the data's.
+#: The folder of profiles, and the folder that they name for data.
 PROFILES = Path("profiles")
 DATA = "/data"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of this subcommand."""
-    parser.add_argument("name", nargs="?", metavar="NAME", help="the file profiles/NAME.yaml")
-    parser.add_argument("--data", metavar="DIR", help=f"where datasets and checkpoints lie, instead of {DATA}")
-    parser.add_argument("--force", action="store_true", help="replace a params.yaml that git has not recorded")
+def _known() -> dict[str, Path]:
+    return {file.stem: file for file in sorted(PROFILES.glob("*.yaml"), key=lambda file: file.stem)}
 
 
-def run(given: argparse.Namespace) -> int:
-    """Lists the profiles, or writes params.yaml."""
-    known = {file.stem: file for file in sorted(PROFILES.glob("*.yaml"), key=lambda file: file.stem)}
+def profile(
+    name: Annotated[
+        str | None, typer.Argument(help="The file profiles/NAME.yaml.", autocompletion=lambda: list(_known()))
+    ] = None,
+    data: Annotated[str, typer.Option(metavar="DIR", help="Folder of the datasets and checkpoints.")] = DATA,
+    force: Annotated[bool, typer.Option("--force", help="Replace a params.yaml that git has not recorded.")] = False,
+) -> None:
+    """List profiles, or use one as params.yaml.
+
+    A profile is a whole file of parameters: datasets, benchmarks, detectors and methods of one experiment. It replaces
+    params.yaml, which DVC reads, so everything else works as before: `dvc repro`, `dvc exp run -S`, a git branch for
+    each profile. Comments are kept. A params.yaml that git has not recorded is replaced only with --force.
+
+    \b
+    Examples:
+      farther profile                              # lists the profiles
+      farther profile fmiyc --data /mnt/datasets
+      farther doctor && dvc repro report
+      git switch main                              # back to the demo
+    """
+    known = _known()
     if not known:
         raise ParameterError(f"there is no folder {PROFILES}/ with files .yaml here; run this in a project's folder")
-    if given.name is None:
+    if name is None:
         from farther.command.output import table
 
-        print(table(("profile", "what it runs"), [(name, _first_comment(file)) for name, file in known.items()]))
-        return 0
-    source = known[choose("profile", given.name, known)]
-    text = placed(source.read_text(encoding="utf-8"), given.data or DATA)
-    params = Path("params.yaml")
-    if not given.force and params.exists() and params.read_text(encoding="utf-8") != text and not _recorded(params):
-        raise ParameterError(f"{params} has changes that git has not recorded; commit them, or add --force")
-    _write(params, text)
-    print(f"{params} is now {source}. `farther doctor` says what is missing, then `dvc repro report` runs it.")
-    return 0
+        print(table(("profile", "description"), [(one, _first_comment(file)) for one, file in known.items()]))
+        return
+    source = known[choose("profile", name, known)]
+    text = placed(source.read_text(encoding="utf-8"), data)
+    if not force and PARAMS.exists() and PARAMS.read_text(encoding="utf-8") != text and not _recorded(PARAMS):
+        raise ParameterError(f"{PARAMS} has changes that git has not recorded; commit them, or add --force")
+    _write(PARAMS, text)
+    print(f"{PARAMS} is now {source}. `farther doctor` lists what is missing, then `dvc repro report` runs it.")
 
 
 def placed(text: str, data: str) -> str:

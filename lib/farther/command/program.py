@@ -1,43 +1,63 @@
-"""The program: finds the subcommand, runs it, and turns errors into a line and a status."""
+"""The program: finds the subcommand, runs it, and turns errors into one message and an exit status."""
 
 from __future__ import annotations
 
-import argparse
+import functools
 import os
 import sys
-from collections.abc import Sequence
-from types import ModuleType
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
 
-from farther.command import compare, doctor, explain, profile, review
-from farther.command.listing import datasets, detectors, methods, metrics
+import typer
+from typer.core import TyperGroup
+
+from farther.command import (
+    check_objects,
+    compare,
+    doctor,
+    duplicates,
+    enrich,
+    explain,
+    lists,
+    profile,
+    publish,
+    review,
+    summary,
+)
 from farther.errors import FartherError
 
-#: The subcommands, in the order in which the help lists them.
-SUBCOMMANDS: tuple[ModuleType, ...] = (
-    doctor,
-    profile,
-    review,
-    explain,
-    compare,
-    methods,
-    detectors,
-    datasets,
-    metrics,
-)
+#: The subcommands, in the groups and in the order in which the help lists them.
+SUBCOMMANDS: dict[str, dict[str, Callable[..., int | None] | typer.Typer]] = {
+    "Set up a project": {"doctor": doctor.doctor, "profile": profile.profile},
+    "Names in params.yaml": {
+        "methods": lists.methods,
+        "detectors": lists.detectors,
+        "datasets": lists.datasets,
+        "metrics": lists.metrics,
+    },
+    "Work on a benchmark": {
+        "review": review.review,
+        "duplicates": duplicates.duplicates,
+        "enrich": enrich.enrich,
+        "publish": publish.publish,
+    },
+    "Read results": {"summary": summary.summary, "explain": explain.app, "compare": compare.compare},
+    "Check storage": {"check-objects": check_objects.check_objects},
+}
 
 #: Exit statuses.
-FINE, FINDINGS, WRONG_INPUT = 0, 1, 2
+FINE, FINDINGS, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
-DESCRIPTION = "What does an object detector do when it meets an object it was never taught?"
-EPILOG = """\
-exit status:
-  0  all is well
-  1  something was found: doctor misses something, compare --check sees a
-     figure that got worse
-  2  wrong usage, or input that cannot be used; the message says what to do
+HELP = """What does an object detector do when it meets an object it was never taught?
 
-Run it in the folder of params.yaml. `farther COMMAND --help` has examples.
-Colours are left out where NO_COLOR is set or the output is no terminal.
+Run it in the folder of params.yaml.
+"""
+
+EPILOG = """\b
+Exit status: 0, success; 1, a check found something (doctor: something is
+missing; compare --check: a metric got worse; check-objects: a damaged object);
+2, wrong usage or input that cannot be used. Colours are left out where
+NO_COLOR is set or the output is not a terminal.
 """
 
 
@@ -45,51 +65,87 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command `farther`.
 
     Args:
-        arguments: What follows the command's name; by default what the process was started with.
+        arguments: What follows the command's name; by default those that the process was started with.
 
     Returns:
-        The exit status: 0 fine, 1 something was found, 2 input that cannot be used.
+        The exit status: 0 success, 1 a check found something, 2 wrong usage or input that cannot be used.
 
     Raises:
-        SystemExit: with status 0 after `--help`, with 2 after wrong usage.
         FartherError: input cannot be used, and `--traceback` was given.
     """
-    given = make_parser().parse_args(sys.argv[1:] if arguments is None else arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = [word for word in given if word != "--traceback"]  # allowed before and after the subcommand
     try:
-        return given.handler(given)
-    except FartherError as error:
-        if given.traceback:
+        typer.main.get_command(app)(words, prog_name="farther")
+    except SystemExit as stopped:
+        return int(stopped.code or 0)
+    except (FartherError, ModuleNotFoundError) as error:
+        missing = getattr(error, "name", None) or ""
+        if words != given or (not isinstance(error, FartherError) and missing.startswith("farther")):
             raise
-        print(f"farther {given.command}: {error}", file=sys.stderr)
+        problem = error if isinstance(error, FartherError) else f"needs the package {missing!r}; see farther doctor"
+        print(f"farther {words[0]}: {problem}", file=sys.stderr)
         return WRONG_INPUT
-    except ModuleNotFoundError as error:
-        if given.traceback or (error.name or "").startswith("farther"):
-            raise
-        print(f"farther {given.command}: needs the package {error.name!r}; see farther doctor", file=sys.stderr)
-        return WRONG_INPUT
-    except BrokenPipeError:  # `farther methods | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FINE
-    except KeyboardInterrupt:
-        print("Stopped.", file=sys.stderr)
-        return 130
+    return FINE
 
 
-def make_parser() -> argparse.ArgumentParser:
-    """The parser of all arguments; parsed ones have `command`, `handler` and `traceback` beside the subcommand's."""
-    import farther
+class _Grouped(TyperGroup):
+    """The top level, whose help lists the subcommands in groups."""
 
-    form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser("farther", description=DESCRIPTION, epilog=EPILOG, formatter_class=form)
-    parser.add_argument("--version", action="version", version=f"farther {farther.__version__}")
-    parser.add_argument("--traceback", action="store_true", help="show where an error arose")
-    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND", required=True)
-    for module in SUBCOMMANDS:
-        epilog = "examples:\n" + "\n".join(f"  {line}" for line in module.EXAMPLES.strip().splitlines())
-        own = commands.add_parser(
-            module.NAME, help=module.SUMMARY, description=module.__doc__, epilog=epilog, formatter_class=form
-        )
-        module.add_arguments(own)
-        own.add_argument("--traceback", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS)
-        own.set_defaults(handler=module.run)
-    return parser
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes one section per group."""
+        width = max(map(len, self.commands))
+        for title, commands in SUBCOMMANDS.items():
+            rows = [(name.ljust(width), self.commands[name].get_short_help_str(80)) for name in commands]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def _top(
+    context: typer.Context,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error arose.")] = False,
+) -> None:
+    if version:
+        import farther
+
+        print(f"farther {farther.__version__}")
+    elif context.invoked_subcommand is None:
+        print(context.get_help())
+
+
+def _runnable(function: Callable[..., int | None]) -> Callable[..., None]:
+    """The function with its return value as the exit status; a closed pipe or an interruption ends it quietly."""
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            status = function(*arguments, **options)
+            sys.stdout.flush()
+        except BrokenPipeError:  # `farther methods | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = FINE
+        except KeyboardInterrupt:
+            print("Stopped.", file=sys.stderr)
+            status = INTERRUPTED
+        raise typer.Exit(status or FINE)
+
+    return run
+
+
+def _build() -> typer.Typer:
+    settings = {"help_option_names": ["-h", "--help"]}
+    app = typer.Typer(cls=_Grouped, help=HELP, epilog=EPILOG, context_settings=settings, rich_markup_mode=None)
+    app.callback(invoke_without_command=True)(_top)
+    for name, found in (item for group in SUBCOMMANDS.values() for item in group.items()):
+        if isinstance(found, typer.Typer):
+            for command in found.registered_commands:
+                if command.callback is not None:
+                    command.callback = _runnable(command.callback)
+            app.add_typer(found, name=name)
+        else:
+            app.command(name)(_runnable(found))
+    return app
+
+
+app = _build()

@@ -1,40 +1,23 @@
-"""The project that a command is about: the file of parameters, and names looked up in it."""
+"""The project that a command is about: its parameters, and the arguments that several subcommands take."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from farther.errors import ParameterError
+import typer
 
-#: Names that a message lists at most.
-LISTED = 20
+from farther.errors import FartherError, ParameterError, choose
 
-
-def choose(kind: str, name: str, known: Iterable[str]) -> str:
-    """The name, if it is known.
-
-    Args:
-        kind: What it names, in the singular ("run").
-
-    Raises:
-        ParameterError: it is not; the message has the nearest known one, and lists them.
-    """
-    names = sorted(set(known))
-    if name in names:
-        return name
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
-    raise ParameterError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names[:LISTED]) or 'none'}{more}")
+PARAMS = Path("params.yaml")
 
 
 def read_yaml(text: str) -> Any:
-    """What YAML says, by libyaml where it is there: a `dvc.lock` of many stages takes seconds without it."""
+    """The value of a YAML text, by libyaml where it is installed: a `dvc.lock` of many stages takes seconds without."""
     import yaml
 
     return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
@@ -49,12 +32,12 @@ class Project:
         folder: The project's folder, which paths in the parameters are relative to: the one that stages run in.
     """
 
-    file: Path = Path("params.yaml")
+    file: Path = PARAMS
     folder: Path = Path()
 
     @property
     def artifacts(self) -> Path:
-        """What stages write."""
+        """The folder that stages write."""
         return self.folder / "artifacts"
 
     @cached_property
@@ -67,7 +50,7 @@ class Project:
         import yaml
 
         try:
-            params = yaml.safe_load(self.file.read_text(encoding="utf-8"))
+            params = read_yaml(self.file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             problem = "the file does not exist. Run this in a project's folder, or name the file with --params"
             raise ParameterError(f"{self.file}: {problem}") from None
@@ -78,34 +61,51 @@ class Project:
         return params
 
     def section(self, name: str) -> dict[str, Any]:
-        """A section; {} where there is none, or it is empty.
+        """A section; {} where it is absent or empty.
 
         Raises:
-            ParameterError: it is no mapping.
+            ParameterError: it is not a mapping.
         """
         found = self.params.get(name) or {}
         if not isinstance(found, dict):
             raise ParameterError(f"{self.file}: section {name!r}: expected names, found {found!r}")
         return found
 
-    def run(self, name: str) -> dict[str, Any]:
-        """An entry of section `detectors`.
+    def entry(self, section: str, name: str) -> Any:
+        """An entry of a section.
 
         Raises:
-            ParameterError: there is none of that name; the message lists them.
+            ParameterError: the section has no such entry; the message lists those that it has.
         """
-        return self.section("detectors")[choose("run", name, self.section("detectors"))]
+        entries = self.section(section)
+        return entries[choose(f"entry of {section!r} in {self.file}:", name, entries)]
 
-    def benchmark_names(self, wanted: str | None) -> list[str]:
-        """The benchmarks, or the one that is wanted.
+    def benchmark(self, name: str) -> Any:
+        """A benchmark (`farther.curation.Benchmark`), checked.
 
         Raises:
-            ParameterError: there is none of that name; the message lists them.
+            ParameterError: it is unknown, or one of its parameters is.
         """
-        known = list(self.section("benchmarks"))
-        return known if wanted is None else [choose("benchmark", wanted, known)]
+        from farther.curation import benchmark
+
+        benchmarks = self.section("benchmarks")
+        return benchmark(name, benchmarks[choose("benchmark", name, benchmarks)])
 
 
-def add_params(parser: Any) -> None:
-    """Adds the argument that names the file of parameters."""
-    parser.add_argument("--params", type=Path, default=Path("params.yaml"), metavar="FILE", help="(params.yaml)")
+def complete(section: str) -> Callable[[str], list[str]]:
+    """Shell completion of the names in a section of params.yaml; none where it cannot be read."""
+
+    def names(incomplete: str) -> list[str]:
+        with suppress(FartherError, OSError):
+            return [name for name in Project().section(section) if str(name).startswith(incomplete)]
+        return []
+
+    return names
+
+
+Params = Annotated[Path, typer.Option("--params", metavar="FILE", help="File of parameters.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+BenchmarkName = Annotated[
+    str,
+    typer.Argument(metavar="BENCHMARK", help="Name under 'benchmarks'.", autocompletion=complete("benchmarks")),
+]

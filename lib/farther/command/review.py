@@ -1,41 +1,51 @@
-"""Opens the review page of a benchmark: its OOD images one at a time, and your decisions."""
+"""`farther review`: the review page of a benchmark."""
 
 from __future__ import annotations
 
-import argparse
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
-from farther.command.project import Project
+import typer
 
-NAME = "review"
-SUMMARY = "look at a benchmark's images, and decide"
-EXAMPLES = """
-farther review voc
-farther review voc --reviewer ann --no-browser
-"""
+from farther.command.project import BenchmarkName, Project, complete
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of this subcommand."""
-    parser.add_argument("benchmark", help="a name under 'benchmarks' in params.yaml")
-    parser.add_argument("--reviewer", help="your name in the decisions file (the name you are logged in as)")
-    parser.add_argument(
-        "--run", help="detector that looks for unlabelled objects, of any benchmark (review.BENCHMARK, else the first)"
-    )
-    parser.add_argument("--decisions", type=Path, help="decisions file (data/decisions/BENCHMARK.csv)")
-    parser.add_argument("--port", type=int, default=0, help="port of 127.0.0.1 (any that is free)")
-    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+def review(
+    benchmark: BenchmarkName,
+    reviewer: Annotated[
+        str | None, typer.Option(help="Your name in the decisions file; by default your login name.")
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            help="Detector that looks for unlabelled objects, of any benchmark; by default that of section 'review', "
+            "else the benchmark's first.",
+            autocompletion=complete("detectors"),
+        ),
+    ] = None,
+    decisions: Annotated[
+        Path | None,
+        typer.Option(help="Decisions file; by default the benchmark's, else data/decisions/BENCHMARK.csv."),
+    ] = None,
+    port: Annotated[int, typer.Option(help="Port of 127.0.0.1; 0 for any that is free.")] = 0,
+    no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
+) -> None:
+    """Review a benchmark's OOD images in the browser.
 
+    Serves a page on 127.0.0.1 that shows the images one at a time and keeps your decisions. Stop it with Ctrl-C.
 
-def run(given: argparse.Namespace) -> int:
-    """Serves the page until it is interrupted."""
+    \b
+    Examples:
+      farther review voc
+      farther review voc --reviewer ann --no-browser
+    """
     from farther.tools.review import Settings, open_page, serve
 
-    settings = Settings(reviewer=given.reviewer, run=given.run, decisions=given.decisions, port=given.port)
-    ready = partial(print, flush=True) if given.no_browser else open_page
+    settings = Settings(reviewer=reviewer, run=run, decisions=decisions, port=port)
     try:
-        serve(given.benchmark, Project().params, settings, ready=ready)
+        serve(
+            benchmark, Project().params, settings, ready=partial(print, flush=True) if no_browser else open_page
+        )
     except KeyboardInterrupt:
         print("Stopped. All decisions that the page reported as saved are in the decisions file.")
-    return 0

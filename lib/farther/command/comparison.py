@@ -1,0 +1,413 @@
+"""Two sets of metrics side by side: where each is read from, how they differ, and whether by more than chance.
+
+A revision's metrics are in git. Its regions and scores are read through DVC, from its cache or its remote.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import tarfile
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+from farther.command.project import git
+from farther.errors import DataError, FartherError, ParameterError, choose
+
+METRICS = "artifacts/metrics"
+DETECTOR = "detector"
+
+#: p below which a change counts as more than chance.
+LEVEL = 0.05
+
+#: Replicates where the evaluation had none.
+REPLICATES = 200
+
+#: Why some metrics have no test.
+WITHOUT_METHOD = "Metrics of a detector alone (map, no_detection and the like) are not tested."
+SINGLE = "Single files of metrics are not tested: name folders that have the regions and scores beside them."
+
+
+class Subject(NamedTuple):
+    """The run, split and method that a file of metrics is about; "" where it is about all splits, or all methods."""
+
+    run: str
+    split: str
+    method: str
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, self))
+
+
+Values = Mapping[Subject, Mapping[str, float | None]]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One metric on both sides.
+
+    Args:
+        subject: What it was measured on.
+        metric: Its name.
+        before, after: Its values; None where a side has none.
+        interval: 95% interval of after − before on the same draws of images, where that was tested.
+        p: Probability of so large a change by chance alone, where that was tested.
+        apart: Whether the sides' own intervals do not overlap, where only these are available.
+    """
+
+    subject: Subject
+    metric: str
+    before: float | None
+    after: float | None
+    interval: tuple[float, float] | None = None
+    p: float | None = None
+    apart: bool | None = None
+
+    @property
+    def change(self) -> float | None:
+        """after − before."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+    @property
+    def verdict(self) -> str:
+        """better, worse or different, if by more than chance; "apart" for intervals without a test; else ""."""
+        from farther.metrics.catalogue import METRICS as CATALOGUE
+
+        if self.p is None:
+            return "apart" if self.apart else ""
+        if self.p >= LEVEL or not self.change:
+            return ""
+        higher = CATALOGUE[self.metric].higher_is_better if self.metric in CATALOGUE else None
+        if higher is None:
+            return "different"
+        return "better" if (self.change > 0) == higher else "worse"
+
+
+class Side(ABC):
+    """One of two things that are compared.
+
+    Args:
+        name: What the user calls it.
+    """
+
+    def __init__(self, name: str):
+        self.name = name
+        self._drawn: dict[str, Any] = {}
+
+    @abstractmethod
+    def files(self) -> Iterator[tuple[PurePosixPath, str]]:
+        """Files of metrics: path below the metrics' folder, and text."""
+
+    @abstractmethod
+    def artifacts(self, run: str) -> Path:
+        """A folder with what the stages wrote about a run, laid out as `artifacts/`.
+
+        Raises:
+            DataError: it is not available; the message says why.
+        """
+
+    @cached_property
+    def values(self) -> Values:
+        """All metrics of runs; those of datasets and of curation are not results.
+
+        Raises:
+            DataError: a file is not a JSON object.
+        """
+        texts = dict(self.files())
+        runs = {path.parts[0] for path in texts if path.name == f"{DETECTOR}.json" and len(path.parts) == 2}
+        return {
+            subject: _numbers(text, f"{self.name}: {path}")
+            for path, text in texts.items()
+            if (subject := _subject(path, runs)) is not None
+        }
+
+    def replicates(self, subject: Subject) -> Any:
+        """Bootstrap replicates of a method's metrics in a split (`farther.evaluation.paired.Replicates`).
+
+        Raises:
+            DataError: something is not available, or damaged.
+        """
+        if subject.run not in self._drawn:
+            root = self.artifacts(subject.run)
+            self._drawn[subject.run] = _drawn(root, _evaluation(root, subject.run))
+        return self._drawn[subject.run].replicates(subject.method, subject.split)
+
+    def interval(self, row: Change) -> tuple[float, float] | None:
+        """A metric's own interval; None where there is no evaluation."""
+        try:
+            report = _evaluation(self.artifacts(row.subject.run), row.subject.run)
+            return report["methods"][row.subject.method]["splits"][row.subject.split]["intervals"][row.metric]
+        except (FartherError, KeyError):
+            return None
+
+
+class FolderSide(Side):
+    """A folder of metrics: `artifacts/metrics`, `artifacts`, a project's folder, or a run's folder of metrics."""
+
+    def __init__(self, name: str, folder: Path):
+        super().__init__(name)
+        inner = (folder / METRICS, folder / "metrics", folder)
+        self.metrics = next(one for one in inner if one.is_dir())
+        if (self.metrics / f"{DETECTOR}.json").is_file():
+            self.metrics, self._only = self.metrics.parent, self.metrics.name
+        else:
+            self._only = "*"
+
+    def files(self) -> Iterator[tuple[PurePosixPath, str]]:
+        """See `Side.files`."""
+        for file in sorted(self.metrics.glob(f"{self._only}/**/*.json")):
+            yield PurePosixPath(file.relative_to(self.metrics).as_posix()), file.read_text(encoding="utf-8")
+
+    def artifacts(self, run: str) -> Path:
+        """See `Side.artifacts`."""
+        root = self.metrics.parent
+        if not (root / "regions" / run).is_dir():
+            raise DataError(f"the regions of {run} are not beside the metrics", file=root / "regions" / run)
+        return root
+
+
+class FileSide(Side):
+    """A single file of metrics."""
+
+    def __init__(self, name: str, file: Path):
+        super().__init__(name)
+        self.file = file
+
+    def files(self) -> Iterator[tuple[PurePosixPath, str]]:
+        """See `Side.files`."""
+        yield PurePosixPath(self.file.name), self.file.read_text(encoding="utf-8")
+
+    @cached_property
+    def values(self) -> Values:
+        """The metrics of the file, under an empty subject."""
+        return {Subject("", "", ""): _numbers(self.file.read_text(encoding="utf-8"), self.name)}
+
+    def artifacts(self, run: str) -> Path:
+        """See `Side.artifacts`."""
+        raise DataError("a single file of metrics has no regions and scores beside it", file=self.file)
+
+
+class RevisionSide(Side):
+    """A commit, by any name that git knows.
+
+    Args:
+        name: That name.
+        folder: The project's folder.
+    """
+
+    def __init__(self, name: str, folder: Path):
+        super().__init__(name)
+        self.folder = folder
+        self._copy = tempfile.TemporaryDirectory(prefix="farther-compare-")
+        self._ready: set[str] = set()
+
+    def files(self) -> Iterator[tuple[PurePosixPath, str]]:
+        """See `Side.files`; one `git archive` reads hundreds of files at once.
+
+        Raises:
+            ParameterError: the revision does not have the folder of metrics.
+        """
+        command = ["git", "-C", str(self.folder), "archive", "--format=tar", self.name, METRICS]
+        done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+        if done.returncode:
+            problem = done.stderr.decode(errors="replace").strip()
+            raise ParameterError(f"{self.name} has no folder {METRICS}: {problem}")
+        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+            for member in archive:
+                held = archive.extractfile(member) if member.name.endswith(".json") else None
+                if held is not None:
+                    path = PurePosixPath(member.name).relative_to(METRICS)
+                    yield path, held.read().decode("utf-8", errors="replace")
+
+    def artifacts(self, run: str) -> Path:
+        """See `Side.artifacts`."""
+        root = Path(self._copy.name)
+        if run not in self._ready:
+            self._fetch(f"evaluation/{run}.json")
+            benchmark = _evaluation(root, run)["benchmark"]
+            for name in (f"thresholds/{run}.json", f"splits/{benchmark}"):
+                self._fetch(name)
+            for kind in ("regions", "scores", "fitted", "outcomes"):
+                self._fetch(f"{kind}/{run}")
+            self._ready.add(run)
+        return root
+
+    @cached_property
+    def _dvc(self) -> Any:
+        from dvc.api import DVCFileSystem
+
+        return DVCFileSystem(str(self.folder), rev=self.name)
+
+    def _fetch(self, name: str) -> None:
+        """Copies an output of the revision from DVC's cache or remote.
+
+        Raises:
+            DataError: it is in neither of them, or the revision does not have it.
+        """
+        from dvc.exceptions import DvcException
+
+        from farther.tables.files import inside
+
+        to = inside(Path(self._copy.name), name)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._dvc.get(f"artifacts/{name}", str(to), recursive=True)
+        except (OSError, DvcException) as error:
+            advice = "`dvc fetch --all-commits` may bring it"
+            raise DataError(
+                f"{self.name}: not in DVC's cache, nor on its remote: {advice} ({error})", file=f"artifacts/{name}"
+            ) from None
+
+
+def open_side(name: str, folder: Path) -> Side:
+    """The side that a user names: an existing path, else a git revision.
+
+    Args:
+        name: The path or the revision; "workspace" is the project's folder as it is.
+        folder: The project's folder.
+
+    Raises:
+        ParameterError: it is neither.
+    """
+    if name == "workspace":
+        return FolderSide(name, folder)
+    path = Path(name)
+    if path.is_file():
+        return FileSide(name, path)
+    if path.is_dir():
+        return FolderSide(name, path)
+    if git(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") is None:
+        raise ParameterError(f"{name!r} is not a file, a folder, or a revision that git knows here")
+    return RevisionSide(name, folder)
+
+
+def changes(before: Values, after: Values) -> list[Change]:
+    """Each metric that either side has, in the order of the names."""
+    rows = []
+    for subject in sorted(set(before) | set(after)):
+        ours, theirs = before.get(subject, {}), after.get(subject, {})
+        rows += [Change(subject, name, ours.get(name), theirs.get(name)) for name in dict.fromkeys([*ours, *theirs])]
+    return rows
+
+
+def tested_changes(rows: Sequence[Change], before: Side, after: Side) -> tuple[list[Change], list[str]]:
+    """The rows with their p, or with what their own intervals show; and notes on what could not be tested.
+
+    A metric is tested where its value changed and both sides have the regions and scores of the same images.
+    """
+    from farther.evaluation.paired import compare
+
+    notes: dict[str, None] = {}
+    tested: dict[Subject, dict[str, dict[str, Any]] | None] = {}
+    found: list[Change] = []
+    for row in rows:
+        if row.change and not row.subject.method:
+            notes[WITHOUT_METHOD if row.subject.run else SINGLE] = None
+        elif row.change:
+            if row.subject not in tested:
+                try:
+                    tested[row.subject] = compare(before.replicates(row.subject), after.replicates(row.subject))
+                except FartherError as error:
+                    notes[f"{row.subject.run}: not tested: {error}"] = None
+                    tested[row.subject] = None
+            results = tested[row.subject]
+            row = replace(row, apart=_apart(row, before, after)) if results is None else _with_test(row, results)
+        found.append(row)
+    return found, list(notes)
+
+
+def compared_methods(
+    root: Path, run: str, methods: tuple[str, str], splits: Sequence[str], metrics: Sequence[str]
+) -> list[Change]:
+    """How the second method differs from the first, on the same images.
+
+    Args:
+        root: The artifacts folder.
+        run: A run that was evaluated with both.
+        methods: Names of the two.
+        splits, metrics: Those to compare; all where empty.
+
+    Raises:
+        ParameterError: a name is unknown.
+        DataError: the run was not evaluated, or a file is damaged.
+    """
+    from farther.evaluation.paired import compare
+    from farther.metrics.catalogue import COMPARED
+
+    report = _evaluation(root, run)
+    drawn = _drawn(root, report)
+    known = report["methods"]
+    first, second = (known[choose("method of this run", name, known)]["splits"] for name in methods)
+    rows = []
+    for split in [choose("split of this run", name, first) for name in splits] or list(first):
+        tested = compare(*(drawn.replicates(name, split) for name in methods))
+        for metric in [choose("metric", name, tested) for name in metrics] or COMPARED:
+            before, after = ({**one[split]["ood"], **one[split]["open_set"]}.get(metric) for one in (first, second))
+            rows.append(_with_test(Change(Subject(run, split, ""), metric, before, after), tested))
+    return rows
+
+
+def _with_test(row: Change, tested: Mapping[str, Mapping[str, Any]]) -> Change:
+    found = tested.get(row.metric)
+    return row if found is None else replace(row, interval=found["interval"], p=found["p"])
+
+
+def _apart(row: Change, before: Side, after: Side) -> bool | None:
+    """Whether the two sides' own intervals do not overlap; None where one has none."""
+    first, second = before.interval(row), after.interval(row)
+    if first is None or second is None:
+        return None
+    return first[1] < second[0] or second[1] < first[0]
+
+
+def _evaluation(root: Path, run: str) -> dict[str, Any]:
+    from farther.tables.files import inside, read_json
+
+    file = inside(root / "evaluation", f"{run}.json")
+    report = read_json(file)
+    if not isinstance(report, dict) or not {"benchmark", "settings", "methods"} <= set(report):
+        raise DataError("not written by the stage `evaluate`; rerun it", file=file)
+    return report
+
+
+def _drawn(root: Path, report: dict[str, Any]) -> Any:
+    from farther.evaluation.evaluate import EvaluationSettings
+    from farther.evaluation.files import RunFiles
+    from farther.evaluation.paired import Drawn
+    from farther.registry import build
+
+    settings = build(EvaluationSettings, f"settings of {report['run']}", report["settings"])
+    settings = replace(settings, replicates=settings.replicates or REPLICATES)
+    return Drawn(RunFiles(report["run"], report["benchmark"], root), settings)
+
+
+def _subject(path: PurePosixPath, runs: set[str]) -> Subject | None:
+    if path.parts[0] not in runs or not 2 <= len(path.parts) <= 3:
+        return None
+    method = "" if path.stem == DETECTOR else path.stem
+    return Subject(path.parts[0], path.parts[1] if len(path.parts) == 3 else "", method)
+
+
+def _numbers(text: str, source: str) -> dict[str, float | None]:
+    """The numbers of a JSON object; nested ones by their path."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise DataError(f"not JSON: {error.msg}", file=source, row=error.lineno) from None
+    if not isinstance(value, dict):
+        raise DataError("expected metrics by name", file=source)
+    return dict(_flat(value, ""))
+
+
+def _flat(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, float | None]]:
+    for name, item in value.items():
+        if isinstance(item, dict):
+            yield from _flat(item, f"{prefix}{name}.")
+        elif item is None or (isinstance(item, (int, float)) and not isinstance(item, bool)):
+            yield f"{prefix}{name}", item

@@ -1,0 +1,53 @@
+"""`farther duplicates`: near-duplicate images of a benchmark."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from typing import Annotated
+
+import typer
+
+from farther.command.project import PARAMS, BenchmarkName, Params, Project
+
+
+def duplicates(
+    benchmark: BenchmarkName,
+    cosine: Annotated[
+        float | None, typer.Option(help="Lowest cosine of a pair; by default stratify.duplicate.", min=-1, max=1)
+    ] = None,
+    params: Params = PARAMS,
+) -> None:
+    """List near-duplicate images of a benchmark as CSV.
+
+    Compares the OOD splits with each other and with all images of the ID dataset's subsets, including those that the
+    ID splits leave out: a detector may have been trained on them. Reads the embeddings.
+
+    \b
+    Examples:
+      farther duplicates voc > duplicates.csv
+      farther duplicates voc --cosine 0.99
+    """
+    from farther.registry import build
+    from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, near_duplicates
+
+    project = Project(params)
+    made = project.benchmark(benchmark)
+    section = {name: value for name, value in project.section("stratify").items() if name != "wordnet"}
+    settings = build(StratifyParams, f"{params}: stratify", section)
+    least = settings.duplicate if cosine is None else cosine
+    embeddings = project.artifacts / "embeddings"
+    id_files = SimilarityFiles(project.artifacts / "tables" / made.id, embeddings)
+    files = SimilarityFiles(project.artifacts / "splits" / benchmark, embeddings)
+    splits = [id_files.split(SplitSource(subset, made.id, subset, "ID")) for subset in made.subsets.values()]
+    splits += [
+        files.split(SplitSource(name, split.dataset, split.subset, split.distance))
+        for name, split in made.splits.items()
+    ]
+    pairs, count = near_duplicates(splits, least, settings.duplicate_pairs)
+    columns = pairs.columns()
+    rows = csv.writer(sys.stdout, lineterminator="\n")
+    rows.writerow(columns)
+    for *names, value, same_file in zip(*columns.values(), strict=True):
+        rows.writerow((*names, f"{value:.4f}", "yes" if same_file else "no"))
+    print(f"{count} pairs with a cosine of at least {least:g}, {len(pairs)} listed", file=sys.stderr)

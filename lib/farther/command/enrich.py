@@ -1,0 +1,36 @@
+"""`farther enrich`: candidates for a benchmark's splits from larger pools."""
+
+from __future__ import annotations
+
+from farther.command.project import PARAMS, BenchmarkName, Params, Project
+
+
+def enrich(benchmark: BenchmarkName, params: Params = PARAMS) -> None:
+    """Choose candidates for a benchmark's splits from pools.
+
+    Reads section 'enrich', the tables and, where they exist, the embeddings. Writes the list of candidates that the
+    section names (data/candidates/BENCHMARK.csv), which git keeps and people review.
+
+    \b
+    Examples:
+      farther enrich voc
+    """
+    from farther.curation import TablesFolder
+    from farther.curation.candidates import write_candidates
+    from farther.similarity import Lookalikes, not_embedded
+    from farther.tools.enrichment import describe, enrichment, find, images_by_subset, present
+
+    project = Project(params)
+    made = project.benchmark(benchmark)
+    settings = enrichment(benchmark, project.entry("enrich", benchmark))
+    tables, embeddings = TablesFolder(project.artifacts / "tables"), project.artifacts / "embeddings"
+    splits = present(made, tables)
+    known = images_by_subset(made, splits)
+    ids = [(made.id, subset) for subset in made.subsets.values()]
+    absent = not_embedded(embeddings, [*ids, *known, *((pool.dataset, pool.subset) for pool in settings.pools)])
+    if absent:
+        print(f"No embeddings of {', '.join(absent)}: only equal files are left out, not near-duplicates.")
+    looks = None if absent else Lookalikes(embeddings, ids, known, settings.duplicate)
+    found = find(settings, made, tables, splits, looks)
+    write_candidates(settings.file, found.candidates)
+    print(describe(found), f"Written: {settings.file}", sep="\n")

@@ -1,0 +1,45 @@
+"""`farther publish`: splits of a benchmark as a data set for others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from farther.command.project import PARAMS, BenchmarkName, Params, Project
+
+
+def publish(
+    benchmark: BenchmarkName,
+    out: Annotated[Path, typer.Argument(help="Folder to write; an earlier publication there is replaced.")],
+    format: Annotated[str, typer.Option(help="coco, parquet or huggingface.", metavar="FORMAT")],
+    split: Annotated[
+        list[str] | None, typer.Option(metavar="SPLIT", help="Split to publish, repeatable; by default all OOD splits.")
+    ] = None,
+    words: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="YAML with title, licence and answers: docs/publish.md.")
+    ] = None,
+    params: Params = PARAMS,
+) -> None:
+    """Publish a benchmark's splits as a data set.
+
+    Reads what the stages ingest, curate and, if it ran, stratify wrote.
+
+    \b
+    Examples:
+      farther publish voc published/voc --format coco
+      farther publish voc published/voc --format huggingface --words card.yaml
+      farther publish voc near --format parquet --split coco_near
+    """
+    from farther.tools.publication import Words, collect, read_words
+    from farther.tools.publication import publish as write
+
+    project = Project(params)
+    made = project.benchmark(benchmark)
+    text = read_words(words) if words else Words()
+    publication = collect(benchmark, made, project.section("datasets"), project.artifacts, split or [], text)
+    write(publication, out, format)
+    for one in publication.splits:
+        print(f"{one.name}: {len(one.images):,} images, {len(one.objects):,} objects")
+    print(f"Written: {out}")

@@ -1,0 +1,19 @@
+"""`farther summary`: the main tables of the last run."""
+
+from __future__ import annotations
+
+from farther.command.project import PARAMS, Params, Project
+
+
+def summary(params: Params = PARAMS) -> None:
+    """Print the main tables of the last run.
+
+    \b
+    Examples:
+      farther summary
+    """
+    from farther import report
+
+    project = Project(params)
+    print(report.summary(project.params))
+    print(f"\nReport: {(project.artifacts / 'report/index.html').resolve()}")
