@@ -12,7 +12,7 @@ SOURCES := lib stages training tests benchmarks
 .PHONY: demo test lint machine repro lock checkpoints clean
 
 demo: repro
-	@python stages/summary.py
+	@farther summary
 
 repro: $(VENV)/ready
 	dvc repro

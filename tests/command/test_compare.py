@@ -1,6 +1,5 @@
 """Two sets of figures side by side, and whether they differ by more than chance."""
 
-import hashlib
 import json
 import shutil
 import subprocess
@@ -8,11 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from dvc.repo import Repo
 
 from farther.command import main
-from farther.command.comparison import changes, open_side
-from farther.command.comparison.changes import Change
-from farther.command.comparison.sides import Place
+from farther.command.comparison import Change, Subject, changes, open_side
 from farther.errors import ParameterError
 from farther.evaluation.evaluate import EvaluationSettings
 from farther.evaluation.files import RunFiles
@@ -56,7 +54,7 @@ def compared(capsys, *arguments, status=0):
 
 
 def rows(found):
-    return {(row["run"], row["split"], row["method"], row["metric"]): row for row in found["figures"]}
+    return {(row["run"], row["split"], row["method"], row["metric"]): row for row in found["metrics"]}
 
 
 def test_only_what_changed_is_shown_and_only_results(folders, capsys):
@@ -83,18 +81,18 @@ def test_only_what_changed_is_shown_and_only_results(folders, capsys):
     ],
 )
 def test_rows_are_chosen_by_name(folders, capsys, arguments, count):
-    assert len(compared(capsys, *folders, *arguments)["figures"]) == count
+    assert len(compared(capsys, *folders, *arguments)["metrics"]) == count
 
 
 def test_a_name_that_nothing_has_brings_the_nearest(folders, capsys):
     assert main(["compare", *folders, "--run", "a-ne"]) == 2
     assert "Did you mean 'a-net'?" in capsys.readouterr().err
     assert main(["compare", *folders, "--run", "b-net", "--method", "knn"]) == 2
-    assert "no figure has all of these" in capsys.readouterr().err
+    assert "no metric has all of these" in capsys.readouterr().err
 
 
 def test_the_largest_change_comes_first_when_asked_for(folders, capsys):
-    found = compared(capsys, *folders, "--sort", "change")["figures"]
+    found = compared(capsys, *folders, "--sort", "change")["metrics"]
     sizes = [abs(row["change"] or 0) for row in found]
     assert sizes == sorted(sizes, reverse=True)
 
@@ -102,15 +100,15 @@ def test_the_largest_change_comes_first_when_asked_for(folders, capsys):
 def test_without_regions_nothing_is_tested_and_it_says_so(folders, capsys):
     assert main(["compare", *folders]) == 0
     text = capsys.readouterr().out
-    assert "none was tested" in text and "do not lie beside the metrics" in text
+    assert "none was tested" in text and "are not beside the metrics" in text
     assert all(len(line) <= 80 for line in text.splitlines() if "/" not in line)
 
 
 def test_two_files_alone_are_compared_too(folders, capsys):
     files = [f"{folder}/a-net/far/msp.json" for folder in folders]
     found = compared(capsys, *files)
-    assert {row["metric"] for row in found["figures"]} == {"auroc", "fpr95", "nose"}
-    assert "alone are not tested" in found["notes"][0]
+    assert {row["metric"] for row in found["metrics"]} == {"auroc", "fpr95", "nose"}
+    assert "are not tested" in found["notes"][0]
 
 
 def test_markdown_is_a_table_that_can_be_pasted(folders, capsys):
@@ -123,12 +121,12 @@ def test_markdown_is_a_table_that_can_be_pasted(folders, capsys):
 @pytest.mark.parametrize(
     ("change", "verdict"),
     [
-        (Change(Place("r", "s", "m"), "auroc", 0.5, 0.6, p=0.01), "better"),
-        (Change(Place("r", "s", "m"), "fpr95", 0.5, 0.6, p=0.01), "worse"),
-        (Change(Place("r", "s", "m"), "fpr95", 0.5, 0.6, p=0.2), ""),
-        (Change(Place("r", "s", "m"), "unknown_objects", 5, 6, p=0.01), "different"),
-        (Change(Place("r", "s", "m"), "auroc", 0.5, 0.6, apart=True), "apart"),
-        (Change(Place("r", "s", "m"), "auroc", 0.5, 0.6, apart=False), ""),
+        (Change(Subject("r", "s", "m"), "auroc", 0.5, 0.6, p=0.01), "better"),
+        (Change(Subject("r", "s", "m"), "fpr95", 0.5, 0.6, p=0.01), "worse"),
+        (Change(Subject("r", "s", "m"), "fpr95", 0.5, 0.6, p=0.2), ""),
+        (Change(Subject("r", "s", "m"), "unknown_objects", 5, 6, p=0.01), "different"),
+        (Change(Subject("r", "s", "m"), "auroc", 0.5, 0.6, apart=True), "apart"),
+        (Change(Subject("r", "s", "m"), "auroc", 0.5, 0.6, apart=False), ""),
     ],
 )
 def test_better_and_worse_know_which_way_a_figure_goes(change, verdict):
@@ -138,7 +136,7 @@ def test_better_and_worse_know_which_way_a_figure_goes(change, verdict):
 def test_what_is_neither_path_nor_revision_is_an_error(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["compare", "nonsense"]) == 2
-    assert "no file, no folder, and no revision" in capsys.readouterr().err
+    assert "not a file, a folder, or a revision" in capsys.readouterr().err
     with pytest.raises(ParameterError):
         open_side("--output=x", tmp_path)
 
@@ -150,7 +148,7 @@ def test_what_is_neither_path_nor_revision_is_an_error(tmp_path, capsys, monkeyp
 def copy(finished, tmp_path):
     """A copy of what the finished project has about one run, whose scores of one method have changed."""
     root = tmp_path / "artifacts"
-    for kind in ("regions", "fitted", "scores", "metrics"):
+    for kind in ("regions", "fitted", "scores", "outcomes", "metrics"):
         shutil.copytree(finished / "artifacts" / kind / RUN, root / kind / RUN)
     for name in (f"evaluation/{RUN}.json", f"thresholds/{RUN}.json"):
         (root / name).parent.mkdir()
@@ -181,7 +179,7 @@ def test_other_images_are_not_paired(finished, copy, capsys):
     one = images[:1].with_columns(image_id=["another"])
     Images.concatenate([images, one]).write(file)
     found = compared(capsys, str(finished), str(copy), "--run", RUN)
-    assert all(row["p"] is None for row in found["figures"])
+    assert all(row["p"] is None for row in found["metrics"])
     assert "not paired" in found["notes"][0]
 
 
@@ -208,9 +206,9 @@ def test_a_method_does_not_differ_from_itself(finished):
 def test_two_methods_are_compared_on_the_same_draws(finished, capsys, monkeypatch):
     monkeypatch.chdir(finished)
     found = compared(capsys, "--methods", "msp", "knn", "--run", RUN, "--split", SPLIT, "--all")
-    assert [row["metric"] for row in found["figures"]] == ["auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"]
+    assert [row["metric"] for row in found["metrics"]] == ["auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"]
     stored = json.loads(Path(f"artifacts/metrics/{RUN}/{SPLIT}/knn.json").read_text())
-    assert {row["metric"]: row["b"] for row in found["figures"]} == stored
+    assert {row["metric"]: row["b"] for row in found["metrics"]} == stored
     assert main(["compare", "--methods", "msp", "kn", "--run", RUN]) == 2
     assert "Did you mean 'knn'?" in capsys.readouterr().err
     assert main(["compare", "--methods", "msp", "knn"]) == 2
@@ -224,34 +222,6 @@ def git(folder, *arguments):
     subprocess.run(["git", "-C", str(folder), *who, *arguments], check=True, capture_output=True)
 
 
-def store(cache, file):
-    """Puts a file into a cache as DVC does; returns its name there."""
-    name = hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest()
-    place = cache / name[:2] / name[2:]
-    place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(file, place)
-    return name
-
-
-def recorded(root):
-    """The outputs of a `dvc.lock`, all of `artifacts` but the metrics put into the cache."""
-    cache = root / ".dvc/cache/files/md5"
-    files = (f"evaluation/{RUN}.json", f"thresholds/{RUN}.json")
-    outs = [{"path": f"artifacts/{name}", "md5": store(cache, root / "artifacts" / name)} for name in files]
-    folders = [f"regions/{RUN}", "splits/voc", f"scores/{RUN}/msp", f"fitted/{RUN}/msp"]
-    for name in folders:
-        folder = root / "artifacts" / name
-        files = sorted(file for file in folder.rglob("*") if file.is_file())
-        listing = [{"md5": store(cache, file), "relpath": file.relative_to(folder).as_posix()} for file in files]
-        listed = root / "listing.json"
-        listed.write_text(json.dumps(listing))
-        md5 = store(cache, listed)
-        (cache / md5[:2] / md5[2:]).rename(cache / md5[:2] / f"{md5[2:]}.dir")
-        outs.append({"path": f"artifacts/{name}", "md5": f"{md5}.dir"})
-        listed.unlink()
-    return {"schema": "2.0", "stages": {"all": {"cmd": "true", "outs": outs}}}
-
-
 @pytest.fixture
 def history(copy, finished):
     """A project with one commit, whose outputs are in DVC's cache, and other scores in the working tree."""
@@ -260,11 +230,17 @@ def history(copy, finished):
     changed = better.read_bytes(), metrics.read_bytes()
     for file in (better, metrics):
         shutil.copy(finished / file.relative_to(copy), file)
-    (copy / "dvc.lock").write_text(yaml.safe_dump(recorded(copy)))
-    (copy / ".gitignore").write_text("/artifacts/*\n!/artifacts/metrics\n/.dvc\n")
     git(copy, "init", "--quiet")
+    folders = [f"{kind}/{RUN}" for kind in ("regions", "scores", "fitted", "outcomes")]
+    outs = ["splits/voc", *folders, f"evaluation/{RUN}.json", f"thresholds/{RUN}.json"]
+    stage = {"cmd": "true", "outs": [f"artifacts/{name}" for name in outs]}
+    (copy / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"all": stage}}))
+    with Repo.init(str(copy)) as repo:
+        repo.commit(force=True)
+    (copy / ".gitignore").write_text("/artifacts/*\n!/artifacts/metrics\n")
     git(copy, "add", "--all")
     git(copy, "commit", "--quiet", "-m", "before")
+    better.unlink()  # DVC may have linked it to its cache
     better.write_bytes(changed[0])
     metrics.write_bytes(changed[1])
     return copy
@@ -274,37 +250,25 @@ def test_a_commit_is_tested_from_what_dvc_keeps_of_it(history, capsys, monkeypat
     monkeypatch.chdir(history)
     found = compared(capsys)  # the last commit, and now
     assert (found["a"], found["b"], found["notes"]) == ("HEAD", "workspace", [])
-    assert {row["verdict"] for row in found["figures"]} == {"better"}
-    assert all(row["p"] < 0.5 for row in found["figures"])
+    assert {row["verdict"] for row in found["metrics"]} == {"better"}
+    assert all(row["p"] < 0.5 for row in found["metrics"])
 
 
 def test_a_commit_whose_outputs_are_gone_is_compared_without_a_test(history, capsys, monkeypatch):
     monkeypatch.chdir(history)
-    shutil.rmtree(history / ".dvc/cache")
+    shutil.rmtree(history / ".dvc/cache")  # and there is no remote
     found = compared(capsys, "HEAD")
-    assert len(found["figures"]) == 2 and all(row["p"] is None for row in found["figures"])
+    assert len(found["metrics"]) == 2 and all(row["p"] is None for row in found["metrics"])
     assert "not in DVC's cache" in found["notes"][0]
-
-
-@pytest.mark.parametrize("entry", [{"path": "artifacts/splits/voc/../../../x", "md5": "0" * 32}, {"md5": "../../../x"}])
-def test_a_lock_that_leads_out_of_its_folders_is_not_followed(history, capsys, monkeypatch, entry):
-    lock = yaml.safe_load((history / "dvc.lock").read_text())
-    lock["stages"]["all"]["outs"].append({"path": "artifacts/splits/voc/y", **entry})
-    (history / "dvc.lock").write_text(yaml.safe_dump(lock))
-    git(history, "commit", "--quiet", "-m", "bad", "dvc.lock")
-    monkeypatch.chdir(history)
-    found = compared(capsys, "HEAD")
-    assert all(row["p"] is None for row in found["figures"])
-    assert "leaves its folder" in found["notes"][0] or "no name of cached content" in found["notes"][0]
 
 
 def test_a_commit_with_itself_differs_in_nothing(history, capsys, monkeypatch):
     monkeypatch.chdir(history)
     git(history, "commit", "--quiet", "--allow-empty", "-m", "again")
-    assert compared(capsys, "HEAD~1", "HEAD")["figures"] == []
+    assert compared(capsys, "HEAD~1", "HEAD")["metrics"] == []
 
 
 def test_changes_are_of_both_sides_names():
-    place = Place("r", "s", "m")
-    found = {row.metric: (row.before, row.after) for row in changes({place: {"a": 1.0}}, {place: {"b": 2.0}})}
+    subject = Subject("r", "s", "m")
+    found = {row.metric: (row.before, row.after) for row in changes({subject: {"a": 1.0}}, {subject: {"b": 2.0}})}
     assert found == {"a": (1.0, None), "b": (None, 2.0)}

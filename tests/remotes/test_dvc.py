@@ -213,7 +213,7 @@ def test_a_corrupted_object_is_detected_named_and_replaced(project: Clone, remot
     assert path in printed
     assert oid not in colleague.cached()
 
-    status, printed = project.try_to("python", "stages/check_objects.py", "--remove")
+    status, printed = project.try_to("farther", "check-objects", "--remove")
     assert status == 1
     assert f"{path}/test.parquet: object {oid} is damaged" in printed
     assert "Faults: 1." in printed
@@ -231,7 +231,7 @@ def test_a_corrupted_object_in_the_cache_is_named(project: Clone):
     content = file.read_bytes()
     file.chmod(0o644)
     file.write_bytes(content[:-1])
-    status, printed = project.try_to("python", "stages/check_objects.py", "--cache")
+    status, printed = project.try_to("farther", "check-objects", "--cache")
     file.write_bytes(content)
     assert status == 1
     assert f"{path}/val.parquet: object {oid} is damaged" in printed

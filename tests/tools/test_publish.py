@@ -530,7 +530,7 @@ def test_an_unknown_or_an_empty_split_is_refused(project, tmp_path):
 
 def test_the_stage_publishes_and_refuses_in_one_line(project, tmp_path):
     def run(*arguments: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, ROOT / "stages/publish.py", "pets", *arguments]
+        command = [sys.executable, "-m", "farther", "publish", "pets", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
         return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
 
@@ -538,6 +538,6 @@ def test_the_stage_publishes_and_refuses_in_one_line(project, tmp_path):
     assert done.stdout.splitlines()[0] == "open_far: 1 images, 1 objects", done.stderr
     assert len(rows(tmp_path / "out", "open_far")) == 1
     refused = run(str(project / "pool"), "--format", "coco")
-    assert refused.returncode == 1
-    assert refused.stderr.startswith("publish: ")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("farther publish: ")
     assert len(refused.stderr.splitlines()) == 1

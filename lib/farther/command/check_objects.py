@@ -53,46 +53,14 @@ class Found:
         return f"{self.wanted.path}: object {self.wanted.oid} {what}"
 
 
-def _outputs(repo: Repo) -> list[Wanted]:
-    """What the stages of this commit keep in the cache."""
-    kept = (output for output in repo.index.outs if output.use_cache and output.hash_info)
-    return [Wanted(str(output), output.hash_info.value) for output in kept]
-
-
-def _read(odb: Any, wanted: Wanted) -> Found:
-    """Reads one object whole, a block at a time; a folder's is kept, as it lists files."""
-    digest, size, listing = hashlib.md5(usedforsecurity=False), 0, []
-    try:
-        with odb.fs.open(odb.oid_to_path(wanted.oid), "rb") as file:
-            while block := file.read(BLOCK):
-                digest.update(block)
-                size += len(block)
-                if wanted.oid.endswith(".dir"):
-                    listing.append(block)
-    except FileNotFoundError:
-        return Found(wanted, digest=None)
-    found = Found(wanted, digest.hexdigest(), size)
-    if not listing or not found.is_whole:
-        return found
-    lines = json.loads(b"".join(listing))
-    files = tuple(Wanted(f"{wanted.path}/{line['relpath']}", line["md5"], folder=wanted.oid) for line in lines)
-    return Found(wanted, found.digest, size, files)
-
-
-def _read_all(odb: Any, wanted: list[Wanted]) -> Iterator[Found]:
-    """Reads outputs, then the files of those that are folders."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        files: list[Wanted] = []
-        for found in pool.map(lambda one: _read(odb, one), wanted):
-            files += found.files
-            yield found
-        yield from pool.map(lambda one: _read(odb, one), files)
-
-
 def check_objects(
-    remote: Annotated[str | None, typer.Argument(help="Name of a remote; by default the default one.")] = None,
+    remote: Annotated[
+        str | None, typer.Argument(metavar="REMOTE", help="Name of a remote; by default the default one.")
+    ] = None,
     cache: Annotated[bool, typer.Option("--cache", help="Check this machine's cache instead of a remote.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="Delete damaged objects, so that DVC replaces them.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Delete damaged objects, so that DVC replaces them.")
+    ] = False,
 ) -> int:
     """Find damaged and lost objects on a DVC remote.
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from farther.command.output import as_json, coloured, markdown, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, complete
 from farther.errors import ParameterError, choose
 
@@ -28,10 +30,24 @@ class Chosen:
     method: list[str]
     metric: list[str]
 
+    def takes(self, row: Change) -> bool:
+        """Whether a row is among those to compare."""
+        pairs = (
+            (self.run, row.subject.run),
+            (self.split, row.subject.split),
+            (self.method, row.subject.method),
+            (self.metric, row.metric),
+        )
+        return all(not names or name in names for names, name in pairs)
+
 
 def compare(
-    a: Annotated[str | None, typer.Argument(help="Revision, folder or file to compare with; by default HEAD.")] = None,
-    b: Annotated[str | None, typer.Argument(help="What to compare; by default the project's files as they are.")] = None,
+    a: Annotated[
+        str | None, typer.Argument(metavar="A", help="Revision, folder or file to compare with; by default HEAD.")
+    ] = None,
+    b: Annotated[
+        str | None, typer.Argument(metavar="B", help="What to compare; by default the project's files as they are.")
+    ] = None,
     methods: Annotated[
         tuple[str, str] | None,
         typer.Option(metavar="M1 M2", help="Compare two methods of --run.", autocompletion=complete("methods")),
@@ -50,7 +66,7 @@ def compare(
     all: Annotated[bool, typer.Option("--all", help="Show metrics that did not change too.")] = False,
     no_test: Annotated[bool, typer.Option("--no-test", help="Do not test changes for significance.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Exit with status 1 if a metric got worse.")] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
+    as_markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table.")] = False,
     json: Json = False,
     params: Params = PARAMS,
 ) -> int:
@@ -66,101 +82,88 @@ def compare(
     Examples:
       farther compare                              # the last commit and now
       farther compare main~3 main --metric auroc --sort change
-      farther compare old/metrics artifacts/metrics --run voc-vos --markdown
+      farther compare old/metrics artifacts --run voc-vos --markdown
       farther compare --methods knn mahalanobis --run voc-vos
       farther compare main --check                 # status 1 if a metric got worse
     """
-    if markdown and json:
+    if as_markdown and json:
         raise ParameterError("--markdown and --json exclude each other")
-    from farther.command.comparison.changes import ordered
-
     chosen = Chosen(run or [], split or [], method or [], metric or [])
     if methods:
         if len(chosen.run) != 1 or a:
             raise ParameterError("--methods compares two methods of one run: name it with --run, and omit A and B")
-        rows, notes, names = _methods(Project(params), methods, chosen)
+        from farther.command.comparison import compared_methods
+
+        project = Project(params)
+        name = choose("run", chosen.run[0], project.section("detectors"))
+        rows = compared_methods(project.artifacts, name, methods, chosen.split, chosen.metric)
+        names, notes = methods, list[str]()
     else:
         names = (a or "HEAD", b or "workspace")
         rows, notes = _sides(names, chosen, tested=not no_test)
-    rows = ordered([row for row in rows if all or row.before != row.after], sort)
+    rows = _ordered([row for row in rows if all or row.before != row.after], sort)
     if json:
-        print(_as_json(rows, notes, names))
+        print(_to_json(rows, notes, names))
     else:
-        print(_shown(rows, notes, names, sort, markdown))
+        print(_markdown(rows, notes, names) if as_markdown else _shown(rows, notes, names, by_name=sort == "name"))
     return 1 if check and any(row.verdict == "worse" for row in rows) else 0
 
 
-def _sides(given: argparse.Namespace) -> tuple[list[Change], list[str], tuple[str, str]]:
+def _sides(names: tuple[str, str], chosen: Chosen, *, tested: bool) -> tuple[list[Change], list[str]]:
     from farther.command.comparison import changes, open_side, tested_changes
-    from farther.command.comparison.changes import chosen
 
-    folder = Project(given.params).folder
-    names = (given.a or "HEAD", given.b or "workspace")
-    before, after = (open_side(name, folder) for name in names)
+    before, after = (open_side(name, Path()) for name in names)
     for side in (before, after):
-        if not side.figures:
+        if not side.values:
             raise ParameterError(
-                f"{side.name} has no figures of runs: expected artifacts/metrics/RUN/SPLIT/METHOD.json"
+                f"{side.name} has no metrics of runs: expected artifacts/metrics/RUN/SPLIT/METHOD.json"
             )
-    everything = changes(before.figures, after.figures)
-    rows = chosen(everything, given.run, given.split, given.method, given.metric)
+    everything = changes(before.values, after.values)
+    rows = [row for row in everything if chosen.takes(row)]
     if not rows:
-        _refuse_unknown(everything, given)
-    notes: list[str] = []
-    if not given.no_test:
-        rows, notes = tested_changes(rows, before, after)
-    return rows, notes, names
+        _refuse_unknown(everything, chosen)
+    return tested_changes(rows, before, after) if tested else (rows, [])
 
 
-def _refuse_unknown(rows: Sequence[Change], given: argparse.Namespace) -> None:
-    """Names what nothing is called; or says that nothing has all the names at once."""
-    from farther.command.project import choose
-
+def _refuse_unknown(rows: Sequence[Change], chosen: Chosen) -> None:
+    """Names the first unknown name; or says that no metric has all the names at once."""
     known = {
-        "run": (given.run, {row.place.run for row in rows}),
-        "split": (given.split, {row.place.split for row in rows}),
-        "method": (given.method, {row.place.method for row in rows}),
-        "metric": (given.metric, {row.metric for row in rows}),
+        "run": {row.subject.run for row in rows},
+        "split": {row.subject.split for row in rows},
+        "method": {row.subject.method for row in rows},
+        "metric": {row.metric for row in rows},
     }
-    for kind, (names, there) in known.items():
-        for name in names:
+    for kind, there in known.items():
+        for name in getattr(chosen, kind):
             choose(kind, name, there - {""})
-    raise ParameterError("no figure has all of these: take out --run, --split, --method or --metric")
+    raise ParameterError("no metric has all of these: omit --run, --split, --method or --metric")
 
 
-def _methods(given: argparse.Namespace) -> tuple[list[Change], list[str], tuple[str, str]]:
-    from farther.command.comparison import compared_methods
-    from farther.command.project import choose
-
-    if len(given.run) != 1 or given.a:
-        raise ParameterError("--methods compares two methods of one run: name it with --run, and leave out A and B")
-    project = Project(given.params)
-    run = choose("run", given.run[0], project.section("detectors"))
-    rows = compared_methods(project.artifacts, run, tuple(given.methods), given.split, given.metric)
-    return rows, [], tuple(given.methods)
+def _ordered(rows: list[Change], by: str) -> list[Change]:
+    """The rows by name, by the size of the change, or by p."""
+    if by == "change":
+        return sorted(rows, key=lambda row: -abs(row.change or 0.0))
+    return sorted(rows, key=lambda row: (row.p is None, row.p or 0.0)) if by == "p" else rows
 
 
-def _shown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str], given: argparse.Namespace) -> str:
-    from farther.command.output import coloured, markdown, paragraph, table
+def _shown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str], *, by_name: bool) -> str:
+    heads = ("metric", *map(_short, names), "B − A", "interval", "p", "")
+    parts = []
+    if by_name:
+        for subject in dict.fromkeys(row.subject for row in rows):
+            cells = [(row.metric, *_cells(row)) for row in rows if row.subject == subject]
+            title = [coloured(str(subject), "head")] if str(subject) else []
+            parts.append("\n".join([*title, table(heads, cells, 6)]))
+    elif rows:
+        parts.append(table(heads, [(f"{row.subject} {row.metric}", *_cells(row)) for row in rows], 6))
+    return "\n\n".join([*(parts or ["No metric differs."]), *map(paragraph, [_summary(rows), *notes])])
 
-    heads = ("figure", *map(_short, names), "B − A", "interval", "p", "")
-    if given.markdown:
-        cells = [(f"{row.place} {row.metric}".strip(), *_cells(row)) for row in rows]
-        return "\n\n".join([markdown(heads, cells, 6), *notes])
-    if given.sort != "name":
-        parts = [table(heads, [(f"{row.place} {row.metric}".strip(), *_cells(row)) for row in rows], 6)]
-    else:
-        parts = []
-        for place in dict.fromkeys(row.place for row in rows):
-            own = [(row.metric, *_cells(row)) for row in rows if row.place == place]
-            parts.append(
-                "\n".join(
-                    [coloured(str(place), "head"), table(heads, own, 6)] if str(place) else [table(heads, own, 6)]
-                )
-            )
-    if not rows:
-        parts = ["No figure differs."]
-    return "\n\n".join([*parts, *map(paragraph, [_summary(rows), *notes])])
+
+def _markdown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str]) -> str:
+    heads = ("metric", *map(_short, names), "B − A", "interval", "p", "")
+    return "\n\n".join(
+        [markdown(heads, [(f"{row.subject} {row.metric}".strip(), *_cells(row)) for row in rows], 6), *notes]
+    )
 
 
 def _cells(row: Change) -> tuple[str, ...]:
@@ -187,23 +190,23 @@ def _short(name: str) -> str:
 def _summary(rows: Sequence[Change]) -> str:
     tested = [row for row in rows if row.p is not None]
     counts = {kind: sum(row.verdict == kind for row in tested) for kind in ("better", "worse", "different")}
-    listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "none clearly different"
+    listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "none significantly different"
     if not tested:
-        return f"{len(rows)} figures differ; none was tested."
+        return f"{len(rows)} metrics differ; none was tested."
     chance = (
-        f" One in twenty tests says so by chance alone: here about {len(tested) / 20:.0f}." if len(tested) > 10 else ""
+        f" One test in twenty finds a difference by chance alone: here about {len(tested) / 20:.0f}."
+        if len(tested) > 10
+        else ""
     )
     return (
-        f"{len(rows)} figures differ; {len(tested)} tested (paired bootstrap over images, p < 0.05): {listed}.{chance}"
+        f"{len(rows)} metrics differ; {len(tested)} tested (paired bootstrap over images, p < 0.05): {listed}.{chance}"
     )
 
 
-def _as_json(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str]) -> str:
-    from farther.command.output import as_json
-
-    figures = [
+def _to_json(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str]) -> str:
+    metrics = [
         {
-            **row.place._asdict(),
+            **row.subject._asdict(),
             "metric": row.metric,
             "a": row.before,
             "b": row.after,
@@ -214,4 +217,4 @@ def _as_json(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str
         }
         for row in rows
     ]
-    return as_json({"a": names[0], "b": names[1], "notes": list(notes), "figures": figures})
+    return as_json({"a": names[0], "b": names[1], "notes": list(notes), "metrics": metrics})

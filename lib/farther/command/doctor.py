@@ -48,10 +48,10 @@ def doctor(
         found = costs.estimate(project, sample, run)
         print(costs.to_json(found) if json else costs.report(found))
         return 0
-    return _look(project, quick, json)
+    return _look(project, quick=quick, json=json)
 
 
-def _look(project: Project, quick: bool, json: bool) -> int:
+def _look(project: Project, *, quick: bool, json: bool) -> int:
     from farther.command import needs
     from farther.command.output import as_json
 

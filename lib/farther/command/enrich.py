@@ -32,5 +32,6 @@ def enrich(benchmark: BenchmarkName, params: Params = PARAMS) -> None:
         print(f"No embeddings of {', '.join(absent)}: only equal files are left out, not near-duplicates.")
     looks = None if absent else Lookalikes(embeddings, ids, known, settings.duplicate)
     found = find(settings, made, tables, splits, looks)
+    assert settings.file is not None  # `enrichment` fills it in
     write_candidates(settings.file, found.candidates)
     print(describe(found), f"Written: {settings.file}", sep="\n")

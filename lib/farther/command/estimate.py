@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from farther.command.needs.checkpoints import make_detector
 from farther.command.needs.machine import GIB, are_there, split_images, subset_images
-from farther.command.project import Project, choose
-from farther.errors import FartherError, ParameterError
+from farther.command.project import Project
+from farther.errors import FartherError, ParameterError, choose
 
 if TYPE_CHECKING:
     from farther.evaluation.evaluate import EvaluationSettings
@@ -192,9 +192,7 @@ def _of_run(project: Project, run: str, entry: dict[str, Any], sample: int) -> I
 
 def _sample_of_benchmark(project: Project, benchmark: str, count: int) -> list[Path]:
     """Image files of the benchmark's datasets, in equal shares."""
-    from farther.curation import benchmark as checked
-
-    made = checked(benchmark, project.section("benchmarks")[benchmark])
+    made = project.benchmark(benchmark)
     datasets = list(dict.fromkeys([made.id, *(split.dataset for split in made.splits.values())]))
     roots = [project.folder / str(project.section("datasets")[name].get("root")) for name in datasets]
     extracted = [project.artifacts / "tables" / name / "extracted-images" for name in datasets]

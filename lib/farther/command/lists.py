@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,9 @@ if TYPE_CHECKING:
 
 def _completed(kind: str) -> Callable[[str], list[str]]:
     def names(incomplete: str) -> list[str]:
-        known = _metrics() if kind == "metrics" else _registry(kind).names()
+        from farther.metrics.catalogue import METRICS
+
+        known = list(METRICS) if kind == "metrics" else _registry(kind).names()
         return [name for name in known if name.startswith(incomplete)]
 
     return names
@@ -30,16 +31,18 @@ def _registry(kind: str) -> Registry:
 
         return METHODS
     if kind == "detectors":
-        from farther.detectors.base import DETECTORS
+        from farther.detectors.base import registry
 
-        return DETECTORS
+        return registry
     from farther.datasets.base import FORMATS
 
     return FORMATS
 
 
 def methods(
-    name: Annotated[str | None, typer.Argument(help="One of them.", autocompletion=_completed("methods"))] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One of them.", autocompletion=_completed("methods"))
+    ] = None,
     json: Json = False,
 ) -> None:
     """List the OOD scores, or describe one.
@@ -52,11 +55,13 @@ def methods(
       farther methods knn
       farther methods knn --json
     """
-    _show("methods", name, json)
+    _show("methods", name, json=json)
 
 
 def detectors(
-    name: Annotated[str | None, typer.Argument(help="One of them.", autocompletion=_completed("detectors"))] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One of them.", autocompletion=_completed("detectors"))
+    ] = None,
     json: Json = False,
 ) -> None:
     """List the detector adapters, or describe one.
@@ -68,11 +73,13 @@ def detectors(
       farther detectors
       farther detectors yolo
     """
-    _show("detectors", name, json)
+    _show("detectors", name, json=json)
 
 
 def datasets(
-    name: Annotated[str | None, typer.Argument(help="One of them.", autocompletion=_completed("datasets"))] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One of them.", autocompletion=_completed("datasets"))
+    ] = None,
     json: Json = False,
 ) -> None:
     """List the dataset formats, or describe one.
@@ -84,10 +91,10 @@ def datasets(
       farther datasets
       farther datasets coco
     """
-    _show("datasets", name, json)
+    _show("datasets", name, json=json)
 
 
-def _show(kind: str, name: str | None, json: bool) -> None:
+def _show(kind: str, name: str | None, *, json: bool) -> None:
     """Prints all names of a kind, or everything about one."""
     from farther.registry import describe
 
@@ -112,14 +119,17 @@ def _show(kind: str, name: str | None, json: bool) -> None:
         print(f"\n`farther {kind} NAME` lists its parameters.")
 
 
-def _metrics() -> list[str]:
-    from farther.command.definitions import DEFINITIONS
+class _Names(dict[str, str]):
+    """Fills the places of counts in a formula with their names."""
 
-    return list(DEFINITIONS)
+    def __missing__(self, key: str) -> str:
+        return key
 
 
 def metrics(
-    name: Annotated[str | None, typer.Argument(help="One of them.", autocompletion=_completed("metrics"))] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="One of them.", autocompletion=_completed("metrics"))
+    ] = None,
     json: Json = False,
 ) -> None:
     """List the metrics, or define one.
@@ -134,16 +144,21 @@ def metrics(
     """
     from dataclasses import asdict
 
-    from farther.command.definitions import DEFINITIONS
     from farther.errors import choose
+    from farther.metrics.catalogue import METRICS
 
-    chosen = [DEFINITIONS[choose("metric", name, DEFINITIONS)]] if name else list(DEFINITIONS.values())
+    chosen = [METRICS[choose("metric", name, METRICS)]] if name else list(METRICS.values())
+    better = {True: "higher", False: "lower", None: "–"}
     if json:
-        print(as_json([asdict(definition) for definition in chosen]))
+        print(as_json([asdict(metric) for metric in chosen]))
     elif name:
-        rows = [(key, re.sub(r"[{}]", "", text)) for key, text in asdict(chosen[0]).items() if text]
+        facts = asdict(chosen[0]) | {"latex": "", "higher_is_better": better[chosen[0].higher_is_better]}
+        rows = [(key, text.format_map(_Names())) for key, text in facts.items() if text]
         print(table(("", ""), rows))
     else:
-        listed = [(one.name, one.better or "–", one.says) for one in chosen]
-        print(table(("name", "better", "meaning"), listed))
+        print(
+            table(
+                ("name", "better", "meaning"), [(one.name, better[one.higher_is_better], one.meaning) for one in chosen]
+            )
+        )
         print("\n`farther metrics NAME` defines one; `farther explain number` shows its inputs.")

@@ -22,7 +22,8 @@ def _known() -> dict[str, Path]:
 
 def profile(
     name: Annotated[
-        str | None, typer.Argument(help="The file profiles/NAME.yaml.", autocompletion=lambda: list(_known()))
+        str | None,
+        typer.Argument(metavar="NAME", help="The file profiles/NAME.yaml.", autocompletion=lambda: list(_known())),
     ] = None,
     data: Annotated[str, typer.Option(metavar="DIR", help="Folder of the datasets and checkpoints.")] = DATA,
     force: Annotated[bool, typer.Option("--force", help="Replace a params.yaml that git has not recorded.")] = False,

@@ -55,9 +55,9 @@ Run it in the folder of params.yaml.
 
 EPILOG = """\b
 Exit status: 0, success; 1, a check found something (doctor: something is
-missing; compare --check: a metric got worse; check-objects: a damaged object);
-2, wrong usage or input that cannot be used. Colours are left out where
-NO_COLOR is set or the output is not a terminal.
+missing; compare --check: a metric got worse; check-objects: a damaged
+object); 2, wrong usage or input that cannot be used. Colours are left out
+where NO_COLOR is set or the output is not a terminal.
 """
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -12,8 +12,10 @@ from farther.command.project import PARAMS, BenchmarkName, Params, Project
 
 def publish(
     benchmark: BenchmarkName,
-    out: Annotated[Path, typer.Argument(help="Folder to write; an earlier publication there is replaced.")],
-    format: Annotated[str, typer.Option(help="coco, parquet or huggingface.", metavar="FORMAT")],
+    out: Annotated[
+        Path, typer.Argument(metavar="OUT", help="Folder to write; an earlier publication there is replaced.")
+    ],
+    format: Annotated[Literal["coco", "parquet", "huggingface"], typer.Option(help="Format to write.")],
     split: Annotated[
         list[str] | None, typer.Option(metavar="SPLIT", help="Split to publish, repeatable; by default all OOD splits.")
     ] = None,

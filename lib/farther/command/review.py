@@ -44,8 +44,6 @@ def review(
 
     settings = Settings(reviewer=reviewer, run=run, decisions=decisions, port=port)
     try:
-        serve(
-            benchmark, Project().params, settings, ready=partial(print, flush=True) if no_browser else open_page
-        )
+        serve(benchmark, Project().params, settings, ready=partial(print, flush=True) if no_browser else open_page)
     except KeyboardInterrupt:
         print("Stopped. All decisions that the page reported as saved are in the decisions file.")

@@ -91,7 +91,7 @@ def _rows(path: Path) -> list[tuple[int, tuple[str, str, str]]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        problem = "the file does not exist; `python stages/enrich.py` makes it, see docs/enrichment.md"
+        problem = "the file does not exist; `farther enrich` makes it, see docs/enrichment.md"
         raise DataError(problem, file=path) from None
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from farther.command.needs.data import DRAWN
 from farther.command.needs.finding import Finding
 from farther.command.needs.recorded import made_with
 from farther.command.output import size
-from farther.command.project import Project
+from farther.command.project import Project, git
 
 #: Detections an image that are taken for granted where none were counted: those at or above 0.05 in street scenes.
 DETECTIONS = 20
@@ -40,9 +39,7 @@ def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
     """
     import pyarrow.parquet as pq
 
-    from farther.curation import benchmark as checked
-
-    made = checked(benchmark, project.section("benchmarks")[benchmark])
+    made = project.benchmark(benchmark)
     drawn_from = {name: (made.id, subset) for name, subset in made.subsets.items()}
     drawn_from |= {name: (split.dataset, split.subset) for name, split in made.splits.items()}
     counts: dict[str, int | None] = {}
@@ -167,14 +164,3 @@ def repository(project: Project) -> list[Finding]:
     lock = project.folder / "dvc.lock"
     says = "dvc.lock records an earlier run" if lock.is_file() else "nothing has run yet"
     return [*findings, Finding("repository", "DVC", "ok", says)]
-
-
-def git(folder: Path, *arguments: str) -> str | None:
-    """What git prints; None where it fails, or is not installed."""
-    try:
-        done: Any = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False, timeout=60
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None

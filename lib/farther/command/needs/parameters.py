@@ -46,7 +46,7 @@ def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"methods.{name}", partial(method, name, values)
     for name, values in project.section("detectors").items():
         yield f"detectors.{name}", partial(make_detector, values)
-        yield f"detectors.{name}", partial(project.benchmark_names, str(values.get("benchmark")))
+        yield f"detectors.{name}", partial(project.benchmark, str(values.get("benchmark")))
     sections: dict[str, type] = {
         "inference": InferenceParams,
         "threshold": ThresholdSettings,

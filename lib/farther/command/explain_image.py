@@ -1,4 +1,4 @@
-"""Why an image landed where it is: annotations, rule or decision, similarity, file."""
+"""`farther explain image`: annotations, the rule or decision that placed an image, similarity, file."""
 
 from __future__ import annotations
 
@@ -6,16 +6,42 @@ import csv
 import difflib
 from collections.abc import Iterator
 from pathlib import Path, PurePath
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import polars as pl
+import typer
 
-from farther.command.project import Project
-from farther.errors import DataError, ParameterError
+from farther.command.output import as_json, coloured, paragraph, table
+from farther.command.project import PARAMS, Json, Params, Project, complete
+from farther.errors import DataError, ParameterError, choose
+
+if TYPE_CHECKING:
+    import polars as pl
 
 #: Most names that are searched for one that is nearly right.
 SEARCHED = 20_000
+
+
+def image(
+    name: Annotated[str, typer.Argument(metavar="IMAGE", help="Id in its dataset, file name, or (end of its) path.")],
+    benchmark: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Only this benchmark.", autocompletion=complete("benchmarks")),
+    ] = None,
+    json: Json = False,
+    params: Params = PARAMS,
+) -> None:
+    """Explain why an image is in a split, or in none.
+
+    Shows the file, every annotated object, and for each benchmark the split, the rule and the object that decided,
+    people's decisions, and the similarity to ID images where `stratify` ran.
+
+    \b
+    Examples:
+      farther explain image 000000000139
+      farther explain image val2017/000000000139.jpg --benchmark voc
+    """
+    found = explain_image(Project(params), name, benchmark)
+    print(as_json(found) if json else "\n".join(_shown(found)))
 
 
 def explain_image(project: Project, image: str, wanted: str | None = None) -> dict[str, Any]:
@@ -34,7 +60,8 @@ def explain_image(project: Project, image: str, wanted: str | None = None) -> di
         ParameterError: the benchmark is unknown, or no ingested dataset has such an image.
         DataError: a table is damaged.
     """
-    names = project.benchmark_names(wanted)
+    benchmarks = project.section("benchmarks")
+    names = list(benchmarks) if wanted is None else [choose("benchmark", wanted, benchmarks)]
     sources = list(_sources(project, image))
     if not sources:
         raise ParameterError(f"no ingested dataset has an image {image!r}.{_hint(project, image)}")
@@ -44,6 +71,8 @@ def explain_image(project: Project, image: str, wanted: str | None = None) -> di
 
 def _sources(project: Project, image: str) -> Iterator[dict[str, Any]]:
     """The images of that id, file name or path, each with the subset that has it."""
+    import polars as pl
+
     from farther.datasets import image_roots
 
     tables = project.artifacts / "tables"
@@ -75,23 +104,21 @@ def _is_path(named: str, path: Path) -> bool:
 
 
 def _fates(project: Project, name: str, sources: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """What a benchmark made of each of the image's sources that it draws from."""
-    from farther.curation import benchmark
-
-    made = benchmark(name, project.section("benchmarks")[name])
+    """Split and reason for each of the image's sources that a benchmark draws from."""
+    checked = project.benchmark(name)
     folder = project.artifacts / "splits" / name
     for source in sources:
         image_id, place = source["image_id"], (source["dataset"], source["subset"])
-        id_splits = [split for split, subset in made.subsets.items() if place == (made.id, subset)]
-        drawing = [split for split, params in made.splits.items() if place == (params.dataset, params.subset)]
+        id_splits = [split for split, subset in checked.subsets.items() if place == (checked.id, subset)]
+        drawing = [split for split, params in checked.splits.items() if place == (params.dataset, params.subset)]
         for split in id_splits:
-            yield {"image_id": image_id, **_place(place), **_of_id(folder, split, image_id, made.most.get(split))}
+            yield {"image_id": image_id, **_place(place), **_of_id(folder, split, image_id, checked.most.get(split))}
         if drawing:
             yield {
                 "image_id": image_id,
                 **_place(place),
                 **_of_ood(folder, drawing, image_id, place),
-                "decisions": _decisions(made.decisions, project, place, image_id),
+                "decisions": _decisions(checked.decisions, project, place, image_id),
                 "similarity": _similarity(project.artifacts / "similarity" / name, drawing, image_id, place[0]),
             }
 
@@ -108,6 +135,8 @@ def _of_id(folder: Path, split: str, image_id: str, most: int | None) -> dict[st
 
 
 def _of_ood(folder: Path, drawing: list[str], image_id: str, place: tuple[str, str]) -> dict[str, Any]:
+    import numpy as np
+
     from farther.curation.fates import Fates, why
 
     fates = Fates.read(folder / "fates.parquet")
@@ -129,7 +158,7 @@ def _of_ood(folder: Path, drawing: list[str], image_id: str, place: tuple[str, s
 
 
 def _decisions(file: Path | None, project: Project, place: tuple[str, str], image_id: str) -> list[dict[str, str]]:
-    """The lines of the decisions file about the image, as they stand there."""
+    """The rows of the decisions file about the image."""
     path = None if file is None else project.folder / file
     if path is None or not path.is_file():
         return []
@@ -144,12 +173,16 @@ def _decisions(file: Path | None, project: Project, place: tuple[str, str], imag
 
 def _similarity(folder: Path, drawing: list[str], image_id: str, dataset: str) -> dict[str, Any] | None:
     """The image's row in the similarity table; ids are unique within one dataset and split only."""
+    import polars as pl
+
     own = (pl.col("image_id") == image_id) & (pl.col("dataset") == dataset) & pl.col("split").is_in(drawing)
     rows = _rows(folder / "images.parquet", own)
     return rows[0] if rows else None
 
 
 def _of_image(file: Path, image_id: str) -> list[dict[str, Any]]:
+    import polars as pl
+
     return _rows(file, pl.col("image_id") == image_id)
 
 
@@ -159,6 +192,8 @@ def _rows(file: Path, wanted: pl.Expr) -> list[dict[str, Any]]:
     Raises:
         DataError: the file is not a readable Parquet table.
     """
+    import polars as pl
+
     if not file.is_file():
         return []
     try:
@@ -169,6 +204,8 @@ def _rows(file: Path, wanted: pl.Expr) -> list[dict[str, Any]]:
 
 def _hint(project: Project, image: str) -> str:
     """Where to begin, or names that are nearly the same: file names for a file name, else ids."""
+    import polars as pl
+
     files = sorted((project.artifacts / "tables").glob("*/*/images.parquet"))
     if not files:
         return " None is ingested: run `dvc repro` first"
@@ -179,3 +216,54 @@ def _hint(project: Project, image: str) -> str:
     near = [name for name in names if image in name][:3]
     near = near or (difflib.get_close_matches(image, names, n=3, cutoff=0.8) if len(names) <= SEARCHED else [])
     return f" Did you mean {', '.join(map(repr, near))}?" if near else ""
+
+
+def _shown(found: dict[str, Any]) -> Iterator[str]:
+    for source in found["sources"]:
+        size = f"{source['width']}×{source['height']}"
+        there = "" if source["there"] else " (the file is absent)"
+        yield coloured(f"{source['dataset']} {source['subset']} {source['image_id']}", "head")
+        yield f"  {source['file']}, {size}{there}"
+        yield from _objects(source["objects"])
+    for name, places in found["benchmarks"].items():
+        for place in places:
+            where = ", ".join(place["splits"]) or "no split"
+            yield ""
+            yield coloured(
+                f"benchmark {name}, {place['dataset']} {place['subset']} {place['image_id']}: {where}", "head"
+            )
+            fate = f"{place['fate']}: " if "fate" in place else ""
+            yield paragraph(f"{fate}{place['why']}", 2)
+            yield from _more(place)
+    if not found["benchmarks"]:
+        yield ""
+        yield "No benchmark draws from this subset."
+
+
+def _objects(objects: list[dict[str, Any]]) -> Iterator[str]:
+    if not objects:
+        yield "  no labelled object"
+        return
+    rows = [
+        (
+            f"  {one['object_id']}",
+            one["category"],
+            ", ".join(f"{edge:.0f}" for edge in one["box"]),
+            " ".join(mark for mark, on in (("crowd", one["is_crowd"]), ("difficult", one["is_difficult"])) if on),
+        )
+        for one in objects
+    ]
+    yield table(("  object", "category", "box", ""), rows)
+
+
+def _more(place: dict[str, Any]) -> Iterator[str]:
+    if place.get("by_rules"):
+        yield paragraph(f"by the rules alone: {place['by_rules']}", 2)
+    for line in place.get("decisions", ()):
+        what = " → ".join(filter(None, (line["decision"], line.get("id_class"))))
+        note = f" ({line['note']})" if line.get("note") else ""
+        yield paragraph(f"{line['reviewer']} decided on {line['time']}: {what}{note}", 2)
+    if place.get("similarity"):
+        known = place["similarity"]
+        shown = (f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}" for key, value in known.items())
+        yield paragraph("similarity: " + ", ".join(one for one in shown if not one.startswith("image_id")), 2)

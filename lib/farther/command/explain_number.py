@@ -1,0 +1,233 @@
+"""`farther explain number`: the definition of a metric's value, the counts in it, the thresholds, and what was read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from farther.command.output import as_json, coloured, table
+from farther.command.project import PARAMS, Json, Params, Project, complete
+from farther.errors import DataError, ParameterError, choose
+
+if TYPE_CHECKING:
+    from farther.metrics.catalogue import Metric
+
+#: Keys in an evaluation, of metrics whose name differs from their key.
+CLOSED_SET = {"map": "ap", "map50": "ap50"}
+
+
+def number(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Name under 'detectors'.", autocompletion=complete("detectors"))
+    ],
+    method: Annotated[
+        str,
+        typer.Argument(
+            metavar="METHOD",
+            help="Name under 'methods'; any for metrics of the detector.",
+            autocompletion=complete("methods"),
+        ),
+    ],
+    split: Annotated[str, typer.Argument(metavar="SPLIT", help="OOD split; any for metrics of the detector.")],
+    metric: Annotated[str, typer.Argument(metavar="METRIC", help="See farther metrics.")],
+    json: Json = False,
+    params: Params = PARAMS,
+) -> None:
+    """Explain how a metric's value was computed.
+
+    Shows the metric's meaning, its formula with the counts in it, the 95% interval, t* and τ with the rules that chose
+    them, the method's parameters, the checkpoint, the digests of the inputs, and the files and stages involved.
+
+    \b
+    Examples:
+      farther explain number voc-vos knn coco_near nose
+      farther explain number voc-vos - - map          # a metric of the detector
+    """
+    found = explain_number(Project(params), run, method, split, metric)
+    print(as_json(found) if json else "\n".join(_shown(found)))
+
+
+def explain_number(project: Project, run: str, method: str, split: str, metric: str) -> dict[str, Any]:
+    """The origin of a value in `artifacts/metrics` or `artifacts/evaluation`.
+
+    Args:
+        project: Its `artifacts/evaluation` is read.
+        run, method, split, metric: The value; for metrics of the detector alone (map, threshold, no_detection) `method`
+            may be any.
+
+    Returns:
+        value, meaning, formula with its counts, interval, thresholds, protocol, what was read with digests, files.
+
+    Raises:
+        ParameterError: a name is unknown, the method does not apply to the run's detector, or the evaluation does not
+            have the metric.
+        DataError: the run was not evaluated.
+    """
+    from farther.metrics.catalogue import METRICS
+    from farther.tables.files import inside, read_json
+
+    choose("run", run, project.section("detectors"))
+    file = inside(project.artifacts / "evaluation", f"{run}.json")
+    if not file.is_file():
+        raise DataError(f"{run} was not evaluated yet: run `dvc repro`", file=file)
+    report = read_json(file)
+    chosen = METRICS[choose("metric", metric, METRICS)]
+    if chosen.group == "detector":
+        return _of_detector(report, chosen)
+    settings = report["settings"]
+    split = choose("split of this run", split, set(report["splits"]) - {settings["calibration_split"]})
+    if chosen.group == "split":
+        return _of_split(report, chosen, split)
+    if method in report["not_applicable"]:
+        raise ParameterError(f"{method} does not apply to {run}: {report['not_applicable'][method]}")
+    method = choose("method of this run", method, report["methods"])
+    results = report["methods"][method]["splits"]
+    if split not in results:
+        raise ParameterError(f"{split!r} is the ID split, which OOD splits are compared with: name one of these")
+    if chosen.key not in (results[split].get(chosen.group) or {}):
+        raise ParameterError(f"{metric} was not evaluated for {run} on {split}; see section 'evaluate' of params.yaml")
+    return _of_method(project, report, chosen, method, split)
+
+
+def _of_method(project: Project, report: dict[str, Any], metric: Metric, method: str, split: str) -> dict[str, Any]:
+    from farther.tables.files import inside, read_json
+
+    run, id_split = report["run"], report["settings"]["id_split"]
+    evaluated = report["methods"][method]
+    results = evaluated["splits"][split]
+    fitted = read_json(inside(project.artifacts / "fitted", f"{run}/{method}/threshold.json"))
+    best = results.get("against_best", {}).get(metric.name)
+    return {
+        **_head(report, metric, metric.of(results)),
+        "formula": _filled(metric.formula, {**results["ood"], **results["open_set"], **results[metric.group]}),
+        "interval": results.get("intervals", {}).get(metric.name),
+        "replicates": report["settings"]["replicates"],
+        "against_best": best if best and best["best"] != method else None,
+        "tau": {**fitted, "id_regions_kept": evaluated["id_regions_kept"], "id_regions": evaluated["id_regions"]},
+        "method": {"name": evaluated["fitted"]["name"], "params": evaluated["fitted"]["params"]},
+        "chosen": evaluated["fitted"].get("choice"),
+        "fitted_on": (evaluated["fitted"].get("state") or {}).get("fitted_on_", {}).get("regions"),
+        **_inputs(report, (id_split, split)),
+        "files": [
+            f"artifacts/metrics/{run}/{split}/{method}.json",
+            f"artifacts/evaluation/{run}.json",
+            f"artifacts/scores/{run}/{method}/{split}.parquet",
+            f"artifacts/scores/{run}/{method}/{id_split}.parquet",
+            f"artifacts/fitted/{run}/{method}/",
+            *_shared_files(report, (id_split, split)),
+        ],
+        "stages": [f"evaluate@{run}", f"score@{run}-{method}", f"fit@{run}-{method}", *_shared_stages(report)],
+    }
+
+
+def _of_split(report: dict[str, Any], metric: Metric, split: str) -> dict[str, Any]:
+    counts = report["splits"][split]
+    return {
+        **_head(report, metric, counts["no_detection"]),
+        "formula": _filled(metric.formula, counts),
+        **_inputs(report, (split,)),
+        "files": [f"artifacts/evaluation/{report['run']}.json", *_shared_files(report, (split,))],
+        "stages": [f"evaluate@{report['run']}", *_shared_stages(report)],
+    }
+
+
+def _of_detector(report: dict[str, Any], metric: Metric) -> dict[str, Any]:
+    closed, key = report["closed_set"], CLOSED_SET.get(metric.name, "")
+    id_split = report["settings"]["id_split"]
+    return {
+        **_head(report, metric, report["threshold"] if metric.name == "threshold" else closed[key]),
+        "formula": _filled(metric.formula, report),
+        "interval": (closed.get("intervals") or {}).get(key),
+        "replicates": report["settings"]["replicates"],
+        **_inputs(report, (id_split,)),
+        "files": [f"artifacts/metrics/{report['run']}/detector.json", *_shared_files(report, (id_split,))],
+        "stages": [f"evaluate@{report['run']}", *_shared_stages(report)],
+    }
+
+
+def _head(report: dict[str, Any], metric: Metric, value: float | None) -> dict[str, Any]:
+    settings = report["settings"]
+    return {
+        "metric": metric.name,
+        "value": value,
+        "meaning": metric.meaning,
+        "higher_is_better": metric.higher_is_better,
+        "source": metric.source,
+        "protocol": settings["protocol"],
+        "iou": settings["iou"],
+        "t*": {"threshold": report["threshold"], "rule": report["threshold_rule"]},
+        "detector": report["detector"],
+    }
+
+
+def _inputs(report: dict[str, Any], splits: tuple[str, ...]) -> dict[str, Any]:
+    wanted = ("images", "failed_images", "objects", "regions", "inputs")
+    return {"splits": {name: {key: report["splits"][name][key] for key in wanted} for name in splits}}
+
+
+def _shared_files(report: dict[str, Any], splits: tuple[str, ...]) -> list[str]:
+    regions = [f"artifacts/regions/{report['run']}/{split}/" for split in splits]
+    tables = [f"artifacts/splits/{report['benchmark']}/{split}/" for split in splits]
+    return [f"artifacts/thresholds/{report['run']}.json", *regions, *tables]
+
+
+def _shared_stages(report: dict[str, Any]) -> list[str]:
+    return [f"threshold@{report['run']}", f"infer@{report['run']}", f"curate@{report['benchmark']}"]
+
+
+def _filled(formula: str, values: dict[str, Any]) -> str:
+    """The formula with the counts that it names."""
+    return formula.format_map(defaultdict(lambda: "?", values))
+
+
+def _shown(found: dict[str, Any]) -> Iterator[str]:
+    value = "none: its denominator is 0" if found["value"] is None else f"{found['value']:.6g}"
+    yield coloured(f"{found['metric']} = {value}", "head")
+    yield ""
+    yield table(("", ""), list(_facts(found)))
+    yield ""
+    for name, split in found["splits"].items():
+        yield coloured(f"split {name}", "head")
+        yield f"  {split['images']} images ({split['failed_images']} unreadable), {split['objects']} objects"
+        yield f"  {split['regions']} detections at or above t*"
+        yield from (f"  {what:<8} {digest}" for what, digest in split["inputs"].items())
+    yield ""
+    yield coloured("files, and the stages that wrote them", "head")
+    yield from (f"  {file}" for file in found["files"])
+    yield table(("", ""), [("  stages", ", ".join(found["stages"]))])
+
+
+def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    better = {True: " Higher is better.", False: " Lower is better.", None: ""}[found["higher_is_better"]]
+    yield "meaning", found["meaning"] + better
+    yield "computed", found["formula"]
+    yield "defined", found["source"]
+    if found.get("interval"):
+        low, high = found["interval"]
+        yield "interval", f"{low:.4f} … {high:.4f}: 95%, {found['replicates']} bootstrap replicates over images"
+    if found.get("against_best"):
+        best = found["against_best"]
+        p = "" if best["p"] is None else f", p = {best['p']:.3f}"
+        yield "best", f"{best['best']} is the best method here{p}"
+    yield "protocol", f"{found['protocol']}, IoU {found['iou']:g}"
+    yield "t*", f"{found['t*']['threshold']:.6g}, by rule {found['t*']['rule']}: regions below it are discarded"
+    if "tau" in found:
+        tau = found["tau"]
+        yield (
+            "τ",
+            (
+                f"{tau['threshold']:.6g}, by rule {tau['rule']} to keep {tau['keep']:g} of {tau['regions']} ID "
+                f"calibration regions; it keeps {tau['id_regions_kept']:.4f} of the {tau['id_regions']} ID test regions"
+            ),
+        )
+        params = ", ".join(f"{key}={value}" for key, value in found["method"]["params"].items()) or "no parameters"
+        on = f", fitted on {found['fitted_on']} regions" if found["fitted_on"] else ""
+        yield "method", f"{found['method']['name']} ({params}){on}"
+        if found["chosen"]:
+            kind = "an oracle: chosen on test data" if found["chosen"]["oracle"] else "chosen on a validation split"
+            yield "chosen", f"{len(found['chosen']['trials'])} trials on {found['chosen']['ood_split']}; {kind}"
+    detector = found["detector"]
+    yield "detector", f"{detector.get('name')}, weights {detector.get('weights_digest')}"
