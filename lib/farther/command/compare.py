@@ -84,7 +84,7 @@ def compare(
       farther compare main~3 main --metric auroc --sort change
       farther compare old/metrics artifacts --run voc-vos --markdown
       farther compare --methods knn mahalanobis --run voc-vos
-      farther compare main --check                 # status 1 if a metric got worse
+      farther compare main --check                 # status 1 if one got worse
     """
     if as_markdown and json:
         raise ParameterError("--markdown and --json exclude each other")
