@@ -195,16 +195,16 @@ def test_images_with_decisions_stay_listed_and_those_let_in_make_their_category_
     assert chosen(found)[:3] == [("in", "far", ""), ("in2", "near", ""), ("out", "far", "")]
     assert [(one.image_id, one.shown) for one in found.candidates[3:]] == [("new", 1), ("moon", 1)]
     assert found.counts["decided"] == 3
-    assert "3 that people decided on before" in describe(found)
+    assert "3 with earlier decisions" in describe(found)
 
 
 def test_a_pool_that_the_benchmark_draws_from_and_unknown_categories_are_refused(folder):
     tables = InMemory(val={}, pool={"a": ["Kite"]})
-    with pytest.raises(ParameterError, match="split 'val_far' draws from all of photos val already"):
+    with pytest.raises(ParameterError, match="split 'val_far' already draws from all of photos val"):
         search(folder, tables, pools=[{"dataset": "photos", "subset": "val"}])
     with pytest.raises(ParameterError, match=r"category 'Plate' makes no image .* Known: Kite, Lynx, Moon, Otter"):
         search(folder, tables, categories=["Plate"])
-    with pytest.raises(ParameterError, match="'farther' takes near and far images, so it goes alone"):
+    with pytest.raises(ParameterError, match="'farther' includes near and far images, so it cannot be combined"):
         search(folder, tables, distances=["near", "farther"])
     with pytest.raises(ParameterError, match="unknown parameter 'pool'"):
         enrichment("b", {"pool": []})
@@ -375,7 +375,7 @@ def test_the_command_leaves_out_what_embeddings_show_to_be_the_same_picture(fold
     written = {"id": "id", "rules": "rules.yaml", "subsets": {"train": "train"}, "splits": splits}
     enrich = {"pools": [{"dataset": "photos", "subset": "pool"}], "duplicate": 0.9999, "file": "list.csv"}
     (folder / "params.yaml").write_text(yaml.safe_dump({"benchmarks": {"b": written}, "enrich": {"b": enrich}}))
-    assert "2 that repeat an image" in run(folder, "enrich")
+    assert "2 duplicates" in run(folder, "enrich")
     (row,) = csv.DictReader((folder / "list.csv").read_text().splitlines())
     assert row["image_id"] in ("a", "b")
     assert (row["neighbour"], float(row["similarity"])) == ("t", pytest.approx(np.cos(np.deg2rad(10)), abs=1e-3))

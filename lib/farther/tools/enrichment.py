@@ -1,8 +1,8 @@
-"""Finds candidates for a benchmark's OOD splits in larger pools of images; people review them before they enter.
+"""Finds candidates for a benchmark's OOD splits in larger pools of images; reviewers decide on them before use.
 
-FMIYC (Section 4.1, Appendix B) added images to its near and far splits: candidates without any labelled ID category and
-with a labelled near or far one, each then looked at by people. Which candidates come first it does not say; here it is
-those that show the categories of which the splits have the fewest images.
+FMIYC (Section 4.1, Appendix B) added images to its near and far splits: candidates without a labelled ID category and
+with a labelled near or far one, each reviewed by people. It does not specify their order; here categories with the
+fewest images in the splits come first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
@@ -29,20 +29,20 @@ from farther.errors import ParameterError
 from farther.registry import STRICT, build
 from farther.tables.files import digest
 
-#: Where the candidates for a benchmark are kept when its parameters do not say.
+#: Default folder of the files of candidates.
 CANDIDATES = Path("data/candidates")
 
-#: Kinds of rules, None for no rule, on the categories that make an image a candidate of a distance.
+#: Kinds of rules (None: no rule) of the categories that make an image a candidate for a distance.
 KINDS: Mapping[Distance, tuple[str | None, ...]] = {"near": ("near",), "far": (None,), "farther": ("near", None)}
 
 
 @dataclass(config=STRICT, kw_only=True)
 class Pool:
-    """Images to choose from.
+    """A subset of a dataset to search.
 
     Args:
-        dataset, subset: Which.
-        vocabulary: Which names of the rules file the dataset uses; the dataset's own name by default.
+        dataset, subset: The images.
+        vocabulary: The rules file's name for the dataset's vocabulary; by default the name of the dataset.
     """
 
     dataset: str
@@ -52,16 +52,16 @@ class Pool:
 
 @dataclass(config=STRICT, kw_only=True)
 class Enrichment:
-    """What candidates are sought for a benchmark.
+    """Parameters of a search for candidates.
 
     Args:
-        pools: Where.
-        distances: For splits of which distances; those that the benchmark has when empty.
-        categories: Only images that show one of these; when empty, any category that makes an image near or far.
-        per_class: At most so many candidates are chosen for a category.
-        most: At most so many candidates are chosen for a distance.
-        duplicate: An image is left out when its embedding's cosine to that of an image of the benchmark's splits, of
-            the ID dataset or of an earlier candidate is at least this.
+        pools: The images to search.
+        distances: Distances to find candidates for; all of the benchmark's when empty.
+        categories: Candidates show one of these; when empty, any category that makes an image near or far.
+        per_class: Largest number of candidates per category.
+        most: Largest number of candidates per distance.
+        duplicate: Least cosine between the embeddings of an image and of an image of the benchmark's splits, of the ID
+            dataset or of an earlier candidate at which the image counts as a duplicate and is left out.
         file: The file of candidates; `data/candidates/<benchmark>.csv` when None.
     """
 
@@ -75,26 +75,26 @@ class Enrichment:
 
 
 class Looks(Protocol):
-    """What images look like; see `farther.similarity.Lookalikes`."""
+    """Embeddings of images; see `farther.similarity.Lookalikes`."""
 
     def look(self, dataset: str, subset: str, image_id: str) -> tuple[str, float, str] | None:
-        """The most similar ID image, its cosine, and which known image it repeats ("" for none).
+        """The most similar ID image, its cosine, and the known image it duplicates ("" for none).
 
-        None for an image that has no embedding.
+        None for an image without an embedding.
         """
 
     def take(self, dataset: str, subset: str, image_id: str) -> None:
-        """From now on the image is one of those that are not to be repeated."""
+        """Adds the image to those that must not be duplicated."""
 
 
 class Need(NamedTuple):
-    """What a search did for a category.
+    """Number of images of a category before and after a search.
 
     Args:
-        distance: Of the splits.
+        distance: Distance of the splits.
         category: The category, in lower case.
-        before: Images that show it in the splits of that distance, with the candidates that people let in; splits that
-            keep known objects do not count.
+        before: Images that show it in the splits of that distance, including accepted candidates and excluding splits
+            that keep known objects.
         new: New candidates that show it.
     """
 
@@ -106,14 +106,14 @@ class Need(NamedTuple):
 
 @plain(frozen=True)
 class Found:
-    """What came of a search.
+    """Result of a search.
 
     Args:
-        candidates: Images that people decided on already, sorted, then the new ones in the order of choice.
-        counts: How many images: in the `pool`; of them `qualified` by what is labelled; of these left out, as far as
-            the search got, because they are `present` in the benchmark, or as `copies` (near-duplicates included) of an
-            image there or of an earlier candidate; `decided` on before; `new` candidates.
-        needs: One row a category.
+        candidates: Images with decisions, sorted, then the new ones in the order of choice.
+        counts: Numbers of images: in the `pool`; `qualified` by their labels; of these left out, as far as the search
+            got, because they are `present` in the benchmark, or as `copies` (near-duplicates included) of an image
+            there or of an earlier candidate; `decided` on before; `new` candidates.
+        needs: One row per distance and category.
     """
 
     candidates: list[Candidate]
@@ -122,33 +122,33 @@ class Found:
 
 
 def enrichment(name: str, params: Mapping[str, Any]) -> Enrichment:
-    """The search for the benchmark called `name`, its parameters checked.
+    """Checked parameters of the search for benchmark `name`.
 
     Raises:
-        ParameterError: a parameter is unknown or has a wrong value.
+        ParameterError: a parameter is unknown or has an invalid value.
     """
     what = f"enrich {name!r}"
     pools = params.get("pools")
     if isinstance(pools, Sequence) and all(isinstance(pool, Mapping) for pool in pools):
         params = {**params, "pools": [build(Pool, f"{what}: pools[{n}]", dict(pool)) for n, pool in enumerate(pools)]}
-    made = build(Enrichment, what, dict(params))
-    return replace(made, file=made.file or CANDIDATES / f"{name}.csv")
+    found = build(Enrichment, what, dict(params))
+    return replace(found, file=found.file or CANDIDATES / f"{name}.csv")
 
 
-def present(made: Benchmark, tables: Tables) -> dict[str, Source]:
-    """The images that a benchmark has, but for those that come from a file of candidates.
+def present(benchmark: Benchmark, tables: Tables) -> dict[str, Source]:
+    """The images of a benchmark, except those from a file of candidates.
 
     Returns:
-        The OOD splits by name; and the subsets of the ID dataset in full, by the names of the ID splits.
+        OOD splits by name, and complete subsets of the ID dataset by the names of the ID splits.
 
     Raises:
         ParameterError: a dataset, subset or vocabulary is unknown.
         DataError: a table or a file is damaged.
     """
-    splits = {name: split for name, split in made.splits.items() if split.candidates is None}
-    whole, decisions = replace(made, most={}, splits=splits), _decisions(made)
-    found = {name: id_split(whole, name, tables) for name in made.subsets}
-    for ruled in by_rules(whole, tables, Rules(made.rules, made.protocol)).values():
+    splits = {name: split for name, split in benchmark.splits.items() if split.candidates is None}
+    whole, decisions = replace(benchmark, most={}, splits=splits), _decisions(benchmark)
+    found = {name: id_split(whole, name, tables) for name in benchmark.subsets}
+    for ruled in by_rules(whole, tables, Rules(benchmark.rules, benchmark.protocol)).values():
         fates, _ = ruled.decided(decisions)
         for name, split in ruled.splits.items():
             found[name] = ruled.source.select(fates.fate == split.distance)
@@ -156,38 +156,38 @@ def present(made: Benchmark, tables: Tables) -> dict[str, Source]:
 
 
 def find(
-    params: Enrichment, made: Benchmark, tables: Tables, splits: Mapping[str, Source], looks: Looks | None = None
+    params: Enrichment, benchmark: Benchmark, tables: Tables, splits: Mapping[str, Source], looks: Looks | None = None
 ) -> Found:
-    """Chooses candidates: always the next image of the category that the fewest images show so far.
+    """Chooses candidates one at a time, each from the category with the fewest images so far.
 
-    An image qualifies when the benchmark's rules give it a wanted distance: no ID class and no overlap is labelled. Of
-    a category, images come in the order of their names' digests: as good as any, and always the same. Images that
-    people decided on stay listed, whatever became of them, so that their decisions keep something to stand on.
+    An image qualifies when the benchmark's rules give it a wanted distance: no ID class and no overlap is labelled.
+    Images of a category are ordered by the digests of their names, which is arbitrary but reproducible. Images with
+    decisions stay listed whatever their fate, so that the decisions remain valid.
 
     Args:
-        params: What is sought.
-        made: The benchmark.
+        params: Parameters of the search.
+        benchmark: The benchmark.
         tables: Its datasets and the pools.
-        splits: What the benchmark has (see `present`).
-        looks: Embeddings; without them only equal files are known to repeat each other.
+        splits: Images of the benchmark (see `present`).
+        looks: Embeddings; without them only equal files count as duplicates.
 
     Raises:
-        ParameterError: a dataset, subset, vocabulary or category is unknown, the distances do not go together, or the
-            benchmark draws from a pool already.
+        ParameterError: a dataset, subset, vocabulary or category is unknown, the distances cannot be combined, or the
+            benchmark already draws from a pool.
         DataError: a table or a file is damaged.
     """
-    _refuse_drawn_from(params, made)
-    distances = params.distances or tuple(dict.fromkeys(split.distance for split in made.splits.values()))
+    distances = params.distances or tuple(dict.fromkeys(split.distance for split in benchmark.splits.values()))
     if len(set(distances)) > 1 and "farther" in distances:
-        raise ParameterError(f"distances {', '.join(distances)}: 'farther' takes near and far images, so it goes alone")
-    rules, decisions = Rules(made.rules, made.protocol), _decisions(made)
-    searches = [_Search(params, distance, splits, made) for distance in distances]
+        problem = "'farther' includes near and far images, so it cannot be combined"
+        raise ParameterError(f"distances {', '.join(distances)}: {problem}")
+    rules, decisions = Rules(benchmark.rules, benchmark.protocol), _decisions(benchmark)
+    searches = [_Search(params, distance, splits, benchmark) for distance in distances]
     seen = _Seen(splits, looks)
     decided: list[Candidate] = []
-    pools = _as_splits(params, distances)
+    pools = _as_splits(params, benchmark, distances[0])
     wanted = _wanted(params, distances, pools, tables, rules)
     counts = dict.fromkeys(("pool", "qualified", "present", "copies", "decided", "new"), 0)
-    for (dataset, subset), ruled in by_rules(replace(made, splits=pools), tables, rules).items():
+    for (dataset, subset), ruled in by_rules(replace(benchmark, splits=pools), tables, rules).items():
         counts["pool"] += len(ruled.source.images)
         decided += _decided(ruled, decisions, searches, seen)
         for search in searches:
@@ -199,36 +199,36 @@ def find(
     return Found([*sorted(decided), *chosen], counts, needs)
 
 
-def images_by_subset(made: Benchmark, splits: Mapping[str, Source]) -> dict[tuple[str, str], set[str]]:
-    """Dataset and subset → the images of OOD splits that were drawn from it."""
+def images_by_subset(benchmark: Benchmark, splits: Mapping[str, Source]) -> dict[tuple[str, str], set[str]]:
+    """Dataset and subset → the images of OOD splits drawn from it."""
     found: dict[tuple[str, str], set[str]] = {}
-    for name, split in made.splits.items():
+    for name, split in benchmark.splits.items():
         if name in splits:
             found.setdefault((split.dataset, split.subset), set()).update(splits[name].images.image_id)
     return found
 
 
 def describe(found: Found) -> str:
-    """Says in words what came of a search, with a line for each category that got a candidate."""
+    """Text about the result of a search, with one line per category with new candidates."""
     counts = found.counts
     lines = [
-        f"{counts['pool']:,} images in the pools, {counts['qualified']:,} qualify; left out of those looked at: "
-        f"{counts['present']:,} that the benchmark has, {counts['copies']:,} that repeat an image",
-        f"{counts['new']:,} new candidates, {counts['decided']:,} that people decided on before",
+        f"{counts['pool']:,} images in the pools, {counts['qualified']:,} qualify; left out: "
+        f"{counts['present']:,} that are in the benchmark, {counts['copies']:,} duplicates",
+        f"{counts['new']:,} new candidates, {counts['decided']:,} with earlier decisions",
     ]
     rows = sorted((need for need in found.needs if need.new), key=lambda need: (need.distance, need.before))
     return "\n".join(lines + [f"  {d:8}{category:28}{before:6,} + {new:,}" for d, category, before, new in rows])
 
 
 class _Seen:
-    """Images that no candidate may be, or look like.
+    """Images that no candidate may duplicate.
 
     Args:
-        splits: What the benchmark has.
+        splits: Images of the benchmark.
         looks: Embeddings.
 
     Attributes:
-        present, copies: How many images were refused because they are there, or because they repeat one.
+        present, copies: Number of images refused because they are in the benchmark, or duplicate an image.
     """
 
     def __init__(self, splits: Mapping[str, Source], looks: Looks | None):
@@ -244,7 +244,7 @@ class _Seen:
             self._looks.take(*key)
 
     def neighbour(self, key: ImageKey, file_digest: str) -> tuple[str, float | None] | None:
-        """The ID image most like an image, and their cosine ("" and None without embeddings); None to refuse it."""
+        """Most similar ID image and its cosine ("" and None without embeddings); None to refuse the image."""
         if (key.dataset, key.image_id) in self._names:
             self.present += 1
             return None
@@ -260,33 +260,33 @@ class _Search:
     """The search for candidates of one distance.
 
     Args:
-        params: What is sought.
+        params: Parameters of the search.
         distance: The distance.
-        splits: What the benchmark has.
-        made: The benchmark.
+        splits: Images of the benchmark.
+        benchmark: The benchmark.
 
     Attributes:
-        qualified: Image → digest of its file, and the wanted categories that it shows: in lower case → as written.
+        qualified: Image → digest of its file, and its wanted categories: in lower case → as written.
     """
 
-    def __init__(self, params: Enrichment, distance: Distance, splits: Mapping[str, Source], made: Benchmark):
+    def __init__(self, params: Enrichment, distance: Distance, splits: Mapping[str, Source], benchmark: Benchmark):
         self.distance = distance
         self._params = params
         self.qualified: dict[ImageKey, tuple[str, dict[str, str]]] = {}
         self._shown = Counter[str]()
-        for name, split in made.splits.items():
-            # Objects that were pasted in make no category less rare.
+        for name, split in benchmark.splits.items():
+            # Pasted objects do not count as images of their categories.
             if name in splits and split.distance == distance and split.known == "remove":
                 for names in _shown(splits[name]).values():
                     self.count(names)
         self._new = Counter[str]()
 
     def count(self, names: set[str]) -> None:
-        """Counts an image of the splits that shows these categories."""
+        """Counts an image of the splits with these categories."""
         self._shown.update({name.casefold() for name in names})
 
     def add(self, ruled: RuledSource, decided: Container[ImageKey], wanted: Container[str]) -> None:
-        """Takes in what qualifies of a pool."""
+        """Adds the qualifying images of a pool."""
         shown, fates = _shown(ruled.source, wanted), ruled.fates
         for row in np.flatnonzero(fates.fate == self.distance).tolist():
             key = ImageKey(fates.dataset[row], fates.subset[row], fates.image_id[row])
@@ -295,7 +295,7 @@ class _Search:
                 self.qualified[key] = ruled.source.images.digest[row], names
 
     def run(self, seen: _Seen) -> list[Candidate]:
-        """Chooses, until nothing is left or there are enough."""
+        """Chooses candidates until there are enough or none is left."""
         queues = self._queues()
         chosen, chosen_for, looked_at = list[Candidate](), Counter[str](), set[ImageKey]()
         while len(chosen) < self._params.most:
@@ -318,12 +318,12 @@ class _Search:
         return chosen
 
     def needs(self) -> list[Need]:
-        """One row a category that an image of the pools shows."""
+        """One row per category of the qualified images."""
         names = {name for _, by_name in self.qualified.values() for name in by_name}
         return [Need(self.distance, name, self._shown[name], self._new[name]) for name in sorted(names)]
 
     def _queues(self) -> dict[str, list[ImageKey]]:
-        """The images of each category, the one to be chosen first at the end."""
+        """Images of each category; the first one to choose is last."""
         queues: dict[str, list[ImageKey]] = {}
         for key in sorted(self.qualified, key=lambda key: digest(*key), reverse=True):
             for name in self.qualified[key][1]:
@@ -332,7 +332,7 @@ class _Search:
 
 
 def _decided(ruled: RuledSource, decisions: Decisions, searches: Sequence[_Search], seen: _Seen) -> list[Candidate]:
-    """The rows for images of a pool that people decided on; those that they let in count as images of the splits."""
+    """Rows for images of a pool with decisions; accepted ones count as images of the splits."""
     touched = decisions.images()
     settled, _ = ruled.decided(decisions)
     shown, rows = _shown(ruled.source) if touched else {}, []
@@ -347,34 +347,26 @@ def _decided(ruled: RuledSource, decisions: Decisions, searches: Sequence[_Searc
     return rows
 
 
-def _refuse_drawn_from(params: Enrichment, made: Benchmark) -> None:
-    """Refuses a pool all of whose images the benchmark sorts already."""
-    drawn = {(split.dataset, split.subset): name for name, split in made.splits.items() if split.candidates is None}
+def _as_splits(params: Enrichment, benchmark: Benchmark, distance: Distance) -> dict[str, Split]:
+    """The pools as splits to apply rules to.
+
+    Raises:
+        ParameterError: a split already draws from a pool.
+    """
+    drawn = {(one.dataset, one.subset): name for name, one in benchmark.splits.items() if one.candidates is None}
+    splits = {}
     for pool in params.pools:
-        if (pool.dataset, pool.subset) in drawn:
-            split = drawn[pool.dataset, pool.subset]
-            problem = f"split {split!r} draws from all of {pool.dataset} {pool.subset} already: choose another pool"
-            raise ParameterError(problem)
-
-
-def _as_splits(params: Enrichment, distances: Sequence[Distance]) -> dict[str, Split]:
-    """The pools as splits that rules can be applied to."""
-    return {
-        f"{pool.dataset} {pool.subset}": Split(
-            dataset=pool.dataset, subset=pool.subset, vocabulary=pool.vocabulary, distance=distances[0]
-        )
-        for pool in params.pools
-    }
+        name, source = f"{pool.dataset} {pool.subset}", (pool.dataset, pool.subset)
+        if source in drawn:
+            raise ParameterError(f"split {drawn[source]!r} already draws from all of {name}: choose another pool")
+        splits[name] = Split(dataset=pool.dataset, subset=pool.subset, vocabulary=pool.vocabulary, distance=distance)
+    return splits
 
 
 def _wanted(
     params: Enrichment, distances: Sequence[Distance], pools: Mapping[str, Split], tables: Tables, rules: Rules
 ) -> dict[tuple[Distance, str], set[str]]:
-    """The categories that make an image a candidate, by distance and pool.
-
-    Raises:
-        ParameterError: a category is asked for that no pool has, or that makes no image near or far.
-    """
+    """Categories that make an image a candidate, by distance and pool."""
     found: dict[tuple[Distance, str], set[str]] = {}
     for pool, split in pools.items():
         categories = tables.categories(split.dataset)
@@ -385,24 +377,21 @@ def _wanted(
     known = {name for names in found.values() for name in names}
     for name in params.categories:
         if name not in known:
-            there = ", ".join(sorted(known)) or "none"
-            raise ParameterError(f"category {name!r} makes no image of the pools a candidate. Known: {there}")
+            names = ", ".join(sorted(known)) or "none"
+            raise ParameterError(f"category {name!r} makes no image of the pools a candidate. Known: {names}")
     return {key: names & set(params.categories or names) for key, names in found.items()}
 
 
 def _shown(source: Source, wanted: Container[str] | None = None) -> dict[int, set[str]]:
-    """Row of each image → the categories of single objects that it shows, of those that are wanted."""
-    objects = source.objects
-    encoded = pa.array(objects.category, pa.string()).dictionary_encode()
-    words, code = encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64)
-    asked = np.array([wanted is None or word in wanted for word in words], dtype=bool)
-    rows = np.flatnonzero(~objects.is_crowd & asked[code])
+    """Row of each image → the categories of its single objects, among those wanted."""
+    frame = pl.DataFrame({"row": source.image_row, "category": source.objects.category.tolist()})
+    single = frame.filter(pl.Series(~source.objects.is_crowd)).unique()
     shown: dict[int, set[str]] = {}
-    for pair in np.unique(source.image_row[rows].astype(np.int64) * max(len(words), 1) + code[rows]).tolist():
-        row, number = divmod(pair, len(words))
-        shown.setdefault(row, set()).add(words[number])
+    for row, category in single.iter_rows():
+        if wanted is None or category in wanted:
+            shown.setdefault(row, set()).add(category)
     return shown
 
 
-def _decisions(made: Benchmark) -> Decisions:
-    return Decisions() if made.decisions is None else DecisionsFile(made.decisions).read()
+def _decisions(benchmark: Benchmark) -> Decisions:
+    return Decisions() if benchmark.decisions is None else DecisionsFile(benchmark.decisions).read()

@@ -234,7 +234,7 @@ def test_without_regions_and_without_image_files_one_can_still_decide(project, m
         assert session.summary()["run"] is None
         session.decide(0, "keep")
         assert session.image(0)["fate"] == "far"
-        with pytest.raises(ParameterError, match="'photos' is not there"):
+        with pytest.raises(ParameterError, match="'photos' is missing"):
             session.catalogue.file(0)
 
 

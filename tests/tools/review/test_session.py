@@ -87,7 +87,7 @@ def test_undo_asked_twice_takes_back_one_decision(ann):
     ann.decide(row(ann, "c"), "near")
     time = ann.summary()["undo"]["time"]
     ann.undo(time)
-    with pytest.raises(ParameterError, match="already taken back"):
+    with pytest.raises(ParameterError, match="already undone"):
         ann.undo(time)
     assert ann.summary()["mine"] == 1
 
@@ -103,7 +103,7 @@ def test_undo_takes_back_ones_own_decisions_only(ann, bob):
     ("decision", "id_class", "note", "found"),
     [
         ("maybe", "", "", "expected one of keep, remove, near, far"),
-        ("remove", "zebra", "", "'zebra' is no ID class. Known: cat, dog, person"),
+        ("remove", "zebra", "", "'zebra' is not an ID class. Known: cat, dog, person"),
         ("remove", "", "", "needs the ID class"),
         ("near", "cat", "", "only 'remove' has an ID class"),
         ("near", "", "two\nlines", "expected text in one line"),

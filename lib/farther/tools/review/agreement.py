@@ -1,4 +1,4 @@
-"""How far reviewers agree, beyond what chance would give."""
+"""Agreement of reviewers beyond chance."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from itertools import combinations
 
 @dataclass(frozen=True)
 class Agreement:
-    """Two reviewers on the images that both decided.
+    """Agreement of two reviewers on the images that both decided.
 
     Args:
         first, second: The reviewers.
         images: Number of images that both decided.
-        equal: On how many of them they make the same of the image.
+        equal: Number of these images with equal outcomes.
         kappa: Cohen's κ; None where it is not defined.
     """
 
@@ -27,16 +27,16 @@ class Agreement:
 
 
 def cohen_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
-    """Cohen's κ of two raters (Cohen, A Coefficient of Agreement for Nominal Scales, 1960).
+    """Cohen's κ of two raters (Cohen 1960, https://doi.org/10.1177/001316446002000104).
 
     κ = (p_o - p_e) / (1 - p_e), where p_o is the share of equal ratings and p_e the share that two raters with the same
     frequencies would have by chance.
 
     Args:
-        first, second: What each rater says of the same items, in the same order.
+        first, second: Ratings of the same items, in the same order.
 
     Returns:
-        At most 1; 0 is chance. None without items, and where both give one and the same rating to all (p_e is 1).
+        At most 1; 0 is chance. None without items, or where both give the same single rating to all (p_e is 1).
 
     Raises:
         ValueError: the lengths differ.
@@ -56,10 +56,10 @@ def cohen_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
 
 
 def agreements(outcomes: Sequence[Mapping[str, str]]) -> list[Agreement]:
-    """Every two reviewers who decided an image in common, by name.
+    """Agreement of each pair of reviewers with common images, by name.
 
     Args:
-        outcomes: For each image, reviewer → what the reviewer makes of it.
+        outcomes: For each image, reviewer → fate of the image by the reviewer's decision.
     """
     names = sorted({name for image in outcomes for name in image})
     found = []

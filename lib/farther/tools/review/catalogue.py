@@ -1,4 +1,4 @@
-"""All OOD images of a benchmark, and what is known about each: labels, rule, detections, similarity."""
+"""All OOD images of a benchmark with their labels, rules, detections and similarity."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from farther.tables.files import inside
 from farther.tools.review.suspicion import Detections, Grouped, detections, surplus
 from farther.tools.review.watcher import Watcher
 
-#: How much an image may gain in the queue because an ID class's name fits it: it decides between images in which the
-#: detector sees little, and overrules no clear detection.
+#: Weight of the rank of an image's surplus in the queue. It orders images without clear detections, and does not
+#: outweigh a clear detection.
 WORDS = 0.2
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """How near each image is to ID, by CLIP; NaN and "" where `stratify` did not look at an image.
+    """Similarity of each image to ID by CLIP; NaN and "" where `stratify` did not measure it.
 
     Args:
         similarity: ndarray of shape (N,): the largest cosine to an ID image.
         id_class: ndarray of shape (N,), str: the most similar ID class.
-        suggested: ndarray of shape (N,), str: the distance that the similarity speaks for.
+        suggested: ndarray of shape (N,), str: the distance that the similarity suggests.
         margin: ndarray of shape (N,): the smaller, the more doubtful the image's distance.
     """
 
@@ -46,18 +46,18 @@ class Catalogue:
     Args:
         name: The benchmark.
         benchmark: Its parameters.
-        datasets: The section `datasets` of the parameters: where the image files lie.
-        root: The project's folder, which holds `artifacts`.
+        datasets: Section `datasets` of the parameters, with the folders of the image files.
+        root: The project's folder, which contains `artifacts`.
         watcher: The run that looks for unlabelled objects, None for none.
 
     Attributes:
         id_classes: The ID classes.
-        images: One row an image.
-        fates: What the rules alone make of each.
+        images: One row per image.
+        fates: Fate of each image by the rules alone.
         kept: ndarray of shape (N,), str: the fate if no ID class and no overlap were labelled.
-        suspicion: ndarray of shape (N,), 0 to 1: how much a detection speaks for an unlabelled object of an ID class.
-        queue: ndarray of shape (N,): the larger, the sooner an image is to be looked at: its suspicion, and where
-            `embed` has run up to `WORDS` more, by how its `surplus` ranks.
+        suspicion: ndarray of shape (N,), 0 to 1: evidence of a detection for an unlabelled object of an ID class.
+        queue: ndarray of shape (N,): priority: the suspicion, plus `WORDS` times the rank of the `surplus` where
+            `embed` has run.
         similarity: None where `stratify` has not run.
 
     Raises:
@@ -79,7 +79,7 @@ class Catalogue:
         self.id_classes = rules.id_classes
         sources = by_rules(benchmark, TablesFolder(artifacts / "tables"), rules)
         if not sources:
-            raise ParameterError(f"benchmark {name!r} has no OOD split, so there is nothing to review")
+            raise ParameterError(f"benchmark {name!r} has no OOD split to review")
         self.roots = image_roots(datasets, artifacts / "tables", root)
         self._join(list(sources.values()))
         self._rows = {key: row for row, key in enumerate(self._keys())}
@@ -94,21 +94,17 @@ class Catalogue:
         return len(self.images)
 
     def key(self, row: int) -> ImageKey:
-        """Names the image of a row.
+        """Key of the image of a row.
 
         Raises:
-            ParameterError: there is no such row.
+            ParameterError: the row is out of range.
         """
         if not 0 <= row < len(self):
             raise ParameterError(f"expected an image from 0 to {len(self) - 1}, found {row}")
         return ImageKey(self.fates.dataset[row], self.fates.subset[row], self.fates.image_id[row])
 
     def row(self, key: ImageKey) -> int:
-        """The row of an image.
-
-        Raises:
-            KeyError: there is no such image.
-        """
+        """Row of an image; KeyError for an unknown one."""
         return self._rows[key]
 
     def known(self) -> dict[tuple[str, str], set[str]]:
@@ -119,7 +115,7 @@ class Catalogue:
         return found
 
     def split(self, row: int, fate: str) -> str:
-        """The split that an image with this fate is in, "" for none."""
+        """Split of an image with this fate, "" for none."""
         source = self.fates.dataset[row], self.fates.subset[row]
         for name, split in self.benchmark.splits.items():
             if (split.dataset, split.subset, split.distance) == (*source, fate):
@@ -127,24 +123,24 @@ class Catalogue:
         return ""
 
     def objects_of(self, row: int) -> Objects:
-        """What is labelled in an image."""
+        """Labelled objects of an image."""
         return self.objects[self._objects_by_image.rows(row)]
 
     def detections_of(self, row: int) -> np.ndarray:
-        """The rows of `detections` on an image, the most suspicious first."""
+        """Rows of `detections` on an image, the most suspicious first."""
         rows = self._detections_by_image.rows(row)
         return rows[np.argsort(-self.detections.unlabelled[rows], kind="stable")]
 
     def file(self, row: int) -> Path:
-        """The image file of a row.
+        """Image file of a row.
 
         Raises:
             DataError: its name leaves the dataset's folder.
-            ParameterError: there is no such row, or the dataset has no folder in the parameters.
+            ParameterError: the row is out of range, or the dataset has no folder in the parameters.
         """
         dataset = self.key(row).dataset
         if dataset not in self.roots:
-            raise ParameterError(f"params.yaml: datasets: {dataset!r} is not there, so its images cannot be found")
+            raise ParameterError(f"params.yaml: datasets: {dataset!r} is missing, so its images cannot be found")
         return inside(self.roots[dataset], self.images.file[row])
 
     def _keys(self) -> list[ImageKey]:
@@ -178,7 +174,7 @@ class Catalogue:
         return parts
 
     def _ranked_surplus(self, embeddings: Path) -> np.ndarray:
-        """The rank of each image's surplus, 0 to 1; 0 for images that `embed` has not looked at."""
+        """Rank of each image's surplus, 0 to 1; 0 for images without an embedding."""
         ranks = np.zeros(len(self))
         sources = dict.fromkeys(zip(self.fates.dataset, self.fates.subset, strict=True))
         if not all((embeddings / place).is_dir() for place in [self.benchmark.id, *("/".join(s) for s in sources)]):
@@ -189,14 +185,14 @@ class Catalogue:
         for dataset, subset in sources:
             embedded = EmbeddingsFolder(embeddings / dataset / subset).read()
             found = [self._rows.get(ImageKey(dataset, subset, image_id), -1) for image_id in embedded.image_id]
-            there = np.array(found, dtype=np.int64)
-            names, vectors = files.names(dataset), embedded.embedding[there >= 0].astype(np.float32)
-            there = there[there >= 0]
-            place, objects = self._objects_by_image.pairs(there)
+            row = np.array(found, dtype=np.int64)
+            names, vectors = files.names(dataset), embedded.embedding[row >= 0].astype(np.float32)
+            row = row[row >= 0]
+            place, objects = self._objects_by_image.pairs(row)
             categories = self.objects.category[objects]
             known = np.array([name in names for name in categories], dtype=bool)
             labelled = np.array([names[name] for name in categories[known]]).reshape(-1, vectors.shape[1])
-            rows.append(there)
+            rows.append(row)
             values.append(surplus(vectors, id_names, labelled, place[known]))
         every = np.concatenate(rows)
         ranks[every[np.argsort(np.concatenate(values), kind="stable")]] = np.linspace(0, 1, len(every))

@@ -1,4 +1,4 @@
-"""One reviewer at work: which image comes next, what was decided, and what the others say."""
+"""The session of a reviewer: the queue of images, decisions, and agreement with others."""
 
 from __future__ import annotations
 
@@ -27,23 +27,22 @@ from farther.registry import STRICT
 from farther.tools.review.agreement import agreements
 from farther.tools.review.catalogue import Catalogue
 
-#: An image of at least this suspicion counts as suspicious.
+#: Least suspicion of suspicious images.
 SUSPICIOUS = 0.3
 
 
 @dataclass(config=STRICT, kw_only=True)
 class Filters:
-    """Which images the queue holds, and in which order. What is "" is not asked for.
+    """Filters and order of the queue; "" filters nothing.
 
     Args:
-        split: Images that are now in this split.
-        fate: Images of this fate now: `near`, `far`, `farther`, `removed`.
-        rule: Images on which this rule decided.
-        state: `undecided` and `decided` by the reviewer; `new`: by nobody; `disagreed`: reviewers differ.
-        suspicious: Images on which a detector sees what nobody labelled.
-        image: Images whose name holds this text.
-        order: `suspicion`: the most suspicious first; `similarity`: those whose distance is the most doubtful first;
-            `table`: as in the dataset.
+        split: Current split.
+        fate: Current fate: `near`, `far`, `farther`, `removed`.
+        rule: Rule that decided on the image.
+        state: `undecided` or `decided` by the reviewer; `new`: without any decision; `disagreed`: reviewers differ.
+        suspicious: "yes" for images with a detection that suggests an unlabelled object.
+        image: Text in the image's name.
+        order: `suspicion`: the most suspicious first; `similarity`: the most doubtful distance first; `table`: dataset order.
     """
 
     split: str = ""
@@ -56,16 +55,16 @@ class Filters:
 
 
 class Session:
-    """A reviewer's view of a benchmark. Any number of threads may use it.
+    """A reviewer's view of a benchmark; safe to use from several threads.
 
     Args:
         catalogue: The images.
-        file: Where decisions are kept; other programs may write there too.
-        reviewer: Who decides.
+        file: The decisions; other programs may append to it, too.
+        reviewer: Name of the reviewer.
 
     Raises:
-        DataError: the file is damaged, or has a decision on what the benchmark does not have; or the reviewer's name
-            cannot be written in it.
+        DataError: the file is damaged or contains a decision on an unknown image or class, or the reviewer's name is
+            invalid.
     """
 
     def __init__(self, catalogue: Catalogue, file: DecisionsFile, reviewer: str):
@@ -76,7 +75,7 @@ class Session:
         self._read()
 
     def filters(self) -> dict[str, list[list[Any]]]:
-        """What can be asked for, with the number of images of each rule by dataset."""
+        """Values of each filter and their labels, with the number of images of each rule."""
         fates = self.catalogue.fates
         rules, counts = np.unique(fates.rule.astype(str), return_counts=True)
         return {
@@ -88,7 +87,7 @@ class Session:
         }
 
     def queue(self, filters: Filters) -> list[int]:
-        """The rows of the images that pass the filters, in order."""
+        """Rows of the images that pass the filters, in order."""
         with self._lock:
             self._refresh()
             catalogue = self.catalogue
@@ -109,20 +108,20 @@ class Session:
             return self._ordered(rows, filters.order)
 
     def image(self, row: int) -> dict[str, Any]:
-        """All that the page shows of an image.
+        """Everything that the page shows of an image.
 
         Raises:
-            ParameterError: there is no such row.
+            ParameterError: the row is out of range.
         """
         with self._lock:
             self._refresh()
             catalogue, key = self.catalogue, self.catalogue.key(row)
             images, standing = catalogue.images, self._decisions.standing.get(key, {})
             mine = standing.get(self.reviewer)
-            # Seen before one's own decision, another's would sway it, and agreement would say nothing.
+            # Others' decisions, shown earlier, would influence the reviewer and make agreement meaningless.
             joint = self._joint.get(key) if mine else None
             fate = str(self._fate[row] if mine else catalogue.fates.fate[row])
-            others = [_said(one) for name, one in sorted(standing.items()) if name != self.reviewer]
+            others = [_decision(one) for name, one in sorted(standing.items()) if name != self.reviewer]
             return {
                 "row": row,
                 **key._asdict(),
@@ -138,24 +137,24 @@ class Session:
                 "detections": self._detections(row),
                 "suspicious": bool(catalogue.suspicion[row] >= SUSPICIOUS),
                 "similarity": self._similarity(row),
-                "mine": None if mine is None else _said(mine),
+                "mine": None if mine is None else _decision(mine),
                 "others": others if mine else [],
                 "hidden": 0 if mine else len(others),
                 "disagree": bool(joint and joint.disagree),
             }
 
     def decide(self, row: int, decision: str, id_class: str = "", note: str = "") -> None:
-        """Writes a decision. What the reviewer said already is not written again: a page may ask twice.
+        """Writes a decision, unless it repeats the reviewer's last one on the image: a page may send it twice.
 
         Raises:
-            ParameterError: there is no such row or class, or `near` or `far` where a split takes both.
-            DataError: the decision cannot be written in this way.
-            FartherError: the disk does not take it.
+            ParameterError: the row or class is unknown, or the decision is `near` or `far` where a split takes both.
+            DataError: the decision is incomplete or contradictory.
+            FartherError: it could not be written to disk.
         """
         if decision not in self._choices(row):
             raise ParameterError(f"expected one of {', '.join(self._choices(row))}, found {decision!r}")
         if id_class and id_class not in self.catalogue.id_classes:
-            raise ParameterError(f"{id_class!r} is no ID class. Known: {', '.join(self.catalogue.id_classes)}")
+            raise ParameterError(f"{id_class!r} is not an ID class. Known: {', '.join(self.catalogue.id_classes)}")
         with self._lock, self.file.locked() as descriptor:
             self._refresh()
             key = self.catalogue.key(row)
@@ -164,28 +163,28 @@ class Session:
                 self._append(descriptor, key, decision, id_class, note)
 
     def undo(self, expected: str) -> int:
-        """Takes back the reviewer's last decision.
+        """Undoes the reviewer's last decision.
 
         Args:
-            expected: Its time, as `summary` gave it: a page that asks twice takes back one decision.
+            expected: Its time as given by `summary`, so that a request sent twice undoes one decision.
 
         Returns:
             The row of its image.
 
         Raises:
             ParameterError: the last decision is another one, or there is none.
-            FartherError: the disk does not take it.
+            FartherError: it could not be written to disk.
         """
         with self._lock, self.file.locked() as descriptor:
             self._refresh()
             latest = self._decisions.latest(self.reviewer)
             if latest is None or latest.time.isoformat() != expected:
-                raise ParameterError("this decision was already taken back, or another one came after it")
+                raise ParameterError("this decision was already undone, or another one followed it")
             self._append(descriptor, latest.image, UNDO)
             return self.catalogue.row(latest.image)
 
     def summary(self) -> dict[str, Any]:
-        """Progress, what `undo` would take back, and how far the reviewers agree."""
+        """Progress, the decision that `undo` would undo, and agreement of the reviewers."""
         with self._lock:
             self._refresh()
             latest = self._decisions.latest(self.reviewer)
@@ -202,11 +201,11 @@ class Session:
                 "undecided": sum(not joint.fate for joint in self._joint.values()),
                 "reviewers": [[name, count] for name, count in counts.items()],
                 "agreement": [asdict(one) for one in agreements(outcomes)],
-                "undo": None if latest is None else {"time": latest.time.isoformat(), "said": str(latest)},
+                "undo": None if latest is None else {"time": latest.time.isoformat(), "text": str(latest)},
             }
 
     def _read(self) -> None:
-        """Reads the whole file. While it is damaged, nothing is shown or written."""
+        """Reads the whole file; a damaged one stops the session from showing or writing anything."""
         state, decisions = self.file.state(), self.file.read()
         decisions.check(self._known, self.catalogue.id_classes)
         self._decisions, self._state = decisions, state
@@ -217,7 +216,7 @@ class Session:
             self._settle(key)
 
     def _refresh(self) -> None:
-        """Reads the file again if another program wrote there."""
+        """Rereads the file if another program has written to it."""
         if self.file.state() != self._state:
             self._read()
 
@@ -230,7 +229,7 @@ class Session:
         self._state = self.file.state()
 
     def _settle(self, key: ImageKey) -> None:
-        """Brings an image's fate up to what its reviewers say now."""
+        """Updates an image's fate to the current decisions."""
         row, said = self.catalogue.row(key), self._decisions.standing.get(key)
         self._fate[row] = self.catalogue.fates.fate[row]
         self._joint.pop(key, None)
@@ -309,7 +308,7 @@ def _edges(box: np.ndarray) -> list[float]:
     return [round(float(edge), 1) for edge in box]
 
 
-def _said(decision: Decision) -> dict[str, str]:
+def _decision(decision: Decision) -> dict[str, str]:
     return {
         "reviewer": decision.reviewer,
         "decision": decision.decision,

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from farther.tables import Objects, RegionsFolder
 
-#: Detections below this score are neither shown nor counted.
+#: Least score of the detections that are shown and counted.
 MIN_SCORE = 0.1
 
 
 class Grouped:
-    """The rows of a table that belong to each image.
+    """Rows of a table grouped by image.
 
     Args:
         image: ndarray of shape (number of rows,): the image of each row, 0 … count - 1.
@@ -28,17 +28,17 @@ class Grouped:
         self.starts = np.searchsorted(image[self.order], np.arange(count + 1))
 
     def rows(self, image: int) -> np.ndarray:
-        """The rows of an image, in the table's order."""
+        """Rows of an image, in the table's order."""
         return self.order[self.starts[image] : self.starts[image + 1]]
 
     def pairs(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Each of some images with each of its rows.
+        """All pairs of an image and one of its rows.
 
         Args:
-            images: ndarray of shape (N,); an image may stand there many times.
+            images: ndarray of shape (N,); may contain an image repeatedly.
 
         Returns:
-            Places in `images`, ascending, and rows of the table; one pair a place of both.
+            Indices into `images`, ascending, and rows of the table; both of shape (number of pairs,).
         """
         counts = self.starts[images + 1] - self.starts[images]
         place = np.repeat(np.arange(len(images)), counts)
@@ -48,15 +48,15 @@ class Grouped:
 
 @dataclass(frozen=True)
 class Detections:
-    """What a detector sees in the images of one source or of many.
+    """Detections on the images of one or several sources.
 
     Args:
         image: ndarray of shape (N,): the image's row.
         box: ndarray of shape (N, 4): xmin, ymin, xmax, ymax in pixels.
         score: ndarray of shape (N,): the detector's confidence.
         name: ndarray of shape (N,), str: the ID class.
-        unlabelled: ndarray of shape (N,): how much the detection speaks for an object that nobody labelled, see
-            `unlabelled`.
+        unlabelled: ndarray of shape (N,): evidence for an unlabelled object: the score times the share that labels do
+            not explain (see `explained`).
     """
 
     image: np.ndarray
@@ -67,7 +67,7 @@ class Detections:
 
     @classmethod
     def join(cls, parts: list[Detections]) -> Detections:
-        """The rows of several, in order."""
+        """Concatenates parts in order."""
         if not parts:
             empty = np.zeros(0)
             return cls(np.zeros(0, np.int64), np.zeros((0, 4)), empty, np.zeros(0, object), empty)
@@ -108,11 +108,11 @@ def _batches(
 
 
 def explained(box: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """How much of each detection the labels of its image explain.
+    """Share of each detection that the labels of its image explain.
 
-    A detection is explained when it is on one labelled object (their IoU), and when labelled objects fill it (the
-    share of its area, at most 1, that they cover): zebras are taken for horses, and a herd of them for one horse. With
-    both, 1 - sqrt((1 - IoU) (1 - share)).
+    A detection is explained by a labelled object with a large IoU, and by labelled objects that together cover it (a
+    share of its area, at most 1): a zebra may be detected as a horse, and a herd of zebras as one horse. The combined
+    value is 1 - sqrt((1 - IoU) (1 - share)).
 
     Args:
         box: ndarray of shape (N, 4).
@@ -120,7 +120,7 @@ def explained(box: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.nd
         place: ndarray of shape (M,): the detection that each of them is compared with.
 
     Returns:
-        ndarray of shape (N,), 0 (nothing labelled there) to 1.
+        ndarray of shape (N,), 0 (nothing is labelled there) to 1.
 
     Example:
         >>> explained(np.array([[0, 0, 2, 2]]), np.array([[0, 0, 2, 1.0]]), np.array([0])).tolist()
@@ -140,16 +140,16 @@ def explained(box: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.nd
 
 
 def surplus(images: np.ndarray, id_names: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.ndarray:
-    """How much better the best ID class's name fits an image than the best name that is labelled in it.
+    """Cosine of each image with the best ID class name, minus that with the best name labelled in it.
 
     Args:
         images: ndarray of shape (N, D): CLIP embeddings, rows of length 1.
-        id_names: ndarray of shape (C, D): those of the names of the ID classes.
-        labelled: ndarray of shape (M, D): those of the labelled objects' names.
-        place: ndarray of shape (M,): the image of each.
+        id_names: ndarray of shape (C, D): embeddings of the names of the ID classes.
+        labelled: ndarray of shape (M, D): embeddings of the names of labelled objects.
+        place: ndarray of shape (M,): the image of each labelled object.
 
     Returns:
-        ndarray of shape (N,): a difference of cosines; an image without labels has the cosine itself.
+        ndarray of shape (N,): difference of cosines; for an image without labels the first cosine.
     """
     best = np.full(len(images), -np.inf)
     np.maximum.at(best, place, np.einsum("md,md->m", images[place], labelled))

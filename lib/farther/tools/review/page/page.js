@@ -1,10 +1,10 @@
-// One image at a time. Nothing counts as decided before the server has answered that it is on disk.
+// One image at a time. A decision counts as saved only when the server has answered that it is on disk.
 
 const $ = (id) => document.getElementById(id);
 const SVG = "http://www.w3.org/2000/svg";
 const KEYS = { k: "keep", r: "remove", n: "near", f: "far", u: "undo", ArrowLeft: "previous", ArrowRight: "next" };
-const PATIENCE = 15000; // milliseconds; asking again for what was saved already changes nothing
-const OTHER = "another reason, given in the note";
+const TIMEOUT = 15000; // milliseconds; sending a saved decision again changes nothing
+const OTHER = "another reason (see note)";
 
 let summary = null;
 let queue = [];
@@ -18,21 +18,21 @@ async function ask(path, body) {
   const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   let answer;
   try {
-    answer = await fetch(path, { ...(body === undefined ? {} : post), signal: AbortSignal.timeout(PATIENCE) });
+    answer = await fetch(path, { ...(body === undefined ? {} : post), signal: AbortSignal.timeout(TIMEOUT) });
   } catch {
-    throw new Refused("The server does not answer. Start it again and open the address it prints: all that was called saved is kept.");
+    throw new Refused("The server does not answer. Start it again and open the address that it prints. All decisions reported as saved are kept.");
   }
   const content = await answer.json();
   if (!answer.ok) throw new Refused(content.error);
   return content;
 }
 
-function say(text, bad = false) {
+function report(text, bad = false) {
   $("status").textContent = text;
   $("status").classList.toggle("bad", bad);
 }
 
-// Runs one action; what is pressed meanwhile would be about an image that nobody has seen yet, so it is dropped.
+// Runs one action. Keys pressed meanwhile would apply to an image that is not shown yet, so they are ignored.
 async function alone(action) {
   if (busy) return;
   busy = true;
@@ -40,7 +40,7 @@ async function alone(action) {
     await action();
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
-    say(error.message, true);
+    report(error.message, true);
     if ($("main").hidden) nothing(error.message);
   } finally {
     busy = false;
@@ -69,7 +69,7 @@ async function load() {
 }
 
 function position() {
-  const outside = image && queue[place] !== image.row ? ", this one is not among them" : "";
+  const outside = image && queue[place] !== image.row ? ", not including this one" : "";
   $("chosen").textContent = queue.length ? `– ${count(place + 1)} of ${count(queue.length)}${outside}` : "– none";
 }
 
@@ -79,14 +79,14 @@ async function show(row = queue[place]) {
 
 async function step(by) {
   const next = place + by;
-  if (next < 0) return say("This is the first image.");
-  if (next >= queue.length) return say($("status").textContent + " That was the last image of these.");
+  if (next < 0) return report("This is the first image.");
+  if (next >= queue.length) return report($("status").textContent + " That was the last image of the queue.");
   place = next;
   await show();
 }
 
 async function browse(by) {
-  say("");
+  report("");
   await step(by);
 }
 
@@ -101,7 +101,7 @@ function render(found) {
   fate.textContent = found.fate;
   $("fate").replaceChildren(fate, found.split ? ` – in split ${found.split}` : " – in no split");
   const suspect = found.detections.find((one) => one.suspect);
-  $("alert").textContent = suspect ? `Unlabelled ${suspect.name}? ${summary.run} sees one, ${hundredths(suspect.score)} sure` : "";
+  $("alert").textContent = suspect ? `Unlabelled ${suspect.name}? Detected by ${summary.run} with score ${hundredths(suspect.score)}` : "";
   facts(found);
   for (const button of document.querySelectorAll("[data-do]")) {
     const name = button.dataset.do;
@@ -121,7 +121,7 @@ function facts(found) {
   if (found.decided) rows.unshift(["Decided", found.decided]);
   if (summary.run) {
     const seen = found.detections.slice(0, 6).map(percent);
-    rows.push([`Seen by ${summary.run}`, listed(seen)]);
+    rows.push([`Detected by ${summary.run}`, listed(seen)]);
   }
   if (found.similarity) {
     const { similarity, id_class, suggested } = found.similarity;
@@ -129,9 +129,9 @@ function facts(found) {
     rows.push(["Similarity to ID", similarity.toFixed(3) + like + (suggested ? `; suggests ${suggested}` : "")]);
   }
   rows.push(["You", found.mine ? worded(found.mine) : "not decided"]);
-  if (found.hidden) rows.push(["Others", `${found.hidden} decided; shown after you did`]);
+  if (found.hidden) rows.push(["Others", `${found.hidden} decided; shown after your decision`]);
   for (const one of found.others) rows.push([one.reviewer, worded(one)]);
-  if (found.disagree) rows.push(["Together", "reviewers disagree"]);
+  if (found.disagree) rows.push(["Agreement", "reviewers disagree"]);
   $("facts").replaceChildren(...rows.flatMap(([what, value]) => [element("dt", what), element("dd", value)]));
 }
 
@@ -193,7 +193,7 @@ function mark({ box: [left, top, right, bottom] }, kind, text, size) {
   group.append(shape("rect", { ...edges, class: "halo" }), shape("rect", { ...edges, class: "edge" }));
   const wide = text.length * size * 0.66 + size * 0.6, high = size * 1.35;
   const x = Math.max(Math.min(left, image.width - wide), 0);
-  // Labels stand at the lower edge, detections at the upper, so that they do not hide each other.
+  // Names of labels are at the lower edge, those of detections at the upper, so that they do not hide each other.
   const y = Math.max(Math.min(kind.startsWith("label") ? bottom : top - high, image.height - high), 0);
   const words = shape("text", { x: x + size * 0.3, y: y + size, "font-size": size });
   words.textContent = text;
@@ -217,10 +217,10 @@ function people(found) {
   $("counted").textContent = `${count(summary.mine)} of ${count(summary.images)} images`;
   const undo = document.querySelector("[data-do=undo]");
   undo.disabled = !summary.undo;
-  undo.title = summary.undo ? `Takes back: ${summary.undo.said}` : "Nothing to take back";
+  undo.title = summary.undo ? `Undoes: ${summary.undo.text}` : "Nothing to undo";
   $("disagreements").textContent =
     `Reviewers disagree on ${count(summary.disagreements)} of ${count(summary.anyone)} decided images; ` +
-    `on ${count(summary.undecided)} there is no majority, so the rules decide.`;
+    `${count(summary.undecided)} have no majority, so the rules decide.`;
   table("counts", summary.reviewers.map(([name, number]) => [name, count(number)]));
   table("agreement", summary.agreement.map((one) => [
     `${one.first}, ${one.second}`, count(one.images), hundredths(one.equal / one.images),
@@ -249,22 +249,22 @@ async function decide(decision, id_class = "", note = $("note").value) {
   const answer = await ask("api/decide", { row: image.row, decision, id_class, note: note.trim() });
   people(answer.summary);
   const against = answer.image.disagree ? `; ${answer.image.others.map((one) => `${one.reviewer}: ${worded(one)}`).join(", ")}` : "";
-  say(`Saved: ${worded(answer.image.mine)}${against}.`);
+  report(`Saved: ${worded(answer.image.mine)}${against}.`);
   const inQueue = queue[place] === answer.image.row;
   if (inQueue && place + 1 < queue.length) return step(1);
   render(answer.image);
-  if (inQueue) say(`${$("status").textContent} That was the last image of these.`);
+  if (inQueue) report(`${$("status").textContent} That was the last image of the queue.`);
 }
 
 async function undo() {
-  if (!summary.undo) return say("There is nothing to take back.");
-  const { said } = summary.undo;
+  if (!summary.undo) return report("There is nothing to undo.");
+  const { text } = summary.undo;
   const answer = await ask("api/undo", { time: summary.undo.time });
   people(answer.summary);
   const found = queue.indexOf(answer.image.row);
   if (found >= 0) place = found;
   render(answer.image);
-  say(`Taken back: ${said}.`);
+  report(`Undone: ${text}.`);
 }
 
 const actions = {
@@ -335,7 +335,7 @@ $("removal").querySelector("form").addEventListener("submit", (event) => {
   const note = $("why").value.trim();
   if (chosen === OTHER && !note) {
     event.preventDefault();
-    $("refusal").textContent = "Write a note: why is the image removed?";
+    $("refusal").textContent = "Add a note: why is the image removed?";
     return $("why").focus();
   }
   alone(() => decide("remove", chosen === OTHER ? "" : chosen, note));
