@@ -42,7 +42,7 @@ class Filters:
         state: `undecided` or `decided` by the reviewer; `new`: without any decision; `disagreed`: reviewers differ.
         suspicious: "yes" for images with a detection that suggests an unlabelled object.
         image: Text in the image's name.
-        order: `suspicion`: the most suspicious first; `similarity`: the most doubtful distance first; `table`: dataset order.
+        order: `suspicion`: most suspicious first; `similarity`: most doubtful distance first; `table`: dataset order.
     """
 
     split: str = ""
