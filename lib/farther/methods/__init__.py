@@ -11,7 +11,7 @@ A method is a dataclass of its parameters, one a file, registered under the name
 from typing import Any
 
 from farther.methods.base import METHODS, FitError, Method, load, not_applicable
-from farther.methods.calibration import threshold
+from farther.methods.tau import threshold
 
 __all__ = ["FitError", "Method", "create", "get", "load", "names", "not_applicable", "threshold"]
 

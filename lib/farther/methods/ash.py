@@ -7,46 +7,65 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import RegionsLike, register
-from farther.methods.parts.shaping import Percentile, ShapingMethod, largest, sharpening
+from farther.methods.activations import Percentile, largest, percentile, sharpening
+from farther.methods.base import Method, RegionsLike, register
+from farther.methods.logits import Background, last_layer, log_sum_exp
 from farther.registry import STRICT
+from farther.tables import Regions
 
 
 @register("ash")
 @dataclass(config=STRICT, kw_only=True)
-class ASH(ShapingMethod):
+class ASH(Method):
     """The energy after small activations are set to zero and the others are scaled up.
 
     Formula:
-        score = log Σ_c exp(w_c · z' + b_c); z'_d = z_d · exp(s1 / s2) where z_d is kept, else 0, with s1 = Σ_d z_d and
-        s2 the sum of the kept ones. Variant "p": z'_d = z_d where kept; variant "b": s1 divided by the number kept
-
-    Source:
-        Djurisic et al., "Extremely Simple Activation Shaping for Out-of-Distribution Detection", 2022; FMIYC, Eq. 24
-        and 25.
+        score = log Σ_c exp(w_c · h' + b_c); h'_d = h_d · exp(s1 / s2) where h_d is kept, else 0, with s1 = Σ_d h_d and
+        s2 the sum of the kept ones. Variant "p": h'_d = h_d where kept; variant "b": s1 divided by the number kept
 
     Args:
-        variant: "s" scales, "p" only prunes, "b" makes all kept activations equal.
+        variant: "s" scales, "p" only prunes, "b" sets all kept activations to one value.
         percentile: p, in per cent.
-        protocol: "paper": kept are activations from the p-th percentile of all training activations on;
-            "published-code": the largest (100 − p) per cent of each region's own.
+        protocol: "paper": activations from the p-th percentile of all training activations on are kept;
+            "published-code": the largest (100 − p) per cent of each region's activations.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+
+    Attributes:
+        threshold_: The percentile of all training activations, with the paper's protocol.
+
+    References:
+        Djurisic et al., "Extremely Simple Activation Shaping for Out-of-Distribution Detection", 2023,
+        arXiv:2209.09858. Code: https://github.com/andrijazz/ash
+
+        FMIYC, Eq. 24 and 25.
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> ash = ASH(variant="p", percentile=50).fit(toy_regions(features=[[0.0], [1.0], [2.0]]))
+        >>> ash.score(toy_regions(features=[[1.5], [0.5]]))  # pruned below 1
+        array([1.5, 0. ])
     """
 
     title: ClassVar[str] = "ASH"
+    needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
     variant: Literal["s", "p", "b"] = "s"
     percentile: Percentile = 90.0
     protocol: Literal["paper", "published-code"] = "paper"
+    background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
         if self.protocol == "paper":
-            self.threshold_ = self._activation_percentile(regions, self.percentile)
+            self.threshold_ = percentile(lambda: (b.features for b in self._batches(regions)), self.percentile)
 
-    def _shaped(self, vectors: np.ndarray) -> np.ndarray:
-        kept = vectors >= self.threshold_ if self.protocol == "paper" else largest(vectors, self.percentile)
-        sums = vectors.sum(axis=1)
+    def _score(self, regions: Regions) -> np.ndarray:
+        weight, bias = last_layer(regions, self.background)
+        h = self._vectors(regions)
+        kept = h >= self.threshold_ if self.protocol == "paper" else largest(h, self.percentile)
+        sums = h.sum(axis=1)
         if self.variant == "b":
-            return kept * (sums / np.maximum(kept.sum(axis=1), 1))[:, None]
-        vectors *= kept
-        if self.variant == "s":
-            vectors *= sharpening(sums, vectors.sum(axis=1))
-        return vectors
+            h = kept * (sums / np.maximum(kept.sum(axis=1), 1))[:, None]
+        else:
+            h *= kept
+            if self.variant == "s":
+                h *= sharpening(sums, h.sum(axis=1))
+        return log_sum_exp(h @ weight.T + bias)

@@ -1,9 +1,9 @@
-"""What every score is: parameters in, `fit`, `score`, and a folder that holds what was learned."""
+"""Base class of all methods: parameters, `fit`, `score`, and a folder with the fitted state."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
@@ -24,46 +24,46 @@ VERSION = 1
 VECTORS = frozenset({"features", "latent"})
 READ_WHEN_NEEDED = VECTORS | {"uncertainty"}
 
-#: What a method may need that every table of regions has, or none.
-NO_COLUMNS = frozenset({"labels", "model"})
+#: Values per block: few enough that their float64 copy stays in the processor's cache.
+BLOCK = 1 << 20
 
 
 class FitError(FartherError):
-    """A method cannot be fitted to these regions; the message says why. Other methods may still be."""
+    """A method cannot be fitted to these regions; the message says why."""
 
 
 class RegionsLike(Protocol):
-    """What a method reads: `Regions` in memory, a `RegionsFolder`, or a sample of one."""
+    """Input of a method: `Regions` in memory, a `RegionsFolder`, or a sample of one."""
 
     @property
     def header(self) -> Header:
-        """What all rows share."""
+        """Values that all rows share."""
 
     def has(self, column: str) -> bool:
-        """Whether the rows have this column (or, for `last_layer`, the header)."""
+        """True if the rows have this column (or, for `last_layer`, the header)."""
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
-        """The rows, some thousand at a time; only these optional columns are needed."""
+        """The rows in batches of some thousand; only these optional columns are needed."""
 
 
 @dataclass(config=STRICT, kw_only=True)
 class Method:
-    """Base of all scores. Higher means more in-distribution.
+    """Base class of all OOD scores. Higher means more in-distribution.
 
-    A subclass declares its parameters as fields, says what it reads (`needs`), and writes `_score` and, if it learns
-    anything, `_fit`. What `_fit` learns it stores in attributes whose names end in `_`: arrays, numbers, text, lists
-    and dicts of those. `save` and `load` find them by that name.
+    A subclass declares its parameters as fields and what it reads as `needs`, and implements `_score` and, if it learns
+    anything, `_fit`. Fitted attributes end in `_`: arrays, numbers, text, lists and dicts of those. `save` and `load`
+    find them by that name.
     """
 
+    #: The registered name.
     name: ClassVar[str] = ""
-    #: The name that papers print; "" where there is none.
+    #: The name in papers; the registered name where a method has none.
     title: ClassVar[str] = ""
-    #: What it reads: any of "logits", "features", "latent", "last_layer", "labels", "uncertainty"; and "model" where it
-    #: runs the detector itself, see `farther.methods.parts.network`.
+    #: Inputs: any of "logits", "features", "latent", "last_layer", "labels" and "uncertainty".
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def fit(self, regions: RegionsLike) -> Self:
-        """Learns from in-distribution regions, in passes over batches: memory is bounded by a batch and the state.
+        """Fits to in-distribution regions, in passes over batches: memory is bounded by a batch and the state.
 
         Raises:
             FitError: there are no rows, a column is missing, or the method cannot be fitted to them.
@@ -90,23 +90,23 @@ class Method:
 
     @property
     def wants_truth(self) -> bool:
-        """Whether `learn_truth` must be called after `fit`."""
+        """True if `learn_truth` must be called after `fit`."""
         return False
 
     def learn_truth(self, regions: RegionsLike, true_column: np.ndarray) -> None:
-        """Learns from in-distribution validation detections whose true class is known, after `fit`.
+        """Fits to in-distribution validation detections whose true class is known; called after `fit`.
 
         Args:
-            regions: Those detections; what the detector made of them.
-            true_column: The logits column of each one's true class, shape (N,): the background's where it shows no
+            regions: The detections.
+            true_column: The logits column of the true class of each, shape (N,): the background's where it matches no
                 object, or −1 where the detector has no such column.
 
         Raises:
-            FitError: they do not suffice.
+            FitError: the detections do not suffice.
         """
 
     def score(self, regions: RegionsLike) -> np.ndarray:
-        """One score a row.
+        """One score per row.
 
         Returns:
             ndarray of shape (N,), float64, finite; higher means more in-distribution.
@@ -115,27 +115,24 @@ class Method:
             FitError: the method learns and was not fitted.
             DataError: a column is missing, or the regions come from another kind of detector than it was fitted on.
         """
-        return self._scored(regions, self._score)
-
-    def _scored(self, regions: RegionsLike, score: Callable[[Regions], np.ndarray]) -> np.ndarray:
         self._check(regions)
-        parts = [np.zeros(0)]
+        scores = [np.zeros(0)]
         for block in self._blocks(regions):
             self._check_widths(block)
-            parts.append(finite(score(block)))
-        return np.concatenate(parts)
+            scores.append(finite(self._score(block)))
+        return np.concatenate(scores)
 
     def missing(self, regions: RegionsLike) -> list[str]:
-        """What the method needs and these regions do not have, sorted; an empty list when it can be applied."""
-        return sorted(n for n in self.needs - NO_COLUMNS if not regions.has(n))
+        """The inputs that the method needs and these regions lack, sorted; empty if it can be applied."""
+        return sorted(n for n in self.needs - {"labels"} if not regions.has(n))
 
     @property
     def learns(self) -> bool:
-        """Whether it must be fitted before it can score."""
+        """True if the method must be fitted before it can score."""
         return type(self)._fit is not Method._fit
 
     def save(self, path: str | Path) -> None:
-        """Writes a folder: `method.json` (name, parameters, needs, fitted on what) and `state.safetensors` (arrays).
+        """Writes a folder: `method.json` (name, parameters, needs, training data) and `state.safetensors` (arrays).
 
         Raises:
             FitError: the method learns and was not fitted.
@@ -145,7 +142,7 @@ class Method:
             self.write_into(aside)
 
     def write_into(self, folder: Path) -> None:
-        """Writes the files of `save` into a folder that the caller renames when all is there."""
+        """Writes the files of `save` into a folder that the caller renames once it is complete."""
         state = self._state()
         arrays = {k: v for k, v in state.items() if isinstance(v, np.ndarray)}
         others = {k: v for k, v in state.items() if k not in arrays}
@@ -163,8 +160,20 @@ class Method:
         return (batch for batch in regions.batches(self._columns()) if len(batch))
 
     def _blocks(self, regions: RegionsLike) -> Iterator[Regions]:
-        """The rows that are scored at once; a subclass may want fewer than a batch has."""
-        return self._batches(regions)
+        """All rows in order, in blocks of at most `BLOCK` vector values."""
+        for batch in self._batches(regions):
+            width = max(self._widths(batch).values(), default=0)
+            rows = max(1, BLOCK // width) if width else len(batch)
+            for first in range(0, len(batch), rows):
+                yield batch[first : first + rows]
+
+    def _vectors(self, regions: Regions) -> np.ndarray:
+        """The features h as float64, ndarray of shape (n, D): a copy. A subclass may use other vectors instead."""
+        return regions.features.astype(np.float64)  # type: ignore[union-attr]
+
+    def _pass(self, regions: RegionsLike) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """One pass over all rows: vectors (n, D), which may be overwritten, and predicted classes (n,) per block."""
+        return ((self._vectors(block), block.label) for block in self._blocks(regions))
 
     def _check_fitted(self) -> None:
         if self.learns and not hasattr(self, "fitted_on_"):
@@ -191,11 +200,11 @@ class Method:
         widths = self._widths(batch)
         for column, expected in getattr(self, "fitted_on_", {}).get("widths", {}).items():
             if widths[column] != expected:
-                problem = f"{widths[column]} values a row, but {self.name} was fitted on {expected}"
+                problem = f"{widths[column]} values per row, but {self.name} was fitted on {expected}"
                 raise DataError(problem, field=column)
 
     def _fit(self, regions: RegionsLike) -> None:
-        """Learns nothing, unless a subclass says otherwise."""
+        """Does nothing: the default of methods without fitted state."""
 
     def _score(self, regions: Regions) -> np.ndarray:
         raise NotImplementedError(type(self).__name__)
@@ -246,10 +255,10 @@ def not_applicable(path: str | Path) -> str | None:
 
 
 def read_method(folder: Path) -> dict[str, Any]:
-    """`method.json` of a fitted folder, its shape checked.
+    """Contents of a fitted folder's `method.json`, checked.
 
     Raises:
-        DataError: it is absent, or not what `save` writes.
+        DataError: the file is absent, or not one that `save` writes.
     """
     source = folder / "method.json"
     info = read_json(source)
@@ -262,7 +271,7 @@ def read_method(folder: Path) -> dict[str, Any]:
             raise DataError(f"expected a {kind.__name__}, found {info.get(field)!r}", file=source, field=field)
     for field in info["state"]:
         if not field.endswith("_") or field.startswith("_"):
-            raise DataError(f"{field!r} is no name of fitted state", file=source, field="state")
+            raise DataError(f"{field!r} is not a name of fitted state", file=source, field="state")
     return info
 
 
@@ -273,22 +282,22 @@ def _arrays(file: Path) -> dict[str, np.ndarray]:
         raise DataError(f"not a readable safetensors file: {error}", file=file) from None
     for name in arrays:
         if not name.endswith("_") or name.startswith("_"):
-            raise DataError(f"{name!r} is no name of fitted state", file=file, field=name)
+            raise DataError(f"{name!r} is not a name of fitted state", file=file, field=name)
     return arrays
 
 
 def count_rows(regions: RegionsLike) -> int:
-    """Number of rows, after any threshold on the detector's score."""
+    """Number of rows, after any threshold on the detector's confidence."""
     if isinstance(regions, Regions):
         return len(regions)
     return sum(len(batch) for batch in regions.batches([]))
 
 
 def finite(scores: np.ndarray) -> np.ndarray:
-    """Scores as float64, with infinities at the largest finite number, which tables can hold and which sorts the same.
+    """Scores as float64, with infinities replaced by the largest finite number, which keeps their order.
 
     Raises:
-        ArithmeticError: a score is NaN: a method's fault, not its user's.
+        ArithmeticError: a score is NaN.
     """
     scores = np.asarray(scores, dtype=np.float64)
     if np.isnan(scores).any():

@@ -1,67 +1,105 @@
-"""Deep deterministic uncertainty: density under one Gaussian a class."""
+"""Deep deterministic uncertainty: density under one Gaussian per class."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import NonNegativeFloat
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import FitError, RegionsLike, register
+from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.linear_algebra import class_means, squared_norms
 from farther.methods.logits import log_sum_exp
-from farther.methods.parts.gaussians import cholesky, class_covariances, log_densities
-from farther.methods.parts.vectors import VectorMethod, class_means
 from farther.registry import STRICT
 from farther.tables import Regions
+
+#: Tried in this order: the published code's range.
+JITTERS = [0.0, *(10.0**power for power in range(-20, 1))]
 
 
 @register("ddu")
 @dataclass(config=STRICT, kw_only=True)
-class DDU(VectorMethod):
-    """The log density of the features under a mixture of one Gaussian a class, with full covariances.
+class DDU(Method):
+    """The log density of the features under a mixture of one Gaussian per class, with full covariances.
 
-    Classes with fewer than two detections are left out. The state holds a D × D matrix a class. What is added to the
-    covariances' diagonals so that they factorise is stored as `jitter_`: with fewer detections than dimensions it
-    decides the scores.
+    Classes with fewer than two detections are left out. The fitted state holds a D × D matrix per class. With fewer
+    detections than dimensions the jitter on the covariances' diagonals decides the scores.
 
     Formula:
-        score = log Σ_c π_c N(z; μ_c, Σ_c + ε I), π_c = N_c / N
-
-    Source:
-        Mukhoti et al., "Deep Deterministic Uncertainty: A New Simple Baseline", 2023; FMIYC, Eq. 22 and 23.
+        score = log Σ_c π_c N(h; μ_c, Σ_c + ε I), π_c = N_c / N
 
     Args:
         jitter: ε; None takes the smallest of 0, 10⁻²⁰, 10⁻¹⁹ … 1 with which all covariances factorise.
         protocol: "paper": classes weigh by their share of the detections, covariances are divided by N_c;
             "published-code": all weigh 1, covariances are divided by N_c − 1.
+
+    Attributes:
+        means_: μ_c, ndarray of shape (C, D).
+        factors_: Lower Cholesky factors L_c of Σ_c + ε I, ndarray of shape (C, D, D).
+        log_weights_: log π_c, ndarray of shape (C,).
+        jitter_: ε.
+
+    References:
+        Mukhoti et al., "Deep Deterministic Uncertainty: A New Simple Baseline", 2023, arXiv:2102.11582. Code:
+        https://github.com/omegafragger/DDU
+
+        FMIYC, Eq. 22 and 23.
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> train = toy_regions(features=[[-1.0], [1.0]], label=[0, 0])  # mean 0, variance 1
+        >>> DDU().fit(train).score(toy_regions(features=[[0.0]])).round(4)  # −½ log 2π
+        array([-0.9189])
     """
 
     title: ClassVar[str] = "DDU"
+    needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
     jitter: NonNegativeFloat | None = None
     protocol: Literal["paper", "published-code"] = "paper"
-    needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
 
     def _fit(self, regions: RegionsLike) -> None:
-        passes = self._passes(regions)
-        counts, means = class_means(passes, len(regions.header.classes))
+        counts, means = class_means(self._pass(regions), len(regions.header.classes))
         kept = np.flatnonzero(counts > 1)
         if len(kept) == 0:
-            raise FitError(f"{self.name}: no class has two detections to take a covariance of")
+            raise FitError(f"{self.name}: no class has two detections to estimate a covariance from")
         self.means_ = means[kept]
-        covariances = class_covariances(self._members(regions), counts, means, kept)
+        scatter = np.zeros((len(kept), means.shape[1], means.shape[1]))
+        for batch in self._batches(regions):
+            for position, c in enumerate(kept):
+                h = self._vectors(batch[batch.label == c])
+                h -= means[c]
+                scatter[position] += h.T @ h
         if self.protocol == "paper":
             self.log_weights_ = np.log(counts[kept] / counts.sum())
+            scatter /= counts[kept][:, None, None]
         else:
             self.log_weights_ = np.zeros(len(kept))
-            covariances *= (counts[kept] / (counts[kept] - 1))[:, None, None]
-        self.factors_, self.jitter_ = cholesky(covariances, self.jitter)
+            scatter /= counts[kept][:, None, None] - 1
+        self.factors_, self.jitter_ = self._factorise(scatter)
 
-    def _members(self, regions: RegionsLike) -> Iterator[tuple[int, np.ndarray]]:
-        for batch in self._batches(regions):
-            for label in np.unique(batch.label):
-                yield int(label), self._vectors(batch[batch.label == label])
+    def _factorise(self, covariances: np.ndarray) -> tuple[np.ndarray, float]:
+        """Lower Cholesky factors of Σ_c + ε I, and ε; the covariances are overwritten."""
+        diagonal = np.einsum("cdd->cd", covariances)  # a view
+        before = diagonal.copy()
+        for jitter in JITTERS if self.jitter is None else [self.jitter]:
+            diagonal[:] = before + jitter
+            try:
+                return np.stack([np.linalg.cholesky(covariance) for covariance in covariances]), jitter
+            except np.linalg.LinAlgError:
+                continue
+        tried = "any jitter up to 1" if self.jitter is None else f"the jitter {self.jitter:g}"
+        problem = f"a class covariance does not factorise with {tried}; the features' scale may be far from 1"
+        raise FitError(f"{self.name}: {problem}")
 
     def _score(self, regions: Regions) -> np.ndarray:
-        return log_sum_exp(log_densities(self._vectors(regions), self.means_, self.factors_) + self.log_weights_)
+        from scipy.linalg import solve_triangular
+
+        h = self._vectors(regions)
+        log_densities = np.empty((len(h), len(self.means_)))
+        for c, (mean, factor) in enumerate(zip(self.means_, self.factors_, strict=True)):
+            white = solve_triangular(factor, (h - mean).T, lower=True, overwrite_b=True, check_finite=False)
+            log_determinant = 2 * np.log(np.diagonal(factor)).sum()
+            log_densities[:, c] = -0.5 * (squared_norms(white.T) + log_determinant)
+        log_densities -= 0.5 * h.shape[1] * np.log(2 * np.pi)
+        return log_sum_exp(log_densities + self.log_weights_)

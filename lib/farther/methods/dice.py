@@ -7,38 +7,94 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import RegionsLike, register
-from farther.methods.logits import ClassesMethod, last_layer, log_sum_exp
-from farther.methods.parts.shaping import Percentile
-from farther.methods.parts.vectors import VectorMethod, mean_vector
+from farther.methods.activations import Percentile, percentile
+from farther.methods.base import Method, RegionsLike, register
+from farther.methods.linear_algebra import mean_vector
+from farther.methods.logits import Background, last_layer, log_sum_exp
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("dice")
 @dataclass(config=STRICT, kw_only=True)
-class DICE(ClassesMethod, VectorMethod):
+class DICE(Method):
     """The energy through a last layer that keeps only the weights that contribute most on training regions.
 
     Formula:
-        score = log Σ_c exp((w_c ⊙ m_c) · z + b_c), m_cd = 1 where w_cd · mean(z_d) is above its p-th percentile over
+        score = log Σ_c exp((w_c ⊙ m_c) · h + b_c), m_cd = 1 where w_cd · mean(h_d) is above its p-th percentile over
         all classes and features, else 0
-
-    Source:
-        Sun and Li, "DICE: Leveraging Sparsification for Out-of-Distribution Detection", 2022; FMIYC, Eq. 26.
 
     Args:
         percentile: p, in per cent.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+
+    Attributes:
+        weight_: w ⊙ m, ndarray of shape (C, D).
+        bias_: b, ndarray of shape (C,).
+
+    References:
+        Sun and Li, "DICE: Leveraging Sparsification for Out-of-Distribution Detection", 2022, arXiv:2111.09805. Code:
+        https://github.com/deeplearning-wisc/dice
+
+        FMIYC, Eq. 26.
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> DICE(percentile=75).fit(toy_regions(features=[[1.0, 2.0]])).weight_  # contributions 1, 0, 0, 2
+        array([[0., 0.],
+               [0., 1.]])
     """
 
     title: ClassVar[str] = "DICE"
-    percentile: Percentile = 90.0
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
+    percentile: Percentile = 90.0
+    background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
         weight, self.bias_ = last_layer(regions, self.background)
-        contributions = weight * mean_vector(self._passes(regions))
+        mean, _ = mean_vector(h for h, _ in self._pass(regions))
+        contributions = weight * mean
         self.weight_ = np.where(contributions > np.percentile(contributions, self.percentile), weight, 0.0)
 
     def _score(self, regions: Regions) -> np.ndarray:
         return log_sum_exp(self._vectors(regions) @ self.weight_.T + self.bias_)
+
+
+@register("dice_react")
+@dataclass(config=STRICT, kw_only=True)
+class DICEReAct(DICE):
+    """DICE's sparse last layer on ReAct's clipped activations. The contributions are those of unclipped activations.
+
+    Formula:
+        score = log Σ_c exp((w_c ⊙ m_c) · min(h, t) + b_c), m as in DICE, t as in ReAct
+
+    Args:
+        percentile: DICE's p, in per cent.
+        react_percentile: ReAct's p, in per cent.
+
+    Attributes:
+        weight_: w ⊙ m, ndarray of shape (C, D).
+        bias_: b, ndarray of shape (C,).
+        threshold_: t.
+
+    References:
+        Sun and Li, "DICE: Leveraging Sparsification for Out-of-Distribution Detection", 2022, arXiv:2111.09805. Code:
+        https://github.com/deeplearning-wisc/dice
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> both = DICEReAct(percentile=75, react_percentile=50).fit(toy_regions(features=[[1.0, 2.0]]))
+        >>> both.threshold_
+        1.5
+    """
+
+    title: ClassVar[str] = "DICE+ReAct"
+    react_percentile: Percentile = 90.0
+
+    def _fit(self, regions: RegionsLike) -> None:
+        super()._fit(regions)
+        self.threshold_ = percentile(lambda: (b.features for b in self._batches(regions)), self.react_percentile)
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        h = self._vectors(regions)
+        return log_sum_exp(np.minimum(h, self.threshold_, out=h) @ self.weight_.T + self.bias_)

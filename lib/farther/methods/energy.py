@@ -8,39 +8,51 @@ import numpy as np
 from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import register
-from farther.methods.logits import LogitsMethod, energies, log_sum_exp, softplus
+from farther.methods.base import Method, register
+from farther.methods.logits import Activation, Background, class_logits, energy, is_sigmoid, log_sum_exp, softplus
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("energy")
 @dataclass(config=STRICT, kw_only=True)
-class Energy(LogitsMethod):
+class Energy(Method):
     """The negative free energy of the logits.
 
     Formula:
-        score = T · log Σ_c exp(c_c / T); with `activation="detector"` on a sigmoid head, the joint energy
-        T · Σ_c log(1 + exp(c_c / T))
-
-    Source:
-        Liu et al., "Energy-based Out-of-distribution Detection", 2020; FMIYC, Eq. 15 (its sign turned). Joint energy:
-        Wang et al., "Can multi-label classification networks know what they don't know?", 2021.
+        score = T · log Σ_c exp(z_c / T); with `activation="detector"` on a sigmoid head, the joint energy
+        T · Σ_c log(1 + exp(z_c / T))
 
     Args:
         temperature: T, above 0.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+        activation: "softmax" over the classes, or "detector": the head's own.
+
+    References:
+        Liu et al., "Energy-based Out-of-distribution Detection", 2020, arXiv:2010.03759. Code:
+        https://github.com/wetliu/energy_ood
+
+        Joint energy: Wang et al., "Can multi-label classification networks know what they don't know?", 2021,
+        arXiv:2109.14162.
+
+        FMIYC, Eq. 15 (with the opposite sign).
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> Energy().score(toy_regions(logits=[[0.0, 0.0]])).round(4)  # log 2
+        array([0.6931])
     """
 
     title: ClassVar[str] = "Energy"
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     temperature: PositiveFloat = 1.0
+    background: Background = "drop"
+    activation: Activation = "softmax"
 
     def _score(self, regions: Regions) -> np.ndarray:
-        if self.temperature == 1 and not self._is_sigmoid(regions):
-            return energies(regions, self.background)
-        return super()._score(regions)
-
-    def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
-        return self.temperature * log_sum_exp(logits / self.temperature)
-
-    def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
-        return self.temperature * softplus(logits / self.temperature).sum(axis=1)
+        if is_sigmoid(regions, self.activation):
+            z = class_logits(regions, self.background)
+            return self.temperature * softplus(z / self.temperature).sum(axis=1)
+        if self.temperature == 1:
+            return energy(regions, self.background)
+        return self.temperature * log_sum_exp(class_logits(regions, self.background) / self.temperature)

@@ -7,35 +7,48 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import register
-from farther.methods.logits import LogitsMethod, row_sums, sigmoid, softplus
+from farther.methods.base import Method, register
+from farther.methods.logits import Activation, Background, class_logits, is_sigmoid, row_sums, sigmoid, softplus
 from farther.registry import STRICT
+from farther.tables import Regions
 
 
 @register("entropy")
 @dataclass(config=STRICT, kw_only=True)
-class Entropy(LogitsMethod):
+class Entropy(Method):
     """Minus the entropy of the class probabilities.
 
-    SAOD takes the background for a class where there is one: `background="keep"` does.
+    SAOD counts the background as a class where there is one, as `background="keep"` does.
 
     Formula:
-        score = Σ_c p_c log p_c, with p = softmax(c); with `activation="detector"` on a sigmoid head, the mean over the
-        classes of p_c log p_c + (1 − p_c) log(1 − p_c), with p = sigmoid(c)
+        score = Σ_c p_c log p_c, with p = softmax(z); with `activation="detector"` on a sigmoid head, the mean over the
+        classes of p_c log p_c + (1 − p_c) log(1 − p_c), with p = sigmoid(z)
 
-    Source:
+    Args:
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+        activation: "softmax" over the classes, or "detector": the head's own.
+
+    References:
         Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty Quantification and
-        Calibration", 2023, Eq. A.6 and A.17.
+        Calibration" (SAOD), 2023, Eq. A.6 and A.17, arXiv:2307.00934. Code: https://github.com/fiveai/saod
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> Entropy().score(toy_regions(logits=[[0.0, 0.0]])).round(4)  # −log 2
+        array([-0.6931])
     """
 
     title: ClassVar[str] = "Entropy"
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+    background: Background = "drop"
+    activation: Activation = "softmax"
 
-    def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
-        logits -= logits.max(axis=1, keepdims=True)
-        powers = np.exp(logits)
+    def _score(self, regions: Regions) -> np.ndarray:
+        z = class_logits(regions, self.background)
+        if is_sigmoid(regions, self.activation):
+            return -(sigmoid(z) * softplus(-z) + sigmoid(-z) * softplus(z)).mean(axis=1)
+        z -= z.max(axis=1, keepdims=True)
+        powers = np.exp(z)
         total = row_sums(powers)
-        powers *= logits
+        powers *= z
         return row_sums(powers) / total - np.log(total)
-
-    def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
-        return -(sigmoid(logits) * softplus(-logits) + sigmoid(-logits) * softplus(logits)).mean(axis=1)

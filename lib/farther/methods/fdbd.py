@@ -7,46 +7,61 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import FitError, RegionsLike, register
-from farther.methods.logits import ClassesMethod, class_logits, last_layer
-from farther.methods.parts.vectors import VectorMethod, mean_vector, squared_lengths
+from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.linear_algebra import mean_vector, squared_norms
+from farther.methods.logits import Background, class_logits, last_layer
 from farther.registry import STRICT
 from farther.tables import Regions
 
-#: Distances to the training mean below this count as this.
+#: Lower bound of the distance to the training mean.
 SMALLEST = 1e-8
 
 
 @register("fdbd")
 @dataclass(config=STRICT, kw_only=True)
-class FDBD(ClassesMethod, VectorMethod):
-    """The mean distance to the boundaries with the other classes, by the distance to the training mean.
+class FDBD(Method):
+    """The mean distance to the decision boundaries with the other classes, relative to that to the training mean.
 
     The predicted class is the one with the largest logit. A boundary between two classes with the same weights does not
     count.
 
     Formula:
-        score = 1 / (C − 1) Σ_{c ≠ y} (c_y − c_c) / ‖w_y − w_c‖ / ‖z − μ‖
+        score = 1 / (C − 1) Σ_{c ≠ y} (z_y − z_c) / ‖w_y − w_c‖ / ‖h − μ‖, y = argmax_c z_c, μ the mean training feature
 
-    Source:
-        Liu and Qin, "Fast Decision Boundary based Out-of-Distribution Detector", 2024.
+    Args:
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+
+    Attributes:
+        mean_: μ, ndarray of shape (D,).
+        inverse_gaps_: 1 / ‖w_k − w_c‖, 0 where they are equal, ndarray of shape (C, C).
+
+    References:
+        Liu and Qin, "Fast Decision Boundary based Out-of-Distribution Detector", 2024, arXiv:2312.11536. Code:
+        https://github.com/litianliu/fDBD-OOD
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> fdbd = FDBD().fit(toy_regions(features=[[0.0, 0.0]]))  # mean 0, boundary: the diagonal
+        >>> fdbd.score(toy_regions(features=[[3.0, 0.0]])).round(4)  # (3 / √2) / 3
+        array([0.7071])
     """
 
     title: ClassVar[str] = "fDBD"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits", "last_layer"})
+    background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
         weight, _ = last_layer(regions, self.background)
         if len(weight) < 2:
             raise FitError(f"{self.name}: one class has no decision boundary")
-        self.mean_ = mean_vector(self._passes(regions))
+        self.mean_, _ = mean_vector(h for h, _ in self._pass(regions))
         gaps = np.stack([np.linalg.norm(weight - row, axis=1) for row in weight])
         self.inverse_gaps_ = np.divide(1.0, gaps, out=np.zeros_like(gaps), where=gaps > 0)
 
     def _score(self, regions: Regions) -> np.ndarray:
-        logits = class_logits(regions, self.background)
-        margins = (logits.max(axis=1, keepdims=True) - logits) * self.inverse_gaps_[logits.argmax(axis=1)]
-        vectors = self._vectors(regions)
-        vectors -= self.mean_
-        away = np.sqrt(squared_lengths(vectors))
-        return margins.sum(axis=1) / ((logits.shape[1] - 1) * np.maximum(away, SMALLEST))
+        z = class_logits(regions, self.background)
+        distances = (z.max(axis=1, keepdims=True) - z) * self.inverse_gaps_[z.argmax(axis=1)]
+        h = self._vectors(regions)
+        h -= self.mean_
+        to_mean = np.maximum(np.sqrt(squared_norms(h)), SMALLEST)
+        return distances.sum(axis=1) / ((z.shape[1] - 1) * to_mean)

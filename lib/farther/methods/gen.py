@@ -8,53 +8,65 @@ import numpy as np
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import register
-from farther.methods.logits import LogitsMethod, row_sums, sigmoid, softmax
+from farther.methods.base import Method, register
+from farther.methods.logits import Activation, Background, class_logits, is_sigmoid, row_sums, sigmoid, softmax
 from farther.registry import STRICT
+from farther.tables import Regions
 
 
 @register("gen")
 @dataclass(config=STRICT, kw_only=True)
-class GEN(LogitsMethod):
-    """How far the class probabilities are from one-hot, by a generalized entropy.
+class GEN(Method):
+    """Minus a generalized entropy of the class probabilities: their distance from one-hot.
 
     Formula:
-        score = − Σ_c p_c^γ (1 − p_c)^γ, over the m largest of p = softmax(c); with `activation="detector"` on a sigmoid
-        head, p = sigmoid(c)
-
-    Source:
-        Liu et al., "GEN: Pushing the Limits of Softmax-Based Out-of-Distribution Detection", 2023; FMIYC, Eq. 16
-        and 17, which calls γ λ.
+        score = − Σ_c p_c^γ (1 − p_c)^γ, over the m largest of p = softmax(z); with `activation="detector"` on a sigmoid
+        head, p = sigmoid(z)
 
     Args:
         gamma: γ, the exponent, above 0 and at most 1; None takes the protocol's.
-        m: How many of the largest probabilities count; None takes all.
+        m: Number of the largest probabilities that count; None takes all.
         protocol: "paper": γ = 1/2; "published-code": γ = 0.1.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+        activation: "softmax" over the classes, or "detector": the head's own.
+
+    References:
+        Liu et al., "GEN: Pushing the Limits of Softmax-Based Out-of-Distribution Detection", 2023,
+        https://openaccess.thecvf.com/content/CVPR2023/html/Liu_GEN_Pushing_the_Limits_of_Softmax-Based_Out-of-Distribution_Detection_CVPR_2023_paper.html
+        Code: https://github.com/XixiLiu95/GEN
+
+        FMIYC, Eq. 16 and 17, where γ is called λ.
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> GEN().score(toy_regions(logits=[[0.0, 0.0]]))  # 2 (½ · ½)^½
+        array([-1.])
     """
 
     title: ClassVar[str] = "GEN"
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     gamma: Annotated[float, Field(gt=0, le=1)] | None = None
     m: PositiveInt | None = None
     protocol: Literal["paper", "published-code"] = "paper"
+    background: Background = "drop"
+    activation: Activation = "softmax"
 
-    def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
-        probabilities = softmax(logits)
-        rest = np.subtract(1, probabilities, out=logits)
-        # 1 − p of a sure class is all rounding; the sum of the others is not, and a small γ sees the difference
-        sure = probabilities > 0.5
-        np.copyto(rest, row_sums(probabilities * ~sure)[:, None], where=sure)
-        return self._entropy(probabilities, rest)
-
-    def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
-        return self._entropy(sigmoid(logits), sigmoid(-logits))
-
-    def _entropy(self, probabilities: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    def _score(self, regions: Regions) -> np.ndarray:
+        z = class_logits(regions, self.background)
+        if is_sigmoid(regions, self.activation):
+            p, rest = sigmoid(z), sigmoid(-z)
+        else:
+            p = softmax(z)
+            rest = np.subtract(1, p, out=z)
+            # near p = 1, 1 − p is rounding only; the sum of the other probabilities is accurate, and γ < 1 amplifies it
+            sure = p > 0.5
+            np.copyto(rest, row_sums(p * ~sure)[:, None], where=sure)
         gamma = self.gamma
         if gamma is None:
             gamma = 0.5 if self.protocol == "paper" else 0.1
-        terms = np.multiply(probabilities, rest, out=rest)
+        terms = np.multiply(p, rest, out=rest)
         terms **= gamma
         if self.m is not None and self.m < terms.shape[1]:
-            chosen = np.argpartition(probabilities, -self.m, axis=1)[:, -self.m :]
-            terms = np.take_along_axis(terms, chosen, axis=1)
+            largest = np.argpartition(p, -self.m, axis=1)[:, -self.m :]
+            terms = np.take_along_axis(terms, largest, axis=1)
         return -row_sums(terms)

@@ -1,4 +1,4 @@
-"""Length of the last layer's gradient."""
+"""Norm of the last layer's gradient."""
 
 from __future__ import annotations
 
@@ -8,36 +8,43 @@ import numpy as np
 from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import register
-from farther.methods.logits import ClassesMethod, class_logits, softmax
-from farther.methods.parts.vectors import VectorMethod
+from farther.methods.base import Method, register
+from farther.methods.logits import Background, class_logits, softmax
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("gradnorm")
 @dataclass(config=STRICT, kw_only=True)
-class GradNorm(ClassesMethod, VectorMethod):
+class GradNorm(Method):
     """The 1-norm of the gradient, by the last layer's weight, of the cross-entropy to uniform probabilities.
 
-    That gradient is the outer product of the features and of p − 1/C, so its norm is the product of theirs: no network
-    is run.
+    The gradient is the outer product of h and p − 1/C, so its norm is the product of their norms, and no backward pass
+    is needed.
 
     Formula:
-        score = ‖z‖₁ · ‖p − 1/C‖₁ / T, with p = softmax(c / T)
-
-    Source:
-        Huang et al., "On the Importance of Gradients for Detecting Distributional Shifts in the Wild", 2021.
+        score = ‖h‖₁ · ‖p − 1/C‖₁ / T, with p = softmax(z / T), C the number of classes
 
     Args:
         temperature: T, above 0.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+
+    References:
+        Huang et al., "On the Importance of Gradients for Detecting Distributional Shifts in the Wild", 2021,
+        arXiv:2110.00218. Code: https://github.com/deeplearning-wisc/gradnorm_ood
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> GradNorm().score(toy_regions(features=[[3.0, 1.0]], logits=[[0.0, 100.0]]))  # 4 · (½ + ½)
+        array([4.])
     """
 
     title: ClassVar[str] = "GradNorm"
-    temperature: PositiveFloat = 1.0
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
+    temperature: PositiveFloat = 1.0
+    background: Background = "drop"
 
     def _score(self, regions: Regions) -> np.ndarray:
-        probabilities = softmax(class_logits(regions, self.background) / self.temperature)
-        outputs = np.abs(probabilities - 1 / probabilities.shape[1]).sum(axis=1)
+        p = softmax(class_logits(regions, self.background) / self.temperature)
+        outputs = np.abs(p - 1 / p.shape[1]).sum(axis=1)
         return np.abs(self._vectors(regions)).sum(axis=1) * outputs / self.temperature

@@ -2,84 +2,111 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import FitError, RegionsLike, count_rows, register
-from farther.methods.parts.inverted_file import InvertedFile
-from farther.methods.parts.neighbours import nearest
-from farther.methods.parts.vectors import VectorMethod, squared_lengths, unit_length
+from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
+from farther.methods.linear_algebra import normalised, squared_norms
+from farther.methods.neighbours import approximately_nearest, cell_centroids, has_faiss, inverted_file, nearest
 from farther.registry import STRICT
 from farther.tables import Regions
+
+#: Stored vectors that the recall of an approximate index is measured on.
+RECALL_SAMPLE = 1000
 
 
 @register("knn")
 @dataclass(config=STRICT, kw_only=True)
-class KNN(VectorMethod):
-    """Minus the distance to the k-th nearest training region, on features scaled to unit length.
+class KNN(Method):
+    """Minus the distance to the k-th nearest training region, on features scaled to unit norm.
 
-    The search compares float32; the distance to the neighbour that it finds is then taken in float64. It is exact
-    unless `index="approximate"` is asked for; then `recall_` in the fitted state says how much of the k nearest the
-    index finds, of 1,000 training regions at random, and the report shows it.
+    The search compares float32; the distance to the neighbour found is then computed in float64. It is exact unless
+    `index="approximate"`, which needs FAISS; then `recall_` is the share of the k nearest that the index finds, over
+    1,000 training regions drawn at random, and the report shows it.
 
     Formula:
-        score = − ‖u − u_(k)‖, u = z / ‖z‖
-
-    Source:
-        Sun et al., "Out-of-Distribution Detection with Deep Nearest Neighbors", 2022; FMIYC, Eq. 19.
+        score = − ‖u − u_(k)‖, u = h / ‖h‖, u_(k) the k-th nearest training vector
 
     Args:
-        k: Which neighbour, 1 the nearest. The published code takes 10 (Faster R-CNN), 8 (YOLOv8), 12 (RT-DETR).
-        index: "exact", or "approximate": training regions in lists, of which a query looks through a few.
-        probes: How many lists a query looks through in an approximate index.
-        seed: Of the draws that an approximate index starts from, and that its recall is measured on.
+        k: Rank of the neighbour, 1 for the nearest. The published code uses 10 (Faster R-CNN), 8 (YOLOv8),
+            12 (RT-DETR).
+        index: "exact", or "approximate": training regions in cells, of which a query searches a few.
+        probes: Number of cells that a query searches in an approximate index.
+        seed: Of the k-means of an approximate index, and of the sample that its recall is measured on.
         protocol: "paper": the distance; "published-code": its square. The order of the scores is the same.
+
+    Attributes:
+        stored_: u of the training regions, ndarray of shape (M, D), float32.
+        centroids_: Centroids of the cells of an approximate index, ndarray of shape (L, D), float32.
+        recall_: Recall of an approximate index.
+
+    References:
+        Sun et al., "Out-of-Distribution Detection with Deep Nearest Neighbors", 2022, arXiv:2204.06507. Code:
+        https://github.com/deeplearning-wisc/knn-ood
+
+        FMIYC, Eq. 19.
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> knn = KNN(k=1).fit(toy_regions(features=[[2.0, 0.0], [0.0, 3.0]]))
+        >>> knn.score(toy_regions(features=[[5.0, 0.0], [-1.0, 0.0]])).round(4)  # to (1, 0); to (0, 1)
+        array([-0.    , -1.4142])
     """
 
     title: ClassVar[str] = "kNN"
+    needs: ClassVar[frozenset[str]] = frozenset({"features"})
     k: PositiveInt = 10
     index: Literal["exact", "approximate"] = "exact"
     probes: PositiveInt = 16
     seed: NonNegativeInt = 0
     protocol: Literal["paper", "published-code"] = "paper"
-    needs: ClassVar[frozenset[str]] = frozenset({"features"})
 
     def _fit(self, regions: RegionsLike) -> None:
-        self.stored_ = self._stored_units(regions)
-        if self.index == "approximate":
-            lists = InvertedFile.build(self.stored_, self.seed)
-            self.stored_, self.centroids_, self.starts_ = lists.stored, lists.centroids, lists.starts
-            self.recall_ = lists.recall(self.k, self.probes, self.seed)
-
-    def _stored_units(self, regions: RegionsLike) -> np.ndarray:
-        """All training vectors at unit length, ndarray of shape (M, D), float32."""
         count = count_rows(regions)
         if count < self.k:
             raise FitError(f"{self.name}: {count} regions to fit on, but k is {self.k}; lower k")
-        stored, filled = np.zeros((0, 0), np.float32), 0
+        filled, self._cells = 0, None
         for block in self._blocks(regions):
-            units = self._compared(block)
-            if filled == 0:  # once, at its final size: two copies of the largest thing here may not fit
-                stored = np.empty((count, units.shape[1]), np.float32)
-            stored[filled : filled + len(units)] = units
-            filled += len(units)
-        return stored
+            u = self._compared(block)
+            if filled == 0:  # allocated once: two copies of the largest array here may not fit into memory
+                self.stored_ = np.empty((count, u.shape[1]), np.float32)
+            self.stored_[filled : filled + len(u)] = u
+            filled += len(u)
+        if self.index == "approximate":
+            if not has_faiss():
+                raise FitError(f"{self.name}: index='approximate' needs FAISS: pip install 'farther[fast]'")
+            self.centroids_ = cell_centroids(self.stored_, self.seed)
+            self.recall_ = self._recall()
 
     def _compared(self, regions: Regions) -> np.ndarray:
-        """The vectors between which distances are taken, ndarray of shape (n, D), float64."""
-        return unit_length(self._vectors(regions))
+        """The vectors u between which distances are taken, ndarray of shape (n, D), float64."""
+        return normalised(self._vectors(regions))
 
     def _score(self, regions: Regions) -> np.ndarray:
-        units = self._compared(regions).astype(np.float32)
-        difference = units.astype(np.float64)
-        difference -= self.stored_[self._kth(units)]
-        squares = squared_lengths(difference)
+        u = self._compared(regions).astype(np.float32)
+        difference = u.astype(np.float64)
+        difference -= self.stored_[self._nearest(u, self.k)[:, -1]]
+        squares = squared_norms(difference)
         return -np.sqrt(squares) if self.protocol == "paper" else -squares
 
-    def _kth(self, units: np.ndarray) -> np.ndarray:
+    def _nearest(self, u: np.ndarray, k: int) -> np.ndarray:
         if self.index == "exact":
-            return nearest(self.stored_, units, self.k)[:, -1]
-        return InvertedFile(self.centroids_, self.stored_, self.starts_).nearest(units, self.k, self.probes)[:, -1]
+            return nearest(self.stored_, u, k)
+        return approximately_nearest(self._inverted_file(), u, k, self.probes)
+
+    def _inverted_file(self) -> Any:
+        if getattr(self, "_cells", None) is None:
+            self._cells = inverted_file(self.centroids_, self.stored_)
+        return self._cells
+
+    def _recall(self) -> float:
+        drawn = np.random.default_rng(self.seed).permutation(len(self.stored_))[:RECALL_SAMPLE]
+        queries = np.ascontiguousarray(self.stored_[drawn])
+        k = min(self.k + 1, len(self.stored_))  # the first neighbour is the vector itself
+        exact, found = nearest(self.stored_, queries, k), self._nearest(queries, k)
+        if k == 1:
+            return 1.0
+        return float(np.mean([np.isin(e[1:], f).mean() for e, f in zip(exact, found, strict=True)]))

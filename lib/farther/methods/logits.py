@@ -1,68 +1,29 @@
-"""The one rule for what a score reads of the logits.
+"""Logits and the last layer, as the methods read them.
 
-**Background.** A head may carry a logits column for "no object". The benchmark's paper defines the logits as one value
-per in-distribution class (FMIYC, Appendix F.1), so by default that column, and its row of the last layer, is left out
-(`background="drop"`). With `background="keep"` it is one more class, as some methods of the published code treat it.
-Where a head has no such column the parameter changes nothing.
+**Background.** A head may have a logits column for "no object". FMIYC (arXiv:2506.14008, Appendix F.1) defines the
+logits as one value per in-distribution class, so by default that column, and its row of the last layer, is left out
+(`background="drop"`). With `background="keep"` it counts as one more class, as some methods of the published code treat
+it. Where a head has no such column the parameter changes nothing.
 
-**Sigmoid heads.** Scores are defined on a softmax over the classes (Eq. 11), and the published code takes it of the
-stored logits of sigmoid detectors too. So does `activation="softmax"`, the default. With `activation="detector"` the
-detector's own activation is used: for a sigmoid head each class is then a yes-or-no question of its own.
+**Sigmoid heads.** Scores are defined on a softmax over the classes (FMIYC, Eq. 11), and the published code applies it
+to the stored logits of sigmoid detectors too; so does `activation="softmax"`, the default. With `activation="detector"`
+the detector's own activation is used: for a sigmoid head each class is then a binary decision.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
-from pydantic.dataclasses import dataclass
 
-from farther.methods.base import Method, RegionsLike
-from farther.registry import STRICT
+from farther.methods.base import RegionsLike
 from farther.tables import Header, Regions
 
 Background = Literal["drop", "keep"]
 Activation = Literal["softmax", "detector"]
 
-#: Up to here exponentials, and sums of many, are far from overflow and from losing digits.
+#: Below this, exponentials and sums of many of them neither overflow nor lose digits.
 LARGEST_EXPONENT = 500.0
-
-
-@dataclass(config=STRICT, kw_only=True)
-class ClassesMethod(Method):
-    """Base of the scores that read logits, or the last layer that makes them, one a class.
-
-    Args:
-        background: "drop" leaves the background column out, "keep" takes it for one more class.
-    """
-
-    background: Background = "drop"
-
-
-@dataclass(config=STRICT, kw_only=True)
-class LogitsMethod(ClassesMethod):
-    """Base of the scores that are a function of a region's logits, and need no fitting.
-
-    Args:
-        activation: "softmax" over the classes, or "detector": the head's own (sigmoid for a sigmoid head).
-    """
-
-    activation: Activation = "softmax"
-    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
-
-    def _score(self, regions: Regions) -> np.ndarray:
-        logits = class_logits(regions, self.background)
-        return self._sigmoid_score(logits) if self._is_sigmoid(regions) else self._softmax_score(logits)
-
-    def _is_sigmoid(self, regions: Regions) -> bool:
-        """Whether each class is to be taken for a yes-or-no question of its own."""
-        return self.activation == "detector" and regions.activation == "sigmoid"
-
-    def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
-        raise NotImplementedError(type(self).__name__)
-
-    def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
-        raise NotImplementedError(type(self).__name__)
 
 
 def class_columns(header: Header, background: Background) -> np.ndarray:
@@ -74,32 +35,37 @@ def class_columns(header: Header, background: Background) -> np.ndarray:
 
 
 def class_logits(regions: Regions, background: Background) -> np.ndarray:
-    """The logits of the classes, a copy, ndarray of shape (N, C), float64.
+    """Logits z of the classes, ndarray of shape (N, C), float64: a copy.
 
-    Classes are contiguous in memory, not regions: what is taken of all classes of a region is then vectorised.
+    Classes are contiguous in memory, not regions, which vectorises reductions over classes.
     """
-    return _chosen(regions, background, "F")
+    return _class_logits(regions, background, "F")
 
 
-def energies(regions: Regions, background: Background) -> np.ndarray:
-    """log Σ exp of the logits of the classes, ndarray of shape (N,), float64."""
-    return log_sum_exp(_chosen(regions, background, "C"))
+def energy(regions: Regions, background: Background) -> np.ndarray:
+    """log Σ_c exp(z_c), ndarray of shape (N,), float64."""
+    return log_sum_exp(_class_logits(regions, background, "C"))
 
 
-def _chosen(regions: Regions, background: Background, order: Literal["C", "F"]) -> np.ndarray:
+def _class_logits(regions: Regions, background: Background, order: Literal["C", "F"]) -> np.ndarray:
     logits, index = regions.logits, regions.header.background_index
     if background == "keep" or index is None:
         return logits.astype(np.float64, order=order)
-    chosen = np.empty((len(logits), logits.shape[1] - 1), order=order)
-    chosen[:, :index], chosen[:, index:] = logits[:, :index], logits[:, index + 1 :]
-    return chosen
+    kept = np.empty((len(logits), logits.shape[1] - 1), order=order)
+    kept[:, :index], kept[:, index:] = logits[:, :index], logits[:, index + 1 :]
+    return kept
+
+
+def is_sigmoid(regions: Regions, activation: Activation) -> bool:
+    """True if each class is to be treated as a binary decision."""
+    return activation == "detector" and regions.activation == "sigmoid"
 
 
 def last_layer(regions: RegionsLike, background: Background) -> tuple[np.ndarray, np.ndarray]:
-    """The last layer's rows of the classes: weight of shape (C, D) and bias of shape (C,), float64.
+    """Rows of the classes in the last layer: weight W of shape (C, D) and bias b of shape (C,), float64.
 
     Raises:
-        ValueError: the header has no last layer; methods that call this say so in `needs`.
+        ValueError: the header has no last layer; methods that call this declare it in `needs`.
     """
     weight, bias = regions.header.weight, regions.header.bias
     if weight is None or bias is None:
@@ -109,9 +75,9 @@ def last_layer(regions: RegionsLike, background: Background) -> tuple[np.ndarray
 
 
 def log_sum_exp(values: np.ndarray) -> np.ndarray:
-    """log Σ exp over the last axis, without overflow. SciPy's is the same; this one imports nothing."""
+    """log Σ exp over the last axis, without overflow. The same as SciPy's, without the import."""
     if values.size and values.min() > -LARGEST_EXPONENT and values.max() < LARGEST_EXPONENT:
-        return np.log(row_sums(np.exp(values)))  # half the cost: no search for the largest of each row
+        return np.log(row_sums(np.exp(values)))  # half the cost: needs no maximum per row
     largest = values.max(axis=-1)
     powers = values - largest[..., None]
     np.exp(powers, out=powers)
@@ -119,7 +85,7 @@ def log_sum_exp(values: np.ndarray) -> np.ndarray:
 
 
 def row_sums(values: np.ndarray) -> np.ndarray:
-    """Sums over the last axis, by a matrix product: for short rows several times as fast as `sum`."""
+    """Sums over the last axis, as a matrix product: for short rows several times as fast as `sum`."""
     return values @ np.ones(values.shape[-1])
 
 
@@ -132,7 +98,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """1 / (1 + exp(−x)), without overflow, and exact to the last digits near 0 too."""
+    """1 / (1 + exp(−x)), without overflow, and accurate near 0."""
     return np.exp(-np.logaddexp(0.0, -logits))
 
 

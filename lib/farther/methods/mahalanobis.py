@@ -7,56 +7,59 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import RegionsLike, register
-from farther.methods.parts.vectors import (
-    VectorMethod,
-    class_means,
-    shared_covariance,
-    squared_lengths,
-    whitened,
-    whitening,
-)
+from farther.methods.base import Method, RegionsLike, register
+from farther.methods.linear_algebra import class_means, scatter_matrix, squared_norms, whitened, whitening
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("mahalanobis")
 @dataclass(config=STRICT, kw_only=True)
-class Mahalanobis(VectorMethod):
+class Mahalanobis(Method):
     """Minus the squared Mahalanobis distance to the nearest class mean, with one covariance for all classes.
 
     Classes without detections are left out. Directions in which the training features do not vary are ignored
-    (pseudo-inverse), so constant features and fewer regions than dimensions are no error.
+    (pseudo-inverse), so constant features and fewer regions than dimensions are not an error.
 
     Formula:
-        score = max_c − (z − μ_c)ᵀ Σ⁻¹ (z − μ_c), Σ = (1/N) Σ_c Σ_{j: y_j = c} (z_j − μ_c)(z_j − μ_c)ᵀ
+        score = max_c − (h − μ_c)ᵀ Σ⁻¹ (h − μ_c), Σ = (1/N) Σ_c Σ_{i: y_i = c} (h_i − μ_c)(h_i − μ_c)ᵀ, y the predicted
+        class
 
-    Source:
+    Attributes:
+        mean_: Mean of all training features, ndarray of shape (D,).
+        whitening_: A with A Aᵀ = Σ⁻¹, ndarray of shape (D, r).
+        centres_: Whitened class means (μ_c − mean) A, ndarray of shape (C, r).
+
+    References:
         Lee et al., "A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks",
-        2018; FMIYC, Eq. 20 and 21.
+        2018, arXiv:1807.03888. Code: https://github.com/pokaxpoka/deep_Mahalanobis_detector
+
+        FMIYC, Eq. 20 and 21.
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> train = toy_regions(features=[[-1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, -2.0]], label=[0, 0, 0, 0])
+        >>> Mahalanobis().fit(train).score(toy_regions(features=[[0.0, 0.0], [1.0, 0.0]])).round(9)  # variance ½
+        array([-0., -2.])
     """
 
     title: ClassVar[str] = "Mahalanobis"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
 
     def _fit(self, regions: RegionsLike) -> None:
-        passes = self._passes(regions)
-        counts, means = class_means(passes, len(regions.header.classes))
-        self.whitening_ = whitening(shared_covariance(passes, counts, means))
+        counts, means = class_means(self._pass(regions), len(regions.header.classes))
+        scatter = scatter_matrix(np.subtract(h, means[y], out=h) for h, y in self._pass(regions))
+        self.whitening_ = whitening(scatter / counts.sum())
         self.mean_ = counts @ means / counts.sum()
         self.centres_ = whitened(means[counts > 0] - self.mean_, self.whitening_)
 
     def _score(self, regions: Regions) -> np.ndarray:
-        return -self._distances(self._centred(regions))
-
-    def _centred(self, regions: Regions) -> np.ndarray:
-        """Features minus the mean of all training features, ndarray of shape (n, D)."""
-        vectors = self._vectors(regions)
-        vectors -= self.mean_
-        return vectors
+        h = self._vectors(regions)
+        h -= self.mean_
+        return -self._distances(h)
 
     def _distances(self, centred: np.ndarray) -> np.ndarray:
-        """Squared distances to the nearest class mean, ndarray of shape (n,); what it is given is overwritten."""
+        """min_c (h − μ_c)ᵀ Σ⁻¹ (h − μ_c), ndarray of shape (n,), from h − mean, which is overwritten."""
         white = whitened(centred, self.whitening_)
-        to_centres = squared_lengths(self.centres_) - 2 * (white @ self.centres_.T)
-        return np.maximum(squared_lengths(white) + to_centres.min(axis=1), 0.0)
+        to_centres = squared_norms(self.centres_) - 2 * (white @ self.centres_.T)
+        return np.maximum(squared_norms(white) + to_centres.min(axis=1), 0.0)

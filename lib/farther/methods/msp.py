@@ -7,29 +7,44 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import register
-from farther.methods.logits import LogitsMethod, row_sums, sigmoid
+from farther.methods.base import Method, register
+from farther.methods.logits import Activation, Background, class_logits, is_sigmoid, row_sums, sigmoid
 from farther.registry import STRICT
+from farther.tables import Regions
 
 
 @register("msp")
 @dataclass(config=STRICT, kw_only=True)
-class MSP(LogitsMethod):
+class MSP(Method):
     """The largest class probability.
 
     Formula:
-        score = max_c p_c, with p = softmax(c); with `activation="detector"` on a sigmoid head, max_c sigmoid(c_c)
+        score = max_c p_c, with p = softmax(z); with `activation="detector"` on a sigmoid head, max_c sigmoid(z_c)
 
-    Source:
+    Args:
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+        activation: "softmax" over the classes, or "detector": the head's own.
+
+    References:
         Hendrycks and Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural
-        Networks", 2016; FMIYC, Eq. 14.
+        Networks", 2017, arXiv:1610.02136. Code: https://github.com/hendrycks/error-detection
+
+        FMIYC, Eq. 14.
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> MSP().score(toy_regions(logits=[[0.0, 0.0], [0.0, 100.0]]))
+        array([0.5, 1. ])
     """
 
     title: ClassVar[str] = "MSP"
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+    background: Background = "drop"
+    activation: Activation = "softmax"
 
-    def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
-        logits -= logits.max(axis=1, keepdims=True)
-        return 1 / row_sums(np.exp(logits, out=logits))
-
-    def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
-        return sigmoid(logits.max(axis=1))
+    def _score(self, regions: Regions) -> np.ndarray:
+        z = class_logits(regions, self.background)
+        if is_sigmoid(regions, self.activation):
+            return sigmoid(z.max(axis=1))
+        z -= z.max(axis=1, keepdims=True)
+        return 1 / row_sums(np.exp(z, out=z))

@@ -8,46 +8,58 @@ import numpy as np
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import FitError, RegionsLike, count_rows, register
-from farther.methods.logits import ClassesMethod, energies
-from farther.methods.parts.neighbours import largest_products
-from farther.methods.parts.vectors import VectorMethod, unit_length
+from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
+from farther.methods.linear_algebra import normalised
+from farther.methods.logits import Background, energy
+from farther.methods.neighbours import largest_products
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("nnguide")
 @dataclass(config=STRICT, kw_only=True)
-class NNGuide(ClassesMethod, VectorMethod):
-    """The energy, times the mean similarity to the most similar training regions, weighted by theirs.
+class NNGuide(Method):
+    """The energy times the mean similarity to the most similar training regions, weighted by their energies.
 
-    The paper stores a random share of the training set (1% of ImageNet): `fit.max_regions` in params.yaml does.
+    The paper stores a random share of the training set (1% of ImageNet), as `fit.max_regions` in params.yaml does.
 
     Formula:
-        score = E · (1/k) Σ_{j in the k largest} E_j u · u_j, u = z / ‖z‖, E = log Σ_c exp(c_c)
-
-    Source:
-        Park et al., "Nearest Neighbor Guidance for Out-of-Distribution Detection", 2023.
+        score = E · (1/k) Σ_{i in the k largest} E_i u · u_i, u = h / ‖h‖, E = log Σ_c exp(z_c)
 
     Args:
-        k: How many training regions guide.
+        k: Number of training regions that guide.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+
+    Attributes:
+        bank_: E_i u_i, ndarray of shape (M, D), float32.
+
+    References:
+        Park et al., "Nearest Neighbor Guidance for Out-of-Distribution Detection", 2023, arXiv:2309.14888. Code:
+        https://github.com/roomo7time/nnguide
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> train = toy_regions(features=[[3.0, 0.0]], logits=[[0.0, 0.0]])  # energy log 2
+        >>> NNGuide(k=1).fit(train).score(train).round(4)  # (log 2)²
+        array([0.4805])
     """
 
     title: ClassVar[str] = "NNGuide"
-    k: PositiveInt = 10
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits"})
+    k: PositiveInt = 10
+    background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
         count = count_rows(regions)
         if count < self.k:
             raise FitError(f"{self.name}: {count} regions to fit on, but k is {self.k}; lower k")
-        parts = []
+        bank = []
         for block in self._blocks(regions):
-            energy = energies(block, self.background)
-            parts.append((unit_length(self._vectors(block)) * energy[:, None]).astype(np.float32))
-        self.bank_ = np.concatenate(parts)
+            u = normalised(self._vectors(block))
+            bank.append((u * energy(block, self.background)[:, None]).astype(np.float32))
+        self.bank_ = np.concatenate(bank)
 
     def _score(self, regions: Regions) -> np.ndarray:
-        units = unit_length(self._vectors(regions)).astype(np.float32)
-        guidance = largest_products(self.bank_, units, self.k).astype(np.float64).mean(axis=1)
-        return guidance * energies(regions, self.background)
+        u = normalised(self._vectors(regions)).astype(np.float32)
+        guidance = largest_products(self.bank_, u, self.k).astype(np.float64).mean(axis=1)
+        return guidance * energy(regions, self.background)

@@ -2,54 +2,72 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import FitError, RegionsLike, count_rows, register
-from farther.methods.parts.subspaces import principal_components
-from farther.methods.parts.vectors import VectorMethod
+from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
+from farther.methods.linear_algebra import principal_components, squared_norms
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("oodl")
 @dataclass(config=STRICT, kw_only=True)
-class OODL(VectorMethod):
-    """How far inside the boundary of a one-class support vector machine the feature's principal components are.
+class OODL(Method):
+    """The decision function of a one-class support vector machine on the principal components of the features.
 
-    The machine is scikit-learn's. What it learns is a sum of Gaussian bumps, which is stored as arrays and evaluated
-    here. Its fitting takes time with the square of the regions, so at most `sample` of them are drawn for it.
+    The machine is scikit-learn's. Its decision function is a sum of Gaussian kernels, which is stored as arrays and
+    evaluated here. Fitting takes time with the square of the regions, so at most `sample` of them are drawn for it.
 
-    The source gives no γ. scikit-learn's, the default, makes the bumps as wide as all training regions together, so
+    The paper gives no γ. scikit-learn's, the default, makes the kernels as wide as all training regions together, so
     that the score orders regions by their distance from the mean. Rectified features of unknown objects are weaker than
     those of known ones, and therefore nearer to that mean: on the demo unknown objects get the higher scores, AUROC
-    0.25 to 0.37, and other ν or numbers of components change little. Narrower bumps look at the classes: ten times
-    that γ, about 0.11 there, gives 0.77 to 0.85. These figures are of the demo's test splits: they explain the default
-    and are no ground to choose by. Choose γ on validation data.
+    0.25 to 0.37, and other ν or numbers of components change little. Narrower kernels resolve the classes: ten times
+    that γ, about 0.11 there, gives 0.77 to 0.85. These values are of the demo's test splits: they explain the default
+    and must not guide a choice. Choose γ on validation data.
 
     Formula:
-        score = Σ_i a_i exp(−γ ‖v − v_i‖²) − ρ, v = Pᵀ (z − mean)
-
-    Source:
-        Abdelzad et al., "Detecting Out-of-Distribution Inputs in Deep Neural Networks Using an Early-Layer Output",
-        2019; the realistic benchmark's "OODL".
+        score = Σ_i a_i exp(−γ ‖v − v_i‖²) − ρ, v = Pᵀ (h − mean)
 
     Args:
-        components: Principal components kept, at most as many as there are features.
+        components: Number of principal components, at most the number of features.
         nu: ν, the share of training regions that may lie outside.
         gamma: γ; None takes 1 / (components · variance), scikit-learn's "scale".
-        kernel: "rbf" keeps the support vectors; "nystroem" approximates the kernel by `landmarks` regions, and its time
-            grows with the regions only.
+        kernel: "rbf" keeps the support vectors; "nystroem" approximates the kernel by `landmarks` regions, in time
+            linear in the regions.
         landmarks: See `kernel`.
-        sample: At most so many regions are learned from.
+        sample: Number of regions to fit to, at most.
         seed: Of the draws.
+
+    Attributes:
+        mean_: Mean of the features, ndarray of shape (D,).
+        components_: P, ndarray of shape (D, components).
+        gamma_: γ.
+        vectors_: Support vectors or landmarks v_i, ndarray of shape (M, components).
+        weights_: a, ndarray of shape (M,).
+        offset_: ρ.
+
+    References:
+        Abdelzad et al., "Detecting Out-of-Distribution Inputs in Deep Neural Networks Using an Early-Layer Output",
+        2019, arXiv:1910.10307.
+
+        "OODL" of Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023,
+        arXiv:2404.10474.
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> train = toy_regions(features=[[float(i % 5), float(i // 5)] for i in range(25)])
+        >>> oodl = OODL(components=2).fit(train)
+        >>> near, far = oodl.score(toy_regions(features=[[2.0, 2.0], [9.0, 9.0]]))
+        >>> bool(near > far)
+        True
     """
 
     title: ClassVar[str] = "OODL"
+    needs: ClassVar[frozenset[str]] = frozenset({"features"})
     components: PositiveInt = 64
     nu: Annotated[float, Field(gt=0, lt=1)] = 0.1
     gamma: PositiveFloat | None = None
@@ -57,12 +75,10 @@ class OODL(VectorMethod):
     landmarks: PositiveInt = 256
     sample: PositiveInt = 5000
     seed: NonNegativeInt = 0
-    needs: ClassVar[frozenset[str]] = frozenset({"features"})
 
     def _fit(self, regions: RegionsLike) -> None:
-        if importlib.util.find_spec("sklearn") is None:
-            raise FitError(f"{self.name} needs scikit-learn: pip install 'farther[fast]'")
-        self.mean_, self.components_, _ = principal_components(self._passes(regions), self.components)
+        stream = lambda: (h for h, _ in self._pass(regions))  # noqa: E731
+        self.mean_, self.components_, _ = principal_components(stream, self.components)
         vectors = self._sample(regions)
         variance = float(vectors.var())
         if variance == 0:
@@ -103,7 +119,7 @@ class OODL(VectorMethod):
         self.offset_ = float(machine.offset_[0])
 
     def _score(self, regions: Regions) -> np.ndarray:
-        vectors = (self._vectors(regions) - self.mean_) @ self.components_
-        squares = np.einsum("nd,nd->n", vectors, vectors)[:, None] + np.einsum("md,md->m", self.vectors_, self.vectors_)
-        distances = np.maximum(squares - 2 * vectors @ self.vectors_.T, 0.0)
+        v = (self._vectors(regions) - self.mean_) @ self.components_
+        squares = squared_norms(v)[:, None] + squared_norms(self.vectors_)
+        distances = np.maximum(squares - 2 * v @ self.vectors_.T, 0.0)
         return np.exp(-self.gamma_ * distances) @ self.weights_ - self.offset_

@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import RegionsLike, register
-from farther.methods.logits import ClassesMethod, class_columns, class_logits, log_sum_exp
+from farther.methods.base import Method, RegionsLike, register
+from farther.methods.logits import Background, class_columns, class_logits, log_sum_exp
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -21,30 +21,46 @@ LARGEST_SHAPE = 1e12
 
 @register("openmax")
 @dataclass(config=STRICT, kw_only=True)
-class OpenMax(ClassesMethod):
-    """The log odds of being known, after logits far from their class's mean logits were made smaller.
+class OpenMax(Method):
+    """The log odds of being known, after the logits are lowered by their distance to the mean logits of their class.
 
-    Of each class, the largest distances to its mean logits follow a Weibull distribution; its cumulative probability at
-    a region's distance is the share by which that class's logit is lowered, most for the class ranked first. What is
-    taken away is the logit of "unknown". A region belongs to the class with the largest logit; a class that is never
-    largest takes the whole share. Distances are Euclidean.
+    For each class, the largest distances to its mean logits follow a Weibull distribution; its cumulative probability
+    at a region's distance is the share by which that class's logit is lowered, most for the class ranked first. The sum
+    of what is removed is the logit of "unknown". Training regions belong to the class with the largest logit; the logit
+    of a class without such regions is lowered by the whole share. Distances are Euclidean.
 
     Formula:
-        score = log Σ_c exp(c_c (1 − ω_c)) − Σ_c c_c ω_c, ω_c = (α + 1 − rank_c) / α · F_c(‖c − m_c‖) for the α largest
+        score = log Σ_c exp(z_c (1 − ω_c)) − Σ_c z_c ω_c, ω_c = (α + 1 − rank_c) / α · F_c(‖z − m_c‖) for the α largest
         logits, 0 for the others. The probability of "unknown" is 1 / (1 + exp(score))
 
-    Source:
-        Bendale and Boult, "Towards Open Set Deep Networks", 2016.
-
     Args:
-        tail: How many of the largest distances of a class the distribution is fitted to.
-        alpha: How many of the largest logits are revised, at most all.
+        tail: Number of the largest distances of a class that the distribution is fitted to.
+        alpha: α, the number of the largest logits that are revised; at most all.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+
+    Attributes:
+        centres_: m, ndarray of shape (C, C).
+        seen_: Classes with training regions, ndarray of shape (C,), bool.
+        smallest_: Smallest distance of each class's tail, ndarray of shape (C,).
+        shape_, log_scale_: Of the Weibull distributions, ndarrays of shape (C,).
+
+    References:
+        Bendale and Boult, "Towards Open Set Deep Networks", 2016, arXiv:1511.06233. Code:
+        https://github.com/abhijitbendale/OSDN
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> train = toy_regions(logits=[[4.0 + i / 10, 0.0] for i in range(5)] + [[0.0, 4.0]])
+        >>> typical, unusual = OpenMax().fit(train).score(toy_regions(logits=[[4.2, 0.0], [9.0, 9.0]]))
+        >>> bool(typical > 0 > unusual)
+        True
     """
 
     title: ClassVar[str] = "OpenMax"
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     tail: PositiveInt = 20
     alpha: PositiveInt = 10
-    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+    background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
         classes = len(class_columns(regions.header, self.background))
@@ -64,7 +80,7 @@ class OpenMax(ClassesMethod):
         self.shape_, self.log_scale_ = (np.array(values) for values in zip(*fitted, strict=True))
 
     def _members(self, regions: RegionsLike, classes: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Logits (n, C) of each batch, and a mask (n, C) of the class with the largest one."""
+        """Logits (n, C) of each batch, and a mask (n, C) of the largest one per row."""
         for batch in self._batches(regions):
             logits = class_logits(batch, self.background)
             yield logits, logits.argmax(axis=1)[:, None] == np.arange(classes)
@@ -91,10 +107,10 @@ def euclidean(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
 
 
 def fit_weibull(values: np.ndarray) -> tuple[float, float]:
-    """Maximum likelihood of a two-parameter Weibull distribution.
+    """Maximum likelihood fit of a two-parameter Weibull distribution.
 
-    The shape κ solves Σ x^κ log x / Σ x^κ − 1 / κ = mean(log x), whose left side grows with κ; found by halving an
-    interval of log κ. Values that are all equal have no finite κ and get 10¹².
+    The shape κ solves Σ x^κ log x / Σ x^κ − 1 / κ = mean(log x), whose left side increases with κ; found by bisection
+    of log κ. Equal values have no finite κ and get 10¹².
 
     Args:
         values: ndarray of shape (n,), above 0.

@@ -7,31 +7,52 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import RegionsLike, register
-from farther.methods.parts.shaping import Percentile, ShapingMethod
+from farther.methods.activations import Percentile, percentile
+from farther.methods.base import Method, RegionsLike, register
+from farther.methods.logits import Background, last_layer, log_sum_exp
 from farther.registry import STRICT
+from farther.tables import Regions
 
 
 @register("react")
 @dataclass(config=STRICT, kw_only=True)
-class ReAct(ShapingMethod):
-    """The energy after activations are cut off at a percentile of all training activations.
+class ReAct(Method):
+    """The energy after activations are clipped at a percentile of all training activations.
 
     Formula:
-        score = log Σ_c exp(w_c · min(z, t) + b_c), t the p-th percentile of all training activations
-
-    Source:
-        Sun et al., "ReAct: Out-of-distribution Detection With Rectified Activations", 2021; FMIYC, Eq. 27.
+        score = log Σ_c exp(w_c · min(h, t) + b_c), t the p-th percentile of all training activations
 
     Args:
         percentile: p, in per cent.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+
+    Attributes:
+        threshold_: t.
+
+    References:
+        Sun et al., "ReAct: Out-of-distribution Detection With Rectified Activations", 2021, arXiv:2111.12797. Code:
+        https://github.com/deeplearning-wisc/react
+
+        FMIYC, Eq. 27.
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> react = ReAct(percentile=50).fit(toy_regions(features=[[0.0], [1.0], [2.0]]))
+        >>> react.threshold_
+        1.0
+        >>> react.score(toy_regions(features=[[5.0], [0.5]]))
+        array([1. , 0.5])
     """
 
     title: ClassVar[str] = "ReAct"
+    needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
     percentile: Percentile = 90.0
+    background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
-        self.threshold_ = self._activation_percentile(regions, self.percentile)
+        self.threshold_ = percentile(lambda: (b.features for b in self._batches(regions)), self.percentile)
 
-    def _shaped(self, vectors: np.ndarray) -> np.ndarray:
-        return np.minimum(vectors, self.threshold_, out=vectors)
+    def _score(self, regions: Regions) -> np.ndarray:
+        weight, bias = last_layer(regions, self.background)
+        h = self._vectors(regions)
+        return log_sum_exp(np.minimum(h, self.threshold_, out=h) @ weight.T + bias)

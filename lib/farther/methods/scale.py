@@ -7,31 +7,44 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import register
-from farther.methods.parts.shaping import Percentile, ShapingMethod, kept_count, largest_values, sharpening
+from farther.methods.activations import Percentile, kept_count, largest_values, sharpening
+from farther.methods.base import Method, register
+from farther.methods.logits import Background, last_layer, log_sum_exp
 from farther.registry import STRICT
+from farther.tables import Regions
 
 
 @register("scale")
 @dataclass(config=STRICT, kw_only=True)
-class Scale(ShapingMethod):
-    """The energy after all activations are scaled up, by how much the largest ones make up of them.
+class Scale(Method):
+    """The energy after all activations are scaled up, the more the smaller the share of the largest ones is.
 
     Formula:
-        score = log Σ_c exp(w_c · z · exp(s1 / s2) + b_c), s1 = Σ_d z_d, s2 the sum of the largest (100 − p) per cent of
-        the region's own activations
-
-    Source:
-        Xu et al., "Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement", 2024.
+        score = log Σ_c exp(w_c · h · exp(s1 / s2) + b_c), s1 = Σ_d h_d, s2 the sum of the largest (100 − p) per cent of
+        the region's activations
 
     Args:
         percentile: p, in per cent.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+
+    References:
+        Xu et al., "Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement", 2024,
+        arXiv:2310.00227. Code: https://github.com/kai422/SCALE
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> Scale(percentile=50).score(toy_regions(features=[[1.0, 1.0]])).round(4)  # log 2 + exp(2 / 1)
+        array([8.0822])
     """
 
     title: ClassVar[str] = "SCALE"
+    needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
     percentile: Percentile = 85.0
+    background: Background = "drop"
 
-    def _shaped(self, vectors: np.ndarray) -> np.ndarray:
-        kept = largest_values(vectors, kept_count(vectors.shape[1], self.percentile))
-        vectors *= sharpening(vectors.sum(axis=1), kept.sum(axis=1, dtype=np.float64))
-        return vectors
+    def _score(self, regions: Regions) -> np.ndarray:
+        weight, bias = last_layer(regions, self.background)
+        h = self._vectors(regions)
+        kept = largest_values(h, kept_count(h.shape[1], self.percentile))
+        h *= sharpening(h.sum(axis=1), kept.sum(axis=1, dtype=np.float64))
+        return log_sum_exp(h @ weight.T + bias)

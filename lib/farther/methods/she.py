@@ -7,33 +7,42 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import RegionsLike, register
-from farther.methods.parts.vectors import VectorMethod, class_means
+from farther.methods.base import Method, RegionsLike, register
+from farther.methods.linear_algebra import class_means
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("she")
 @dataclass(config=STRICT, kw_only=True)
-class SHE(VectorMethod):
+class SHE(Method):
     """The inner product of the feature with the mean feature of its predicted class.
 
-    The paper stores the means of correctly classified examples; regions know the predicted class only. A class without
-    detections has the mean of all.
+    The paper takes the means over correctly classified examples; regions have a predicted class only. A class without
+    detections gets the mean of all.
 
     Formula:
-        score = z · μ_y, y the predicted class
+        score = h · μ_y, y the predicted class
 
-    Source:
+    Attributes:
+        patterns_: μ_c, ndarray of shape (K, D).
+
+    References:
         Zhang et al., "Out-of-Distribution Detection based on In-Distribution Data Patterns Memorization with Modern
-        Hopfield Energy", 2023.
+        Hopfield Energy", 2023, https://openreview.net/forum?id=KkazG4lgKL
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> train = toy_regions(features=[[2.0, 0.0], [4.0, 0.0], [0.0, 1.0]], label=[0, 0, 1])
+        >>> SHE().fit(train).score(toy_regions(features=[[1.0, 1.0], [1.0, 1.0]], label=[0, 1]))
+        array([3., 1.])
     """
 
     title: ClassVar[str] = "SHE"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
 
     def _fit(self, regions: RegionsLike) -> None:
-        counts, means = class_means(self._passes(regions), len(regions.header.classes))
+        counts, means = class_means(self._pass(regions), len(regions.header.classes))
         self.patterns_ = np.where(counts[:, None] > 0, means, counts @ means / counts.sum())
 
     def _score(self, regions: Regions) -> np.ndarray:

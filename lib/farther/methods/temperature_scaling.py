@@ -9,34 +9,61 @@ from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError
-from farther.methods.base import FitError, RegionsLike, register
-from farther.methods.logits import LogitsMethod, class_columns, class_logits, log_sum_exp, sigmoid, softmax
+from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.logits import (
+    Activation,
+    Background,
+    class_columns,
+    class_logits,
+    is_sigmoid,
+    log_sum_exp,
+    sigmoid,
+    softmax,
+)
 from farther.registry import STRICT
+from farther.tables import Regions
 
 
 @register("temperature_scaling")
 @dataclass(config=STRICT, kw_only=True)
-class TemperatureScaling(LogitsMethod):
-    """The largest class probability at a temperature that makes it honest.
+class TemperatureScaling(Method):
+    """The largest class probability at the temperature that calibrates it.
 
-    T is fitted where the true classes of ID validation detections are known: it minimises the negative log likelihood
-    of those (as OpenOOD does on validation images). A detection that lies over no object counts as background with
-    `background="keep"`, and is left out otherwise. Of a sigmoid head too the softmax is fitted.
+    T minimises the negative log likelihood of the true classes of ID validation detections, as OpenOOD does on
+    validation images. A detection that matches no object counts as background with `background="keep"`, and is left out
+    otherwise. T is fitted to the softmax for sigmoid heads too.
 
     Formula:
-        score = max_c p_c, with p = softmax(c / T); with `activation="detector"` on a sigmoid head,
-        max_c sigmoid(c_c / T)
-
-    Source:
-        Guo et al., "On Calibration of Modern Neural Networks", 2017; "TS" of the realistic benchmark.
+        score = max_c p_c, with p = softmax(z / T); with `activation="detector"` on a sigmoid head,
+        max_c sigmoid(z_c / T)
 
     Args:
         temperature: T, above 0; None fits it. 1000 is ODIN's, whose other half, a step along the gradient of the image,
-            needs the network and is not done here (Liang et al. 2018).
+            needs the network and is not part of this method (Liang et al. 2018, arXiv:1706.02690).
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+        activation: "softmax" over the classes, or "detector": the head's own.
+
+    Attributes:
+        temperature_: T, where it is fitted.
+
+    References:
+        Guo et al., "On Calibration of Modern Neural Networks", 2017, arXiv:1706.04599. Code:
+        https://github.com/gpleiss/temperature_scaling
+
+        "TS" of Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023,
+        arXiv:2404.10474.
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> TemperatureScaling(temperature=2.0).score(toy_regions(logits=[[0.0, 2.0]])).round(4)  # sigmoid(1)
+        array([0.7311])
     """
 
     title: ClassVar[str] = "Temperature scaling"
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     temperature: PositiveFloat | None = None
+    background: Background = "drop"
+    activation: Activation = "softmax"
 
     @property
     def wants_truth(self) -> bool:
@@ -51,47 +78,43 @@ class TemperatureScaling(LogitsMethod):
     def learn_truth(self, regions: RegionsLike, true_column: np.ndarray) -> None:
         """See `Method.learn_truth`."""
         columns = class_columns(regions.header, self.background)
-        place = np.full(len(regions.header.classes) + 1, -1)  # the last one is that of −1
-        place[columns] = np.arange(len(columns))
-        known = place[true_column] >= 0
+        position = np.full(len(regions.header.classes) + 1, -1)  # the last entry is that of column −1
+        position[columns] = np.arange(len(columns))
+        known = position[true_column] >= 0
         if not known.any():
-            raise FitError(f"{self.name}: no ID validation detection lies over an object of a known class")
-        logits = np.concatenate([class_logits(batch, self.background) for batch in regions.batches([]) if len(batch)])
-        self.temperature_ = fit_temperature(logits[known], place[true_column][known])
+            raise FitError(f"{self.name}: no ID validation detection matches an object of a known class")
+        z = np.concatenate([class_logits(batch, self.background) for batch in regions.batches([]) if len(batch)])
+        self.temperature_ = fit_temperature(z[known], position[true_column][known])
 
-    def _softmax_score(self, logits: np.ndarray) -> np.ndarray:
-        return softmax(logits / self._divisor()).max(axis=1)
-
-    def _sigmoid_score(self, logits: np.ndarray) -> np.ndarray:
-        return sigmoid(logits.max(axis=1) / self._divisor())
-
-    def _divisor(self) -> float:
-        if self.temperature is not None:
-            return self.temperature
-        if not hasattr(self, "temperature_"):
+    def _score(self, regions: Regions) -> np.ndarray:
+        temperature = self.temperature or getattr(self, "temperature_", None)
+        if temperature is None:
             problem = "T is fitted to validation detections with known classes: call learn_truth, or give `temperature`"
             raise FitError(f"{self.name}: {problem}")
-        return self.temperature_
+        z = class_logits(regions, self.background)
+        if is_sigmoid(regions, self.activation):
+            return sigmoid(z.max(axis=1) / temperature)
+        return softmax(z / temperature).max(axis=1)
 
 
 def fit_temperature(logits: np.ndarray, true_class: np.ndarray) -> float:
-    """The temperature at which softmax(logits / T) gives the true classes the greatest likelihood.
+    """The temperature at which softmax(z / T) maximises the likelihood of the true classes.
 
-    The likelihood is concave in 1 / T, so the root of its slope is found by halving an interval of log T.
+    The log likelihood is concave in 1 / T, so bisection of log T finds the root of its derivative.
 
     Args:
-        logits: ndarray of shape (N, C).
+        logits: z, ndarray of shape (N, C).
         true_class: Column of each row's true class, ndarray of shape (N,).
 
     Returns:
         T between 10⁻³ and 10³.
 
     Raises:
-        DataError: there are no rows, or a class is no column.
+        DataError: there are no rows, or a class is out of range.
     """
     logits = np.asarray(logits, dtype=np.float64)
     if len(logits) == 0 or len(true_class) != len(logits):
-        raise DataError(f"expected a class for each of some rows, found {len(true_class)} for {len(logits)}")
+        raise DataError(f"expected one class per row, found {len(true_class)} for {len(logits)} rows")
     if np.min(true_class) < 0 or np.max(true_class) >= logits.shape[1]:
         raise DataError(f"expected 0 … {logits.shape[1] - 1}, found {np.min(true_class)} … {np.max(true_class)}")
     given = logits[np.arange(len(logits)), true_class].mean()
@@ -100,6 +123,6 @@ def fit_temperature(logits: np.ndarray, true_class: np.ndarray) -> float:
         middle = (low + high) / 2
         scaled = logits / np.exp(middle)
         expected = (np.exp(scaled - log_sum_exp(scaled)[:, None]) * logits).sum(axis=1).mean()
-        # too sure when the expected logit exceeds the true class's: a higher temperature is better
+        # over-confident if the expected logit exceeds the true class's: a higher temperature is better
         low, high = (middle, high) if expected > given else (low, middle)
     return float(np.exp((low + high) / 2))

@@ -17,14 +17,19 @@ from farther.tables import Regions
 class Uncertainty(Method):
     """Minus the uncertainty that the detector itself gave each region.
 
-    For a detector that estimates its uncertainty (Monte Carlo dropout, an ensemble, a variance head): its numbers are
-    imported with its detections and judged as the other scores are.
+    For detectors that estimate their uncertainty (Monte Carlo dropout, an ensemble, a variance head): the values are
+    imported with the detections and evaluated as the other scores are.
 
     Formula:
-        score = − u, with u the region's uncertainty, higher for less certain
+        score = − u_i, u_i the uncertainty of region i, higher for less certain
 
-    Source:
-        The detector's; farther computes nothing.
+    References:
+        The detector's: farther computes nothing.
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> Uncertainty().score(toy_regions(uncertainty=[0.25, 0.5]))
+        array([-0.25, -0.5 ])
     """
 
     title: ClassVar[str] = "Uncertainty"

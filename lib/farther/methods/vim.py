@@ -1,47 +1,97 @@
-"""Virtual logit matching."""
+"""Virtual-logit matching."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
+from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import RegionsLike, register
-from farther.methods.logits import class_logits, energies
-from farther.methods.parts.subspaces import ResidualMethod
+from farther.methods.base import Method, RegionsLike, register
+from farther.methods.linear_algebra import eigenvectors, scatter_matrix, squared_norms
+from farther.methods.logits import Background, class_logits, energy, last_layer
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("vim")
 @dataclass(config=STRICT, kw_only=True)
-class ViM(ResidualMethod):
-    """The energy of the logits, minus a virtual logit made of the feature's residual.
+class ViM(Method):
+    """The energy of the logits minus a virtual logit: the norm of the feature's residual, scaled by α.
 
-    α scales residuals to logits: mean of the largest logits over mean residual, of all training regions. Where the
-    largest logits are negative on average, as those of sigmoid heads may be, so is α, and the residual counts for
-    in-distribution; the formula says so, but one should know.
+    The residual is the part of h − o outside the principal subspace of the training features. α is the mean largest
+    logit over the mean residual norm of the training regions. Where the largest logits are negative on average, as
+    those of sigmoid heads may be, so is α, and a large residual then raises the score, as the formula implies.
 
     Formula:
-        score = log Σ_c exp(c_c) − α ‖R Rᵀ (z − o)‖, α = Σ_j max_c c_c^j / Σ_j ‖R Rᵀ (z_j − o)‖, o = − W⁺ b,
-        R the eigenvectors of XᵀX beyond the first `dim`
+        score = log Σ_c exp(z_c) − α ‖R Rᵀ (h − o)‖, α = Σ_i max_c z_ic / Σ_i ‖R Rᵀ (h_i − o)‖, o = − W⁺ b,
+        R the eigenvectors of Σ_i (h_i − o)(h_i − o)ᵀ beyond the first `dim`
 
-    Source:
-        Wang et al., "ViM: Out-Of-Distribution with Virtual-logit Matching", 2022; FMIYC, Eq. 28 to 31 (their sign
-        turned).
+    Args:
+        dim: Dimension of the principal subspace; None takes the protocol's. Half the number of features where it is
+            not smaller than that number.
+        protocol: "paper": 1000 for more than 1000 features, else 512, or half the features where there are at most
+            512; "published-code": 1000 from 2048 features on, 512 from 768 on, else half the features.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+
+    Attributes:
+        origin_: o, ndarray of shape (D,).
+        residual_: R, ndarray of shape (D, D − dim), orthonormal columns.
+        alpha_: α.
+
+    References:
+        Wang et al., "ViM: Out-Of-Distribution with Virtual-logit Matching", 2022, arXiv:2203.10807. Code:
+        https://github.com/haoqiwang/vim
+
+        FMIYC, Eq. 28 to 31 (with the opposite sign).
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> train = toy_regions(features=[[2.0, 1.0], [2.0, -1.0]])
+        >>> vim = ViM(dim=1).fit(train)
+        >>> vim.alpha_  # largest logits 2 and 2, residuals 1 and 1: R is the second axis
+        2.0
+        >>> vim.score(toy_regions(features=[[0.0, 0.0], [0.0, 2.0]])).round(4)  # log 2, log(1 + e²) − 2 · 2
+        array([ 0.6931, -1.8731])
     """
 
     title: ClassVar[str] = "ViM"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits", "last_layer"})
+    dim: PositiveInt | None = None
+    protocol: Literal["paper", "published-code"] = "paper"
+    background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
-        super()._fit(regions)
+        self._fit_subspace(regions)
         largest, residuals = 0.0, 0.0
         for block in self._blocks(regions):
             largest += float(class_logits(block, self.background).max(axis=1).sum())
             residuals += float(self._residuals(block).sum())
         self.alpha_ = largest / residuals if residuals > 0 else 0.0
 
+    def _fit_subspace(self, regions: RegionsLike) -> None:
+        weight, bias = last_layer(regions, self.background)
+        self.origin_ = -np.linalg.pinv(weight) @ bias
+        scatter = scatter_matrix(np.subtract(h, self.origin_, out=h) for h, _ in self._pass(regions))
+        features = len(self.origin_)
+        self.residual_ = eigenvectors(scatter, 0, features - self._dimension(features))[1]
+
+    def _dimension(self, features: int) -> int:
+        if self.dim is not None and self.dim < features:
+            return self.dim
+        if self.dim is None and self.protocol == "paper":
+            wanted = 1000 if features > 1000 else 512
+            return wanted if wanted < features else features // 2
+        if self.dim is None and features >= 768:
+            return 1000 if features >= 2048 else 512
+        return features // 2
+
     def _score(self, regions: Regions) -> np.ndarray:
-        return energies(regions, self.background) - self.alpha_ * self._residuals(regions)
+        return energy(regions, self.background) - self.alpha_ * self._residuals(regions)
+
+    def _residuals(self, regions: Regions) -> np.ndarray:
+        """‖R Rᵀ (h − o)‖ of each region, ndarray of shape (n,)."""
+        left = self._vectors(regions) @ self.residual_
+        left -= self.origin_ @ self.residual_
+        return np.sqrt(squared_norms(left))

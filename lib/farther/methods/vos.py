@@ -7,36 +7,51 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import FitError, RegionsLike, register
-from farther.methods.logits import ClassesMethod, class_columns, class_logits, log_sum_exp
+from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.logits import Background, class_columns, class_logits, log_sum_exp
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("vos")
 @dataclass(config=STRICT, kw_only=True)
-class VOS(ClassesMethod):
-    """The energy, or what the detector's own head for known and unknown makes of it.
+class VOS(Method):
+    """The energy, or the output of the detector's head for known and unknown.
 
-    VOS is a way to train; its score is the energy of the logits. Its training also fits a small head: a weight for each
-    class's share of the energy, and a logistic regression of the energy on known (class 1) and unknown (class 0). The
-    header's `detector["vos_head"]` holds it as plain numbers: `energy_weight` (C, the known classes), `weight` (2) and
-    `bias` (2). Without it the score "logistic" does not apply.
+    VOS is a training method; its score is the energy of the logits. Its training also fits a small head: a weight for
+    each class's share of the energy, and a logistic regression of the energy on known (class 1) and unknown (class 0).
+    The header's `detector["vos_head"]` holds it as numbers: `energy_weight` (C, the known classes), `weight` (2) and
+    `bias` (2). Without it the output "logistic" does not apply.
 
     Formula:
-        score = log Σ_c exp(c_c); with `output="logistic"`, the log odds of known: (w_1 − w_0) · E + b_1 − b_0 with
-        E = log Σ_c max(e_c, 0) exp(c_c), e the energy weights
-
-    Source:
-        Du et al., "VOS: Learning What You Don't Know by Virtual Outlier Synthesis", 2022; FMIYC, Appendix F.
+        score = log Σ_c exp(z_c); with `output="logistic"`, the log odds of known: (w_1 − w_0) · E + b_1 − b_0 with
+        E = log Σ_c max(e_c, 0) exp(z_c), e the energy weights
 
     Args:
         output: "energy" or "logistic".
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+
+    Attributes:
+        energy_weight_: max(e, 0), or ones, ndarray of shape (C,).
+        slope_, intercept_: w_1 − w_0 and b_1 − b_0, or 1 and 0.
+
+    References:
+        Du et al., "VOS: Learning What You Don't Know by Virtual Outlier Synthesis", 2022, arXiv:2202.01197. Code:
+        https://github.com/deeplearning-wisc/vos
+
+        FMIYC, Appendix F.
+
+    Example:
+        >>> from farther.methods.examples import toy_regions
+        >>> regions = toy_regions(logits=[[0.0, 0.0]])
+        >>> VOS().fit(regions).score(regions).round(4)  # log 2
+        array([0.6931])
     """
 
     title: ClassVar[str] = "VOS"
-    output: Literal["energy", "logistic"] = "energy"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+    output: Literal["energy", "logistic"] = "energy"
+    background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
         classes = len(class_columns(regions.header, self.background))

@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError
 from farther.methods.base import METHODS, FitError, Method, RegionsLike, count_rows, describe
-from farther.methods.calibration import Rule, threshold
+from farther.methods.tau import Rule, threshold
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder, TrueClasses
 from farther.tables.files import digest, read_json, write_aside, write_json

@@ -1,4 +1,4 @@
-"""The threshold τ on a score: below it, a region is taken for out-of-distribution."""
+"""The threshold τ on a score: regions with a lower score are classified as out-of-distribution."""
 
 from __future__ import annotations
 

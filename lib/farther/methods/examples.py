@@ -1,0 +1,37 @@
+"""Small regions tables for the examples in docstrings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from farther.tables import Regions
+
+
+def toy_regions(label: list[int] | None = None, **values: Any) -> Regions:
+    """Regions with the given columns and header fields, and placeholders for the rest.
+
+    Args:
+        label: Predicted class of each row; the largest logit, or 0, if absent.
+        values: Columns (`logits`, `features`, `latent`, `uncertainty`) and fields of the header.
+            With features, an identity last layer is the default, so that the logits are the features.
+
+    >>> toy_regions(features=[[3.0, 0.0], [0.0, 1.0]]).logits.tolist()
+    [[3.0, 0.0], [0.0, 1.0]]
+    """
+    values = {name: np.asarray(v, np.float32) if isinstance(v, list) else v for name, v in values.items()}
+    if "features" in values and "weight" not in values:
+        width = values["features"].shape[1]
+        values |= {"weight": np.eye(width), "bias": np.zeros(width)}
+    count = next(len(values[column]) for column in ("logits", "features", "latent", "uncertainty") if column in values)
+    if "logits" not in values:
+        values["logits"] = values["features"] @ values["weight"].T if "features" in values else np.zeros((count, 2))
+    return Regions(
+        image_id=["image"] * count,
+        region_id=np.arange(count),
+        box=np.tile([0.0, 0.0, 1.0, 1.0], (count, 1)),
+        score=np.ones(count),
+        label=values["logits"].argmax(axis=1) if label is None else label,
+        **values,
+    )

@@ -1,0 +1,133 @@
+"""Linear algebra of rows that arrive in blocks: means, scatter matrices, whitening, principal components.
+
+A *block* is an ndarray of shape (n, D), float64. Functions read an iterable of blocks once, so memory is bounded by one
+block and a D × D matrix, whatever the number of rows. scikit-learn's estimators want all rows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+
+def mean_vector(blocks: Iterable[np.ndarray]) -> tuple[np.ndarray, int]:
+    """Mean of all rows, ndarray of shape (D,), and their number, which must not be 0."""
+    sums, rows = np.zeros(()), 0
+    for block in blocks:
+        sums, rows = sums + block.sum(axis=0), rows + len(block)
+    return sums / rows, rows
+
+
+def class_means(labelled: Iterable[tuple[np.ndarray, np.ndarray]], classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Number of rows and mean row of each class.
+
+    Args:
+        labelled: Blocks, each with the class of its rows, ndarray of shape (n,).
+        classes: K, the number of classes.
+
+    Returns:
+        counts N_c of shape (K,), int64, and means μ_c of shape (K, D); zeros for a class without rows.
+    """
+    counts, sums = np.zeros(classes, np.int64), np.zeros(())
+    for block, labels in labelled:
+        members = (labels == np.arange(classes)[:, None]).astype(np.float64)
+        sums = sums + members @ block
+        counts += np.bincount(labels, minlength=classes)
+    return counts, sums / np.maximum(counts, 1)[:, None]
+
+
+def scatter_matrix(blocks: Iterable[np.ndarray]) -> np.ndarray:
+    """Σ x xᵀ over all rows x, of which there is at least one: ndarray of shape (D, D)."""
+    from scipy.linalg.blas import dsyrk
+
+    upper = None
+    for block in blocks:
+        if upper is None:
+            upper = np.zeros((block.shape[1], block.shape[1]), order="F")
+        upper = dsyrk(1.0, block.T, beta=1.0, c=upper, overwrite_c=True)
+    if upper is None:
+        raise ValueError("no rows")
+    return upper + np.triu(upper, 1).T
+
+
+def squared_norms(rows: np.ndarray) -> np.ndarray:
+    """Squared Euclidean norm of each row, ndarray of shape (n,)."""
+    return np.vecdot(rows, rows)
+
+
+def normalised(rows: np.ndarray) -> np.ndarray:
+    """Rows scaled to Euclidean norm 1, in place; rows of zeros stay zero."""
+    norms = np.sqrt(squared_norms(rows))
+    rows /= np.where(norms > 0, norms, 1.0)[:, None]
+    return rows
+
+
+def whitening(covariance: np.ndarray) -> np.ndarray:
+    """A matrix A with A Aᵀ = Σ⁺, the (pseudo-)inverse of a covariance Σ: rows x A have unit covariance.
+
+    Directions without variance, up to rounding, are left out, as in a pseudo-inverse.
+
+    Returns:
+        ndarray of shape (D, r), r the rank; upper triangular if r = D. See `whitened`.
+    """
+    from scipy.linalg.lapack import dtrtri
+
+    smallest = len(covariance) * np.finfo(np.float64).eps
+    try:
+        factor = np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        pass
+    else:
+        pivots = np.diagonal(factor) ** 2
+        if pivots.min() > smallest * pivots.max():  # full rank: much cheaper than eigenvectors
+            return dtrtri(factor.T, lower=False)[0]
+    variances, directions = np.linalg.eigh(covariance)
+    kept = variances > smallest * max(float(variances[-1]), 0.0)
+    kept[0] = False  # Cholesky failed, so Σ is singular, even if rounding makes its smallest variance positive
+    return directions[:, kept] / np.sqrt(variances[kept])
+
+
+def whitened(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Rows times a matrix of `whitening`, ndarray of shape (n, r); the rows are overwritten.
+
+    A triangular matrix takes half the multiplications.
+    """
+    if matrix.shape[0] != matrix.shape[1]:
+        return rows @ matrix
+    from scipy.linalg.blas import dtrmm
+
+    return dtrmm(1.0, matrix.T, rows.T, lower=True, overwrite_b=True).T
+
+
+def eigenvectors(symmetric: np.ndarray, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues `first` … `end` − 1 of a symmetric matrix, smallest first, and their eigenvectors.
+
+    Returns:
+        ndarrays of shape (end − first,) and (D, end − first), orthonormal columns.
+    """
+    if 4 * (end - first) > len(symmetric):
+        values, directions = np.linalg.eigh(symmetric)
+        return values[first:end], directions[:, first:end]
+    from scipy.linalg import eigh  # a few eigenvectors cost a third of all
+
+    values, directions = eigh(symmetric, subset_by_index=[first, end - 1], driver="evr", check_finite=False)
+    return values, directions
+
+
+def principal_components(
+    blocks: Callable[[], Iterable[np.ndarray]], components: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Principal component analysis by the eigenvectors of the covariance.
+
+    Args:
+        blocks: Starts a pass over all rows; called twice.
+        components: C, the number of components; at most D are returned.
+
+    Returns:
+        mean of shape (D,), orthonormal columns P of shape (D, C) and variances of shape (C,), largest first.
+    """
+    mean, rows = mean_vector(blocks())
+    scatter = scatter_matrix(np.subtract(block, mean, out=block) for block in blocks())
+    values, directions = eigenvectors(scatter, max(0, len(mean) - components), len(mean))
+    return mean, directions[:, ::-1], values[::-1] / rows

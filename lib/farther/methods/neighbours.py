@@ -1,0 +1,102 @@
+"""Nearest neighbours: exact by FAISS, or by scikit-learn where FAISS is absent; approximate by FAISS's inverted file.
+
+All compare float32. The exact searches find the same neighbours, except for ties and near ties.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+
+#: Products held at once without FAISS, 64 MiB of float32.
+BLOCK = 16 * 1024 * 1024
+#: Rounds of k-means for an approximate index; its cells need only be roughly even.
+ROUNDS = 10
+#: Stored vectors per cell that k-means is fitted to.
+SAMPLE = 64
+
+
+def has_faiss() -> bool:
+    """True if FAISS is installed."""
+    return importlib.util.find_spec("faiss") is not None
+
+
+def nearest(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
+    """Indices of the k nearest stored vectors by Euclidean distance, nearest first.
+
+    Args:
+        stored: ndarray of shape (M, D), float32, C-contiguous, M ≥ k.
+        queries: ndarray of shape (N, D), float32, C-contiguous.
+        k: Number of neighbours.
+
+    Returns:
+        ndarray of shape (N, k), int64.
+    """
+    if has_faiss():
+        import faiss
+
+        return faiss.knn(queries, stored, k)[1]
+    from sklearn.neighbors import NearestNeighbors
+
+    if len(queries) == 0:
+        return np.empty((0, k), np.int64)
+    return NearestNeighbors(n_neighbors=k, algorithm="brute").fit(stored).kneighbors(queries, return_distance=False)
+
+
+def largest_products(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
+    """The k largest inner products of each query with a stored vector, unordered: ndarray of shape (N, k), float32.
+
+    Args:
+        stored, queries, k: As in `nearest`.
+    """
+    if has_faiss():
+        import faiss
+
+        return faiss.knn(queries, stored, k, metric=faiss.METRIC_INNER_PRODUCT)[0]
+    found = np.empty((len(queries), k), np.float32)
+    step = max(1, BLOCK // len(stored))
+    for first in range(0, len(queries), step):
+        products = queries[first : first + step] @ stored.T
+        found[first : first + step] = np.partition(products, -k, axis=1)[:, -k:]
+    return found
+
+
+def cell_centroids(stored: np.ndarray, seed: int) -> np.ndarray:
+    """Centroids of about √M cells for an approximate index, by k-means: ndarray of shape (L, D), float32."""
+    import faiss
+
+    cells = max(1, round(len(stored) ** 0.5))
+    sample = stored[np.random.default_rng(seed).permutation(len(stored))[: SAMPLE * cells]]
+    kmeans = faiss.Kmeans(stored.shape[1], cells, niter=ROUNDS, seed=seed, min_points_per_centroid=1)
+    kmeans.train(sample)
+    return kmeans.centroids
+
+
+def inverted_file(centroids: np.ndarray, stored: np.ndarray) -> Any:
+    """FAISS index (IVF) that holds each stored vector in the cell of its nearest centroid."""
+    import faiss
+
+    quantizer = faiss.IndexFlatL2(centroids.shape[1])
+    quantizer.add(centroids)
+    index = faiss.IndexIVFFlat(quantizer, centroids.shape[1], len(centroids))
+    index.train(centroids)  # nothing is learned: the quantizer has its centroids
+    index.add(stored)
+    index.own_centroids = quantizer  # FAISS keeps no reference
+    return index
+
+
+def approximately_nearest(index: Any, queries: np.ndarray, k: int, probes: int) -> np.ndarray:
+    """Indices of the k nearest vectors in the `probes` cells with the nearest centroids, shape (N, k), int64.
+
+    Queries whose cells hold fewer than k vectors are searched for in all cells.
+    """
+    import faiss
+
+    search = lambda rows, cells: index.search(rows, k, params=faiss.SearchParametersIVF(nprobe=cells))[1]  # noqa: E731
+    found = search(queries, min(probes, index.nlist))
+    short = np.flatnonzero(found[:, -1] < 0)
+    if len(short):
+        found[short] = search(np.ascontiguousarray(queries[short]), index.nlist)
+    return found

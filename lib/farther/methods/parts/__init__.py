@@ -1,1 +1,0 @@
-"""What several methods are made of: readers of vectors, subspaces, Gaussians, searches. No module here is a method."""
