@@ -181,7 +181,7 @@ def test_regions_of_another_detector_are_refused(name, make):
 @pytest.mark.parametrize("name", [n for n in NAMES if methods.get(n).needs & {"features", "latent"}])
 def test_vectors_of_another_width_are_refused(name, make):
     narrow, wide = make(dimensions=12), make(dimensions=15)
-    with pytest.raises(DataError, match=r"field '(features|latent)': 1[59] values a row, but .* was fitted on 1[26]"):
+    with pytest.raises(DataError, match=r"field '(features|latent)': 1[59] values per row, but .* was fitted on 1[26]"):
         create(name).fit(narrow).score(wide)
 
 

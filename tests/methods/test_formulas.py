@@ -9,7 +9,7 @@ from farther import methods
 from farther.errors import DataError
 from farther.methods import FitError
 from farther.methods.openmax import fit_weibull
-from farther.methods.parts.shaping import largest
+from farther.methods.activations import largest
 from farther.methods.temperature_scaling import fit_temperature
 from farther.tables import Regions
 
@@ -93,8 +93,7 @@ def test_knn_is_that_of_pytorch_ood(make, protocol, power):
 def test_knn_without_faiss_finds_the_same(make, monkeypatch):
     train, test = make(400, seed=1), make(100, seed=2, shift=1.0)
     with_faiss = methods.create("knn", k=7).fit(train).score(test)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    monkeypatch.setattr("farther.methods.parts.neighbours.BLOCK", 1000)  # two rows at a time
+    monkeypatch.setattr("farther.methods.neighbours.has_faiss", lambda: False)
     np.testing.assert_allclose(methods.create("knn", k=7).fit(train).score(test), with_faiss, rtol=1e-5)
 
 
@@ -491,7 +490,7 @@ def test_nnguide_is_that_of_pytorch_ood(make, monkeypatch):
         return fitted.predict_features(tensors(test)[0].float()).detach()
 
     agrees("nnguide", make, scores, k=7)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("farther.methods.neighbours.has_faiss", lambda: False)
     agrees("nnguide", make, scores, k=7)
 
 
@@ -516,12 +515,6 @@ def test_oodl_is_the_decision_function_of_scikit_learn(make, kernel):
     np.testing.assert_allclose(np.abs(project(test)), np.abs(analysis.transform(test.features)), rtol=1e-4, atol=1e-4)
     expected = machine.fit(project(train)).decision_function(project(test))
     np.testing.assert_allclose(fitted.score(test), expected, rtol=1e-4, atol=1e-5)
-
-
-def test_oodl_without_scikit_learn_says_what_to_install(make, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(FitError, match=r"pip install 'farther\[fast\]'"):
-        methods.create("oodl").fit(make())
 
 
 def test_nnguide_needs_as_many_regions_as_neighbours(make):

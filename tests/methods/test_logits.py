@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from farther import methods
-from farther.methods.logits import class_logits, energies, log_sum_exp
+from farther.methods.logits import class_logits, energy, log_sum_exp
 from farther.tables import Regions
 
 SOFTMAX_OF_1_2 = np.exp([1.0, 2.0]) / np.exp([1.0, 2.0]).sum()
@@ -88,5 +88,5 @@ def test_the_logarithm_of_summed_exponentials_is_that_of_scipy_however_large_the
 def test_energies_are_those_of_the_logits_that_count(make, background):
     regions = make(40, background=True, seed=3)
     np.testing.assert_allclose(
-        energies(regions, background), log_sum_exp(class_logits(regions, background)), rtol=1e-14
+        energy(regions, background), log_sum_exp(class_logits(regions, background)), rtol=1e-14
     )

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 
 from farther import methods
-from farther.methods.parts.inverted_file import InvertedFile
-from farther.methods.parts.neighbours import largest_products, nearest
+from farther.methods import FitError
+from farther.methods.neighbours import (
+    approximately_nearest,
+    cell_centroids,
+    inverted_file,
+    largest_products,
+    nearest,
+)
 
 RNG = np.random.default_rng(0)
 STORED = RNG.normal(size=(500, 6)).astype(np.float32)
@@ -13,11 +19,11 @@ QUERIES = RNG.normal(size=(40, 6)).astype(np.float32)
 DISTANCES = np.linalg.norm(QUERIES[:, None] - STORED, axis=2)
 
 
-@pytest.fixture(params=["faiss", "products"])
+@pytest.fixture(params=["faiss", "without faiss"])
 def _library(request, monkeypatch):
-    if request.param == "products":
-        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-        monkeypatch.setattr("farther.methods.parts.neighbours.BLOCK", 1500)  # three queries at a time
+    if request.param == "without faiss":
+        monkeypatch.setattr("farther.methods.neighbours.has_faiss", lambda: False)
+        monkeypatch.setattr("farther.methods.neighbours.BLOCK", 1500)  # three queries at a time
 
 
 @pytest.mark.usefixtures("_library")
@@ -36,44 +42,54 @@ def test_all_stored_vectors_can_be_asked_for():
     np.testing.assert_array_equal(np.sort(nearest(STORED[:5], QUERIES, 5), axis=1), np.tile(np.arange(5), (40, 1)))
 
 
-def test_an_index_that_looks_through_all_lists_is_exact():
-    index = InvertedFile.build(STORED, seed=0)
-    found = index.stored[index.nearest(QUERIES, 7, probes=len(index.centroids))]
-    np.testing.assert_array_equal(found, STORED[DISTANCES.argsort(axis=1)[:, :7]])
-    assert index.recall(7, probes=len(index.centroids), seed=0) == 1.0
+CENTROIDS = cell_centroids(STORED, seed=0)
+INDEX = inverted_file(CENTROIDS, STORED)
 
 
-def test_every_vector_stands_in_the_list_of_its_nearest_centroid():
-    index = InvertedFile.build(STORED, seed=0)
-    listed = np.repeat(np.arange(len(index.centroids)), np.diff(index.starts))
-    distances = np.linalg.norm(index.stored[:, None] - index.centroids, axis=2)
-    np.testing.assert_array_equal(listed, distances.argmin(axis=1))
-    assert sorted(map(tuple, index.stored)) == sorted(map(tuple, STORED))
+def test_a_search_of_all_cells_is_exact():
+    found = approximately_nearest(INDEX, QUERIES, 7, probes=len(CENTROIDS))
+    np.testing.assert_array_equal(found, DISTANCES.argsort(axis=1)[:, :7])
 
 
-def test_recall_grows_with_the_lists_looked_through():
-    index = InvertedFile.build(STORED, seed=0)
-    recalls = [index.recall(5, probes, seed=0) for probes in (1, 4, 22)]
+def test_the_same_seed_gives_the_same_cells():
+    np.testing.assert_array_equal(cell_centroids(STORED, seed=0), CENTROIDS)
+    assert not np.array_equal(cell_centroids(STORED, seed=1), CENTROIDS)
+
+
+def test_a_search_of_one_cell_finds_the_members_of_the_nearest_cell():
+    cell = np.linalg.norm(STORED[:, None] - CENTROIDS, axis=2).argmin(axis=1)
+    asked = np.linalg.norm(QUERIES[:, None] - CENTROIDS, axis=2).argmin(axis=1)
+    found = approximately_nearest(INDEX, QUERIES, 1, probes=1)[:, 0]
+    np.testing.assert_array_equal(cell[found], asked)
+
+
+def test_cells_with_fewer_vectors_than_neighbours_are_no_reason_to_find_fewer():
+    found = approximately_nearest(INDEX, QUERIES, 100, probes=1)
+    assert (np.diff(np.sort(found, axis=1), axis=1) > 0).all()
+    assert found.min() >= 0
+
+
+def test_recall_grows_with_the_cells_searched(make):
+    train = make(600, seed=1)
+    recalls = [methods.create("knn", k=5, index="approximate", probes=n).fit(train).recall_ for n in (1, 4, 25)]
     assert 0.2 < recalls[0] < recalls[1] <= recalls[2] == 1.0
 
 
-def test_the_recall_is_the_share_of_the_true_neighbours_that_are_found():
-    index = InvertedFile.build(STORED, seed=0)
-    distances = np.linalg.norm(index.stored[:, None] - index.stored, axis=2)
+def test_the_recall_is_the_share_of_the_true_neighbours_that_are_found(make):
+    fitted = methods.create("knn", k=5, index="approximate", probes=2).fit(make(600, seed=1))
+    distances = np.linalg.norm(fitted.stored_[:, None] - fitted.stored_, axis=2)
     true = distances.argsort(axis=1)[:, 1:6]  # the first is the vector itself
-    found = index.nearest(index.stored, 6, probes=2)
+    index = inverted_file(fitted.centroids_, fitted.stored_)
+    found = approximately_nearest(index, fitted.stored_, 6, probes=2)
     expected = np.mean([np.isin(row, near).mean() for row, near in zip(true, found, strict=True)])
-    assert index.recall(5, probes=2, seed=3, sample=len(STORED)) == pytest.approx(expected)
-    few = [index.recall(5, probes=2, seed=seed, sample=50) for seed in (3, 3, 4)]
-    assert few[0] == few[1] != few[2]
-    assert few == pytest.approx([expected] * 3, abs=0.15)
+    assert fitted.recall_ == pytest.approx(expected, abs=1e-3)  # features with ties
 
 
-def test_lists_with_too_few_vectors_are_no_reason_to_find_fewer():
-    index = InvertedFile.build(STORED, seed=0)
-    found = index.nearest(QUERIES, 100, probes=1)
-    assert (np.diff(np.sort(found, axis=1), axis=1) > 0).all()
-    assert found.min() >= 0
+def test_an_approximate_index_without_faiss_says_what_to_install(make, monkeypatch):
+    monkeypatch.setattr("farther.methods.neighbours.has_faiss", lambda: False)
+    monkeypatch.setattr("farther.methods.knn.has_faiss", lambda: False)
+    with pytest.raises(FitError, match=r"pip install 'farther\[fast\]'"):
+        methods.create("knn", k=5, index="approximate").fit(make())
 
 
 def test_an_approximate_knn_states_its_recall_and_scores_no_higher_than_the_exact_one(make):

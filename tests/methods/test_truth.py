@@ -73,7 +73,7 @@ def test_truth_without_any_known_object_does_not_apply(run):
     _, val, shown = run
     nothing = TrueClasses(image_id=val.image_id, region_id=val.region_id, category=[""] * len(shown))
     nothing.write(run[0].parent / "nothing.parquet")
-    assert "no ID validation detection lies over an object" in fitted(run, "state", truth="nothing.parquet")
+    assert "no ID validation detection matches an object" in fitted(run, "state", truth="nothing.parquet")
 
 
 def test_scoring_before_the_temperature_is_known_is_an_error(make):

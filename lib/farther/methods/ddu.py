@@ -70,13 +70,12 @@ class DDU(Method):
                 h = self._vectors(batch[batch.label == c])
                 h -= means[c]
                 scatter[position] += h.T @ h
-        if self.protocol == "paper":
-            self.log_weights_ = np.log(counts[kept] / counts.sum())
-            scatter /= counts[kept][:, None, None]
-        else:
+        covariances = np.divide(scatter, counts[kept][:, None, None], out=scatter)
+        self.log_weights_ = np.log(counts[kept] / counts.sum())
+        if self.protocol == "published-code":
             self.log_weights_ = np.zeros(len(kept))
-            scatter /= counts[kept][:, None, None] - 1
-        self.factors_, self.jitter_ = self._factorise(scatter)
+            covariances *= (counts[kept] / (counts[kept] - 1))[:, None, None]
+        self.factors_, self.jitter_ = self._factorise(covariances)
 
     def _factorise(self, covariances: np.ndarray) -> tuple[np.ndarray, float]:
         """Lower Cholesky factors of Σ_c + ε I, and ε; the covariances are overwritten."""

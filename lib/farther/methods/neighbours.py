@@ -83,7 +83,6 @@ def inverted_file(centroids: np.ndarray, stored: np.ndarray) -> Any:
     index = faiss.IndexIVFFlat(quantizer, centroids.shape[1], len(centroids))
     index.train(centroids)  # nothing is learned: the quantizer has its centroids
     index.add(stored)
-    index.own_centroids = quantizer  # FAISS keeps no reference
     return index
 
 

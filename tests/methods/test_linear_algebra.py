@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from farther.methods.parts.vectors import whitened, whitening
+from farther.methods.linear_algebra import whitened, whitening
 
 
 def covariance(variances):
