@@ -8,8 +8,8 @@ from pytorch_ood import detector as peer
 from farther import methods
 from farther.errors import DataError
 from farther.methods import FitError
-from farther.methods.openmax import fit_weibull
 from farther.methods.activations import largest
+from farther.methods.openmax import fit_weibull
 from farther.methods.temperature_scaling import fit_temperature
 from farther.tables import Regions
 

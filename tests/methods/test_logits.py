@@ -87,6 +87,4 @@ def test_the_logarithm_of_summed_exponentials_is_that_of_scipy_however_large_the
 @pytest.mark.parametrize("background", ["drop", "keep"])
 def test_energies_are_those_of_the_logits_that_count(make, background):
     regions = make(40, background=True, seed=3)
-    np.testing.assert_allclose(
-        energy(regions, background), log_sum_exp(class_logits(regions, background)), rtol=1e-14
-    )
+    np.testing.assert_allclose(energy(regions, background), log_sum_exp(class_logits(regions, background)), rtol=1e-14)

@@ -94,7 +94,7 @@ def test_a_method_is_explained_by_its_own_documentation(report, read):
     page = read(report / "methods" / "knn.html")
     assert any("score = − ‖u − u_(k)‖" in e.text for e in page.all("div"))
     assert any(text.startswith("Source: Sun et al.") for text in page.texts("p"))
-    assert any(text.startswith("k 10 Which neighbour") for text in page.texts("tr"))
+    assert any(text.startswith("k 10 Rank of the neighbour") for text in page.texts("tr"))
     assert any(text.startswith("pets-net k = 1") for text in page.texts("tr"))
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farther.methods import document
+from farther.methods.reference import NEEDS
+from farther.registry import describe
 from farther.report.overview import Listing
 from farther.scoring.entries import find, read_entry
 
@@ -52,15 +52,15 @@ def texts_of(entry: str, values: Mapping[str, Any], own: Path) -> list[MethodTex
 
 def _text(name: str, own: Path) -> MethodText:
     cls = find(name, own)
-    sections = document.sections(cls)
-    rows = tuple(document.parameters(cls))
+    text = describe(cls)
+    rows = tuple((p.name, p.default, p.description) for p in text.parameters)
     heads = ("Parameter", "Default", "What it is")
     return MethodText(
         name=name,
-        summary=sections[""],
-        more=sections["more"],
-        formula=inspect.cleandoc(sections.get("Formula", "")),
-        source=" ".join(sections.get("Source", "").split()),
-        reads=tuple(document.NEEDS.get(need, need) for need in sorted(cls.needs)),
+        summary=text.summary,
+        more=text.text,
+        formula=text.sections.get("Formula", ""),
+        source=" ".join(text.sections.get("References", "").split()),
+        reads=tuple(NEEDS.get(need, need) for need in sorted(cls.needs)),
         parameters=Listing(f"Parameters of {name}.", heads, rows) if rows else None,
     )

@@ -1,0 +1,70 @@
+"""Reference of all methods in Markdown, from their docstrings and fields: `farther methods --markdown`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+from farther.methods import logits
+from farther.methods.base import METHODS, Method
+from farther.registry import describe
+
+#: Descriptions of the inputs that methods declare in `needs`.
+NEEDS = {
+    "features": "the input h of the last linear layer",
+    "labels": "the predicted class",
+    "last_layer": "weight and bias of the last linear layer",
+    "latent": "latent activations, ROI-aligned and averaged per channel",
+    "logits": "the logits z",
+    "uncertainty": "the detector's own uncertainty",
+}
+
+
+def reference() -> str:
+    """A table of all methods, the inputs that they need, the rules for logits, and one section per method."""
+    methods = [METHODS.get(name) for name in METHODS.names()]
+    table = ["| method | name | year | reference | needs |", "| --- | --- | --- | --- | --- |", *map(_row, methods)]
+    needs = [f"- `{need}`: {text}" for need, text in NEEDS.items()]
+    rules = (inspect.getdoc(logits) or "").partition("\n\n")[2]
+    parts = ["\n".join(table), "Inputs that a method may need:\n\n" + "\n".join(needs)]
+    parts += ["### Background and sigmoid heads", rules, *map(_section, methods)]
+    return "\n\n".join(parts) + "\n"
+
+
+def source(cls: type[Method]) -> tuple[str, str]:
+    """Year and link of a method's first reference; empty where it names none."""
+    text = describe(cls).sections.get("References", "")
+    year = re.search(r"\b(?:19|20)\d\d\b", text)
+    link = re.search(r"arXiv:(\d{4}\.\d{4,5})|https?://\S+", text)
+    if year is None or link is None:
+        return "", ""
+    return year.group(), f"https://arxiv.org/abs/{link.group(1)}" if link.group(1) else link.group()
+
+
+def _row(cls: type[Method]) -> str:
+    year, link = source(cls)
+    shown = f"[arXiv:{link.rpartition('/')[2]}]({link})" if "arxiv.org" in link else f"[paper]({link})" if link else "–"
+    needs = ", ".join(f"`{need}`" for need in sorted(cls.needs))
+    return f"| {cls.title} | [`{cls.name}`](#{cls.name}) | {year or '–'} | {shown} | {needs} |"
+
+
+def _section(cls: type[Method]) -> str:
+    text = describe(cls)
+    parts = [f"### {cls.name}", text.summary, text.text, "> " + " ".join(text.sections["Formula"].split())]
+    rows = [f"| `{p.name}` | `{p.default}` | {p.description} |" for p in text.parameters]
+    if rows:
+        parts.append("\n".join(["| parameter | default | |", "| --- | --- | --- |", *rows]))
+    if "Attributes" in text.sections:
+        parts.append(
+            "Fitted attributes:\n\n"
+            + re.sub(r"^(\w+(?:, \w+)*): ", r"- `\1`: ", text.sections["Attributes"], flags=re.MULTILINE)
+        )
+    parts.append(_linked(text.sections["References"]))
+    if "Example" in text.sections:
+        parts.append(f"```python\n{text.sections['Example']}\n```")
+    return "\n\n".join(filter(None, parts))
+
+
+def _linked(text: str) -> str:
+    text = re.sub(r"https?://\S+", r"<\g<0>>", text)
+    return re.sub(r"arXiv:(\d{4}\.\d{4,5})", r"[\g<0>](https://arxiv.org/abs/\1)", text)

@@ -1,0 +1,68 @@
+"""The reference page is generated from the code, so the two agree."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from farther import methods
+from farther.methods.base import METHODS
+from farther.methods.reference import reference, source
+from farther.registry import describe
+
+PAGE = Path(__file__).parents[2] / "docs" / "methods.md"
+
+
+def test_the_page_in_the_repository_is_up_to_date():
+    _, _, generated = PAGE.read_text(encoding="utf-8").partition("Edit the docstrings instead. -->\n\n")
+    assert generated == reference(), (
+        "replace the reference in docs/methods.md by what `farther methods --markdown` prints"
+    )
+
+
+def test_the_example_of_a_method_works(make):
+    _, _, rest = PAGE.read_text(encoding="utf-8").partition("## Adding a method")
+    code = rest.split("```python\n")[1].split("```")[0]
+    known = dict(METHODS._classes)
+    try:
+        exec(code, {"__name__": "example"})
+        regions = make()
+        scores = methods.create("sharpness").fit(regions).score(regions)
+    finally:
+        METHODS._classes.clear()
+        METHODS._classes.update(known)
+    largest = regions.logits.max(axis=1).astype(np.float64)
+    np.testing.assert_allclose(scores, largest / largest.std(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_method_has_a_formula_references_an_example_and_a_description_of_each_parameter(name):
+    _, entry = reference().split(f"\n### {name}\n")
+    entry = entry.split("\n### ")[0]
+    assert "> score = " in entry
+    assert "```python\n>>> " in entry
+    assert f"(#{name}) |" in reference()
+    for field in dataclasses.fields(methods.get(name)):
+        (row,) = [line for line in entry.splitlines() if line.startswith(f"| `{field.name}` |")]
+        assert len(row.split("|")[3].strip()) > 3
+
+
+@pytest.mark.parametrize("name", [name for name in methods.names() if name != "uncertainty"])
+def test_a_published_method_has_a_year_and_a_link(name):
+    year, link = source(methods.get(name))
+    assert 2015 <= int(year) <= 2026
+    assert link.startswith("https://")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in methods.names() if methods.get(name)._fit is not methods.Method._fit]
+)
+def test_fitted_attributes_are_documented_and_no_others(name, make):
+    params = {"knn": {"k": 3}}.get(name, {})
+    found = vars(methods.create(name, **params).fit(make()))
+    fitted = {attribute for attribute in found if attribute.endswith("_") and attribute != "fitted_on_"}
+    documented = set(re.findall(r"\w+_(?=[:,])", describe(methods.get(name)).sections["Attributes"]))
+    assert fitted <= documented
+    assert documented - fitted <= {"centroids_", "recall_"}  # of an approximate index
