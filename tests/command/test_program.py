@@ -141,7 +141,7 @@ def test_parameters_come_with_their_defaults_and_what_they_are(capsys):
     (knn,) = json.loads(capsys.readouterr().out)
     by_name = {parameter["name"]: parameter for parameter in knn["parameters"]}
     assert by_name["k"]["default"] == "10"
-    assert by_name["k"]["description"].startswith("Which neighbour")
+    assert by_name["k"]["description"].startswith("Rank of the neighbour")
     assert main(["datasets", "voc", "--json"]) == 0
     (voc,) = json.loads(capsys.readouterr().out)
     by_name = {parameter["name"]: parameter for parameter in voc["parameters"]}
