@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -44,6 +45,7 @@ def methods(
         str | None, typer.Argument(metavar="NAME", help="One of them.", autocompletion=_completed("methods"))
     ] = None,
     json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the reference of all in Markdown.")] = False,
 ) -> None:
     """List the OOD scores, or describe one.
 
@@ -54,8 +56,14 @@ def methods(
       farther methods
       farther methods knn
       farther methods knn --json
+      farther methods --markdown
     """
-    _show("methods", name, json=json)
+    if markdown:
+        from farther.methods.reference import reference
+
+        print(reference(), end="")
+    else:
+        _show("methods", name, json=json)
 
 
 def detectors(
@@ -109,7 +117,10 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
     elif name:
         described = found[name]
         parts = [paragraph(f"{name}: {described.summary}"), *map(paragraph, filter(None, described.text.split("\n\n")))]
-        parts += [paragraph(f"{title}: {text}") for title, text in described.sections.items() if title != "Args"]
+        sections = {title: text for title, text in described.sections.items() if title != "Args"}
+        for title, text in sections.items():
+            lines = title in ("Attributes", "Example")
+            parts.append(f"{title}:\n{indent(text, '    ')}" if lines else paragraph(f"{title}: {text}"))
         if described.parameters:
             rows = [(one.name, one.default, one.description) for one in described.parameters]
             parts.append(table(("parameter", "default", "description"), rows))

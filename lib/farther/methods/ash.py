@@ -40,8 +40,9 @@ class ASH(Method):
         FMIYC, Eq. 24 and 25.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> ash = ASH(variant="p", percentile=50).fit(toy_regions(features=[[0.0], [1.0], [2.0]]))
+        >>> ash = create("ash", variant="p", percentile=50).fit(toy_regions(features=[[0.0], [1.0], [2.0]]))
         >>> ash.score(toy_regions(features=[[1.5], [0.5]]))  # pruned below 1
         array([1.5, 0. ])
     """
@@ -55,7 +56,7 @@ class ASH(Method):
 
     def _fit(self, regions: RegionsLike) -> None:
         if self.protocol == "paper":
-            self.threshold_ = percentile(lambda: (b.features for b in self._batches(regions)), self.percentile)
+            self.threshold_ = percentile(lambda: self._features(regions), self.percentile)
 
     def _score(self, regions: Regions) -> np.ndarray:
         weight, bias = last_layer(regions, self.background)

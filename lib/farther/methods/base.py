@@ -171,6 +171,10 @@ class Method:
         """The features h as float64, ndarray of shape (n, D): a copy. A subclass may use other vectors instead."""
         return regions.features.astype(np.float64)  # type: ignore[union-attr]
 
+    def _features(self, regions: RegionsLike) -> Iterator[np.ndarray]:
+        """The stored features, batch by batch."""
+        return (batch.features for batch in self._batches(regions) if batch.features is not None)
+
     def _pass(self, regions: RegionsLike) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """One pass over all rows: vectors (n, D), which may be overwritten, and predicted classes (n,) per block."""
         return ((self._vectors(block), block.label) for block in self._blocks(regions))

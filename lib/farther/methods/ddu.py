@@ -47,9 +47,10 @@ class DDU(Method):
         FMIYC, Eq. 22 and 23.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(features=[[-1.0], [1.0]], label=[0, 0])  # mean 0, variance 1
-        >>> DDU().fit(train).score(toy_regions(features=[[0.0]])).round(4)  # −½ log 2π
+        >>> create("ddu").fit(train).score(toy_regions(features=[[0.0]])).round(4)  # −½ log 2π
         array([-0.9189])
     """
 

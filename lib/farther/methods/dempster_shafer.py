@@ -31,8 +31,9 @@ class DempsterShafer(Method):
         Calibration" (SAOD), 2023, Eq. A.7 and A.8, arXiv:2307.00934. Code: https://github.com/fiveai/saod
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> DempsterShafer().score(toy_regions(logits=[[0.0, 0.0]]))
+        >>> create("dempster_shafer").score(toy_regions(logits=[[0.0, 0.0]]))
         array([-0.5])
     """
 

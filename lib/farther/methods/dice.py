@@ -39,8 +39,9 @@ class DICE(Method):
         FMIYC, Eq. 26.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> DICE(percentile=75).fit(toy_regions(features=[[1.0, 2.0]])).weight_  # contributions 1, 0, 0, 2
+        >>> create("dice", percentile=75).fit(toy_regions(features=[[1.0, 2.0]])).weight_  # contributions 1, 0, 0, 2
         array([[0., 0.],
                [0., 1.]])
     """
@@ -82,8 +83,9 @@ class DICEReAct(DICE):
         https://github.com/deeplearning-wisc/dice
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> both = DICEReAct(percentile=75, react_percentile=50).fit(toy_regions(features=[[1.0, 2.0]]))
+        >>> both = create("dice_react", percentile=75, react_percentile=50).fit(toy_regions(features=[[1.0, 2.0]]))
         >>> both.threshold_
         1.5
     """
@@ -93,7 +95,7 @@ class DICEReAct(DICE):
 
     def _fit(self, regions: RegionsLike) -> None:
         super()._fit(regions)
-        self.threshold_ = percentile(lambda: (b.features for b in self._batches(regions)), self.react_percentile)
+        self.threshold_ = percentile(lambda: self._features(regions), self.react_percentile)
 
     def _score(self, regions: Regions) -> np.ndarray:
         h = self._vectors(regions)

@@ -38,8 +38,9 @@ class Energy(Method):
         FMIYC, Eq. 15 (with the opposite sign).
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> Energy().score(toy_regions(logits=[[0.0, 0.0]])).round(4)  # log 2
+        >>> create("energy").score(toy_regions(logits=[[0.0, 0.0]])).round(4)  # log 2
         array([0.6931])
     """
 

@@ -33,8 +33,9 @@ class Entropy(Method):
         Calibration" (SAOD), 2023, Eq. A.6 and A.17, arXiv:2307.00934. Code: https://github.com/fiveai/saod
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> Entropy().score(toy_regions(logits=[[0.0, 0.0]])).round(4)  # −log 2
+        >>> create("entropy").score(toy_regions(logits=[[0.0, 0.0]])).round(4)  # −log 2
         array([-0.6931])
     """
 

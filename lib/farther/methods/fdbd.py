@@ -40,8 +40,9 @@ class FDBD(Method):
         https://github.com/litianliu/fDBD-OOD
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> fdbd = FDBD().fit(toy_regions(features=[[0.0, 0.0]]))  # mean 0, boundary: the diagonal
+        >>> fdbd = create("fdbd").fit(toy_regions(features=[[0.0, 0.0]]))  # mean 0, boundary: the diagonal
         >>> fdbd.score(toy_regions(features=[[3.0, 0.0]])).round(4)  # (3 / √2) / 3
         array([0.7071])
     """

@@ -38,8 +38,9 @@ class GEN(Method):
         FMIYC, Eq. 16 and 17, where γ is called λ.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> GEN().score(toy_regions(logits=[[0.0, 0.0]]))  # 2 (½ · ½)^½
+        >>> create("gen").score(toy_regions(logits=[[0.0, 0.0]]))  # 2 (½ · ½)^½
         array([-1.])
     """
 

@@ -34,8 +34,9 @@ class GradNorm(Method):
         arXiv:2110.00218. Code: https://github.com/deeplearning-wisc/gradnorm_ood
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> GradNorm().score(toy_regions(features=[[3.0, 1.0]], logits=[[0.0, 100.0]]))  # 4 · (½ + ½)
+        >>> create("gradnorm").score(toy_regions(features=[[3.0, 1.0]], logits=[[0.0, 100.0]]))  # 4 · (½ + ½)
         array([4.])
     """
 

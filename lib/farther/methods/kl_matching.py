@@ -37,9 +37,10 @@ class KLMatching(Method):
         "KLM" of OpenOOD.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(logits=[[0.0, 5.0], [5.0, 0.0]])
-        >>> (KLMatching().fit(train).score(train) + 0.0).round(9)  # each is the mean of its class
+        >>> (create("kl_matching").fit(train).score(train) + 0.0).round(9)  # each is the mean of its class
         array([0., 0.])
     """
 

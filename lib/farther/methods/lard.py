@@ -62,9 +62,10 @@ class LardKNN(KNN):
         components. arXiv:2506.14008.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(latent=[[0.0, 0.0], [2.0, 0.0]])
-        >>> LardKNN(k=1, components=1).fit(train).score(toy_regions(latent=[[5.0, 7.0]]))  # 3 along the first axis
+        >>> create("lard_knn", k=1, components=1).fit(train).score(toy_regions(latent=[[5.0, 7.0]]))  # 3 along the first axis
         array([-3.])
     """
 
@@ -109,9 +110,10 @@ class LardMahalanobis(Mahalanobis):
         components. arXiv:2506.14008.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(latent=[[0.0, 0.0], [2.0, 0.0]], label=[0, 0])  # mean 1, variance 1
-        >>> LardMahalanobis(components=1).fit(train).score(toy_regions(latent=[[5.0, 7.0]]))
+        >>> create("lard_mahalanobis", components=1).fit(train).score(toy_regions(latent=[[5.0, 7.0]]))
         array([-16.])
     """
 
@@ -153,9 +155,10 @@ class LardGMM(DDU):
         components. arXiv:2506.14008.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(latent=[[0.0, 0.0], [2.0, 0.0]], label=[0, 0])  # mean 1, variance 1
-        >>> LardGMM(components=1).fit(train).score(toy_regions(latent=[[1.0, 7.0]])).round(4)  # −½ log 2π
+        >>> create("lard_gmm", components=1).fit(train).score(toy_regions(latent=[[1.0, 7.0]])).round(4)  # −½ log 2π
         array([-0.9189])
     """
 

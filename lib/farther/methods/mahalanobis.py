@@ -37,9 +37,10 @@ class Mahalanobis(Method):
         FMIYC, Eq. 20 and 21.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(features=[[-1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, -2.0]], label=[0, 0, 0, 0])
-        >>> Mahalanobis().fit(train).score(toy_regions(features=[[0.0, 0.0], [1.0, 0.0]])).round(9)  # variance ½
+        >>> create("mahalanobis").fit(train).score(toy_regions(features=[[0.0, 0.0], [1.0, 0.0]])).round(9)  # variance ½
         array([-0., -2.])
     """
 

@@ -32,8 +32,9 @@ class MLS(Method):
         arXiv:2404.10474.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> MLS().score(toy_regions(logits=[[1.0, 3.0], [2.0, 0.0]]))
+        >>> create("mls").score(toy_regions(logits=[[1.0, 3.0], [2.0, 0.0]]))
         array([3., 2.])
     """
 

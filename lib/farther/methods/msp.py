@@ -32,8 +32,9 @@ class MSP(Method):
         FMIYC, Eq. 14.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> MSP().score(toy_regions(logits=[[0.0, 0.0], [0.0, 100.0]]))
+        >>> create("msp").score(toy_regions(logits=[[0.0, 0.0], [0.0, 100.0]]))
         array([0.5, 1. ])
     """
 

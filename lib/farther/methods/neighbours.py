@@ -71,7 +71,7 @@ def cell_centroids(stored: np.ndarray, seed: int) -> np.ndarray:
     sample = stored[np.random.default_rng(seed).permutation(len(stored))[: SAMPLE * cells]]
     kmeans = faiss.Kmeans(stored.shape[1], cells, niter=ROUNDS, seed=seed, min_points_per_centroid=1)
     kmeans.train(sample)
-    return kmeans.centroids
+    return np.asarray(kmeans.centroids)
 
 
 def inverted_file(centroids: np.ndarray, stored: np.ndarray) -> Any:
@@ -91,11 +91,10 @@ def approximately_nearest(index: Any, queries: np.ndarray, k: int, probes: int) 
 
     Queries whose cells hold fewer than k vectors are searched for in all cells.
     """
-    import faiss
-
-    search = lambda rows, cells: index.search(rows, k, params=faiss.SearchParametersIVF(nprobe=cells))[1]  # noqa: E731
-    found = search(queries, min(probes, index.nlist))
+    index.nprobe = min(probes, index.nlist)
+    found = np.asarray(index.search(queries, k)[1])
     short = np.flatnonzero(found[:, -1] < 0)
     if len(short):
-        found[short] = search(np.ascontiguousarray(queries[short]), index.nlist)
+        index.nprobe = index.nlist
+        found[short] = index.search(np.ascontiguousarray(queries[short]), k)[1]
     return found

@@ -38,9 +38,10 @@ class NNGuide(Method):
         https://github.com/roomo7time/nnguide
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(features=[[3.0, 0.0]], logits=[[0.0, 0.0]])  # energy log 2
-        >>> NNGuide(k=1).fit(train).score(train).round(4)  # (log 2)²
+        >>> create("nnguide", k=1).fit(train).score(train).round(4)  # (log 2)²
         array([0.4805])
     """
 

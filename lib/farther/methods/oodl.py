@@ -58,9 +58,10 @@ class OODL(Method):
         arXiv:2404.10474.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(features=[[float(i % 5), float(i // 5)] for i in range(25)])
-        >>> oodl = OODL(components=2).fit(train)
+        >>> oodl = create("oodl", components=2).fit(train)
         >>> near, far = oodl.score(toy_regions(features=[[2.0, 2.0], [9.0, 9.0]]))
         >>> bool(near > far)
         True

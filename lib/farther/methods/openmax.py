@@ -49,9 +49,10 @@ class OpenMax(Method):
         https://github.com/abhijitbendale/OSDN
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(logits=[[4.0 + i / 10, 0.0] for i in range(5)] + [[0.0, 4.0]])
-        >>> typical, unusual = OpenMax().fit(train).score(toy_regions(logits=[[4.2, 0.0], [9.0, 9.0]]))
+        >>> typical, unusual = create("openmax").fit(train).score(toy_regions(logits=[[4.2, 0.0], [9.0, 9.0]]))
         >>> bool(typical > 0 > unusual)
         True
     """

@@ -36,8 +36,9 @@ class ReAct(Method):
         FMIYC, Eq. 27.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> react = ReAct(percentile=50).fit(toy_regions(features=[[0.0], [1.0], [2.0]]))
+        >>> react = create("react", percentile=50).fit(toy_regions(features=[[0.0], [1.0], [2.0]]))
         >>> react.threshold_
         1.0
         >>> react.score(toy_regions(features=[[5.0], [0.5]]))
@@ -50,7 +51,7 @@ class ReAct(Method):
     background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
-        self.threshold_ = percentile(lambda: (b.features for b in self._batches(regions)), self.percentile)
+        self.threshold_ = percentile(lambda: self._features(regions), self.percentile)
 
     def _score(self, regions: Regions) -> np.ndarray:
         weight, bias = last_layer(regions, self.background)

@@ -33,9 +33,10 @@ class RelativeMahalanobis(Mahalanobis):
         Ren et al., "A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection", 2021, arXiv:2106.09022.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(features=[[-1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, -2.0]], label=[0, 0, 0, 0])
-        >>> relative = RelativeMahalanobis().fit(train)  # one class: both distances are equal
+        >>> relative = create("relative_mahalanobis").fit(train)  # one class: both distances are equal
         >>> abs(relative.score(toy_regions(features=[[5.0, 3.0]]))).round(9)
         array([0.])
     """

@@ -32,8 +32,9 @@ class Residual(ViM):
         arXiv:2203.10807. Code: https://github.com/haoqiwang/vim
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> residual = Residual(dim=1).fit(toy_regions(features=[[2.0, 1.0], [2.0, -1.0]]))
+        >>> residual = create("residual", dim=1).fit(toy_regions(features=[[2.0, 1.0], [2.0, -1.0]]))
         >>> residual.score(toy_regions(features=[[9.0, 2.0]]))  # outside the first axis
         array([-2.])
     """

@@ -32,8 +32,9 @@ class Scale(Method):
         arXiv:2310.00227. Code: https://github.com/kai422/SCALE
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> Scale(percentile=50).score(toy_regions(features=[[1.0, 1.0]])).round(4)  # log 2 + exp(2 / 1)
+        >>> create("scale", percentile=50).score(toy_regions(features=[[1.0, 1.0]])).round(4)  # log 2 + exp(2 / 1)
         array([8.0822])
     """
 

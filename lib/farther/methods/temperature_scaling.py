@@ -54,8 +54,9 @@ class TemperatureScaling(Method):
         arXiv:2404.10474.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> TemperatureScaling(temperature=2.0).score(toy_regions(logits=[[0.0, 2.0]])).round(4)  # sigmoid(1)
+        >>> create("temperature_scaling", temperature=2.0).score(toy_regions(logits=[[0.0, 2.0]])).round(4)  # sigmoid(1)
         array([0.7311])
     """
 

@@ -27,8 +27,9 @@ class Uncertainty(Method):
         The detector's: farther computes nothing.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
-        >>> Uncertainty().score(toy_regions(uncertainty=[0.25, 0.5]))
+        >>> create("uncertainty").score(toy_regions(uncertainty=[0.25, 0.5]))
         array([-0.25, -0.5 ])
     """
 

@@ -47,9 +47,10 @@ class ViM(Method):
         FMIYC, Eq. 28 to 31 (with the opposite sign).
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(features=[[2.0, 1.0], [2.0, -1.0]])
-        >>> vim = ViM(dim=1).fit(train)
+        >>> vim = create("vim", dim=1).fit(train)
         >>> vim.alpha_  # largest logits 2 and 2, residuals 1 and 1: R is the second axis
         2.0
         >>> vim.score(toy_regions(features=[[0.0, 0.0], [0.0, 2.0]])).round(4)  # log 2, log(1 + e²) − 2 · 2

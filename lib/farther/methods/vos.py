@@ -42,9 +42,10 @@ class VOS(Method):
         FMIYC, Appendix F.
 
     Example:
+        >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> regions = toy_regions(logits=[[0.0, 0.0]])
-        >>> VOS().fit(regions).score(regions).round(4)  # log 2
+        >>> create("vos").fit(regions).score(regions).round(4)  # log 2
         array([0.6931])
     """
 
