@@ -65,7 +65,7 @@ class LardKNN(KNN):
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(latent=[[0.0, 0.0], [2.0, 0.0]])
-        >>> create("lard_knn", k=1, components=1).fit(train).score(toy_regions(latent=[[5.0, 7.0]]))  # 3 along the first axis
+        >>> create("lard_knn", k=1, components=1).fit(train).score(toy_regions(latent=[[5.0, 7.0]]))  # 5 − 2
         array([-3.])
     """
 

@@ -40,7 +40,8 @@ class Mahalanobis(Method):
         >>> from farther.methods import create
         >>> from farther.methods.examples import toy_regions
         >>> train = toy_regions(features=[[-1.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, -2.0]], label=[0, 0, 0, 0])
-        >>> create("mahalanobis").fit(train).score(toy_regions(features=[[0.0, 0.0], [1.0, 0.0]])).round(9)  # variance ½
+        >>> mahalanobis = create("mahalanobis").fit(train)
+        >>> mahalanobis.score(toy_regions(features=[[0.0, 0.0], [1.0, 0.0]])).round(9)  # variance ½
         array([-0., -2.])
     """
 
