@@ -104,6 +104,17 @@ def registered(package: str) -> dict[str, str]:
     return {name: module for module, file in _package_files(package) for name in _parsed(file, module).registered}
 
 
+def packages_of(module: str) -> set[str]:
+    """Top-level packages outside farther and the standard library that a module imports.
+
+    Modules of its own package (`farther.detectors`) that it imports are followed.
+    """
+    own = ".".join(module.split(".")[:2])
+    files = source_files(module, package=own).items()
+    names = {target[0] for name, file in files if file.suffix == ".py" for target in _parsed(file, name).imports}
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {PACKAGE}
+
+
 def _modules_of(module: str, name: str | None) -> list[str]:
     """The modules that `import module` or `from module import name` needs."""
     if name is None:

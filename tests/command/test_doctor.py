@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from farther.command import main, needs
+from farther.code import packages_of
+from farther.command import main
+from farther.command.doctor import checkpoints, datasets
 from farther.command.estimate import estimate
-from farther.command.needs.machine import split_images, subset_images
-from farther.command.needs.packages import imported
-from farther.command.needs.recorded import made_with
+from farther.command.machine import disk, gpu, made_with, split_images, subset_images
 from farther.command.project import Project
 from farther.errors import DataError, ParameterError
 
@@ -55,10 +55,10 @@ def test_without_any_file_it_says_where_each_belongs_where_it_comes_from_and_how
     images = next(finding for finding in lacking if finding["belongs at"].endswith("VOC2012/JPEGImages"))
     assert 1e9 < images["bytes"] < 3e9
     assert sum(finding["bytes"] for finding in lacking) > 5e9
-    checkpoints = by_topic(findings, "checkpoints")
-    assert set(checkpoints) == {*yaml.safe_load(Path("params.yaml").read_text())["detectors"], "embed"}
-    assert "vos" in checkpoints["voc-vos"]["comes from"]
-    assert str(here / "none/checkpoints/voc-rtdetr") in checkpoints["voc-rtdetr"]["belongs at"]
+    networks = by_topic(findings, "checkpoints")
+    assert set(networks) == {*yaml.safe_load(Path("params.yaml").read_text())["detectors"], "embed"}
+    assert "vos" in networks["voc-vos"]["comes from"]
+    assert str(here / "none/checkpoints/voc-rtdetr") in networks["voc-rtdetr"]["belongs at"]
 
 
 def test_its_text_fits_80_columns_where_paths_do(here, capsys, monkeypatch):
@@ -87,11 +87,11 @@ def test_wrong_parameters_are_found_before_anything_runs(here, capsys):
 
 
 def test_packages_are_those_that_the_code_imports():
-    assert {"torch", "ultralytics"} <= imported("farther.detectors.yolo")
-    assert "ultralytics" not in imported("farther.detectors.faster_rcnn")
-    assert "transformers" in imported("farther.detectors.detr")
-    assert not imported("farther.methods.msp") & {"torch", "faiss", "sklearn"}
-    assert "faiss" in imported("farther.methods.knn")
+    assert {"torch", "ultralytics"} <= packages_of("farther.detectors.yolo")
+    assert "ultralytics" not in packages_of("farther.detectors.faster_rcnn")
+    assert "transformers" in packages_of("farther.detectors.detr")
+    assert not packages_of("farther.methods.msp") & {"torch", "faiss", "sklearn"}
+    assert "faiss" in packages_of("farther.methods.knn")
 
 
 def test_an_absent_package_comes_with_the_command_that_brings_it(here, capsys, monkeypatch):
@@ -110,7 +110,7 @@ def test_a_file_that_is_no_checkpoint_is_named_with_what_is_wrong(here, capsys):
     bad.write_bytes(b"not a network")
     change(lambda params: params.update(detectors={"x": {"adapter": "yolo", "benchmark": "voc", "weights": str(bad)}}))
     change(lambda params: params.update(inference={"batch_size": 2}))
-    findings = needs.checkpoints(Project())
+    findings = checkpoints(Project())
     assert findings[0].state == "wrong"
     assert "bad.pt" in findings[0].says
 
@@ -118,13 +118,13 @@ def test_a_file_that_is_no_checkpoint_is_named_with_what_is_wrong(here, capsys):
 def test_a_model_of_the_hub_is_not_looked_for_on_disk(here):
     line = {"adapter": "detr", "benchmark": "voc", "weights": "PekingU/rtdetr_r50vd"}
     change(lambda params: params.update(detectors={"x": line}))
-    assert needs.checkpoints(Project())[0].state == "note"
+    assert checkpoints(Project())[0].state == "note"
 
 
 def test_too_small_a_disk_is_found(here, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 90, 10))
-    findings = needs.disk(Project(), needs.data(Project()))
+    findings = disk(Project(), datasets(Project()))
     assert {finding.state for finding in findings} == {"missing"}
     assert all("10 B free" in finding.says for finding in findings)
 
@@ -137,7 +137,7 @@ def test_memory_of_the_gpu_is_held_against_what_a_batch_needs(here, monkeypatch,
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: seen)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "a GPU")
-    by_name = {finding.name: finding for finding in needs.gpu(Project())}
+    by_name = {finding.name: finding for finding in gpu(Project())}
     assert by_name["faster_rcnn"].state == state
     assert "rough" in by_name["faster_rcnn"].says
 

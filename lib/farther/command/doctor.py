@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from farther.command.output import as_json, coloured, hanging, paragraph, size
 from farther.command.project import PARAMS, Json, Params, Project, complete
+from farther.errors import FartherError
 
 if TYPE_CHECKING:
-    from farther.command.needs import Finding
+    from farther.datasets import Missing
 
 #: States of findings that keep something from running.
 PROBLEMS = ("missing", "wrong")
+
+#: The folder that stages write, datasets of the demo included.
+ARTIFACTS = "artifacts"
+
+#: Where a checkpoint comes from if section `sources` does not name it.
+ELSEWHERE = "your own training (docs/training.md), or the detector's authors"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked.
+
+    Args:
+        topic: "parameters", "packages", "datasets", "checkpoints", "disk", "GPU" or "repository".
+        name: What was checked.
+        state: "ok"; "missing" or "wrong": something will not run; "note": worth knowing.
+        says: The result in a few words.
+        more: Where it belongs, where it comes from, and the like.
+        bytes: Approximate size of what is missing; 0 where that is unknown or nothing is missing.
+    """
+
+    topic: str
+    name: str
+    state: Literal["ok", "missing", "wrong", "note"]
+    says: str
+    more: Mapping[str, str] = field(default_factory=dict)
+    bytes: int = 0
 
 
 def doctor(
@@ -52,42 +85,31 @@ def doctor(
 
 
 def _look(project: Project, *, quick: bool, json: bool) -> int:
-    from farther.command import needs
-    from farther.command.output import as_json
+    from farther.command import machine
+    from farther.command.packages import packages
 
-    data = needs.data(project)
+    data = datasets(project)
     findings = [
-        *needs.parameters(project),
-        *needs.packages(project),
+        *parameters(project),
+        *packages(project),
         *data,
-        *needs.checkpoints(project, "look" if quick else "open"),
-        *needs.disk(project, data),
-        *([] if quick else needs.gpu(project)),
-        *needs.repository(project),
+        *checkpoints(project, opened=not quick),
+        *machine.disk(project, data),
+        *([] if quick else machine.gpu(project)),
+        *machine.repository(project),
     ]
-    missing = [finding for finding in findings if finding.state in PROBLEMS]
+    problems = sum(finding.state in PROBLEMS for finding in findings)
     if json:
-        print(as_json({"missing": len(missing), "findings": [vars_of(finding) for finding in findings]}))
+        listed = [{**vars(one), "more": None, **one.more} for one in findings]
+        for one in listed:
+            del one["more"]
+        print(as_json({"missing": problems, "findings": listed}))
     else:
-        print(_shown(findings))
-    return 1 if missing else 0
+        print(_shown(findings, problems))
+    return 1 if problems else 0
 
 
-def vars_of(finding: Finding) -> dict[str, object]:
-    """A finding, for programs."""
-    return {
-        "topic": finding.topic,
-        "name": finding.name,
-        "state": finding.state,
-        "says": finding.says,
-        **dict(finding.more),
-        "bytes": finding.bytes,
-    }
-
-
-def _shown(findings: Sequence[Finding]) -> str:
-    from farther.command.output import coloured, hanging, paragraph, size
-
+def _shown(findings: Sequence[Finding], problems: int) -> str:
     lines: list[str] = []
     for topic in dict.fromkeys(finding.topic for finding in findings):
         lines += ["", coloured(topic.capitalize() if topic.islower() else topic, "head")]
@@ -96,8 +118,161 @@ def _shown(findings: Sequence[Finding]) -> str:
             text = paragraph(f"{finding.name}: {finding.says}{about}", 10).strip()
             lines.append(f"  {coloured(finding.state.ljust(8), finding.state)}{text}")
             lines += [hanging(f"{name:<11} {value}", 12, 24) for name, value in finding.more.items()]
-    missing = sum(finding.state in PROBLEMS for finding in findings)
     total = sum(finding.bytes for finding in findings)
     about = f", about {size(total)} to fetch" if total else ""
-    verdict = f"{missing} missing or wrong{about}." if missing else "Nothing is missing."
-    return "\n".join([*lines[1:], "", coloured(verdict, "missing" if missing else "ok")])
+    result = f"{problems} missing or wrong{about}." if problems else "Nothing is missing."
+    return "\n".join([*lines[1:], "", coloured(result, "missing" if problems else "ok")])
+
+
+def parameters(project: Project) -> list[Finding]:
+    """One finding for each entry that no stage would accept; one that says so where all are right."""
+    found = [
+        Finding("parameters", name, "wrong", str(error))
+        for name, check in _checks(project)
+        if (error := _error(check)) is not None
+    ]
+    return found or [Finding("parameters", str(project.file), "ok", "names and values are known")]
+
+
+def _error(check: Callable[[], Any]) -> FartherError | None:
+    try:
+        check()
+    except FartherError as error:
+        return error
+    return None
+
+
+def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """The name of each entry, and a function that raises where it is wrong."""
+    from farther.detectors.inference import InferenceParams
+    from farther.evaluation.evaluate import EvaluationSettings
+    from farther.evaluation.files import ThresholdSettings
+    from farther.registry import build
+    from farther.scoring.entries import read_entry
+    from farther.scoring.fit import FitSettings
+
+    def method(name: str, values: dict[str, Any] | None) -> None:
+        read_entry(name, values or {}).create()
+
+    for name, values in project.section("methods").items():
+        yield f"methods.{name}", partial(method, name, values)
+    for name, values in project.section("detectors").items():
+        yield f"detectors.{name}", partial(make_detector, values)
+        yield f"detectors.{name}", partial(project.benchmark, str(values.get("benchmark")))
+    sections: dict[str, type] = {
+        "inference": InferenceParams,
+        "threshold": ThresholdSettings,
+        "fit": FitSettings,
+        "evaluate": EvaluationSettings,
+    }
+    for name, cls in sections.items():
+        yield name, partial(build, cls, name, dict(project.section(name)))
+
+
+def datasets(project: Project) -> list[Finding]:
+    """One finding per file or folder that a dataset lacks, or one that says that it lacks nothing.
+
+    Raises:
+        ParameterError: a format or a parameter is unknown.
+    """
+    from farther.curation import subsets_used
+    from farther.datasets import missing
+
+    needed = subsets_used(project.section("benchmarks"))
+    findings = []
+    for name, params in project.section("datasets").items():
+        root = Path(str(params.get("root", "")))
+        if not root.is_absolute():
+            params = {**params, "root": str(project.folder / root)}
+        lacking = missing({name: params}, {name: needed.get(name, set())})
+        if root.is_relative_to(ARTIFACTS):
+            says = "the pipeline will write it" if lacking else f"at {root}, written by the pipeline"
+            findings.append(Finding("datasets", name, "ok", says))
+        elif not lacking:
+            findings.append(Finding("datasets", name, "ok", f"at {root}"))
+        else:
+            findings += [_absent(one, str(params["format"]), Path(params["root"])) for one in lacking]
+    return findings
+
+
+def _absent(missing: Missing, format: str, root: Path) -> Finding:
+    from farther.datasets.sizes import bytes_of
+
+    inner = [Path(os.path.relpath(path, root)).as_posix() for path in missing.paths]
+    subsets = f" ({', '.join(missing.subsets)})" if missing.subsets else ""
+    more = {"belongs at": " or ".join(map(str, missing.paths)), "comes from": missing.source}
+    return Finding(
+        "datasets", missing.dataset, "missing", missing.what + subsets, more, bytes_of(format, inner, missing.subsets)
+    )
+
+
+def checkpoints(project: Project, *, opened: bool = True) -> list[Finding]:
+    """One finding per run, and one for the image encoder that section `embed` names.
+
+    Args:
+        project: Its section `sources` may say where the checkpoint of a run comes from.
+        opened: Load each network, as `infer` does; else only look for the files.
+    """
+    sources = project.section("sources")
+    return [
+        *(
+            _checkpoint(name, entry, str(sources.get(name, ELSEWHERE)), opened=opened)
+            for name, entry in project.section("detectors").items()
+        ),
+        *_embedder(project, str(sources.get("embed", "open_clip's models on the hub"))),
+    ]
+
+
+def _embedder(project: Project, source: str) -> list[Finding]:
+    """The weights that section `embed` names; they are not opened."""
+    weights = project.section("embed").get("weights")
+    if weights is None:
+        return []
+    if Path(str(weights)).exists():
+        return [Finding("checkpoints", "embed", "ok", f"{weights} (not opened)")]
+    more = {"belongs at": str(weights), "comes from": source}
+    return [Finding("checkpoints", "embed", "missing", "weights of the image encoder", more)]
+
+
+def make_detector(entry: Mapping[str, Any]) -> Any:
+    """The adapter of an entry of section `detectors`.
+
+    Raises:
+        ParameterError: the adapter or a parameter is unknown, or a value does not fit.
+    """
+    from farther import detectors
+
+    weights = {"weights": entry["weights"]} if "weights" in entry else {}
+    return detectors.create(str(entry.get("adapter", "")), **weights, **(entry.get("params") or {}))
+
+
+def _checkpoint(name: str, entry: Mapping[str, Any], source: str, *, opened: bool) -> Finding:
+    weights = Path(str(entry.get("weights", "")))
+    lacking = [path for path in (weights, *_described(entry)) if not path.exists()]
+    if lacking == [weights] and _of_hub(entry, weights):
+        return Finding("checkpoints", name, "note", f"{weights}: a model of the hub, fetched when `infer` runs")
+    if lacking:
+        more = {"belongs at": ", ".join(map(str, lacking)), "comes from": source}
+        return Finding("checkpoints", name, "missing", f"{entry.get('adapter')} checkpoint", more)
+    try:
+        detector = make_detector(entry)
+        if not opened:
+            return Finding("checkpoints", name, "ok", f"{weights} (not opened)")
+        header = detector.header()
+    except ModuleNotFoundError as error:
+        return Finding("checkpoints", name, "note", f"{weights}: cannot be opened without the package {error.name}")
+    except FartherError as error:
+        return Finding("checkpoints", name, "wrong", str(error), {"comes from": source})
+    layer = "" if header.weight is None else f", last layer {header.weight.shape[0]}×{header.weight.shape[1]}"
+    return Finding("checkpoints", name, "ok", f"{weights}: {len(header.known_classes)} classes{layer}")
+
+
+def _described(entry: Mapping[str, Any]) -> list[Path]:
+    """Folders that describe the network beside the weights."""
+    config = (entry.get("params") or {}).get("config")
+    return [] if config is None else [Path(str(config))]
+
+
+def _of_hub(entry: Mapping[str, Any], weights: Path) -> bool:
+    """Whether the name may be a model's on the hub: owner/name, without the ending of a file."""
+    return entry.get("adapter") == "detr" and len(weights.parts) == 2 and weights.suffix in ("", weights.name)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from farther.command.project import PARAMS
+from farther.command.project import PARAMS, git
 from farther.errors import ParameterError, choose
 
 #: The folder of profiles, and the folder that they name for data.
@@ -74,8 +74,6 @@ def placed(text: str, data: str) -> str:
 
 def _recorded(file: Path) -> bool:
     """Whether git has the file's content."""
-    from farther.command.needs.machine import git
-
     return git(Path(), "status", "--porcelain", "--", str(file)) == ""
 
 

@@ -1,18 +1,15 @@
-"""Python packages: those that the code behind the names in the parameters imports."""
+"""Python packages that the code behind the names in the parameters imports, for `farther doctor`."""
 
 from __future__ import annotations
 
-import ast
 import importlib.util
 import re
-import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
-from pathlib import Path
 
-import farther
-from farther.command.needs.finding import Finding
+from farther.code import packages_of
+from farther.command.doctor import Finding
 from farther.command.project import Project
 from farther.errors import FartherError
 
@@ -28,15 +25,15 @@ DISTRIBUTIONS = {
     "yaml": "pyyaml",
 }
 
-#: What only makes things faster: code does without it.
+#: Packages without which the code is only slower.
 OPTIONAL = {"faiss"}
 
-#: What no single name in the parameters stands for.
+#: Packages that no single name in the parameters needs.
 PIPELINE = {"dvc": "the pipeline", "jinja2": "the report", "altair": "the report", "vl_convert": "the report"}
 
 
 def packages(project: Project) -> list[Finding]:
-    """One finding a package that the parameters need beyond what farther itself depends on."""
+    """One finding per package that the parameters need beyond what farther itself depends on."""
     wanted: dict[str, set[str]] = {module: {what} for module, what in PIPELINE.items()}
     for what, modules in _by_use(project):
         for module in modules:
@@ -50,20 +47,20 @@ def packages(project: Project) -> list[Finding]:
 
 
 def _by_use(project: Project) -> Iterator[tuple[str, set[str]]]:
-    """What needs modules, and which."""
+    """What needs packages, and which."""
     from farther import detectors, methods
     from farther.datasets.base import FORMATS
 
     for adapter in sorted({str(entry.get("adapter")) for entry in project.section("detectors").values()}):
         if adapter in detectors.names():
-            yield f"detector {adapter}", imported(detectors.get(adapter).__module__)
+            yield f"detector {adapter}", packages_of(detectors.get(adapter).__module__)
     for name, params in project.section("methods").items():
         method = str((params or {}).get("method", name))
         if method in methods.names():
-            yield f"method {method}", imported(methods.get(method).__module__)
+            yield f"method {method}", packages_of(methods.get(method).__module__)
     for params in project.section("datasets").values():
         if params.get("format") in FORMATS.names():
-            yield f"format {params['format']}", imported(FORMATS.get(params["format"]).__module__)
+            yield f"format {params['format']}", packages_of(FORMATS.get(params["format"]).__module__)
     yield from _by_section(project)
 
 
@@ -77,56 +74,6 @@ def _by_section(project: Project) -> Iterator[tuple[str, set[str]]]:
         yield "embed", {"open_clip", "torch"}
     if project.section("stratify").get("wordnet"):
         yield "stratify: wordnet", {"nltk"}
-
-
-def imported(module: str) -> set[str]:
-    """Top-level names of the modules outside farther that a module imports, at its head or inside functions.
-
-    Modules of its own package (`farther.detectors`, say) that it imports are followed; none is run, since some need
-    what may be absent. Left out: the standard library, and what is imported for type checkers only.
-    """
-    own = ".".join(module.split(".")[:2])
-    seen: set[str] = set()
-    waiting = [module]
-    while waiting:
-        name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            if (file := _source(name)) is not None:
-                waiting += [
-                    other for other in _imported(file) if not other.startswith("farther") or _within(other, own)
-                ]
-    tops = {name.partition(".")[0] for name in seen}
-    return tops - sys.stdlib_module_names - {"farther"}
-
-
-def _within(name: str, package: str) -> bool:
-    return name == package or name.startswith(f"{package}.")
-
-
-def _source(name: str) -> Path | None:
-    """The file of a module of farther; None where the name is no such module, but perhaps something in one."""
-    if not _within(name, "farther"):
-        return None
-    place = Path(farther.__file__).parent.joinpath(*name.split(".")[1:])
-    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
-
-
-@cache
-def _imported(file: Path) -> frozenset[str]:
-    """Dotted names that a source file imports, and those that it may: in `from a import b`, `a.b` may be a module."""
-    names: set[str] = set()
-    waiting: list[ast.AST] = [ast.parse(file.read_bytes(), file)]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            continue
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-        waiting += ast.iter_child_nodes(node)
-    return frozenset(names)
 
 
 def _finding(module: str, uses: str) -> Finding:
@@ -145,7 +92,7 @@ def _finding(module: str, uses: str) -> Finding:
         return Finding("packages", name, "ok", f"({uses})")
     pinned = _pins().get(name)
     if pinned not in (None, version.partition("+")[0]):
-        return Finding("packages", name, "note", f"{version}; tried with {pinned} ({uses})")
+        return Finding("packages", name, "note", f"{version}; tested with {pinned} ({uses})")
     return Finding("packages", name, "ok", f"{version} ({uses})")
 
 

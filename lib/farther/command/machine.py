@@ -1,19 +1,18 @@
-"""The machine: room on disk, the GPU, and the state of git and DVC."""
+"""The machine, for `farther doctor`: disk, GPU, git and DVC; and how many images there are to process."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from farther.command.needs.data import DRAWN
-from farther.command.needs.finding import Finding
-from farther.command.needs.recorded import made_with
+from farther.command.doctor import Finding
 from farther.command.output import size
-from farther.command.project import Project, git
+from farther.command.project import Project, git, read_yaml
 
-#: Detections an image that are taken for granted where none were counted: those at or above 0.05 in street scenes.
+#: Detections per image assumed where none were counted: those at or above 0.05 in street scenes.
 DETECTIONS = 20
 
 #: Bytes of a stored region by adapter: logits of 20 classes, features, latent, box and ids; float32, compressed.
@@ -29,6 +28,9 @@ MEMORY = {
     "yolo": (0.3, 0.1),
 }
 GIB = 2**30
+
+#: Where the demo's datasets are written.
+DRAWN = "artifacts/demo"
 
 
 def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
@@ -98,7 +100,7 @@ def disk(project: Project, data: Iterable[Finding]) -> list[Finding]:
     unknown = " and more, as the size of a split is unknown" if None in needs else ""
     need = sum(one or 0 for one in needs)
     free = shutil.disk_usage(_existing(project.artifacts)).free
-    how = f"{DETECTIONS} detections an image assumed; `farther doctor --estimate` measures"
+    how = f"{DETECTIONS} detections per image assumed; `farther doctor --estimate` measures"
     says = f"{size(free)} free, about {size(need)} needed for regions{unknown}"
     if need == 0 and not unknown:
         says, how = f"{size(free)} free; the regions of all runs are there", ""
@@ -131,9 +133,9 @@ def gpu(project: Project) -> list[Finding]:
     try:
         import torch
     except ModuleNotFoundError:
-        return [Finding("GPU", "none seen", "note", "PyTorch is not installed, so none can be used")]
+        return [Finding("GPU", "none", "note", "PyTorch is not installed, so none can be used")]
     if not torch.cuda.is_available():
-        says = "PyTorch sees none: the CPU does the work, 10 to 100 times slower"
+        says = "PyTorch finds none: the CPU is used, 10 to 100 times slower"
         return [Finding("GPU", "none", "note", says)]
     has = torch.cuda.get_device_properties(0).total_memory / GIB
     findings = [Finding("GPU", torch.cuda.get_device_name(0), "ok", f"{has:.0f} GiB")]
@@ -164,3 +166,33 @@ def repository(project: Project) -> list[Finding]:
     lock = project.folder / "dvc.lock"
     says = "dvc.lock records an earlier run" if lock.is_file() else "nothing has run yet"
     return [*findings, Finding("repository", "DVC", "ok", says)]
+
+
+def made_with(project: Project, stage: str, *keys: str) -> bool:
+    """Whether a stage last ran with these parameters as they are now.
+
+    Args:
+        project: Its `dvc.lock` is read; without one, stages were run by hand and their outputs count as current.
+        stage: As DVC calls it: `curate@voc`.
+        keys: Sections of the parameters, or entries of sections (`benchmarks.voc`).
+    """
+    lock = project.folder / "dvc.lock"
+    if not lock.is_file():
+        return True
+    stages = _stages(lock.resolve(), lock.stat().st_mtime_ns)
+    used = ((stages.get(stage) or {}).get("params") or {}).get("params.yaml") or {}
+    return all(key in used and used[key] == _now(project, key) for key in keys)
+
+
+def _now(project: Project, key: str) -> Any:
+    value: Any = project.params
+    for part in key.split(".", 1):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
+@cache
+def _stages(lock: Path, changed: int) -> dict[str, Any]:
+    """The stages of a dvc.lock, read once for as long as it stays as it is."""
+    held = read_yaml(lock.read_text(encoding="utf-8"))
+    return (held.get("stages") if isinstance(held, dict) else None) or {}
