@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from farther.errors import ParameterError
-from farther.report.choices import how_chosen
+from farther.report.documented import how_chosen
 
 STAGES = Path(__file__).parents[2] / "stages"
 CHOSEN = {"ood_split": "coco_choose", "grids": {"energy": {"temperature": [0.5, 100.0]}}}

@@ -1,6 +1,6 @@
 """A project in miniature, made by the same functions that the pipeline calls: 1 run, 2 OOD splits, 3 methods.
 
-What a detector finds is written down here, so that every figure of the report can be worked out by hand.
+The detector's output is written down here, so that every value of the report can be worked out by hand.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from farther import curation
 from farther.evaluation.evaluate import EvaluationSettings, evaluate_run
 from farther.evaluation.files import RunFiles
 from farther.report import build
+from farther.report.results import Run, Split, values
 from farther.scoring.fit import FitSettings, fit_run
 from farther.scoring.score import score_run
 from farther.tables import Header, Images, Objects, Regions
@@ -55,7 +56,7 @@ PARAMS: dict[str, Any] = {
 #: What each photo shows, and the detector's softmax probability for what it found there (None: nothing).
 PHOTOS = {
     "n1": ("Lynx", 0.70),  # below every ID detection: flagged as unknown
-    "n2": ("Lynx", 0.995),  # above them: kept as a cat
+    "n2": ("Lynx", 0.995),  # above them: taken as a cat
     "n3": ("Lynx", None),
     "n4": ("Lynx", None),
     "f1": ("<b>Kite</b>", 0.65),
@@ -112,11 +113,11 @@ class Page(HTMLParser):
         return [element for element in self.elements if element.tag == tag]
 
     def texts(self, tag: str) -> list[str]:
-        """What stands in each of these elements, in single spaces."""
+        """The text of each of these elements, in single spaces."""
         return [" ".join(element.text.split()) for element in self.all(tag)]
 
-    def figures(self) -> dict[str, dict[str, Any]]:
-        """The specification of each figure."""
+    def charts(self) -> dict[str, dict[str, Any]]:
+        """The specification of each chart."""
         written = [e for e in self.all("script") if e.attributes.get("type") == "application/json"]
         return {str(e.attributes["id"]): json.loads(e.text) for e in written}
 
@@ -202,6 +203,14 @@ class Project:
 SUBSETS = ("train", "val", "test")
 
 
+def run_of(results: dict[str, dict[str, float | None]], evaluation: dict[str, Any] | None = None) -> Run:
+    """A run on one split, `coco_near` of benchmark `voc`; `results` are metrics by method."""
+    splits = (Split("coco_near", "coco", "near"),)
+    found = {("coco_near", method): metrics for method, metrics in results.items()}
+    frame = values("net", "voc", splits, found, evaluation or {})
+    return Run("net", "voc", "faster_rcnn", "w", splits, frame, {}, evaluation or {})
+
+
 @pytest.fixture(scope="session")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a project that was evaluated; to be read only."""
@@ -235,3 +244,9 @@ def report(built: Path) -> Path:
 def params() -> dict[str, Any]:
     """What the project's params.yaml holds."""
     return copy.deepcopy(PARAMS)
+
+
+@pytest.fixture
+def make_run() -> Callable[..., Run]:
+    """Makes a run on one split; see `run_of`."""
+    return run_of

@@ -1,16 +1,18 @@
-"""The figures: drawn by Vega-Lite, and compared with figures worked out by hand."""
+"""The charts: drawn by Vega-Lite, and compared with values worked out by hand."""
 
 import csv
 import re
 from itertools import pairwise
 
+import polars as pl
 import pytest
 import vl_convert
 
 from farther.errors import DataError
-from farther.report.charts import curves, outcomes
-from farther.report.charts.parts import Axis, line_keys, lines, series_rows
-from farther.report.results import METRICS, OPEN_SET, Run, Split, read_runs
+from farther.report.charts import curves
+from farther.report.charts import results as charts
+from farther.report.charts.vega import Axis, line_keys, line_rows, lines
+from farther.report.results import OPEN_SET, SHOWN, Run, read_runs
 
 
 @pytest.fixture
@@ -21,10 +23,6 @@ def run(built, params) -> Run:
 @pytest.fixture
 def plots(built):
     return built / "artifacts" / "plots" / "pets-net"
-
-
-def a_run(**evaluation) -> Run:
-    return Run("net", "voc", "yolo", "", (Split("near", "coco", "near"),), ("a",), {}, {}, evaluation)
 
 
 def rows(chart) -> list[dict]:
@@ -38,15 +36,15 @@ def points(chart) -> list[tuple[str, float, float]]:
 
 @pytest.mark.parametrize(
     "kind",
-    ["index.html fates-1-1", "figures.html ood-1", "figures.html correlations", "splits/pets.html categories-1",
+    ["index.html outcomes-1-1", "charts.html ood-1", "charts.html correlations", "splits/pets.html categories-1",
      "methods/msp.html detectors-1-1"]
     + [f"detectors/pets-net.html {name}" for name in
-       ("fates", "confusion", "methods-3", "roc-1", "pr-1", "tau-1", "confidence-1", "silence-1", "wilderness-1",
-        "reliability")],
+       ("outcomes", "confusion", "methods-3", "roc-1", "pr-1", "tau-1", "confidence-1", "no-detection-1",
+        "wilderness-1", "reliability")],
 )  # fmt: skip
 def test_vega_lite_draws_it(report, read, kind):
     page, name = kind.split()
-    svg = vl_convert.vegalite_to_svg({**read(report / page).figures()[name], "width": 300}, show_warnings=False)
+    svg = vl_convert.vegalite_to_svg({**read(report / page).charts()[name], "width": 300}, show_warnings=False)
     assert "<path" in svg
 
 
@@ -54,12 +52,13 @@ def test_each_place_for_a_figure_has_its_specification(report, read):
     for file in report.rglob("*.html"):
         page = read(file)
         places = [e.attributes["data-spec"] for e in page.all("div") if "data-spec" in e.attributes]
-        assert places == [name for name, spec in page.figures().items() if "encoding" in spec]
+        assert places == [name for name, spec in page.charts().items() if "encoding" in spec]
 
 
 def test_a_line_is_drawn_along_its_points():
     # Twelve points: as text, 10 and 11 would come before 2.
-    text = series_rows([("a", [(k / 11, (k / 11) ** 2) for k in range(12)])])
+    x = [k / 11 for k in range(12)]
+    text = line_rows(pl.DataFrame({"series": ["a"] * 12, "x": x, "y": [value**2 for value in x]}))
     chart = lines("t", "d", text, line_keys(["a"]), Axis("x"), Axis("y"))
     svg = vl_convert.vegalite_to_svg({**chart.spec, "width": 300})
     path = next(d for d in re.findall(r'd="(M[^"]+)"', svg) if d.count("L") == 11)
@@ -68,12 +67,13 @@ def test_a_line_is_drawn_along_its_points():
 
 
 def test_a_method_s_page_draws_its_values_of_every_detector_and_split(report, read, run):
-    drawn = read(report / "methods" / "msp.html").figures()
-    for place, metric in enumerate(METRICS, start=1):
+    drawn = read(report / "methods" / "msp.html").charts()
+    for place, metric in enumerate(SHOWN, start=1):
         rows = drawn[f"detectors-1-{place}"]["data"]["values"]
         shown = {(row["row"], row["split"]): row["value"] for row in rows}
-        values = {("pets-net", split.title): run.value(split.name, "msp", metric.name) for split in run.splits}
-        assert shown == pytest.approx({at: value for at, value in values.items() if value is not None}, abs=1e-4)
+        values = run.values.filter(method="msp", metric=metric.name).drop_nulls("value")
+        expected = {("pets-net", title): value for title, value in values.select("split_title", "value").iter_rows()}
+        assert shown == pytest.approx(expected, abs=1e-4)
         assert len(shown) > 0
 
 
@@ -83,7 +83,7 @@ def test_neighbouring_lines_differ_in_more_than_colour():
 
 
 def test_curves_keep_their_ends_and_no_more_points_than_asked_for(run, plots):
-    figures = curves.curves(run, plots, "roc", ["msp"], points=5)
+    figures = curves.RunCurves(run, plots, ["msp"]).curves("roc", points=5)
     found = points(figures.charts[0])
     assert 2 < len(found) <= 5
     assert found[0] == ("MSP", 0, 0)
@@ -94,7 +94,7 @@ def test_curves_keep_their_ends_and_no_more_points_than_asked_for(run, plots):
 def test_a_sweep_shows_each_metric_of_each_split(run, tmp_path):
     header = "split,method,kept,tau,nose,p_u,r_u\n"
     (tmp_path / "tau.csv").write_text(f"{header}photos_near,msp,0.5,1,0.1,,0.25\nphotos_near,msp,0.9,1,0.2,1,0.125\n")
-    figures = curves.sweep(run, tmp_path, "tau", ["msp"])
+    figures = curves.RunCurves(run, tmp_path, ["msp"]).sweep("tau")
     assert {chart.title: points(chart) for chart in figures.charts} == {
         "photos near: nOSE": [("MSP", 0.5, 0.1), ("MSP", 0.9, 0.2)],
         "photos near: R_U": [("MSP", 0.5, 0.25), ("MSP", 0.9, 0.125)],
@@ -102,11 +102,11 @@ def test_a_sweep_shows_each_metric_of_each_split(run, tmp_path):
     }
 
 
-def test_silence_is_drawn_once_and_not_for_each_method(run, tmp_path):
+def test_images_without_detections_are_drawn_once_and_not_for_each_method(run, tmp_path):
     (tmp_path / "confidence.csv").write_text(
         "split,t,method,no_detection\nphotos_near,0.1,msp,0.25\nphotos_near,0.1,knn,0.25\nphotos_near,0.5,msp,0.5\n"
     )
-    (chart,) = curves.silence(run, tmp_path).charts
+    (chart,) = curves.RunCurves(run, tmp_path, ["msp"]).no_detection().charts
     assert points(chart) == [("photos near", 0.1, 0.25), ("photos near", 0.5, 0.5)]
 
 
@@ -117,41 +117,41 @@ def test_wilderness_compares_detectors_at_one_recall(tmp_path):
     folders = {name: tmp_path / name for name in ("one", "two", "absent")}
     (chart,) = curves.wilderness_of(folders, "0.3").charts
     assert points(chart) == [("one", 0, 0), ("one", 1, 0.5), ("two", 0, 0), ("two", 1, 0.25)]
-    assert curves.wilderness_of(folders, "0.5") is None
+    assert curves.wilderness_of(folders, "0.5").charts == ()
 
 
 def test_a_damaged_curve_is_refused_by_row(run, tmp_path):
     (tmp_path / "wilderness.csv").write_text("recall,ratio,impact\n0.1,1,0.5\n0.1,two,0.5\n")
-    with pytest.raises(DataError, match=r"wilderness\.csv: row 1: expected recall, ratio and impact, numbers"):
-        curves.wilderness(run, tmp_path)
+    with pytest.raises(DataError, match=r"wilderness\.csv: row 1: field 'ratio': expected a number, found 'two'"):
+        curves.RunCurves(run, tmp_path, ["msp"]).wilderness()
 
 
 def test_families_are_averaged_over_their_methods(run):
-    chart = outcomes.families([run], OPEN_SET).charts[0]
-    outputs = [run.value("photos_near", method, "nose") for method in ("msp", "energy")]
+    chart = charts.families(run.values, OPEN_SET).charts[0]
+    near = run.values.filter(split="photos_near", metric="nose")
+    outputs = [near.filter(method=method)["value"].item() for method in ("msp", "energy")]
     by_place = {(row["split"], row["family"]): row for row in rows(chart)}
     assert by_place["photos near", "output"]["value"] == pytest.approx(sum(outputs) / 2)
     assert by_place["photos near", "output"]["methods"] == 2
     assert {family for _, family in by_place} == {"output", "feature"}
 
 
-def test_correlations_are_over_all_rows_of_the_tables():
-    figures = {("near", m): {"auroc": x, "fpr95": 1 - x, "nose": None} for m, x in (("a", 0.1), ("b", 0.4), ("c", 0.9))}
-    run = Run("net", "voc", "yolo", "", (Split("near", "coco", "near"),), ("a", "b", "c"), figures, {}, {})
-    cells = {(row["first"], row["second"]): row["value"] for row in rows(outcomes.correlations([run]))}
+def test_correlations_are_over_all_rows_of_the_tables(make_run):
+    run = make_run({m: {"auroc": x, "fpr95": 1 - x, "nose": None} for m, x in (("a", 0.1), ("b", 0.4), ("c", 0.9))})
+    cells = {(row["first"], row["second"]): row["value"] for row in rows(charts.correlations(run.values))}
     assert cells["AUROC", "FPR95"] == pytest.approx(-1)
     assert cells["AUROC", "nOSE"] is None
-    assert len(cells) == len(METRICS) ** 2
-    assert outcomes.correlations([]) is None
+    assert len(cells) == len(SHOWN) ** 2
+    assert charts.correlations(make_run({}).values) is None
 
 
-def test_only_unknown_categories_are_confused():
+def test_only_unknown_categories_are_confused(make_run):
     confused = {"cat": {"cat": 9}, "Lynx": {"cat": 2, "dog": 1}, "Kite": {"dog": 1}}
-    run = a_run(closed_set={"per_class": {"cat": {}, "dog": {}}}, wilderness={"confusion": confused})
-    assert [tuple(row.values()) for row in rows(outcomes.confusion(run, shown=5))] == [
+    run = make_run({}, {"closed_set": {"per_class": {"cat": {}, "dog": {}}}, "wilderness": {"confusion": confused}})
+    assert [tuple(row.values()) for row in rows(charts.confusion(run, shown=5))] == [
         ("Lynx", "cat", 2),
         ("Lynx", "dog", 1),
         ("Kite", "dog", 1),
     ]
-    assert outcomes.confusion(run, shown=1).title.endswith("(1 of 2 categories)")
-    assert outcomes.confusion(a_run(), shown=5) is None
+    assert charts.confusion(run, shown=1).title.endswith("(1 of 2 categories)")
+    assert charts.confusion(make_run({}), shown=5) is None

@@ -1,4 +1,4 @@
-"""What a reader finds on the pages."""
+"""The contents of the pages."""
 
 import base64
 import io
@@ -33,18 +33,18 @@ def project(built, tmp_path):
 # -------------------------------------------------------------------------------------------------------- the overview
 
 
-def test_the_tables_hold_the_figures_and_mark_the_best(index):
+def test_the_tables_hold_the_values_and_mark_the_best(index):
     assert index.texts("td").count("25.0") >= 2
     assert index.texts("strong").count("100.0") >= 2
 
 
-def test_a_figure_carries_its_interval(index):
+def test_a_value_carries_its_interval(index):
     intervals = [e.attributes["data-i"] for e in index.all("td") if "data-i" in e.attributes]
     assert "100.0 to 100.0" in intervals
     assert len(intervals) >= 3 * 2 * 4
 
 
-def test_detectors_and_methods_stand_in_each_row(index):
+def test_each_row_names_detector_and_method(index):
     rows = [text for text in index.texts("th") if text in ("pets-net", "MSP", "Energy", "kNN")]
     assert rows[:6] == ["pets-net", "MSP", "pets-net", "Energy", "pets-net", "kNN"]
 
@@ -54,11 +54,11 @@ def test_methods_that_do_not_apply_are_named_with_the_reason(index, detector):
         assert any("LaRD (kNN) to pets-net: lard_knn needs latent" in text for text in page.texts("li"))
 
 
-def test_a_run_without_figures_is_named(index):
+def test_a_run_that_is_not_evaluated_is_named(index):
     assert "Not evaluated: pets-later." in index.texts("p")
 
 
-def test_it_says_from_what_it_was_made(index, evaluated):
+def test_it_lists_digests_of_its_inputs(index, evaluated):
     cells = index.texts("td")
     assert "abc123" in cells
     images = evaluated / "artifacts" / "splits" / "pets" / "photos_near" / "images.parquet"
@@ -74,11 +74,11 @@ def test_other_parameters_have_another_name(project, params, read):
     assert named({**params, "evaluate": {"iou": 0.7}}) != named(params)
 
 
-def test_what_became_of_unknown_objects_is_drawn_from_the_counts(index, detector):
-    rows = index.figures()["fates-1-1"]["data"]["values"]
-    near = {row["fate"]: row["objects"] for row in rows if row["row"] == "pets-net"}
-    assert near == {"found and flagged as unknown": 1, "taken for a known class": 1, "ignored": 2}
-    rows = detector.figures()["fates"]["data"]["values"]
+def test_outcomes_of_unknown_objects_are_drawn_from_the_counts(index, detector):
+    rows = index.charts()["outcomes-1-1"]["data"]["values"]
+    near = {row["outcome"]: row["objects"] for row in rows if row["row"] == "pets-net"}
+    assert near == {"found": 1, "misclassified": 1, "missed": 2}
+    rows = detector.charts()["outcomes"]["data"]["values"]
     assert sum(row["share"] for row in rows if row["row"] == "photos far") == pytest.approx(1)
 
 
@@ -86,21 +86,21 @@ def test_what_became_of_unknown_objects_is_drawn_from_the_counts(index, detector
 
 
 def test_a_detector_has_all_its_curves(detector):
-    kinds = {name.rsplit("-", 1)[0] for name in detector.figures()}
-    assert kinds >= {"fates", "confusion", "methods", "roc", "pr", "tau", "confidence", "silence", "wilderness"}
+    kinds = {name.rsplit("-", 1)[0] for name in detector.charts()}
+    assert kinds >= {"outcomes", "confusion", "methods", "roc", "pr", "tau", "confidence", "no-detection", "wilderness"}
 
 
 def test_a_method_is_explained_by_its_own_documentation(report, read):
     page = read(report / "methods" / "knn.html")
     assert any("score = − ‖u − u_(k)‖" in e.text for e in page.all("div"))
-    assert any(text.startswith("Source: Sun et al.") for text in page.texts("p"))
+    assert any(text.startswith("Sun et al.") for text in page.texts("p"))
     assert any(text.startswith("k 10 Rank of the neighbour") for text in page.texts("tr"))
     assert any(text.startswith("pets-net k = 1") for text in page.texts("tr"))
 
 
-def test_a_method_without_figures_says_to_what_it_does_not_apply(report, read):
+def test_a_method_without_results_says_to_what_it_does_not_apply(report, read):
     page = read(report / "methods" / "lard_knn.html")
-    assert "No figures yet." in page.texts("p")
+    assert "No results yet." in page.texts("p")
     assert any(text.startswith("Not applicable to pets-net: lard_knn needs latent") for text in page.texts("li"))
 
 
@@ -113,7 +113,7 @@ def test_a_choice_among_methods_explains_each_of_them(project, params, read):
     assert any(text.startswith("best_of_two — The best of knn, msp.") for text in methods)
 
 
-def test_a_method_of_one_s_own_has_a_page_too(project, params, read):
+def test_a_user_defined_method_has_a_page_too(project, params, read):
     own = project / "data" / "methods"
     own.mkdir(parents=True)
     (own / "report_constant.py").write_text(
@@ -138,8 +138,9 @@ def test_a_method_of_one_s_own_has_a_page_too(project, params, read):
 # --------------------------------------------------------------------------------------------------------------- splits
 
 
-def test_curation_is_told_split_by_split_and_rule_by_rule(report, read):
+def test_images_are_counted_per_reason_and_per_rule(report, read):
     rows = read(report / "splits" / "pets.html").texts("tr")
+    assert "photos near 4 4" in rows
     assert "photos near: a near category is labelled 4" in rows
     assert "photos ID class: Cat → cat 1" in rows
 
@@ -151,14 +152,14 @@ def pictures(page) -> dict:
     return {e.attributes["aria-label"].split(".")[0].removeprefix("Image "): e for e in page.all("svg")}
 
 
-def test_pictures_alternate_between_found_misclassified_and_ignored(detector):
+def test_pictures_alternate_between_found_misclassified_and_missed(detector):
     assert list(pictures(detector)) == ["n1", "n2", "n3", "f1", "f2"]
 
 
-def test_a_picture_says_what_is_there_and_what_was_made_of_it(detector):
+def test_a_picture_describes_its_objects_and_detections(detector):
     labels = {name: e.attributes["aria-label"] for name, e in pictures(detector).items()}
     assert labels["n1"] == "Image n1. ground truth: Lynx; flagged as unknown: ? cat 70%."
-    assert labels["n2"] == "Image n2. ground truth: Lynx; kept as known: cat 100%."
+    assert labels["n2"] == "Image n2. ground truth: Lynx; detected as known: cat 100%."
     assert labels["n3"] == "Image n3. ground truth: Lynx."
 
 
@@ -199,13 +200,13 @@ def test_building_again_drops_the_files_of_runs_that_are_gone(project, params, r
     assert "Nothing has been evaluated yet." in page.texts("p")
 
 
-def test_without_the_evaluation_s_details_the_tables_still_stand(project, params, read):
+def test_without_the_evaluation_s_details_the_tables_are_still_there(project, params, read):
     shutil.rmtree(project / "artifacts" / "evaluation")
     assert "25.0" in read(build(params, project)).texts("td")
     assert not pictures(read(project / "artifacts/report/detectors/pets-net.html"))
 
 
-def test_a_choice_on_test_data_is_called_an_oracle_wherever_its_figures_stand(project, params, read):
+def test_a_choice_on_test_data_is_called_an_oracle_everywhere(project, params, read):
     file = project / "artifacts" / "evaluation" / "pets-net.json"
     details = json.loads(file.read_text())
     details["methods"]["knn"]["fitted"]["choice"] = {

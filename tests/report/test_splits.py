@@ -1,4 +1,4 @@
-"""The figures of splits: categories, similarity, and what became of images."""
+"""Charts and tables of splits: categories, similarity, and the outcome of each image."""
 
 import shutil
 from pathlib import Path
@@ -33,7 +33,7 @@ def values(chart) -> list[dict]:
     return chart.spec["data"]["values"]
 
 
-def test_categories_are_counted_a_split(measured, params):
+def test_categories_are_counted_per_split(measured, params):
     view = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
     by_title = {chart.title: values(chart) for chart in view.categories.charts}
     assert by_title == {
@@ -71,7 +71,7 @@ def test_a_benchmark_that_was_not_curated_has_no_figures(tmp_path, params):
 def test_a_damaged_histogram_is_refused_by_row(measured, params):
     file = measured / "plots/similarity/pets/histogram.csv"
     file.write_text(HISTOGRAM.replace("0.83", "wide"))
-    with pytest.raises(DataError, match=r"histogram\.csv: row 2: expected split, similarity and fraction"):
+    with pytest.raises(DataError, match=r"histogram\.csv: row 2: field 'similarity': expected a number, found 'wide'"):
         splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
 
 
@@ -80,8 +80,8 @@ def test_similarity_is_told_in_numbers_from_id_to_far(measured, params):
     figures = {"images": 4, "median": 0.8, "low": 0.7, "high": 0.9, "elsewhere": 1}
     rows = {"photos_far": 0.61, "photos_near": 0.815, "test": 0.91}
     write_rows(folder, {"similarity": {"ID": 0.91}} | {k: {"similarity": v, **figures} for k, v in rows.items()})
-    (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20).similarity_figures
-    assert [row[:4] for row in table.rows] == [
+    (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20).similarity_tables
+    assert [tuple(text for text, _ in row[:4]) for row in table.rows] == [
         ("test", "ID", "4", "0.910"),
         ("photos near", "near", "4", "0.815"),
         ("photos far", "far", "4", "0.610"),
@@ -93,13 +93,14 @@ def test_the_most_doubtful_images_are_listed(measured, params):
         "split,image_id,distance,suggested,similarity,margin,neighbour,id_class\n"
         "photos_far,f1,far,near,0.8123,0.25,train3,cat\nphotos_far,f2,far,near,0.7,0.1,train4,dog\n"
     )
-    (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=1).similarity_figures
-    assert table.rows == (("f1", "photos_far", "far", "near", "train3", "cat", "0.812", "0.250"),)
+    (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=1).similarity_tables
+    ((*row,),) = table.rows
+    assert [text for text, _ in row] == ["f1", "photos_far", "far", "near", "train3", "cat", "0.812", "0.250"]
 
 
 def test_the_page_shows_the_figures_even_before_anything_is_evaluated(measured, params, read):
     params["detectors"] = {}
     build(params, measured.parent)
-    found = read(measured / "report" / "splits" / "pets.html").figures()
+    found = read(measured / "report" / "splits" / "pets.html").charts()
     assert set(found) == {"images-1", "similarity-1", "categories-1", "categories-2"}
     assert found["images-1"]["data"]["values"][0]["images"] == 4

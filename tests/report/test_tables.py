@@ -1,4 +1,4 @@
-"""Tables and the terminal summary, compared with figures worked out by hand from conftest.PHOTOS."""
+"""Tables and the terminal summary, compared with values worked out by hand from conftest.PHOTOS."""
 
 import csv
 import shutil
@@ -7,16 +7,9 @@ import pytest
 
 from farther.errors import DataError, ParameterError
 from farther.report import summary
-from farther.report.results import METRICS, Run, Split, read_runs
+from farther.report.results import SHOWN, Run, read_runs
 from farther.report.tables import run_tables, to_csv, to_latex, to_markdown, to_text
-from farther.tables.files import write_json
-
-
-def run_of(figures: dict[str, dict[str, float | None]], **details) -> Run:
-    """A run on one split; `figures` by method."""
-    split = Split("coco_near", "coco", "near")
-    by_place = {("coco_near", method): values for method, values in figures.items()}
-    return Run("net", "voc", "yolo", "", (split,), tuple(figures), by_place, {}, details)
+from farther.tables.files import read_json, write_json
 
 
 @pytest.fixture
@@ -24,20 +17,23 @@ def run(evaluated, params) -> Run:
     return read_runs(params, evaluated / "artifacts")[0]
 
 
+OPEN_SET, OOD = range(2)
+
+
 def column(table, title: str, metric: str) -> dict[str, tuple[str, bool]]:
-    place = [(group.title, m.name) for group, m in table.metrics].index((title, metric))
-    return {label: (cells[place].text, cells[place].is_best) for label, cells in table.rows}
+    cells = table.cells.filter(split_title=title, metric=metric)
+    return {label: (text, is_best) for label, text, is_best in cells.select("label", "text", "is_best").iter_rows()}
 
 
-def test_splits_stand_nearest_first_and_methods_in_the_order_of_the_parameters(run):
+def test_splits_come_nearest_first_and_methods_in_the_order_of_the_parameters(run):
     for table in run_tables(run):
-        assert [group.title for group in table.groups] == ["photos near", "photos far"]
-        assert [label for label, _ in table.rows] == ["MSP", "Energy", "kNN"]
+        assert table.splits == ["photos near", "photos far"]
+        assert [row["labels"] for row in table.rows] == [["MSP"], ["Energy"], ["kNN"]]
 
 
 def test_unknown_objects_are_counted_as_worked_out_by_hand(run):
     # Near: four objects, one found as unknown, one kept as a cat, two without a detection. Far: one of two found.
-    table = run_tables(run)[1]
+    table = run_tables(run)[OPEN_SET]
     assert column(table, "photos near", "nose")["MSP"][0] == "25.0"
     assert column(table, "photos near", "r_u")["MSP"][0] == "25.0"
     assert column(table, "photos near", "p_u")["MSP"][0] == "100.0"
@@ -47,41 +43,41 @@ def test_unknown_objects_are_counted_as_worked_out_by_hand(run):
 
 def test_detections_are_told_apart_as_worked_out_by_hand(run):
     # Near: of two OOD detections one lies below all 20 ID ones, one above all of them.
-    table = run_tables(run)[0]
+    table = run_tables(run)[OOD]
     assert column(table, "photos near", "auroc")["MSP"][0] == "50.0"
     assert column(table, "photos near", "fpr95")["MSP"][0] == "50.0"
     assert column(table, "photos far", "auroc")["MSP"][0] == "100.0"
 
 
-def test_the_best_is_the_lowest_where_lower_is_better_and_equal_numbers_are_equally_best():
-    run = run_of(
+def test_the_best_is_the_lowest_where_lower_is_better_and_equal_numbers_are_equally_best(make_run):
+    run = make_run(
         {
             "a": {"nose": 0.10004, "r_u": 0.5},
             "b": {"nose": 0.09996, "r_u": 0.7},
             "c": {"nose": 0.3, "r_u": None},
         }
     )
-    table = run_tables(run)[1]
+    table = run_tables(run)[OPEN_SET]
     assert column(table, "coco near", "nose") == {"a": ("10.0", True), "b": ("10.0", True), "c": ("30.0", False)}
     assert column(table, "coco near", "r_u") == {"a": ("50.0", False), "b": ("70.0", True), "c": ("—", False)}
     assert column(table, "coco near", "p_u") == dict.fromkeys("abc", ("—", False))
 
 
-def test_a_method_is_tied_when_the_interval_of_its_difference_from_the_best_holds_zero():
+def test_a_method_is_tied_when_the_interval_of_its_difference_from_the_best_contains_zero(make_run):
     def details(low: float, high: float) -> dict:
         compared = {"auroc": {"best": "a", "interval": [low, high], "p": 0.5}}
         return {"splits": {"coco_near": {"against_best": compared, "intervals": {"auroc": [0.6, 0.7]}}}}
 
     methods = {"a": details(0, 0), "b": details(-0.1, 0.01), "c": details(-0.2, -0.1)}
-    run = run_of({name: {"auroc": value} for name, value in (("a", 0.9), ("b", 0.8), ("c", 0.7))}, methods=methods)
-    cells = [cells[0] for _, cells in run_tables(run)[0].rows]
-    assert [cell.is_best for cell in cells] == [True, False, False]
-    assert [cell.is_tied for cell in cells] == [False, True, False]
-    assert cells[1].interval == "60.0 to 70.0"
+    results = {name: {"auroc": value} for name, value in (("a", 0.9), ("b", 0.8), ("c", 0.7))}
+    cells = run_tables(make_run(results, {"methods": methods}))[OOD].cells.filter(metric="auroc")
+    assert cells["is_best"].to_list() == [True, False, False]
+    assert cells["is_tied"].to_list() == [False, True, False]
+    assert cells["interval"][1] == "60.0 to 70.0"
 
 
-def test_markdown_has_one_cell_a_column_and_bold_for_the_best(run):
-    lines = to_markdown(run_tables(run)[1]).splitlines()
+def test_markdown_has_one_cell_per_column_and_bold_for_the_best(run):
+    lines = to_markdown(run_tables(run)[OPEN_SET]).splitlines()
     table = [line for line in lines if line.startswith("|")]
     assert {line.count("|") for line in table} == {10}
     assert "photos near nOSE ↓" in table[0]
@@ -89,9 +85,9 @@ def test_markdown_has_one_cell_a_column_and_bold_for_the_best(run):
     assert msp.split(" | ")[1:4:2] == ["25.0", "**100.0**"]
 
 
-def test_latex_escapes_names_and_has_as_many_cells_as_columns():
-    run = run_of({"my_method": {"nose": 0.5, "ap_u": 0.25}, "b": {"nose": 0.25, "ap_u": None}})
-    text = to_latex(run_tables(run)[1])
+def test_latex_escapes_names_and_has_as_many_cells_as_columns(make_run):
+    run = make_run({"my_method": {"nose": 0.5, "ap_u": 0.25}, "b": {"nose": 0.25, "ap_u": None}})
+    text = to_latex(run_tables(run)[OPEN_SET])
     assert r"my\_method & 50.0 & \textbf{25.0} & -- & -- \\" in text
     assert r"b & \textbf{25.0} & -- & -- & -- \\" in text
     assert r"\begin{tabular}{lrrrr}" in text
@@ -100,19 +96,21 @@ def test_latex_escapes_names_and_has_as_many_cells_as_columns():
     assert text.count("{") == text.count("}")
 
 
-def test_csv_holds_every_figure_as_an_unrounded_fraction(run):
+def test_csv_holds_every_value_as_an_unrounded_fraction(run, evaluated):
     rows = list(csv.DictReader(to_csv([run]).splitlines()))
-    assert len(rows) == 2 * 3 * len(METRICS)
+    assert len(rows) == 2 * 3 * len(SHOWN)
     found = {(row["split"], row["method"], row["metric"]): row for row in rows}
-    for (split, method), figures in run.figures.items():
-        for metric, value in figures.items():
-            written = found[split, method, metric]["value"]
-            assert written == "" if value is None else float(written) == value
+    for split in ("photos_near", "photos_far"):
+        for method in run.methods:
+            measured = read_json(evaluated / "artifacts" / "metrics" / "pets-net" / split / f"{method}.json")
+            for metric, value in measured.items():
+                written = found[split, method, metric]["value"]
+                assert written == "" if value is None else float(written) == value
     assert found["photos_near", "msp", "nose"]["distance"] == "near"
 
 
 def test_a_narrow_terminal_gets_the_splits_below_each_other(run):
-    table = run_tables(run)[1]
+    table = run_tables(run)[OPEN_SET]
     wide, narrow = to_text(table, width=100), to_text(table, width=60)
     assert len(wide.splitlines()) == 5
     assert len(narrow.splitlines()) == 11
@@ -126,15 +124,15 @@ def test_the_summary_names_runs_that_were_not_evaluated(evaluated, params):
     assert "pets-net   mAP50 100.0%   t* 0.500" in text
 
 
-def test_families_follow_what_a_method_reads():
+def test_families_follow_what_a_method_reads(make_run):
     needs = {"a": ["logits"], "b": ["features", "labels"], "c": ["features", "last_layer"], "d": ["latent"]}
     methods = {name: {"fitted": {"needs": those}} for name, those in needs.items()}
-    run = run_of({name: {} for name in needs}, methods=methods)
+    run = make_run({name: {} for name in needs}, {"methods": methods})
     assert [run.family(name) for name in "abcd"] == ["output", "feature", "mixed", "latent"]
 
 
-def test_ranking_goes_by_the_mean_over_splits_and_leaves_out_methods_without_a_value():
-    run = run_of({"a": {"auroc": 0.5}, "b": {"auroc": 0.9}, "c": {"auroc": None}})
+def test_ranking_goes_by_the_mean_over_splits_and_leaves_out_methods_without_a_value(make_run):
+    run = make_run({"a": {"auroc": 0.5}, "b": {"auroc": 0.9}, "c": {"auroc": None}})
     assert run.ranked("auroc") == ["b", "a"]
     assert run.shown_method(None) == "b"
     with pytest.raises(ParameterError, match=r"net has no method 'z'\. Known: a, b, c"):

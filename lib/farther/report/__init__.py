@@ -1,4 +1,4 @@
-"""A page to look at, tables to paste into a paper, and the main table in a terminal.
+"""The report: pages to look at, tables to paste into a paper, and the main tables in a terminal.
 
 `build(params, root)` writes `artifacts/report/index.html` and the tables beside it; `summary(params, root)` returns the
 main tables as text.
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from farther.report.summary import summary
+from farther.report.tables import summary
 
 __all__ = ["build", "summary"]
 

@@ -1,198 +1,201 @@
-"""What stands on each page, except the gallery."""
+"""Contents of each page, except the gallery."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import polars as pl
+
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
-from farther.report import choices, overview, published, tables
-from farther.report.charts import curves, outcomes
-from farther.report.charts.parts import Figures
-from farther.report.documented import MethodText, texts_of
+from farther.report import documented, overview, published, tables
+from farther.report.charts import curves
+from farther.report.charts import results as charts
 from farther.report.examples import examples
-from farther.report.parameters import ReportSettings
-from farther.report.results import METRICS, OOD, OPEN_SET, Run, title_of
-from farther.report.splits import splits_of
+from farther.report.outcomes import SplitOutcomes
+from farther.report.results import OOD, OPEN_SET, SHOWN, VALUES, Run, title_of
+from farther.report.settings import ReportSettings
+from farther.report.splits import split_counts, splits_of
 from farther.scoring.entries import OWN
 
 #: Sections of a detector's page.
-DETECTOR = (
-    ("results", "Results"),
-    ("unknown", "Unknown objects"),
-    ("figures", "Figures"),
-    ("examples", "Examples"),
-    ("thresholds", "Thresholds and parameters"),
-    ("inputs", "Inputs"),
-)
+DETECTOR = {
+    "results": "Results",
+    "unknown": "Unknown objects",
+    "charts": "Charts",
+    "examples": "Examples",
+    "thresholds": "Thresholds and parameters",
+    "inputs": "Inputs",
+}
 
-#: The recall at which detectors are compared by their wilderness impact, as `wilderness.csv` writes it.
+#: Headings of the files of a run, by kind of table.
+FILES = {"open_set": "Unknown objects", "ood": "Detections"}
+
+#: The recall at which detectors are compared by their wilderness impact, as in `wilderness.csv`.
 WILDERNESS_RECALL = "0.3"
 
 
 @dataclass(frozen=True)
-class Findings:
-    """All that the pipeline found; each function gives what one page shows.
+class Contents:
+    """All results; each function gives the contents of one page.
 
     Args:
         params: All of params.yaml.
         settings: Its section `report`, checked.
         runs: All runs.
-        artifacts: The artifacts folder.
-        roots: Dataset → folder of its image files.
         root: The project's folder.
-        printed: Published figures.
+        roots: Dataset → folder of its image files.
     """
 
     params: Mapping[str, Any]
     settings: ReportSettings
-    runs: list[Run]
-    artifacts: Path
-    roots: Mapping[str, Path]
+    runs: Sequence[Run]
     root: Path
-    printed: published.Figures
+    roots: Mapping[str, Path]
+
+    @property
+    def artifacts(self) -> Path:
+        """The artifacts folder."""
+        return self.root / "artifacts"
 
     @cached_property
-    def described(self) -> list[Run]:
-        """Runs that have figures of their own, whether or not a method applies to them."""
+    def measured(self) -> list[Run]:
+        """Runs that are evaluated, whether or not a method applies to them."""
         return [run for run in self.runs if run.is_evaluated or run.has_no_method]
 
     @cached_property
     def evaluated(self) -> list[Run]:
-        """Runs that have figures of methods."""
+        """Runs with values of methods."""
         return [run for run in self.runs if run.is_evaluated]
 
     @cached_property
-    def texts(self) -> dict[str, list[MethodText]]:
-        """Line of section `methods` → the documentation of its method, or of all that may be chosen."""
-        own = self.root / OWN
-        return {name: texts_of(name, values or {}, own) for name, values in self.params["methods"].items()}
+    def values(self) -> pl.DataFrame:
+        """`Run.values` of all runs."""
+        return pl.concat([pl.DataFrame(schema=VALUES), *(run.values for run in self.evaluated)])
+
+    @cached_property
+    def texts(self) -> dict[str, list[documented.MethodText]]:
+        """Line of section `methods` → the documentation of its method, or of all that it chooses from."""
+        lines = self.params["methods"].items()
+        return {name: documented.texts_of(name, values or {}, self.root / OWN) for name, values in lines}
 
     def by_benchmark(self) -> dict[str, list[Run]]:
-        """Runs that have figures of methods, by their benchmark."""
+        """Runs with values of methods, by their benchmark."""
         found = {name: [run for run in self.evaluated if run.benchmark == name] for name in self.params["benchmarks"]}
         return {name: runs for name, runs in found.items() if runs}
 
     def index(self) -> dict[str, Any]:
         """The first page."""
-        images = {
-            (run.benchmark, split.name): _images(run, split.name) for run in self.evaluated for split in run.splits
-        }
-        methods = [method for method in self.params["methods"] if any(method in run.methods for run in self.evaluated)]
+        images = {(run.benchmark, s.name): run.images(s.name) for run in self.evaluated for s in run.splits}
+        without_method = [run for run in self.measured if run.has_no_method]
+        results = {f"results-{k}": f"Results on {name}" for k, name in enumerate(self.by_benchmark(), start=1)}
+        if results:
+            results |= {"unknown": "Unknown objects", "metrics": "Metrics"}
         return {
             "title": self.settings.title,
-            "tiles": [
-                ("detectors evaluated", len(self.evaluated)),
-                ("methods compared", len(methods)),
-                ("OOD splits", len(images)),
-                ("images in them", sum(images.values())),
-            ],
-            "contents": self._contents(),
-            "without_method": [run.name for run in self.described if run.has_no_method],
-            "without_reason": _refused([run for run in self.described if run.has_no_method]),
-            "unmeasured": [run.name for run in self.runs if run not in self.described],
+            "tiles": {
+                "detectors evaluated": len(self.evaluated),
+                "methods compared": self.values["method"].n_unique(),
+                "OOD splits": len(images),
+                "images in them": sum(images.values()),
+            },
+            "contents": {**results, "runs": "Runs", "inputs": "Inputs", "files": "Downloads"},
+            "without_method": [run.name for run in without_method],
+            "without_reason": _not_applicable(without_method),
+            "unmeasured": [run.name for run in self.runs if run not in self.measured],
             "benchmarks": [self._results(name, runs) for name, runs in self.by_benchmark().items()],
-            "metrics": METRICS,
-            "ran": overview.ran(self.runs),
+            "metrics": SHOWN,
+            "runs": overview.runs_table(self.runs),
             "run_pages": self._run_pages(),
-            "methods": [(name, title_of(name)) for name in self.params["methods"]],
-            "checkpoints": overview.checkpoints(self.described, self.params),
-            "splits": overview.tables_of_splits(self.described),
-            "files": [(run.name, _files_of(run)) for run in self.evaluated],
+            "methods": {name: title_of(name) for name in self.params["methods"]},
+            "checkpoints": overview.checkpoints(self.measured, self.params),
+            "splits": overview.tables_of_splits(self.measured),
+            "file_heads": FILES,
+            "files": [run.name for run in self.evaluated],
         }
-
-    def _contents(self) -> list[tuple[str, str]]:
-        results = [(f"results-{k}", f"Results on {name}") for k, name in enumerate(self.by_benchmark(), start=1)]
-        if results:
-            results += [("unknown", "Unknown objects"), ("metrics", "What the metrics say")]
-        return [*results, ("ran", "What ran"), ("inputs", "Made from"), ("files", "To take along")]
 
     def _results(self, name: str, runs: list[Run]) -> dict[str, Any]:
-        shown = [(run, self._shown_method(run)) for run in runs]
-        notes = [note for run in runs if (note := choices.note(run))]
+        shown = [(run, self.shown_method(run)) for run in runs]
         return {
             "name": name,
-            "sheets": tables.benchmark_sheets(name, runs),
-            "notes": notes,
-            "refused": _refused(runs),
-            "shown": [(run.name, run.label(method)) for run, method in shown],
-            "fates": outcomes.fates_by_split(shown),
+            "tables": tables.benchmark_tables(name, runs),
+            "notes": [note for run in runs if (note := documented.note_on(run))],
+            "not_applicable": _not_applicable(runs),
+            "shown": {run.name: run.label(method) for run, method in shown},
+            "outcomes": charts.outcomes_by_split(shown),
         }
 
-    def _shown_method(self, run: Run) -> str:
+    def shown_method(self, run: Run) -> str:
+        """The method whose outcomes are shown for an evaluated run."""
         method = run.shown_method(self.settings.method)
         if method is None:
             raise ParameterError(f"report: run {run.name!r} has no method to show")
         return method
 
     def detectors(self) -> dict[str, Any]:
-        """All detectors beside each other."""
-        wild = []
-        for name, runs in self.by_benchmark().items():
-            folders = {run.name: self._files(run).plots for run in runs}
-            group = curves.wilderness_of(folders, WILDERNESS_RECALL)
-            wild += [(name, group)] if group else []
+        """All detectors side by side."""
         return {
-            "quality": overview.detectors(self.described),
-            "open_world": overview.open_world(self.described),
-            "wilderness": wild,
+            "quality": list(overview.detectors(self.measured)),
+            "open_world": overview.open_world(self.measured),
+            "wilderness": {
+                name: curves.wilderness_of({run.name: self._plots(run) for run in runs}, WILDERNESS_RECALL)
+                for name, runs in self.by_benchmark().items()
+            },
             "run_pages": self._run_pages(),
         }
 
-    def detector(self, run: Run) -> dict[str, Any]:
-        """One detector on one benchmark."""
+    def detector(self, run: Run, found: Mapping[str, SplitOutcomes]) -> dict[str, Any]:
+        """One detector on one benchmark.
+
+        Args:
+            run: The run.
+            found: Split → its outcomes; {} where they are not on this machine.
+        """
         content: dict[str, Any] = {
             "run": run,
             "quality": overview.quality(run),
-            "not_applicable": _refused([run]),
+            "not_applicable": _not_applicable([run]),
         }
         if not run.is_evaluated:
             return content
-        method = self._shown_method(run)
-        plots = self._files(run).plots
-        wanted = run.ranked("auroc")[: self.settings.curves]
-        points = self.settings.curve_points
+        method = self.shown_method(run)
+        count, side = self.settings.examples, self.settings.image_side
+        drawn = curves.RunCurves(run, self._plots(run), run.ranked("auroc")[: self.settings.curves])
         return content | {
-            "contents": [
-                (anchor, title) for anchor, title in DETECTOR if anchor != "examples" or self.settings.examples
-            ],
-            "sheets": tables.run_sheets(run),
-            "notes": [note for note in [choices.note(run)] if note],
-            "fate_keys": outcomes.FATE_KEYS,
-            "fates": outcomes.fates(run, method),
-            "confusion": outcomes.confusion(run, self.settings.categories),
+            "contents": {name: title for name, title in DETECTOR.items() if name != "examples" or count},
+            "tables": tables.run_tables(run),
+            "notes": [note for note in [documented.note_on(run)] if note],
+            "outcome_keys": charts.OUTCOME_KEYS,
+            "outcomes": charts.outcomes(run, method),
+            "confusion": charts.confusion(run, self.settings.categories),
             "recall": f"{100 * run.evaluation.get('wilderness', {}).get('diagnosis_recall', 0):g}",
-            "methods": outcomes.methods(run),
-            "roc": curves.curves(run, plots, "roc", wanted, points),
-            "pr": curves.curves(run, plots, "pr", wanted, points),
-            "tau": curves.sweep(run, plots, "tau", wanted),
-            "confidence": curves.sweep(run, plots, "confidence", wanted),
-            "silence": curves.silence(run, plots),
-            "wilderness": curves.wilderness(run, plots),
-            "reliability": curves.reliability(run, plots),
-            "examples": self._examples(run, method),
+            "methods": charts.methods(run),
+            "roc": drawn.curves("roc", self.settings.curve_points),
+            "pr": drawn.curves("pr", self.settings.curve_points),
+            "tau": drawn.sweep("tau"),
+            "confidence": drawn.sweep("confidence"),
+            "no_detection": drawn.no_detection(),
+            "wilderness": drawn.wilderness(),
+            "reliability": drawn.reliability(),
+            "examples": {
+                split.title: examples(found[split.name], method, self.roots, count, side)
+                for split in run.splits
+                if count and split.name in found
+            },
             "shown_method": run.label(method),
             "has_gallery": bool(self.settings.gallery.images),
-            "thresholds": overview.thresholds(run),
+            "thresholds": overview.parameters_by_method(run),
             "inputs": overview.inputs(run),
             "method_pages": self._method_pages("../", [run]),
         }
 
-    def _examples(self, run: Run, method: str) -> list[tuple[Any, Any]]:
-        count, side = self.settings.examples, self.settings.image_side
-        if not count or not run.evaluation:
-            return []
-        return [
-            (split, examples(run, split.name, method, self.artifacts, self.roots, count, side)) for split in run.splits
-        ]
-
     def methods(self) -> dict[str, Any]:
-        """All methods beside each other."""
+        """All methods side by side."""
         summaries = {
             name: texts[0].summary if len(texts) == 1 else f"The best of {', '.join(text.name for text in texts)}."
             for name, texts in self.texts.items()
@@ -200,96 +203,81 @@ class Findings:
         return {
             "table": overview.methods(self.params["methods"], self.evaluated, summaries),
             "method_pages": self._method_pages("", self.evaluated),
-            "not_applicable": _refused(self.described),
+            "not_applicable": _not_applicable(self.measured),
         }
 
     def method(self, name: str) -> dict[str, Any]:
         """One line of section `methods`."""
-        having = {benchmark: [r for r in runs if name in r.methods] for benchmark, runs in self.by_benchmark().items()}
-        having = {benchmark: runs for benchmark, runs in having.items() if runs}
-        everywhere = [run for runs in having.values() for run in runs]
+        runs = [run for run in self.evaluated if name in run.methods]
+        by_benchmark = {
+            benchmark: [run for run in runs if run.benchmark == benchmark]
+            for benchmark in dict.fromkeys(run.benchmark for run in runs)
+        }
+        remarks = dict.fromkeys(remark for run in runs for remark in documented.remarks(run, name))
         return {
-            "title": everywhere[0].label(name) if everywhere else title_of(name),
+            "title": runs[0].label(name) if runs else title_of(name),
             "texts": self.texts[name],
-            "remarks": list(dict.fromkeys(_sentence(r) for run in everywhere for r in choices.remarks(run, name))),
-            "sheets": [
-                sheet for benchmark, runs in having.items() for sheet in tables.method_sheets(benchmark, runs, name)
-            ],
-            "figures_by_benchmark": [(benchmark, outcomes.detectors(runs, name)) for benchmark, runs in having.items()],
-            "as_run": overview.as_run(everywhere, name),
+            "remarks": [f"{remark[0].upper()}{remark[1:]}." for remark in remarks],
+            "tables": [table for on, those in by_benchmark.items() for table in tables.method_tables(on, those, name)],
+            "charts_by_benchmark": {on: charts.detectors(those, name) for on, those in by_benchmark.items()},
+            "parameters": overview.parameters_by_run(runs, name),
             "run_pages": self._run_pages("../"),
-            "not_applicable": [
-                (run.name, run.not_applicable[name]) for run in self.described if name in run.not_applicable
-            ],
+            "not_applicable": {
+                run.name: run.not_applicable[name] for run in self.measured if name in run.not_applicable
+            },
         }
 
     def splits(self) -> dict[str, Any]:
         """All benchmarks and datasets."""
         return {
-            "benchmarks": [(name, overview.splits(name, self.artifacts)) for name in self.params["benchmarks"]],
+            "benchmarks": {
+                name: split_counts(name, params, self.artifacts) for name, params in self.params["benchmarks"].items()
+            },
             "datasets": overview.datasets(self.artifacts),
         }
 
     def benchmark(self, name: str) -> dict[str, Any]:
-        """How the splits of a benchmark came about, and what is in them."""
-        return {
-            "view": splits_of(name, self.params["benchmarks"][name], self.artifacts, self.settings.categories),
-            "counts": overview.splits(name, self.artifacts),
-            "reasons": overview.reasons(name, self.artifacts),
-            "rules": overview.rules(name, self.artifacts),
-        }
+        """The splits of a benchmark."""
+        params = self.params["benchmarks"][name]
+        return {"view": splits_of(name, params, self.artifacts, self.settings.categories)}
 
-    def figures(self) -> dict[str, Any]:
-        """Figures over all detectors and methods."""
-        families: dict[str, Figures] = {
-            "ood": outcomes.families(self.evaluated, OOD),
-            "open_set": outcomes.families(self.evaluated, OPEN_SET),
-        }
+    def charts(self) -> dict[str, Any]:
+        """Charts over all detectors and methods."""
         return {
-            **families,
-            "correlations": outcomes.correlations(self.evaluated),
+            "ood": charts.families(self.values, OOD),
+            "open_set": charts.families(self.values, OPEN_SET),
+            "correlations": charts.correlations(self.values),
             "benchmarks": list(self.params["benchmarks"]),
             "runs": [run.name for run in self.evaluated],
         }
 
     def published(self) -> dict[str, Any]:
-        """Ours beside published figures."""
-        wanted = [
-            (run, self.settings.published[run.name]) for run in self.evaluated if run.name in self.settings.published
-        ]
-        beside = [(run.name, published.beside(run, counterpart, self.printed)) for run, counterpart in wanted]
-        return {"published": [(name, table) for name, table in beside if table is not None]}
+        """Results beside published ones."""
+        wanted = self.settings.published
+        printed = published.read(self.root / published.FOLDER) if wanted else None
+        beside = {
+            run.name: published.beside(run, wanted[run.name], printed)
+            for run in self.evaluated
+            if run.name in wanted and printed is not None
+        }
+        return {"published": {name: table for name, table in beside.items() if table is not None}}
 
-    def _files(self, run: Run) -> RunFiles:
-        return RunFiles(run.name, run.benchmark, self.artifacts)
+    def _plots(self, run: Run) -> Path:
+        return RunFiles(run.name, run.benchmark, self.artifacts).plots
 
     def _run_pages(self, up: str = "") -> dict[str, str]:
-        return {run.name: f"{up}detectors/{quote(run.name)}.html" for run in self.described}
+        return {run.name: f"{up}detectors/{quote(run.name)}.html" for run in self.measured}
 
-    def _method_pages(self, up: str, runs: list[Run]) -> dict[str, str]:
-        names = self.params["methods"]
-        pages = {title_of(name): f"{up}methods/{quote(name)}.html" for name in names}
-        return pages | {run.label(name): f"{up}methods/{quote(name)}.html" for run in runs for name in run.methods}
-
-
-def _images(run: Run, split: str) -> int:
-    return int(run.evaluation.get("splits", {}).get(split, {}).get("images", 0))
+    def _method_pages(self, up: str, runs: Sequence[Run]) -> dict[str, str]:
+        labels = {title_of(name): name for name in self.params["methods"]}
+        labels |= {run.label(name): name for run in runs for name in run.methods}
+        return {label: f"{up}methods/{quote(name)}.html" for label, name in labels.items()}
 
 
-def _files_of(run: Run) -> list[tuple[str, str]]:
-    """What each table of a run shows, and the name of its files."""
-    heads = {"open_set": "Unknown objects", "ood": "Detections"}
-    return [(heads[kind], f"{run.name}-{kind}") for kind, *_ in reversed(tables.KINDS)]
-
-
-def _refused(runs: list[Run]) -> list[tuple[str, list[str], str]]:
-    """Methods that do not apply: title, to which runs, and why."""
+def _not_applicable(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Methods that do not apply: title, runs and reason."""
     found: dict[tuple[str, str], list[str]] = {}
     for run in runs:
         for method, reason in run.not_applicable.items():
             found.setdefault((title_of(method), reason), []).append(run.name)
-    return [(title, names, reason) for (title, reason), names in found.items()]
-
-
-def _sentence(remark: str) -> str:
-    return f"{remark[0].upper()}{remark[1:]}."
+    return [{"method": title, "runs": names, "reason": reason} for (title, reason), names in found.items()]

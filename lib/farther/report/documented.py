@@ -1,4 +1,4 @@
-"""What is known of a method beside its figures: from its own documentation."""
+"""The description of a method: its own documentation, and how a run fitted it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 from farther.methods.reference import NEEDS
 from farther.registry import describe
-from farther.report.overview import Listing
+from farther.report.listing import Listing
+from farther.report.results import Run, title_of
 from farther.scoring.entries import find, read_entry
 
 
@@ -19,9 +20,10 @@ class MethodText:
 
     Args:
         name: Its name.
-        summary: What it is, in a sentence.
-        more: What else there is to say.
-        formula, source: As its docstring has them, "" where it has none.
+        summary: Its first sentence.
+        more: The paragraphs that follow.
+        formula: As in its docstring, "" where it has none.
+        references: Publications, with arXiv id or link.
         reads: What it needs of a region.
         parameters: Its parameters, None where it has none.
     """
@@ -30,37 +32,70 @@ class MethodText:
     summary: str
     more: str
     formula: str
-    source: str
+    references: tuple[str, ...]
     reads: tuple[str, ...]
     parameters: Listing | None
 
 
-def texts_of(entry: str, values: Mapping[str, Any], own: Path) -> list[MethodText]:
-    """The documentation of a line of section `methods`: of its method, or of all that may be chosen.
+def texts_of(entry: str, values: Mapping[str, Any], folder: Path) -> list[MethodText]:
+    """The documentation of a line of section `methods`: of its method, or of all methods that it chooses from.
 
     Args:
-        entry, values: The line's name, and what it says.
-        own: Folder of one's own methods.
+        entry, values: The line's name and content.
+        folder: Folder of user-defined methods.
 
     Raises:
         ParameterError: the method is unknown, or its parameters are wrong.
     """
-    read = read_entry(entry, values, own)
+    read = read_entry(entry, values, folder)
     choice = read.search or read.oracle
-    return [_text(name, own) for name in (sorted(choice.grids) if choice else [read.method])]
+    return [_text(name, folder) for name in (sorted(choice.grids) if choice else [read.method])]
 
 
-def _text(name: str, own: Path) -> MethodText:
-    cls = find(name, own)
+def _text(name: str, folder: Path) -> MethodText:
+    cls = find(name, folder)
     text = describe(cls)
-    rows = tuple((p.name, p.default, p.description) for p in text.parameters)
-    heads = ("Parameter", "Default", "What it is")
+    rows = [{"Parameter": p.name, "Default": p.default, "Meaning": p.description} for p in text.parameters]
     return MethodText(
         name=name,
         summary=text.summary,
         more=text.text,
         formula=text.sections.get("Formula", ""),
-        source=" ".join(text.sections.get("References", "").split()),
+        references=tuple(" ".join(part.split()) for part in text.sections.get("References", "").split("\n\n") if part),
         reads=tuple(NEEDS.get(need, need) for need in sorted(cls.needs)),
-        parameters=Listing(f"Parameters of {name}.", heads, rows) if rows else None,
+        parameters=Listing.of(f"Parameters of {name}.", rows) if rows else None,
     )
+
+
+def how_chosen(fitted: Mapping[str, Any]) -> str:
+    """How the parameters of a fitted method were chosen, "" where they were given.
+
+    Args:
+        fitted: Content of its `method.json`.
+    """
+    choice = fitted.get("choice")
+    if not choice:
+        return ""
+    best = f"the best of {len(choice['trials'])} by AUROC of ID split {choice['id_split']!r} against OOD split "
+    if choice["oracle"]:
+        return f"ORACLE, chosen on test data: {best}{choice['ood_split']!r}, which results are reported on"
+    return f"chosen by search: {best}{choice['ood_split']!r}, an OOD validation split"
+
+
+def index_recall(fitted: Mapping[str, Any]) -> str:
+    """Share of the nearest neighbours that an approximate index finds, "" where the search is exact."""
+    recall = fitted.get("state", {}).get("recall_")
+    return "" if recall is None else f"approximate index: finds {100 * float(recall):.1f}% of the nearest neighbours"
+
+
+def remarks(run: Run, method: str) -> list[str]:
+    """What a reader must know of a run's fitted method before comparing its values with others."""
+    fitted = run.fitted(method)
+    return [remark for remark in (how_chosen(fitted), index_recall(fitted)) if remark]
+
+
+def note_on(run: Run) -> str:
+    """All remarks on a run's methods in one paragraph, "" where there are none."""
+    found = {method: remarks(run, method) for method in run.methods}
+    parts = [f"{title_of(method)}: {'; '.join(texts)}" for method, texts in found.items() if texts]
+    return f"{run.name}, {'. '.join(parts)}." if parts else ""

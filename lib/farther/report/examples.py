@@ -1,4 +1,4 @@
-"""Example images: what is there, what the detector found, and what the method took it for."""
+"""Example images with their boxes: ground truth, and what the detector and the method made of them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import base64
 import io
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+import polars as pl
 from PIL import Image, UnidentifiedImageError
 
 from farther.errors import DataError
-from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
-from farther.metrics import open_set
-from farther.report.results import Run
-from farther.tables import Images, Objects, Regions
+from farther.report.outcomes import SplitOutcomes
 from farther.tables.files import inside
 
 
@@ -25,9 +22,9 @@ class Mark:
     """A box in a picture.
 
     Args:
-        kind: `truth`, `unknown` (a detection flagged as unknown) or `known` (one kept as the class it was detected as).
+        kind: `truth`, `unknown` (a detection flagged as unknown) or `known` (any other detection).
         left, top, width, height: In pixels of the original image.
-        text: What stands beside it.
+        text: Its label.
     """
 
     kind: str
@@ -38,15 +35,15 @@ class Mark:
     text: str
 
     def plate_width(self, size: float) -> float:
-        """Width of the plate that the text stands on, for text of this height."""
+        """Width of the plate below the text, for text of this height."""
         return round(len(self.text) * size * 0.63 + size * 0.6, 1)
 
     def plate_left(self, width: int, size: float) -> float:
-        """Where the plate starts, so that it stays in an image of this width."""
+        """Left edge of the plate, such that it stays in an image of this width."""
         return round(max(min(self.left, width - self.plate_width(size)), 0), 1)
 
     def plate_top(self, height: int, size: float) -> float:
-        """Above the box for a detection, at its lower edge for ground truth, so that the two do not hide each other."""
+        """Top edge of the plate: above a detection, below ground truth, so that the two do not hide each other."""
         plate = 1.35 * size
         wanted = self.top + self.height if self.kind == "truth" else self.top - plate
         return round(max(min(wanted, height - plate), 0), 1)
@@ -71,102 +68,90 @@ class Example:
 
     @property
     def description(self) -> str:
-        """What the picture shows, for those who cannot see it."""
-        shown = {"truth": "ground truth", "known": "kept as known", "unknown": "flagged as unknown"}
+        """The picture in words, for screen readers."""
+        shown = {"truth": "ground truth", "known": "detected as known", "unknown": "flagged as unknown"}
         parts = [
             f"{title}: {', '.join(mark.text for mark in self.marks if mark.kind == kind)}"
             for kind, title in shown.items()
             if any(mark.kind == kind for mark in self.marks)
         ]
-        return f"Image {self.image_id}. " + ("; ".join(parts) or "nothing labelled, nothing detected") + "."
+        return f"Image {self.image_id}. " + ("; ".join(parts) or "no object, no detection") + "."
 
 
-def examples(
-    run: Run, split: str, method: str, artifacts: Path, roots: Mapping[str, Path], count: int, side: int
-) -> list[Example]:
-    """Images of a split: in turn one with an object that was found, that was misclassified, and that was ignored.
+def examples(found: SplitOutcomes, method: str, roots: Mapping[str, Path], count: int, side: int) -> list[Example]:
+    """Images of a split: in turn one with a found object, one with a misclassified object, one with a missed object.
 
-    Within each kind the images come in the order of the split's table; none is chosen by eye. Images that are not on
-    this machine are passed over.
+    For each outcome the images come in the order of the split's table; none is chosen by eye. Images that are not on
+    this machine are skipped.
 
     Args:
-        run, split, method: Whose detections and decisions.
-        artifacts: The artifacts folder.
+        found: The split, with its outcomes.
+        method: The method whose outcomes are shown.
         roots: Dataset → folder of its image files.
-        count: How many.
+        count: Number of images.
         side: Longest side of a thumbnail in pixels.
 
     Raises:
         DataError: a table is damaged.
     """
-    files = RunFiles(run.name, run.benchmark, artifacts)
-    data = RunSplit(files, split)
-    regions = data.regions(float(run.detector["threshold"]))
-    scores = aligned_scores(regions, files.scores(method, split), len(data.folder))
-    tau = float(run.evaluation["methods"][method]["tau"])
-    settings, known = run.evaluation["settings"], data.folder.header.known_classes
-    overlaps = open_set.Split(data.objects, regions, settings["iou"], settings["protocol"], known)
-    outcome = overlaps.judge(scores < tau)
-    made: list[Example] = []
-    images = Images.read(files.images(split))
-    for row in _in_turn(images, data.objects, outcome.fate):
-        if len(made) == count:
+    objects, detections = found.objects_of(method), found.detections_of(method)
+    chosen: list[Example] = []
+    for image in _in_turn(found.images, objects).iter_rows(named=True):
+        if len(chosen) == count:
             break
-        picture = _thumbnail(images, row, roots, side)
+        picture = _thumbnail(image, roots, side)
         if picture is not None:
-            image_id = images.image_id[row]
-            mine = regions.image_id == image_id
-            marks = (
-                *_truth(data.objects[data.objects.image_id == image_id]),
-                *_detections(regions[mine], scores[mine] < tau),
-            )
-            size = int(images.width[row]), int(images.height[row])
-            made.append(Example(str(image_id), *size, picture, marks))
-    return made
+            of_image = pl.col("image_id") == image["image_id"]
+            marks = (*_truth(objects.filter(of_image)), *_detections(detections.filter(of_image), found.classes))
+            chosen.append(Example(image["image_id"], image["width"], image["height"], picture, marks))
+    return chosen
 
 
-def _in_turn(images: Images, objects: Objects, fate: np.ndarray) -> list[int]:
-    """Rows of images, alternating between the fates of their objects; each row once."""
-    groups = []
-    for wanted in (open_set.FOUND, open_set.MISCLASSIFIED, open_set.MISSED):
-        shown = set(objects.image_id[fate == wanted])
-        groups.append([row for row, name in enumerate(images.image_id) if name in shown])
-    return [row for row in dict.fromkeys(chain.from_iterable(zip_longest(*groups))) if row is not None]
+def _in_turn(images: pl.DataFrame, objects: pl.DataFrame) -> pl.DataFrame:
+    """Images with an unknown object, alternating between outcomes; each image once."""
+    order = pl.Enum(["found", "misclassified", "missed"])
+    return (
+        images.with_row_index("row")
+        .join(objects.select("image_id", "outcome").unique(), on="image_id")
+        .with_columns(outcome=pl.col("outcome").cast(order, strict=False))
+        .drop_nulls("outcome")
+        .with_columns(turn=pl.col("row").rank("ordinal").over("outcome"))
+        .sort("turn", "outcome")
+        .unique("image_id", keep="first", maintain_order=True)
+    )
 
 
-def _thumbnail(images: Images, row: int, roots: Mapping[str, Path], side: int) -> str | None:
+def _thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> str | None:
     """A JPEG no larger than `side`, None where this machine has no such file, or another image under its name."""
-    root = roots.get(images.dataset[row])
+    root = roots.get(row["dataset"])
     if root is None:
         return None
     try:
-        with Image.open(inside(root, images.file[row])) as image:
-            if image.size != (images.width[row], images.height[row]):
+        with Image.open(inside(root, row["file"])) as image:
+            if image.size != (row["width"], row["height"]):
                 return None
             small = image.convert("RGB")
             small.thumbnail((side, side))
     except (FileNotFoundError, UnidentifiedImageError):
         return None
     except OSError as error:
-        raise DataError(f"the image cannot be read: {error}", file=images.file[row], row=row) from None
+        raise DataError(f"the image cannot be read: {error}", file=row["file"]) from None
     written = io.BytesIO()
     small.save(written, "JPEG", quality=80, optimize=True)
     return base64.b64encode(written.getvalue()).decode("ascii")
 
 
-def _truth(objects: Objects) -> Iterator[Mark]:
-    for box, category, crowd in zip(objects.box, objects.category, objects.is_crowd, strict=True):
-        yield _mark("truth", box, f"{category} (group)" if crowd else str(category))
+def _truth(objects: pl.DataFrame) -> Iterator[Mark]:
+    for row in objects.iter_rows(named=True):
+        yield _mark("truth", row["box"], f"{row['category']} (group)" if row["is_crowd"] else row["category"])
 
 
-def _detections(regions: Regions, is_unknown: np.ndarray) -> Iterator[Mark]:
-    for row in np.argsort(regions.score, kind="stable"):
-        name = regions.classes[regions.label[row]]
-        kind = "unknown" if is_unknown[row] else "known"
-        text = f"{name} {100 * regions.score[row]:.0f}%"
-        yield _mark(kind, regions.box[row], f"? {text}" if is_unknown[row] else text)
+def _detections(detections: pl.DataFrame, classes: tuple[str, ...]) -> Iterator[Mark]:
+    for row in detections.sort("confidence", maintain_order=True).iter_rows(named=True):
+        text = f"{classes[row['label']]} {100 * row['confidence']:.0f}%"
+        yield _mark("unknown", row["box"], f"? {text}") if row["is_unknown"] else _mark("known", row["box"], text)
 
 
-def _mark(kind: str, box: np.ndarray, text: str) -> Mark:
-    left, top, right, bottom = (round(float(edge), 1) for edge in box)
+def _mark(kind: str, box: list[float], text: str) -> Mark:
+    left, top, right, bottom = (round(edge, 1) for edge in box)
     return Mark(kind, left, top, round(right - left, 1), round(bottom - top, 1), text)

@@ -1,271 +1,212 @@
-"""What went into the runs: datasets, curation, detectors, methods and their parameters."""
+"""Listings: runs, inputs, datasets, splits, detectors, methods and their parameters."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 import farther
-from farther.curation import PRECEDENCE
-from farther.curation.fates import NO_NEAR, NO_OVERLAP
-from farther.report.choices import remarks
+from farther.report.documented import remarks
+from farther.report.listing import Listing, between, percent
 from farther.report.results import Run, title_of
-from farther.report.tables import ABSENT, percent
 from farther.tables.files import digest, read_json
 
-#: So many digits of the name of a content tell it from others.
+#: Digits of a digest that are printed.
 SHORT = 12
 
 
-@dataclass(frozen=True)
-class Listing:
-    """A plain table.
-
-    Args:
-        caption: What it shows.
-        heads: Column headings.
-        rows: Texts and numbers, as they are printed.
-        numbers: How many of the last columns are numbers, set flush right.
-    """
-
-    caption: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    numbers: int = 0
-
-
-def ran(runs: Sequence[Run]) -> Listing:
-    """What ran: a row a run, evaluated or not."""
-    rows = []
-    for run in runs:
-        images = sum(split.get("images", 0) for split in run.evaluation.get("splits", {}).values())
-        quality = (percent(run.detector.get("map50")), str(len(run.methods) or ABSENT), f"{images:,}")
-        rows.append((run.name, run.benchmark, run.adapter, run.weights, *quality))
-    heads = ("Run", "Benchmark", "Detector", "Weights", "mAP50 (%)", "Methods", "Images tested")
-    return Listing("Detectors on benchmarks.", heads, tuple(rows), numbers=3)
+def runs_table(runs: Sequence[Run]) -> Listing:
+    """All runs, evaluated or not."""
+    return Listing.of(
+        "Detectors on benchmarks.",
+        (
+            {
+                "Run": run.name,
+                "Benchmark": run.benchmark,
+                "Detector": run.adapter,
+                "Weights": run.weights,
+                "mAP50 (%)": run.detector.get("map50"),
+                "Methods": len(run.methods) or None,
+                "Images tested": sum(run.images(split) for split in run.evaluation.get("splits", {})),
+            }
+            for run in runs
+        ),
+    )
 
 
 def checkpoints(runs: Sequence[Run], params: Mapping[str, Any]) -> Listing:
-    """Names of the contents of each run's checkpoint and of the parameters that it was made with."""
+    """Digest of each run's checkpoint and of the parameters that it used."""
     shared = {name: params.get(name) for name in ("inference", "threshold", "fit", "methods", "evaluate")}
     rows = []
     for run in runs:
-        own = {"detector": params["detectors"][run.name], "benchmark": params["benchmarks"][run.benchmark]}
-        written = json.dumps({**shared, **own}, sort_keys=True, default=str)
-        weights = str(run.evaluation.get("detector", {}).get("weights_digest", ABSENT))
-        rows.append((run.name, weights[:SHORT], digest(written)[:SHORT]))
-    caption = f"Checkpoints, and parameters in params.yaml; made by farther {farther.__version__}."
-    return Listing(caption, ("Run", "Checkpoint", "Parameters"), tuple(rows))
+        used = {"detector": params["detectors"][run.name], "benchmark": params["benchmarks"][run.benchmark]}
+        written = json.dumps({**shared, **used}, sort_keys=True, default=str)
+        weights = run.evaluation.get("detector", {}).get("weights_digest")
+        row = {"Run": run.name, "Checkpoint": weights and str(weights)[:SHORT], "Parameters": digest(written)[:SHORT]}
+        rows.append(row)
+    return Listing.of(f"Digests of checkpoints and parameters; farther {farther.__version__}.", rows)
 
 
 def tables_of_splits(runs: Sequence[Run]) -> Listing:
-    """Names of the contents of each split's tables, as they were when the runs were evaluated."""
-    rows: dict[tuple[str, ...], None] = {}
+    """Digests of each split's tables when the runs were evaluated."""
+    rows = []
     for run in runs:
         for split, details in run.evaluation.get("splits", {}).items():
-            inputs = details.get("inputs", {})
-            named = (str(inputs.get(kind, ABSENT))[:SHORT] for kind in ("images", "objects"))
-            rows[run.benchmark, split, *named] = None
-    heads = ("Benchmark", "Split", "Table of images", "Table of objects")
-    return Listing("Tables of images and of labelled objects.", heads, tuple(rows))
+            of_split = details.get("inputs", {})
+            tables = {f"Table of {kind}": of_split.get(kind, "")[:SHORT] or None for kind in ("images", "objects")}
+            rows.append({"Benchmark": run.benchmark, "Split": split, **tables})
+    listing = Listing.of("Digests of the tables of images and objects.", rows)
+    return Listing(listing.caption, listing.frame.unique(maintain_order=True))
 
 
 def methods(params: Mapping[str, Mapping[str, Any]], runs: Sequence[Run], summaries: Mapping[str, str]) -> Listing:
-    """A row a line of section `methods`: what it is, and its mean AUROC and AP_U over all detectors and splits.
+    """One row per line of section `methods`, with its mean AUROC and AP_U over all detectors and splits.
 
     Args:
         params: Section `methods` of params.yaml.
-        runs: All runs.
-        summaries: Line → what its method is.
+        runs: All evaluated runs.
+        summaries: Line → summary of its method.
     """
+    values = pl.concat([run.values for run in runs]) if runs else None
     rows = []
     for name in params:
-        having = [run for run in runs if name in run.methods]
-        families = dict.fromkeys(run.family(name) for run in having)
-        values = (_mean([run.value(s.name, name, m) for run in having for s in run.splits]) for m in ("auroc", "ap_u"))
-        shown = (percent(value) for value in values)
-        label = having[0].label(name) if having else title_of(name)
-        rows.append((label, ", ".join(families) or ABSENT, summaries[name].replace("`", ""), str(len(having)), *shown))
-    heads = ("Method", "Family", "What it is", "Detectors", "Mean AUROC (%)", "Mean AP_U (%)")
-    caption = "Methods; means over all detectors that they apply to, and all splits."
-    return Listing(caption, heads, tuple(rows), numbers=3)
+        row: dict[str, Any] = {"Method": title_of(name), "Family": None, "Summary": summaries[name].replace("`", "")}
+        row |= {"Detectors": 0, "Mean AUROC (%)": None, "Mean AP_U (%)": None}
+        of_method = None if values is None else values.filter(method=name)
+        if of_method is not None and len(of_method):
+            mean = dict(of_method.group_by("metric").agg(pl.col("value").mean()).iter_rows())
+            row |= {
+                "Method": of_method["label"][0],
+                "Family": ", ".join(of_method["family"].unique(maintain_order=True)),
+                "Detectors": of_method["run"].n_unique(),
+                "Mean AUROC (%)": mean["auroc"],
+                "Mean AP_U (%)": mean["ap_u"],
+            }
+        rows.append(row)
+    return Listing.of("Methods; means over all splits and all detectors that they apply to.", rows)
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def parameters_by_run(runs: Sequence[Run], method: str) -> Listing:
+    """Parameters of a method and its threshold τ: one row per run."""
+    rows = ({"Detector": run.name, "Parameters": parameters(run, method), **_tau(run, method)} for run in runs)
+    return Listing.of("Parameters, threshold τ, and the share of ID test detections at or above it.", rows)
 
 
-def as_run(runs: Sequence[Run], method: str) -> Listing:
-    """Parameters of a method and its threshold τ, a row a detector."""
-    rows = []
-    for run in (run for run in runs if method in run.methods):
-        details = run.evaluation.get("methods", {}).get(method, {})
-        tau = details.get("tau")
-        shown = (ABSENT if tau is None else f"{tau:.6g}", percent(details.get("id_regions_kept")))
-        rows.append((run.name, parameters(run, method), *shown))
-    heads = ("Detector", "Parameters", "τ", "ID kept (%)")
-    caption = "Parameters, threshold τ, and the share of ID test detections that it keeps."
-    return Listing(caption, heads, tuple(rows), numbers=2)
-
-
-def datasets(artifacts: Path) -> Listing:
-    """Images and objects of each ingested subset."""
-    rows = []
-    for file in sorted((artifacts / "metrics" / "ingest").glob("*/*.json")):
-        counts = read_json(file)
-        shown = (counts.get(key, 0) for key in ("images", "objects", "categories", "warnings"))
-        rows.append((file.parent.name, file.stem, *(f"{count:,}" for count in shown)))
-    heads = ("Dataset", "Subset", "Images", "Objects", "Categories", "Warnings")
-    return Listing("Datasets, as ingested.", heads, tuple(rows), numbers=4)
-
-
-def splits(benchmark: str, artifacts: Path) -> Listing:
-    """Images and objects of each split of a benchmark (FMIYC, Table 2)."""
-    counts = _curation(benchmark, artifacts)
-    names = [key.removesuffix(".objects") for key in counts if key.endswith(".objects")]
-    rows = tuple(
-        (name.replace("_", " "), f"{counts[f'{name}.images']:,}", f"{counts[f'{name}.objects']:,}") for name in names
+def parameters_by_method(run: Run) -> Listing:
+    """Parameters of each method of a run and its threshold τ: one row per method."""
+    return Listing.of(
+        f"{run.name}: methods, their parameters and thresholds.",
+        (
+            {
+                "Method": run.label(method),
+                "Family": run.family(method),
+                "Reads": ", ".join(run.fitted(method).get("needs", [])),
+                "Parameters": parameters(run, method),
+                **_tau(run, method),
+            }
+            for method in run.methods
+        ),
+        numbers=["τ"],
     )
-    return Listing(f"Splits of benchmark {benchmark}.", ("Split", "Images", "Objects"), rows, numbers=2)
 
 
-def reasons(benchmark: str, artifacts: Path) -> Listing:
-    """How many images each kind of rule took, by dataset."""
-    kinds: dict[tuple[str, str], int] = {}
-    for dataset, rule, count in _rules(benchmark, artifacts):
-        kind = rule.partition(": ")[0]
-        kinds[dataset, kind] = kinds.get((dataset, kind), 0) + count
-    words = {
-        "ID class": "removed: an ID class is labelled",
-        "overlap": "removed: a category that overlaps with an ID class is labelled",
-        "near": "near: a near category is labelled",
-        "decision": "people decided",
-        NO_NEAR: f"far: {NO_NEAR}",
-        NO_OVERLAP: f"farther: {NO_OVERLAP}",
-    }
-    order: dict[str, int] = {kind: place for place, kind in enumerate(PRECEDENCE)}
-    found = sorted(kinds, key=lambda key: (key[0], order.get(key[1], len(order)), key[1]))
-    rows = tuple((dataset, words.get(kind, kind), f"{kinds[dataset, kind]:,}") for dataset, kind in found)
-    caption = f"Why images stand where they do in benchmark {benchmark}."
-    return Listing(caption, ("Source", "What decided", "Images"), rows, numbers=1)
-
-
-def rules(benchmark: str, artifacts: Path) -> Listing:
-    """How many images each rule took."""
-    rows = tuple((dataset, rule, f"{count:,}") for dataset, rule, count in _rules(benchmark, artifacts))
-    caption = f"Every rule that decided in benchmark {benchmark}."
-    return Listing(caption, ("Source", "Rule", "Images"), rows, numbers=1)
-
-
-def quality(run: Run) -> Listing:
-    """What a detector is worth in distribution, as a table of one row."""
-    found = run.evaluation.get("closed_set", {}).get("intervals", {})
-    cells = []
-    for ours, theirs in (("map50", "ap50"), ("map", "ap")):
-        interval = found.get(theirs)
-        bounds = "" if interval is None else f" ({percent(interval[0])} to {percent(interval[1])})"
-        cells.append(percent(run.detector.get(ours)) + bounds)
-    threshold = run.detector.get("threshold")
-    shares = (percent(run.silent.get(split.name)) for split in run.splits)
-    row = (*cells, ABSENT if threshold is None else f"{threshold:.3f}", *shares)
-    heads = ("mAP50 (%)", "mAP (%)", "t*", *(f"Silent: {split.title} (%)" for split in run.splits))
-    caption = (
-        "Quality on the ID test set with 95% intervals, operating threshold t*, and the share of images without any "
-        "detection above it."
-    )
-    return Listing(caption, heads, (row,), numbers=len(heads))
-
-
-def detectors(runs: Sequence[Run]) -> list[Listing]:
-    """How good the detectors of a benchmark are in distribution, how often they are silent (FMIYC, Tables 1 and 3)."""
-    by_benchmark: dict[str, list[Run]] = {}
-    for run in runs:
-        by_benchmark.setdefault(run.benchmark, []).append(run)
-    return [_detectors_of(benchmark, those) for benchmark, those in by_benchmark.items()]
-
-
-def _detectors_of(benchmark: str, runs: Sequence[Run]) -> Listing:
-    rows = []
-    for run in runs:
-        threshold = run.detector.get("threshold")
-        precision = (percent(run.detector.get("map50")), percent(run.detector.get("map")))
-        shares = (percent(run.silent.get(split.name)) for split in run.splits)
-        rows.append((run.name, run.adapter, *precision, ABSENT if threshold is None else f"{threshold:.3f}", *shares))
-    splits = [f"Silent: {split.title} (%)" for split in runs[0].splits]
-    caption = (
-        f"Detectors on benchmark {benchmark}: quality on the ID test set, operating threshold t*, and the share of "
-        "images without any detection above it."
-    )
-    heads = ("Run", "Detector", "mAP50 (%)", "mAP (%)", "t*", *splits)
-    return Listing(caption, heads, tuple(rows), numbers=len(heads) - 2)
-
-
-def open_world(runs: Sequence[Run]) -> list[Listing]:
-    """What unknown objects cost a detector, and how well it knows its own errors; [] where none was measured."""
-    rows = []
-    for run in runs:
-        wild, aware = run.evaluation.get("wilderness"), run.evaluation.get("self_awareness")
-        if wild and aware:
-            impact = [wild["at_recall"][r]["average_impact"] for r in sorted(wild["at_recall"])]
-            values = [wild["map_closed"], wild["map_open"], *impact, aware["lrp"], aware["laece"], aware["idq"]]
-            recalls = sorted(wild["at_recall"])
-            rows.append((run.name, *(percent(value) for value in values)))
-    if not rows:
-        return []
-    heads = ("Run", "mAP closed", "mAP open", *(f"WI at recall {r}" for r in recalls), "LRP", "LaECE", "IDQ")
-    caption = (
-        "In an open world (%): mAP without and with OOD images, wilderness impact averaged over wilderness ratios "
-        "(Dhamija et al., 2020; lower is better), and self-awareness (Oksuz et al., 2023): LRP and LaECE lower, IDQ "
-        "higher is better."
-    )
-    return [Listing(caption, heads, tuple(rows), numbers=len(heads) - 1)]
-
-
-def thresholds(run: Run) -> Listing:
-    """Parameters of each method, its threshold τ, and the share of ID test detections that it keeps."""
-    rows = []
-    for method in run.methods:
-        details = run.evaluation.get("methods", {}).get(method, {})
-        fitted = run.fitted(method)
-        needs = ", ".join(fitted.get("needs", []))
-        tau = details.get("tau")
-        shown = (f"{tau:.6g}" if tau is not None else ABSENT, percent(details.get("id_regions_kept")))
-        rows.append((run.label(method), run.family(method), needs, parameters(run, method), *shown))
-    heads = ("Method", "Family", "Reads", "Parameters", "τ", "ID kept (%)")
-    return Listing(f"{run.name}: methods as they were run.", heads, tuple(rows), numbers=2)
+def _tau(run: Run, method: str) -> dict[str, Any]:
+    details = run.method(method)
+    tau = details.get("tau")
+    return {"τ": None if tau is None else f"{tau:.6g}", "ID above τ (%)": details.get("id_regions_kept")}
 
 
 def parameters(run: Run, method: str) -> str:
-    """The parameters that a method was run with, and how they were chosen."""
+    """The parameters of a method in a run, and how they were chosen."""
     given = run.fitted(method).get("params", {})
     written = ", ".join(f"{key} = {_word(value)}" for key, value in given.items()) or "none"
     return "; ".join([written, *remarks(run, method)])
 
 
+def quality(run: Run) -> Listing:
+    """Quality of a detector on the ID test set: a table of one row."""
+    intervals = run.evaluation.get("closed_set", {}).get("intervals", {})
+    row: dict[str, Any] = {}
+    for title, name, detail in (("mAP50 (%)", "map50", "ap50"), ("mAP (%)", "map", "ap")):
+        interval = f" ({between(intervals[detail])})" if detail in intervals else ""
+        row[title] = percent(run.detector.get(name)) + interval
+    row["t*"] = run.detector.get("threshold")
+    caption = (
+        "Quality on the ID test set with 95% intervals, operating threshold t*, and the share of images without a "
+        "detection above it."
+    )
+    return Listing.of(caption, [{**row, **_without_detection(run)}], numbers=list(row))
+
+
+def detectors(runs: Sequence[Run]) -> Iterator[Listing]:
+    """ID quality and images without detections of all runs, one table per benchmark (FMIYC, Tables 1 and 3)."""
+    for benchmark in dict.fromkeys(run.benchmark for run in runs):
+        yield Listing.of(
+            f"Detectors on benchmark {benchmark}: quality on the ID test set, operating threshold t*, and the share of "
+            "images without a detection above it.",
+            (
+                {
+                    "Run": run.name,
+                    "Detector": run.adapter,
+                    "mAP50 (%)": run.detector.get("map50"),
+                    "mAP (%)": run.detector.get("map"),
+                    "t*": run.detector.get("threshold"),
+                    **_without_detection(run),
+                }
+                for run in runs
+                if run.benchmark == benchmark
+            ),
+        )
+
+
+def _without_detection(run: Run) -> dict[str, float | None]:
+    return {f"No detection: {split.title} (%)": run.no_detection(split.name) for split in run.splits}
+
+
+def open_world(runs: Sequence[Run]) -> Listing | None:
+    """Effect of unknown objects on a detector, and its self-awareness; None where neither was measured."""
+    rows = []
+    for run in runs:
+        wilderness, aware = run.evaluation.get("wilderness"), run.evaluation.get("self_awareness")
+        if wilderness and aware:
+            impact = {
+                f"WI at recall {recall} (%)": found["average_impact"]
+                for recall, found in sorted(wilderness["at_recall"].items())
+            }
+            closed = {"mAP closed (%)": wilderness["map_closed"], "mAP open (%)": wilderness["map_open"]}
+            awareness = {f"{title} (%)": aware[title.lower()] for title in ("LRP", "LaECE", "IDQ")}
+            rows.append({"Run": run.name, **closed, **impact, **awareness})
+    caption = (
+        "mAP without and with OOD images, wilderness impact (WI) averaged over wilderness ratios (Dhamija et al., "
+        "2020; lower is better), and self-awareness (Oksuz et al., 2023): LRP and LaECE lower, IDQ higher is better."
+    )
+    return Listing.of(caption, rows) if rows else None
+
+
 def inputs(run: Run) -> Listing:
-    """What the figures of a run were computed from: names of contents, so that two reports can be told apart."""
-    identity = run.evaluation.get("detector", {})
-    rows = [("detector", str(key), _word(value)) for key, value in identity.items() if key != "vos_head"]
-    for split, details in run.evaluation.get("splits", {}).items():
-        rows += [(split, str(name), str(content)) for name, content in details.get("inputs", {}).items()]
-    rows += [("evaluation", str(key), _word(value)) for key, value in run.evaluation.get("settings", {}).items()]
-    return Listing(f"{run.name}: what the figures were computed from.", ("Part", "What", "Value"), tuple(rows))
+    """Inputs of a run's evaluation: digests of tables, settings, and the detector's identity."""
+    detector = {key: value for key, value in run.evaluation.get("detector", {}).items() if key != "vos_head"}
+    parts = {"detector": detector}
+    parts |= {split: details.get("inputs", {}) for split, details in run.evaluation.get("splits", {}).items()}
+    parts |= {"evaluation": run.evaluation.get("settings", {})}
+    rows = (
+        {"Part": part, "Name": name, "Value": _word(v)} for part, named in parts.items() for name, v in named.items()
+    )
+    return Listing.of(f"{run.name}: inputs of the evaluation.", rows)
 
 
-def _curation(benchmark: str, artifacts: Path) -> dict[str, int]:
-    file = artifacts / "metrics" / "curate" / f"{benchmark}.json"
-    return read_json(file) if file.exists() else {}
-
-
-def _rules(benchmark: str, artifacts: Path) -> Iterable[tuple[str, str, int]]:
-    for key, count in _curation(benchmark, artifacts).items():
-        dataset, colon, rule = key.partition(": ")
-        if colon:
-            yield dataset, rule, count
+def datasets(artifacts: Path) -> Listing | None:
+    """Images and objects of each ingested subset; None where there is none."""
+    rows = []
+    for file in sorted((artifacts / "metrics" / "ingest").glob("*/*.json")):
+        counts = read_json(file)
+        of_subset = {kind.title(): counts.get(kind, 0) for kind in ("images", "objects", "categories", "warnings")}
+        rows.append({"Dataset": file.parent.name, "Subset": file.stem, **of_subset})
+    return Listing.of("Datasets, as ingested.", rows) if rows else None
 
 
 def _word(value: Any) -> str:

@@ -1,127 +1,45 @@
-"""What the stages before have measured, read from their files into one place."""
+"""What the previous stages measured, read from their files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farther import curation
+import polars as pl
+
+from farther import curation, methods
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles
+from farther.metrics.catalogue import COMPARED, METRICS, Metric
+from farther.report.listing import between, percent
 from farther.tables.files import inside, read_json
 
 #: Distances from the nearest to the farthest.
 DISTANCES = ("near", "far", "farther")
 
-#: How published tables call the methods; others keep the name that params.yaml gives them.
-TITLES = {
-    "ash": "ASH",
-    "ddu": "DDU",
-    "dempster_shafer": "Dempster–Shafer",
-    "dice": "DICE",
-    "dice_react": "DICE+ReAct",
-    "energy": "Energy",
-    "entropy": "Entropy",
-    "fdbd": "fDBD",
-    "gen": "GEN",
-    "gradnorm": "GradNorm",
-    "kl_matching": "KL matching",
-    "knn": "kNN",
-    "lard_gmm": "LaRD (GMM)",
-    "lard_knn": "LaRD (kNN)",
-    "lard_mahalanobis": "LaRD (Mahalanobis)",
-    "mahalanobis": "Mahalanobis",
-    "mls": "MLS",
-    "msp": "MSP",
-    "nnguide": "NNGuide",
-    "oodl": "OODL",
-    "openmax": "OpenMax",
-    "react": "ReAct",
-    "relative_mahalanobis": "Relative Mahalanobis",
-    "residual": "Residual",
-    "scale": "SCALE",
-    "she": "SHE",
-    "temperature_scaling": "Temperature scaling",
-    "uncertainty": "Uncertainty",
-    "vim": "ViM",
-    "vos": "VOS",
+#: Metrics that compare detections (FMIYC, Appendix D), and those that count unknown objects (FMIYC, Section 4.2).
+OOD, OPEN_SET = (tuple(METRICS[name] for name in COMPARED if METRICS[name].group == g) for g in ("ood", "open_set"))
+SHOWN: tuple[Metric, ...] = (*OOD, *OPEN_SET)
+
+#: Columns of `Run.values`; values are fractions, `text` is the value in per cent as tables print it.
+VALUES = {
+    **dict.fromkeys(("run", "benchmark", "split", "dataset", "distance", "method", "metric"), pl.String),
+    **dict.fromkeys(("value", "low", "high"), pl.Float64),
+    **dict.fromkeys(("text", "interval"), pl.String),
+    **dict.fromkeys(("is_best", "is_tied"), pl.Boolean),
+    **dict.fromkeys(("label", "family", "split_title"), pl.String),
 }
 
 
 @dataclass(frozen=True)
-class Metric:
-    """A figure that methods are compared by.
-
-    Args:
-        name: Its key in metrics files.
-        title: How tables call it.
-        symbol: The same in LaTeX.
-        rises: Whether a higher value is better.
-        meaning: One sentence.
-    """
-
-    name: str
-    title: str
-    symbol: str
-    rises: bool
-    meaning: str
-
-    @property
-    def arrow(self) -> str:
-        """↑ where higher is better, ↓ where lower is."""
-        return "↑" if self.rises else "↓"
-
-    @property
-    def latex(self) -> str:
-        """Symbol and arrow for LaTeX."""
-        return self.symbol + (r"$\uparrow$" if self.rises else r"$\downarrow$")
-
-    def best(self, values: Sequence[float | None]) -> float | None:
-        """The best of some values, None where there is none."""
-        known = [value for value in values if value is not None]
-        return (max if self.rises else min)(known) if known else None
-
-
-#: Comparing detections, wherever they lie (FMIYC, Appendix D, "previous metrics").
-OOD = (
-    Metric(
-        "auroc",
-        "AUROC",
-        "AUROC",
-        True,
-        "How well the score separates detections in ID images from detections in OOD images; 50% is chance.",
-    ),
-    Metric(
-        "fpr95",
-        "FPR95",
-        "FPR95",
-        False,
-        "Share of detections in OOD images that pass as in-distribution when 95% of those in ID images do.",
-    ),
-)
-
-#: Comparing what happens to the unknown objects themselves (FMIYC, Section 4.2).
-OPEN_SET = (
-    Metric("nose", "nOSE", "nOSE", False, "Share of unknown objects that are taken for a known class."),
-    Metric("ap_u", "AP_U", "$AP_U$", True, "Area under the precision–recall curve of finding unknown objects."),
-    Metric(
-        "p_u", "P_U", "$P_U$", True, "Share of the detections flagged as unknown that lie on a labelled unknown object."
-    ),
-    Metric("r_u", "R_U", "$R_U$", True, "Share of unknown objects that are found and flagged as unknown."),
-)
-
-METRICS = OOD + OPEN_SET
-
-
-@dataclass(frozen=True)
 class Split:
-    """An OOD split of a benchmark.
+    """An OOD test split of a benchmark.
 
     Args:
         name: Its name.
-        dataset: Where its images come from.
+        dataset: The dataset of its images.
         distance: `near`, `far` or `farther`.
     """
 
@@ -131,8 +49,8 @@ class Split:
 
     @property
     def title(self) -> str:
-        """Its name, to be read."""
-        return self.name.replace("_", " ")
+        """Its name in words."""
+        return title_of_split(self.name)
 
 
 @dataclass(frozen=True)
@@ -140,13 +58,11 @@ class Run:
     """A detector on a benchmark, and all that was measured with it.
 
     Args:
-        name, benchmark, adapter, weights: As params.yaml has them.
-        splits: The benchmark's OOD splits, by dataset, the nearest first.
-        methods: Methods that have figures, in the order of params.yaml.
-        figures: (split, method) → metric → fraction, or None where it has no value.
-        detector: The detector's own figures; {} where the run was not evaluated.
-        evaluation: All details; {} where they are not on this machine.
-        silent: Split → share of its images without any detection above t*.
+        name, benchmark, adapter, weights: As in params.yaml.
+        splits: The benchmark's OOD test splits, by dataset, the nearest first.
+        values: One row per split, method and metric, in this order; columns `VALUES`.
+        detector: Metrics of the detector alone; {} where the run is not evaluated.
+        evaluation: All details (`evaluation/<run>.json`); {} where they are not on this machine.
     """
 
     name: str
@@ -154,99 +70,93 @@ class Run:
     adapter: str
     weights: str
     splits: tuple[Split, ...]
-    methods: tuple[str, ...]
-    figures: Mapping[tuple[str, str], Mapping[str, float | None]]
+    values: pl.DataFrame
     detector: Mapping[str, Any]
     evaluation: Mapping[str, Any]
-    silent: Mapping[str, float | None] = field(default_factory=dict)
+
+    @property
+    def methods(self) -> list[str]:
+        """Methods that have values, in the order of params.yaml."""
+        return self.values["method"].unique(maintain_order=True).to_list()
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether any method has figures."""
-        return bool(self.methods)
+        """Whether any method has values."""
+        return not self.values.is_empty()
 
     @property
     def has_no_method(self) -> bool:
-        """Whether the run was evaluated, but no method can be applied to its detector."""
-        return bool(self.detector) and not self.methods
+        """Whether the run is evaluated, but no method applies to its detector."""
+        return bool(self.detector) and not self.is_evaluated
 
     @property
     def not_applicable(self) -> dict[str, str]:
-        """Method → why it cannot be applied to this detector."""
+        """Method → why it does not apply to this detector."""
         return dict(self.evaluation.get("not_applicable", {}))
 
-    @property
-    def left_out(self) -> str:
-        """A sentence on the methods that cannot be applied, and why; "" where there is none."""
-        reasons = "; ".join(f"{title_of(method)} ({reason})" for method, reason in self.not_applicable.items())
-        return f"Not applicable to this detector: {reasons}." if reasons else ""
+    def images(self, split: str) -> int:
+        """Images of a split that the detector saw; 0 where the details are not on this machine."""
+        return int(self.evaluation.get("splits", {}).get(split, {}).get("images", 0))
 
-    def value(self, split: str, method: str, metric: str) -> float | None:
-        """A figure, None where there is none."""
-        return self.figures.get((split, method), {}).get(metric)
+    def no_detection(self, split: str) -> float | None:
+        """Share of the images of a split without a detection above the operating threshold."""
+        share: float | None = self.evaluation.get("splits", {}).get(split, {}).get("no_detection")
+        return share
 
-    def interval(self, split: str, method: str, metric: str) -> tuple[float, float] | None:
-        """The 95% interval of a figure, None where there is none."""
-        found = self.details(split, method).get("intervals", {}).get(metric)
-        return None if found is None else (float(found[0]), float(found[1]))
-
-    def is_tied(self, split: str, method: str, metric: str) -> bool:
-        """Whether a method that is not the best may be as good: the interval of the difference holds zero."""
-        compared = self.details(split, method).get("against_best", {}).get(metric) or {}
-        interval = compared.get("interval")
-        return interval is not None and compared.get("best") != method and interval[0] <= 0 <= interval[1]
+    def method(self, name: str) -> Mapping[str, Any]:
+        """All that was measured with a method; {} where that is not on this machine."""
+        return _within(self.evaluation, "methods", name)
 
     def details(self, split: str, method: str) -> Mapping[str, Any]:
         """All that was measured with a method in a split; {} where that is not on this machine."""
-        found: Mapping[str, Any] = self._of_method(method).get("splits", {}).get(split, {})
-        return found
+        return _within(self.method(method), "splits", split)
 
     def fitted(self, method: str) -> Mapping[str, Any]:
-        """How a method was fitted, as its `method.json` says; {} where that is not on this machine."""
-        found: Mapping[str, Any] = self._of_method(method).get("fitted", {})
-        return found
-
-    def _of_method(self, method: str) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.evaluation.get("methods", {}).get(method, {})
-        return found
+        """The fitted method, as its `method.json` describes it; {} where that is not on this machine."""
+        return _within(self.method(method), "fitted")
 
     def label(self, method: str) -> str:
-        """How tables of this run call a method: one whose parameters were chosen on test data says so in its name."""
-        is_oracle = (self.fitted(method).get("choice") or {}).get("oracle", False)
-        return f"{title_of(method)} (oracle)" if is_oracle else title_of(method)
-
-    def mean(self, method: str, metric: str) -> float | None:
-        """A method's mean over the splits that have a value."""
-        values = [v for split in self.splits if (v := self.value(split.name, method, metric)) is not None]
-        return sum(values) / len(values) if values else None
-
-    def ranked(self, metric: str) -> list[str]:
-        """Methods with a value, the highest mean first; equal ones in the order of params.yaml."""
-        means = {method: mean for method in self.methods if (mean := self.mean(method, metric)) is not None}
-        return sorted(means, key=lambda method: -means[method])
+        """Title of a method in tables of this run; one whose parameters were chosen on test data is marked."""
+        return _label(method, self.fitted(method))
 
     def family(self, method: str) -> str:
-        """What a method looks at, as FMIYC sorts them (Section 5.2): output, features, both, or latent activations."""
-        needs = set(self.fitted(method).get("needs", []))
-        if "latent" in needs:
-            return "latent"
-        if "features" in needs:
-            return "mixed" if needs & {"logits", "last_layer"} else "feature"
-        return "output"
+        """What a method reads, as FMIYC sorts methods (Section 5.2); see `_family`."""
+        return _family(self.fitted(method))
+
+    def ranked(self, metric: str) -> list[str]:
+        """Methods by their mean over splits, the best first; equal ones in the order of params.yaml."""
+        means = (
+            self.values.filter(pl.col("metric") == metric)
+            .group_by("method", maintain_order=True)
+            .agg(pl.col("value").mean())
+            .drop_nulls()
+            .sort("value", descending=METRICS[metric].higher_is_better is not False, maintain_order=True)
+        )
+        return means["method"].to_list()
 
     def shown_method(self, wanted: str | None) -> str | None:
-        """The method whose decisions are shown: the one asked for, else the best by mean AP_U, else by mean AUROC.
+        """The method whose outcomes are shown: the one asked for, else the best by mean AP_U, else by mean AUROC.
 
-        One that cannot be applied to this detector counts as not asked for.
+        A method that does not apply to this detector counts as not asked for.
 
         Raises:
-            ParameterError: the one asked for has no figures.
+            ParameterError: the one asked for has no values.
         """
         if wanted is not None and wanted not in self.not_applicable:
             if self.is_evaluated and wanted not in self.methods:
                 raise ParameterError(f"report: {self.name} has no method {wanted!r}. Known: {', '.join(self.methods)}")
             return wanted
         return next(iter([*self.ranked("ap_u"), *self.ranked("auroc"), *self.methods]), None)
+
+
+def title_of(method: str) -> str:
+    """A method's title in publications; the line's own name where params.yaml gives it another."""
+    return methods.get(method).title if method in methods.names() else method
+
+
+def title_of_split(name: str) -> str:
+    """The name of a split in words."""
+    return name.replace("_", " ")
 
 
 def read_runs(params: Mapping[str, Any], artifacts: Path) -> list[Run]:
@@ -271,48 +181,118 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         raise ParameterError(f"params.yaml: detectors.{name} names no known benchmark: {benchmark!r}. Known: {known}")
     files = RunFiles(name, benchmark, artifacts)
     splits = _splits(benchmark, params["benchmarks"][benchmark])
-    figures = {}
-    for split in splits:
-        for method in params["methods"]:
+    found = {}
+    for method in params["methods"]:
+        for split in splits:
             file = inside(files.metrics, f"{split.name}/{method}.json")
             if file.exists():
-                figures[split.name, method] = _figures(file)
-    measured = {method for _, method in figures}
+                found[split.name, method] = _checked(_object(file), file)
+    evaluation = _read_or_empty(files.evaluation)
     return Run(
         name=name,
         benchmark=benchmark,
         adapter=str(detector.get("adapter", "")),
         weights=str(detector.get("weights", "")),
         splits=splits,
-        methods=tuple(method for method in params["methods"] if method in measured),
-        figures=figures,
+        values=values(name, benchmark, splits, found, evaluation),
         detector=_read_or_empty(files.metrics / "detector.json"),
-        silent={
-            split.name: _read_or_empty(inside(files.metrics, f"{split.name}/detector.json")).get("no_detection")
-            for split in splits
-        },
-        evaluation=_read_or_empty(files.evaluation),
+        evaluation=evaluation,
     )
 
 
-def title_of(method: str) -> str:
-    """How tables call a method."""
-    return TITLES.get(method, method)
+def values(
+    run: str,
+    benchmark: str,
+    splits: Sequence[Split],
+    found: Mapping[tuple[str, str], Mapping[str, float | None]],
+    evaluation: Mapping[str, Any],
+) -> pl.DataFrame:
+    """The frame `Run.values`.
+
+    Args:
+        run, benchmark, splits: Of the run.
+        found: (split, method) → metric → fraction, None where it is not defined.
+        evaluation: The run's details: intervals, comparisons with the best method, fitted methods.
+    """
+    rows = []
+    for split in splits:
+        for method in dict.fromkeys(method for _, method in found):
+            details = _within(evaluation, "methods", method)
+            fitted, measured = _within(details, "fitted"), _within(details, "splits", split.name)
+            place = {
+                "run": run,
+                "benchmark": benchmark,
+                "split": split.name,
+                "split_title": split.title,
+                "dataset": split.dataset,
+                "distance": split.distance,
+                "method": method,
+                "label": _label(method, fitted),
+                "family": _family(fitted),
+            }
+            for metric in SHOWN:
+                value = found.get((split.name, method), {}).get(metric.name)
+                interval = _within(measured, "intervals").get(metric.name)
+                of_value = {
+                    "metric": metric.name,
+                    "value": value,
+                    "low": interval and interval[0],
+                    "high": interval and interval[1],
+                    "text": percent(value),
+                    "interval": between(interval),
+                    "is_tied": _is_tied(method, _within(measured, "against_best").get(metric.name)),
+                }
+                rows.append({**place, **of_value})
+    # What is printed decides which is best: equal numbers are equally bold.
+    higher = [metric.name for metric in SHOWN if metric.higher_is_better]
+    printed = pl.col("text").cast(pl.Float64, strict=False)
+    rank = pl.when(pl.col("metric").is_in(higher)).then(printed).otherwise(-printed)
+    is_best = (rank == rank.max().over("run", "split", "metric")).fill_null(value=False)
+    frame = pl.DataFrame(rows, schema=VALUES).with_columns(is_best=is_best)
+    return frame.with_columns(is_tied=pl.col("is_tied") & ~pl.col("is_best"))
+
+
+def _is_tied(method: str, compared: Mapping[str, Any] | None) -> bool:
+    """Whether the interval of a method's difference from the best one contains zero."""
+    interval = (compared or {}).get("interval")
+    return interval is not None and (compared or {}).get("best") != method and interval[0] <= 0 <= interval[1]
+
+
+def _label(method: str, fitted: Mapping[str, Any]) -> str:
+    is_oracle = (fitted.get("choice") or {}).get("oracle", False)
+    return f"{title_of(method)} (oracle)" if is_oracle else title_of(method)
+
+
+def _family(fitted: Mapping[str, Any]) -> str:
+    """`output` (reads logits), `feature`, `mixed` (both) or `latent` (activations of an inner layer)."""
+    needs = set(fitted.get("needs", []))
+    if "latent" in needs:
+        return "latent"
+    if "features" in needs:
+        return "mixed" if needs & {"logits", "last_layer"} else "feature"
+    return "output"
 
 
 def _splits(name: str, params: Mapping[str, Any]) -> tuple[Split, ...]:
-    written = curation.benchmark(name, params).splits.items()
-    splits = [Split(name, split.dataset, split.distance) for name, split in written if split.use == "test"]
+    benchmark = curation.benchmark(name, params)
+    of_split = {split: benchmark.splits[split] for split in benchmark.test_splits}
+    splits = [Split(split, settings.dataset, settings.distance) for split, settings in of_split.items()]
     return tuple(sorted(splits, key=lambda split: (split.dataset, DISTANCES.index(split.distance))))
 
 
-def _figures(file: Path) -> dict[str, float | None]:
-    content = _object(file)
-    for metric in METRICS:
+def _checked(content: Mapping[str, Any], file: Path) -> dict[str, float | None]:
+    for metric in SHOWN:
         value = content.get(metric.name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise DataError(f"expected a number or null, found {value!r}", file=file, field=metric.name)
-    return {metric.name: content.get(metric.name) for metric in METRICS}
+    return {metric.name: content.get(metric.name) for metric in SHOWN}
+
+
+def _within(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """The object at the end of nested keys, {} where one is absent."""
+    for key in keys:
+        content = content.get(key) or {}
+    return content
 
 
 def _read_or_empty(file: Path) -> dict[str, Any]:

@@ -1,10 +1,11 @@
-"""Pages with one look and one navigation, which open from disk: nothing is fetched, nothing comes from elsewhere."""
+"""Pages with one style and one navigation, which open from disk and fetch nothing."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -17,7 +18,7 @@ from markupsafe import Markup, escape
 import farther
 from farther.tables.files import inside
 
-#: Folder of what all pages share: styles, scripts and the plotting library.
+#: Folder of the styles, scripts and plotting library that all pages share.
 ASSETS = "assets"
 
 
@@ -27,7 +28,7 @@ class Entry:
 
     Args:
         page: File name, relative to the report's folder.
-        title: What the link says.
+        title: Its text.
     """
 
     page: str
@@ -35,7 +36,7 @@ class Entry:
 
 
 class Site:
-    """Writes pages into a folder.
+    """Writes pages into a folder. Use it in a `with` block, at the end of which the plotting library is written.
 
     Args:
         folder: It must not exist yet.
@@ -46,7 +47,19 @@ class Site:
         self.folder = folder
         self._navigation = tuple(navigation)
         self._environment = _environment()
-        self._write_assets()
+        for file in files("farther.report").joinpath("static").iterdir():
+            self.write_text(f"{ASSETS}/{file.name}", file.read_text(encoding="utf-8"))
+
+    def __enter__(self) -> Site:
+        # Bundling takes as long as writing all pages, and needs no Python meanwhile.
+        self._worker = ThreadPoolExecutor(max_workers=1)
+        self._library = self._worker.submit(_plotting_library)
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        self._worker.shutdown()
+        if error is None:
+            self.write_text(f"{ASSETS}/vega.js", self._library.result())
 
     def write(self, name: str, template: str, **content: Any) -> None:
         """Writes a page.
@@ -54,7 +67,7 @@ class Site:
         Args:
             name: Its file name, relative to the report's folder: `index.html`, `detectors/voc-vos.html`.
             template: A template that extends `base.html`.
-            content: What the template shows. It also gets `page` (the name), `up` (the way from the page to the
+            content: Variables of the template. It also gets `page` (the name), `up` (the path from the page to the
                 report's folder: "" or "../") and `navigation`.
 
         Raises:
@@ -64,7 +77,7 @@ class Site:
         self.write_text(name, self._environment.get_template(template).render({**given, **content}))
 
     def write_text(self, name: str, text: str) -> None:
-        """Writes a file that is no page, such as a script that hands its page data.
+        """Writes a file that is not a page, such as a script with data.
 
         Raises:
             DataError: the name leaves the report's folder.
@@ -72,11 +85,6 @@ class Site:
         file = inside(self.folder, name)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-
-    def _write_assets(self) -> None:
-        for file in files("farther.report").joinpath("static").iterdir():
-            self.write_text(f"{ASSETS}/{file.name}", file.read_text(encoding="utf-8"))
-        self.write_text(f"{ASSETS}/vega.js", _plotting_library())
 
 
 @cache
@@ -99,19 +107,26 @@ def _environment() -> Environment:
     environment.filters["script"] = as_script
     environment.filters["subscript"] = _subscript
     environment.filters["code"] = _code
+    environment.filters["linked"] = _linked
     return environment
 
 
 def as_script(value: Any) -> Markup:
-    """JSON that can stand in a script: no `<` in it can end the element or start a comment."""
+    """JSON for a script element: no `<` in it can end the element or start a comment."""
     return Markup(json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c"))
 
 
 def _subscript(text: str) -> Markup:
-    """`AP_U` as the papers print it."""
+    """`AP_U` with its subscript."""
     return Markup(re.sub(r"\b(AP|P|R)_U\b", r"\1<sub>U</sub>", str(escape(text))))
 
 
 def _code(text: str) -> Markup:
-    """Text with `names` between backticks set as code."""
+    """Text with `names` between backticks as code elements."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))
+
+
+def _linked(text: str) -> Markup:
+    """Text with its web addresses and arXiv identifiers as links."""
+    with_links = re.sub(r"https?://[^\s&]+(?<![.,])", r'<a href="\g<0>">\g<0></a>', str(escape(text)))
+    return Markup(re.sub(r"arXiv:(\d{4}\.\d{4,5})", r'<a href="https://arxiv.org/abs/\1">\g<0></a>', with_links))

@@ -1,4 +1,4 @@
-"""What the splits of a benchmark hold, how near they are to ID, and how their images were chosen."""
+"""The splits of a benchmark: their contents, their similarity to ID, and how their images were chosen."""
 
 from __future__ import annotations
 
@@ -7,109 +7,177 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from farther.curation.counts import category_counts, fate_counts
-from farther.curation.fates import Fates
+import polars as pl
+
+from farther.curation import PRECEDENCE, Fates
+from farther.curation.fates import NO_NEAR, NO_OVERLAP
 from farther.report.charts import splits as charts
-from farther.report.charts.parts import Figures, read_rows
-from farther.report.overview import Listing
-from farther.tables import Objects
+from farther.report.charts.vega import ChartGroup, read_csv
+from farther.report.listing import Listing
+from farther.report.outcomes import frame_of
+from farther.report.results import title_of_split
+from farther.tables import Images, Objects
 from farther.tables.files import inside, read_json
+
+#: Reasons for an image's place, by kind of rule.
+REASONS = {
+    "ID class": "an ID class is labelled",
+    "overlap": "a category that overlaps with an ID class is labelled",
+    "near": "a near category is labelled",
+    "decision": "people decided",
+    "candidate": "the candidate is not reviewed yet",
+}
+
+#: Kinds of rules, those with precedence first.
+KINDS = (*PRECEDENCE, "decision", "candidate", NO_NEAR, NO_OVERLAP)
 
 
 @dataclass(frozen=True)
 class SplitsView:
-    """The figures of a benchmark's splits; None where the pipeline has not got so far.
+    """Tables and charts of a benchmark's splits; None where a stage did not run yet.
 
     Args:
         benchmark: Its name.
-        fates: What became of each image of the OOD sources.
+        counts: Images and objects of each split (FMIYC, Table 2).
         similarity: How near the images of each split are to ID (FMIYC, Figure 3).
-        similarity_figures: The same as numbers, and the most doubtful images.
+        similarity_tables: The same as numbers, and the most doubtful images.
+        fates: Outcome of each image of the OOD sources.
+        reasons, rules: Images per kind of rule, and per rule.
         categories: The most frequent categories of each OOD split (FMIYC, Figures 8 and 9).
     """
 
     benchmark: str
-    fates: Figures | None
-    similarity: Figures | None
-    similarity_figures: tuple[Listing, ...]
-    categories: Figures | None
+    counts: Listing | None
+    similarity: ChartGroup | None
+    similarity_tables: tuple[Listing, ...]
+    fates: ChartGroup | None
+    reasons: Listing | None
+    rules: Listing | None
+    categories: ChartGroup | None
 
 
 def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, shown: int) -> SplitsView:
-    """The figures of a benchmark's splits.
+    """Tables and charts of a benchmark's splits.
 
     Args:
         name: The benchmark.
         params: Its parameters.
-        artifacts: The folder that the stages write.
-        shown: Categories a figure shows.
+        artifacts: The artifacts folder.
+        shown: Categories in a chart, and images in a table of doubtful ones.
 
     Raises:
-        DataError: a file that is there is damaged.
+        DataError: a file is damaged.
     """
     folder = artifacts / "splits" / name
-    distances = {split: str(one["distance"]) for split, one in params["splits"].items()}
+    distances = {split: str(settings["distance"]) for split, settings in params["splits"].items()}
+    fates = frame_of(Fates.read(folder / "fates.parquet")) if (folder / "fates.parquet").exists() else None
+    counts = split_counts(name, params, artifacts)
     return SplitsView(
         benchmark=name,
-        fates=_fates(name, folder / "fates.parquet"),
+        counts=counts,
         similarity=_similarity(name, distances, artifacts / "plots" / "similarity" / name / "histogram.csv"),
-        similarity_figures=tuple(_similarity_figures(name, distances, artifacts, shown)),
+        similarity_tables=tuple(_similarity_tables(name, distances, artifacts, shown)),
+        fates=None if fates is None else charts.image_fates(name, _by_reason(fates)),
+        reasons=None if fates is None else _reasons(name, fates),
+        rules=None if fates is None else _rules(name, fates),
         categories=_categories(distances, folder, shown),
     )
 
 
-def _fates(name: str, file: Path) -> Figures | None:
-    counts = fate_counts(Fates.read(file)) if file.exists() else []
-    return charts.image_fates(name, counts) if counts else None
-
-
-def _categories(distances: Mapping[str, str], folder: Path, shown: int) -> Figures | None:
-    files = {split: inside(folder, split) / "objects.parquet" for split in distances}
-    found = {split: category_counts(Objects.read(file)) for split, file in files.items() if file.exists()}
-    counts = {split: one for split, one in found.items() if one}
-    return charts.categories(distances, counts, shown) if counts else None
-
-
-def _similarity(name: str, distances: Mapping[str, str], file: Path) -> Figures | None:
-    rows: dict[str, list[tuple[float, float]]] = {}
-    for split, bin_ in read_rows(
-        file,
-        "split, similarity and fraction, the last two numbers",
-        lambda line: (line["split"], (float(line["similarity"]), float(line["fraction"]))),
-    ):
-        rows.setdefault(split, []).append(bin_)
-    return charts.similarity(name, distances, rows) if rows else None
-
-
-def _similarity_figures(name: str, distances: Mapping[str, str], artifacts: Path, shown: int) -> Iterator[Listing]:
-    folder = artifacts / "metrics" / "similarity" / name
+def split_counts(name: str, params: Mapping[str, Any], artifacts: Path) -> Listing | None:
+    """Images and objects of each split of a benchmark; None where it is not curated yet."""
     rows = []
-    for file in sorted(folder.glob("*.json")):
-        figures = read_json(file)
-        if file.stem != "similarity":
-            numbers = (f"{figures[key]:.3f}" for key in ("similarity", "median", "low", "high"))
-            shares = (f"{figures['images']:,}", *numbers, f"{figures['elsewhere']:,}")
-            rows.append((file.stem.replace("_", " "), distances.get(file.stem, "ID"), *shares))
-    if rows:
-        order = list(charts.DISTANCE_KEYS)
-        rows.sort(key=lambda row: order.index(row[1]))
-        heads = ("Split", "Distance", "Images", "Mean", "Median", "5%", "95%", "Suggested elsewhere")
-        yield Listing(f"Similarity to ID images in {name}.", heads, tuple(rows), numbers=6)
-    yield from _borderline(name, artifacts / "plots" / "similarity" / name / "borderline.csv", shown)
+    for split in ("train", "val", "test", *params["splits"]):
+        folder = inside(artifacts / "splits" / name, split)
+        if (folder / "objects.parquet").exists():
+            images, objects = Images.read(folder / "images.parquet"), Objects.read(folder / "objects.parquet")
+            rows.append({"Split": title_of_split(split), "Images": len(images), "Objects": len(objects)})
+    return Listing.of(f"Splits of benchmark {name}.", rows) if rows else None
 
 
-def _borderline(name: str, file: Path, shown: int) -> Iterator[Listing]:
-    columns = ("image_id", "split", "distance", "suggested", "neighbour", "id_class")
-    expected = f"{', '.join(columns)}, and the numbers similarity and margin"
-    numbers = ("similarity", "margin")
-    rows = list(
-        read_rows(
-            file,
-            expected,
-            lambda line: (*(line[key] for key in columns), *(f"{float(line[key]):.3f}" for key in numbers)),
+def _kind() -> pl.Expr:
+    return pl.col("rule").str.split(": ").list.first()
+
+
+def _by_reason(fates: pl.DataFrame) -> pl.DataFrame:
+    """Images by source, distance and reason: source, fate, reason, images."""
+    return (
+        fates.group_by(
+            source=pl.concat_str("dataset", "subset", separator=" "), fate="fate", reason=_kind().replace(REASONS)
         )
+        .agg(images=pl.len())
+        .sort("source", pl.col("fate").cast(pl.Enum(list(charts.DISTANCE_KEYS))), -pl.col("images").cast(int), "reason")
     )
+
+
+def _reasons(name: str, fates: pl.DataFrame) -> Listing:
+    titles = {
+        "ID class": f"removed: {REASONS['ID class']}",
+        "overlap": f"removed: {REASONS['overlap']}",
+        "near": f"near: {REASONS['near']}",
+        NO_NEAR: f"far: {NO_NEAR}",
+        NO_OVERLAP: f"farther: {NO_OVERLAP}",
+    }
+    counts = (
+        fates.group_by(Source="dataset", kind=_kind())
+        .agg(Images=pl.len())
+        .sort(
+            "Source",
+            pl.col("kind").replace_strict({kind: k for k, kind in enumerate(KINDS)}, default=len(KINDS)),
+            "kind",
+        )
+        .select("Source", pl.col("kind").replace(REASONS | titles).alias("Reason"), "Images")
+    )
+    return Listing(f"Reasons for the place of each image in benchmark {name}.", counts)
+
+
+def _rules(name: str, fates: pl.DataFrame) -> Listing:
+    counts = fates.group_by(Source="dataset", Rule="rule").agg(Images=pl.len()).sort("Source", "Rule")
+    return Listing(f"Images per rule in benchmark {name}.", counts)
+
+
+def _categories(distances: Mapping[str, str], folder: Path, shown: int) -> ChartGroup | None:
+    files = {split: inside(folder, split) / "objects.parquet" for split in distances}
+    counts = {
+        split: frame_of(Objects.read(file))
+        .group_by("category")
+        .agg(objects=pl.len(), images=pl.col("image_id").n_unique())
+        .sort("objects", "category", descending=[True, False])
+        for split, file in files.items()
+        if file.exists()
+    }
+    return charts.categories(distances, {split: found for split, found in counts.items() if len(found)}, shown)
+
+
+def _similarity(name: str, distances: Mapping[str, str], file: Path) -> ChartGroup | None:
+    bins = read_csv(file, {"split": pl.String, "similarity": pl.Float64, "fraction": pl.Float64})
+    return charts.similarity(name, distances, bins) if len(bins) else None
+
+
+def _similarity_tables(name: str, distances: Mapping[str, str], artifacts: Path, shown: int) -> Iterator[Listing]:
+    rows = []
+    for file in sorted((artifacts / "metrics" / "similarity" / name).glob("*.json")):
+        found = read_json(file)
+        if file.stem != "similarity":
+            row = {"Split": title_of_split(file.stem), "Distance": distances.get(file.stem, "ID")}
+            heads = {"Images": "images", "Mean": "similarity", "Median": "median", "5%": "low", "95%": "high"}
+            row |= {head: found[key] for head, key in heads.items()}
+            rows.append({**row, "Suggested elsewhere": found["elsewhere"]})
     if rows:
-        heads = ("Image", "Split", "Distance", "Suggested", "Nearest ID image", "Its class", "Similarity", "Margin")
-        caption = f"The {min(shown, len(rows))} most doubtful images of {name}: they look as if they stood elsewhere."
-        yield Listing(caption, heads, tuple(rows[:shown]), numbers=2)
+        rows.sort(key=lambda row: list(charts.DISTANCE_KEYS).index(row["Distance"]))
+        yield Listing.of(f"Similarity to ID images in {name}.", rows)
+    columns = {
+        "image_id": "Image",
+        "split": "Split",
+        "distance": "Distance",
+        "suggested": "Suggested",
+        "neighbour": "Nearest ID image",
+        "id_class": "Its class",
+        "similarity": "Similarity",
+        "margin": "Margin",
+    }
+    types = {column: pl.Float64 if column in ("similarity", "margin") else pl.String for column in columns}
+    doubtful = read_csv(artifacts / "plots" / "similarity" / name / "borderline.csv", types).select(*columns)
+    if len(doubtful):
+        caption = f"The {min(shown, len(doubtful))} most doubtful images of {name}: they resemble another distance."
+        yield Listing(caption, doubtful.head(shown).rename(columns))

@@ -1,4 +1,4 @@
-"""A run on three splits, small enough that what becomes of each object can be seen in the numbers below."""
+"""A run on three splits, small enough that the outcome of each object can be worked out by hand."""
 
 from __future__ import annotations
 
@@ -10,37 +10,81 @@ import pytest
 from PIL import Image
 
 from farther.report.gallery import page
-from farther.report.gallery.parameters import GallerySettings
-from farther.report.results import Run, Split
+from farther.report.gallery.page import Gallery
+from farther.report.outcomes import read_run_outcomes
+from farther.report.results import Run, Split, values
+from farther.report.settings import GallerySettings
 from farther.report.site import Entry, Site
-from farther.tables import Header, Images, Objects, Regions, Scores
+from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, Scores
 
 SIZE = (64, 48)
 LEFT, RIGHT, TOP = (4, 8, 28, 40), (36, 8, 60, 40), (30, 2, 40, 8)
 
 
 @dataclass(frozen=True)
-class Photo:
-    """An image: objects are (category, box), detections (class, confidence, box, score of `one`, score of `two`)."""
+class Thing:
+    """An object: for each method its outcome, and which detection of the image decided it (−1 for none)."""
 
-    objects: tuple = ()
-    detections: tuple = ()
+    category: str
+    box: tuple
+    one: tuple[str, int]
+    two: tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Detection:
+    """A detection: for each method its score and its outcome. Both methods flag scores below 0."""
+
+    label: str
+    confidence: float
+    box: tuple
+    one: tuple[float, str]
+    two: tuple[float, str]
+
+
+@dataclass(frozen=True)
+class Photo:
+    things: tuple[Thing, ...] = ()
+    detections: tuple[Detection, ...] = ()
     is_here: bool = True
 
 
-#: Both methods flag scores below 0.
+MISSED = ("missed", -1)
+
 WILD = {
-    "w1": Photo((("zebra", LEFT),), (("cat", 0.9, LEFT, -2, 3), ("dog", 0.6, TOP, -1, 2))),
-    "w2": Photo((("zebra", LEFT), ("gnu", RIGHT)), (("cat", 0.7, LEFT, 1, -5), ("dog", 0.8, LEFT, 0.5, 4))),
-    "w3": Photo((("gnu", RIGHT),)),
-    "w4": Photo((), (("dog", 0.75, RIGHT, 2, 6),)),
+    "w1": Photo(
+        (Thing("zebra", LEFT, ("found", 0), ("misclassified", 0)),),
+        (
+            Detection("cat", 0.9, LEFT, (-2, "found"), (3, "misclassified")),
+            Detection("dog", 0.6, TOP, (-1, "false_unknown"), (2, "known")),
+        ),
+    ),
+    # Of the first zebra's two detections, `one` flags none: the more confident one decides. `two` flags the other.
+    "w2": Photo(
+        (Thing("zebra", LEFT, ("misclassified", 1), ("found", 0)), Thing("gnu", RIGHT, MISSED, MISSED)),
+        (
+            Detection("cat", 0.7, LEFT, (1, "misclassified"), (-5, "found")),
+            Detection("dog", 0.8, LEFT, (0.5, "misclassified"), (4, "misclassified")),
+        ),
+    ),
+    "w3": Photo((Thing("gnu", RIGHT, MISSED, MISSED),)),
+    "w4": Photo((), (Detection("dog", 0.75, RIGHT, (2, "known"), (6, "known")),)),
 }
 TAME = {
-    "<i>t1</i>": Photo((("<b>ox</b>", LEFT),), (("dog", 0.65, LEFT, -3, 1),)),
-    "t2": Photo((("gnu", LEFT),), is_here=False),
+    "<i>t1</i>": Photo(
+        (Thing("<b>ox</b>", LEFT, ("found", 0), ("misclassified", 0)),),
+        (Detection("dog", 0.65, LEFT, (-3, "found"), (1, "misclassified")),),
+    ),
+    "t2": Photo((Thing("gnu", LEFT, MISSED, MISSED),), is_here=False),
 }
 #: More than the page draws at once.
-MANY = {f"m{i:02}": Photo((("gnu", LEFT),), (("cat", 0.5 + i / 200, LEFT, i - 30, -1),)) for i in range(60)}
+MANY = {
+    f"m{i:02}": Photo(
+        (Thing("gnu", LEFT, (outcome := "found" if i < 30 else "misclassified", 0), ("found", 0)),),
+        (Detection("cat", 0.5 + i / 200, LEFT, (i - 30, outcome), (-1, "found")),),
+    )
+    for i in range(60)
+}
 SPLITS = {"wild": WILD, "tame": TAME, "many": MANY}
 
 CLASSES = ("cat", "dog")
@@ -48,19 +92,16 @@ METHODS = ("one", "two")
 
 
 class Project:
-    """Writes the tables of a run below a folder; `run` is what the report knows of it."""
+    """Writes the tables of a run below a folder; `run` is the run as the report reads it."""
 
     def __init__(self, root: Path):
         self.root, self.artifacts = root, root / "artifacts"
         self.roots = {"photos": root / "my photos"}
         splits = tuple(Split(name, "photos", "near") for name in SPLITS)
-        figures = {(split, method): {} for split in SPLITS for method in METHODS}
-        evaluation = {
-            "threshold": 0.5,
-            "settings": {"iou": 0.5, "protocol": "paper"},
-            "methods": {method: {"tau": 0.0} for method in METHODS},
-        }
-        self.run = Run("net", "zoo", "yolo", "w", splits, METHODS, figures, {"threshold": 0.5}, evaluation)
+        evaluation = {"threshold": 0.5, "methods": {method: {"tau": 0.0} for method in METHODS}}
+        found = {(split, method): {} for split in SPLITS for method in METHODS}
+        frame = values("net", "zoo", splits, found, evaluation)
+        self.run = Run("net", "zoo", "yolo", "w", splits, frame, {"threshold": 0.5}, evaluation)
 
     def make(self) -> None:
         for split, photos in SPLITS.items():
@@ -79,30 +120,48 @@ class Project:
         Images(image_id=names, dataset=["photos"] * n, file=files, width=width, height=height, digest=["0"] * n).write(
             folder / "images.parquet"
         )
-        objects = [(name, *one) for name, photo in photos.items() for one in photo.objects]
-        image_id, category, box = zip(*objects, strict=True)
-        Objects(image_id=image_id, object_id=np.arange(len(box)), box=box, category=category).write(
-            folder / "objects.parquet"
-        )
-        found = [(name, *one) for name, photo in photos.items() for one in photo.detections]
-        image_id, label, score, box, *scores = zip(*found, strict=True)
+        things = [(name, thing) for name, photo in photos.items() for thing in photo.things]
+        found = [(name, one) for name, photo in photos.items() for one in photo.detections]
+        object_image = [name for name, _ in things]
+        numbers, categories = np.arange(len(things)), [thing.category for _, thing in things]
+        Objects(
+            image_id=object_image, object_id=numbers, box=[thing.box for _, thing in things], category=categories
+        ).write(folder / "objects.parquet")
+        place = {"image_id": [name for name, _ in found], "region_id": np.arange(len(found))}
         Regions(
-            image_id=image_id,
-            region_id=np.arange(len(box)),
-            box=box,
-            score=score,
-            label=[CLASSES.index(name) for name in label],
+            **place,
+            box=[one.box for _, one in found],
+            score=[one.confidence for _, one in found],
+            label=[CLASSES.index(one.label) for _, one in found],
             header=Header(classes=CLASSES),
         ).write(self.artifacts / "regions" / "net" / split)
-        for method, values in zip(METHODS, scores, strict=True):
-            table = Scores(image_id=image_id, region_id=np.arange(len(box)), score=np.array(values, dtype=float))
-            table.write(self.artifacts / "scores" / "net" / method / f"{split}.parquet")
+        first = {name: place["image_id"].index(name) for name in place["image_id"]}
+        for method in METHODS:
+            scored = [getattr(one, method) for _, one in found]
+            scores = Scores(**place, score=np.array([score for score, _ in scored], dtype=float))
+            scores.write(self.artifacts / "scores" / "net" / method / f"{split}.parquet")
+            folder = self.artifacts / "outcomes" / "net" / method
+            folder.mkdir(parents=True, exist_ok=True)
+            nothing = {"object_id": np.full(len(found), -1), "iou": np.zeros(len(found))}
+            RegionOutcomes(**place, outcome=[outcome for _, outcome in scored], **nothing).write(
+                folder / f"{split}.parquet"
+            )
+            decided = [(name, *getattr(thing, method)) for name, thing in things]
+            ObjectOutcomes(
+                image_id=object_image,
+                object_id=numbers,
+                category=categories,
+                outcome=[outcome for _, outcome, _ in decided],
+                region_id=[-1 if detection < 0 else first[name] + detection for name, _, detection in decided],
+            ).write(folder / f"{split}.objects.parquet")
 
     def write_gallery(self, images: int = 5000) -> Path:
         """The page of a report that holds nothing else."""
         report = self.artifacts / "report"
         site = Site(report, [Entry(page.PAGE, "Gallery")])
-        page.write(site, [self.run], self.artifacts, self.roots, GallerySettings(images=images), "one")
+        gallery = Gallery(site, self.roots, report, GallerySettings(images=images))
+        gallery.add(self.run, read_run_outcomes(self.run, self.artifacts), "one")
+        gallery.write()
         return report / page.PAGE
 
 

@@ -1,4 +1,4 @@
-"""What the gallery's page is told, compared with what the stages before have measured and with hand-made scenes."""
+"""The data of the gallery's page, compared with the evaluation and with hand-made scenes."""
 
 import base64
 import json
@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError
-from farther.metrics import open_set
 from farther.report.gallery.data import split_data
+from farther.report.outcomes import SplitOutcomes
 from farther.report.results import Run, read_run
-from farther.tables import Header, Images, Objects, Regions
+from farther.tables import Images, RegionOutcomes
 from farther.tables.files import read_json
 
 FOUND, MISCLASSIFIED, MISSED, NOT_COUNTED = range(4)
-TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, IGNORED = range(4)
+FALSE_UNKNOWN = 2
 
 
 def numbers(text: str, dtype: str) -> np.ndarray:
@@ -26,18 +26,18 @@ def numbers(text: str, dtype: str) -> np.ndarray:
 
 
 def data_of(project, split: str, most: int = 100, run: Run | None = None) -> tuple[dict, dict]:
-    page = project.artifacts / "report"
-    return split_data(run or project.run, split, project.artifacts, project.roots, page, most)
+    found = SplitOutcomes.read(run or project.run, split, project.artifacts)
+    return split_data(found, project.roots, project.artifacts / "report", most)
 
 
 def outcomes(method: dict) -> dict[str, int]:
-    """How often each outcome occurs, under the names of the metrics."""
-    fate, kind = numbers(method["fate"], "u1"), numbers(method["kind"], "u1")
+    """Number of each outcome, under the names of the metrics."""
+    of_objects, of_detections = numbers(method["object"], "u1"), numbers(method["detection"], "u1")
     return {
-        "tp_u": int(np.sum(fate == FOUND)),
-        "fn_misclassified": int(np.sum(fate == MISCLASSIFIED)),
-        "fn_missed": int(np.sum(fate == MISSED)),
-        "fp_u": int(np.sum(kind == FALSE_UNKNOWN)),
+        "tp_u": int(np.sum(of_objects == FOUND)),
+        "fn_misclassified": int(np.sum(of_objects == MISCLASSIFIED)),
+        "fn_missed": int(np.sum(of_objects == MISSED)),
+        "fp_u": int(np.sum(of_detections == FALSE_UNKNOWN)),
     }
 
 
@@ -50,16 +50,16 @@ def test_outcomes_are_counted_as_in_the_evaluation(evaluated, params):
     written = read_json(artifacts / "evaluation" / "pets-net.json")["methods"]
     roots = {"photos": evaluated / "photos"}
     for split in run.splits:
-        _, methods = split_data(run, split.name, artifacts, roots, artifacts / "report", 100)
+        _, methods = split_data(SplitOutcomes.read(run, split.name, artifacts), roots, artifacts / "report", 100)
         assert list(methods) == list(run.methods)
-        for method, judged in methods.items():
-            figures = written[method]["splits"][split.name]["open_set"]
-            assert outcomes(judged) == {name: figures[name] for name in outcomes(judged)}, (split.name, method)
-            assert judged["tau"] == written[method]["tau"]
+        for method, data in methods.items():
+            counts = written[method]["splits"][split.name]["open_set"]
+            assert outcomes(data) == {name: counts[name] for name in outcomes(data)}, (split.name, method)
+            assert data["tau"] == written[method]["tau"]
             compared = read_json(artifacts / "metrics" / "pets-net" / split.name / f"{method}.json")
-            found, confounded, ignored, false = outcomes(judged).values()
-            assert compared["r_u"] == found / (found + confounded + ignored)
-            assert compared["nose"] == confounded / (found + confounded + ignored)
+            found, misclassified, missed, false = outcomes(data).values()
+            assert compared["r_u"] == found / (found + misclassified + missed)
+            assert compared["nose"] == misclassified / (found + misclassified + missed)
             assert compared["p_u"] == (found / (found + false) if found + false else None)
 
 
@@ -68,37 +68,20 @@ def test_outcomes_follow_the_method(project):
     assert outcomes(methods["one"]) == {"tp_u": 1, "fn_misclassified": 1, "fn_missed": 2, "fp_u": 1}
     assert outcomes(methods["two"]) == {"tp_u": 1, "fn_misclassified": 1, "fn_missed": 2, "fp_u": 0}
     # Rows of objects: w1 zebra, w2 zebra, w2 gnu, w3 gnu. `two` finds the second zebra by the less confident detection.
-    assert numbers(methods["one"]["fate"], "u1").tolist() == [FOUND, MISCLASSIFIED, MISSED, MISSED]
-    assert numbers(methods["one"]["region"], "<i4").tolist() == [0, 3, -1, -1]
-    assert numbers(methods["two"]["fate"], "u1").tolist() == [MISCLASSIFIED, FOUND, MISSED, MISSED]
-    assert numbers(methods["two"]["region"], "<i4").tolist() == [0, 2, -1, -1]
+    assert numbers(methods["one"]["object"], "u1").tolist() == [FOUND, MISCLASSIFIED, MISSED, MISSED]
+    assert numbers(methods["one"]["decided"], "<i4").tolist() == [0, 3, -1, -1]
+    assert numbers(methods["two"]["object"], "u1").tolist() == [MISCLASSIFIED, FOUND, MISSED, MISSED]
+    assert numbers(methods["two"]["decided"], "<i4").tolist() == [0, 2, -1, -1]
 
 
-def test_the_classes_that_the_detector_knows_are_not_unknown_objects(tmp_path, project):
+def test_a_detection_without_an_outcome_is_refused_with_its_file(project, tmp_path):
     root = tmp_path / "artifacts"
     shutil.copytree(project.artifacts, root, ignore=shutil.ignore_patterns("report"))
-    file = root / "splits" / "zoo" / "wild" / "objects.parquet"
-    objects = Objects.read(file)
-    Objects(**{**objects.columns(), "category": ["cat", "gnu", "gnu", "gnu"]}).write(file)
-    _, methods = split_data(project.run, "wild", root, project.roots, root / "report", 100)
-    # The zebra of w1 is a cat now: that it is flagged is a false alarm, as the other one in this image.
-    assert outcomes(methods["one"]) == {"tp_u": 0, "fn_misclassified": 1, "fn_missed": 2, "fp_u": 2}
-
-
-def test_of_several_kept_detections_the_most_confident_one_decides():
-    box = [[0, 0, 10, 10]] * 3
-    objects = Objects(image_id=["a", "b"], object_id=[0, 1], box=box[:2], category=["gnu", "gnu"])
-    regions = Regions(
-        image_id=["a", "a", "a"],
-        region_id=[0, 1, 2],
-        box=box,
-        score=[0.6, 0.9, 0.7],
-        label=[0, 0, 0],
-        header=Header(classes=("cat",)),
-    )
-    split = open_set.Split(objects, regions)
-    assert split.judge(np.array([False, False, False])).deciding_region().tolist() == [1, -1]
-    assert split.judge(np.array([False, False, True])).deciding_region().tolist() == [2, -1]
+    file = root / "outcomes" / "net" / "one" / "wild.parquet"
+    RegionOutcomes.read(file)[np.array([True, True, True, False, True])].write(file)
+    found = SplitOutcomes.read(project.run, "wild", root)
+    with pytest.raises(DataError, match=r"wild\.parquet.*region_id 3 of image 'w2' has no outcome; run the stages"):
+        found.detections_of("one")
 
 
 # -------------------------------------------------------------------------------------------------------------- columns
@@ -106,18 +89,18 @@ def test_of_several_kept_detections_the_most_confident_one_decides():
 
 def test_boxes_are_parts_of_the_image(project):
     data, methods = data_of(project, "wild")
-    box = numbers(data["regions"]["box"], "<u2").reshape(-1, 4) / 65535 * [64, 48, 64, 48]
+    box = numbers(data["detections"]["box"], "<u2").reshape(-1, 4) / 65535 * [64, 48, 64, 48]
     assert np.allclose(box[:2], [[4, 8, 28, 40], [30, 2, 40, 8]], atol=64 / 65535)
-    assert numbers(data["regions"]["image"], "<u4").tolist() == [0, 0, 1, 1, 3]
-    assert numbers(data["regions"]["label"], "<u2").tolist() == [0, 1, 0, 1, 1]
+    assert numbers(data["detections"]["image"], "<u4").tolist() == [0, 0, 1, 1, 3]
+    assert numbers(data["detections"]["label"], "<u2").tolist() == [0, 1, 0, 1, 1]
     assert numbers(methods["one"]["score"], "<f4").tolist() == [-2, -1, 1, 0.5, 2]
-    assert np.allclose(numbers(data["regions"]["confidence"], "<f4"), [0.9, 0.6, 0.7, 0.8, 0.75])
+    assert np.allclose(numbers(data["detections"]["confidence"], "<f4"), [0.9, 0.6, 0.7, 0.8, 0.75])
 
 
 def test_detections_below_the_operating_threshold_are_not_there(project):
     evaluation = {**project.run.evaluation, "threshold": 0.72}
     data, _ = data_of(project, "wild", run=replace(project.run, evaluation=evaluation))
-    assert np.allclose(numbers(data["regions"]["confidence"], "<f4"), [0.9, 0.8, 0.75])
+    assert np.allclose(numbers(data["detections"]["confidence"], "<f4"), [0.9, 0.8, 0.75])
 
 
 def test_of_too_many_images_evenly_spread_ones_are_taken_with_all_that_is_in_them(project):
@@ -125,15 +108,15 @@ def test_of_too_many_images_evenly_spread_ones_are_taken_with_all_that_is_in_the
     assert data["images"]["id"] == ["w1", "w3"]
     assert data["of"] == 4
     assert numbers(data["objects"]["image"], "<u4").tolist() == [0, 1]
-    assert numbers(data["regions"]["image"], "<u4").tolist() == [0, 0]
-    assert numbers(methods["one"]["region"], "<i4").tolist() == [0, -1]
+    assert numbers(data["detections"]["image"], "<u4").tolist() == [0, 0]
+    assert numbers(methods["one"]["decided"], "<i4").tolist() == [0, -1]
 
 
 def test_limits_change_no_outcome(project):
     _, whole = data_of(project, "many")
     data, part = data_of(project, "many", most=20)
     assert data["images"]["id"][:3] == ["m00", "m03", "m06"]
-    assert numbers(part["one"]["fate"], "u1").tolist() == numbers(whole["one"]["fate"], "u1")[::3].tolist()
+    assert numbers(part["one"]["object"], "u1").tolist() == numbers(whole["one"]["object"], "u1")[::3].tolist()
 
 
 # ---------------------------------------------------------------------------------------------------------------- files
@@ -147,7 +130,8 @@ def test_links_lead_from_the_page_to_the_original_files(project):
 
 
 def test_a_dataset_without_a_folder_has_no_links(project):
-    data, _ = split_data(project.run, "wild", project.artifacts, {}, project.artifacts / "report", 100)
+    found = SplitOutcomes.read(project.run, "wild", project.artifacts)
+    data, _ = split_data(found, {}, project.artifacts / "report", 100)
     assert data["roots"] == [None]
 
 
@@ -158,8 +142,9 @@ def test_no_link_leaves_the_folder_of_its_dataset(project, tmp_path, name):
     file = root / "splits" / "zoo" / "wild" / "images.parquet"
     images = Images.read(file)
     Images(**{**images.columns(), "file": ["ok.png", "ok.png", name, "ok.png"]}).write(file)
+    found = SplitOutcomes.read(project.run, "wild", root)
     with pytest.raises(DataError, match="leaves its folder"):
-        split_data(project.run, "wild", root, project.roots, root / "report", 100)
+        split_data(found, project.roots, root / "report", 100)
 
 
 # ------------------------------------------------------------------------------------------------------------- the page
@@ -184,13 +169,13 @@ def test_the_page_names_its_data_files_and_how_much_they_hold(gallery: Path):
         ("many", 60, 60),
     ]
     for split in run["splits"]:
-        assert argument(gallery.parent / split["file"], f'add("net","{split["name"]}",')["of"] == split["of"]
+        assert argument(gallery.parent / split["file"], f'addSplit("net","{split["name"]}",')["of"] == split["of"]
         assert list(split["methods"]) == ["one", "two"]
         for method, file in split["methods"].items():
-            assert argument(gallery.parent / file, f'judge("net","{split["name"]}","{method}",')["tau"] == 0
+            assert argument(gallery.parent / file, f'addOutcomes("net","{split["name"]}","{method}",')["tau"] == 0
 
 
-@pytest.mark.parametrize("absent", ["regions", "scores"])
+@pytest.mark.parametrize("absent", ["regions", "scores", "outcomes"])
 def test_of_a_run_whose_detections_are_elsewhere_the_page_says_so(project, tmp_path, absent):
     shutil.copytree(project.root, tmp_path / "copy", ignore=shutil.ignore_patterns("report"))
     copy = type(project)(tmp_path / "copy")

@@ -1,1 +1,1 @@
-"""The report's figures, as Vega-Lite specifications."""
+"""Charts of the report, as Vega-Lite specifications."""

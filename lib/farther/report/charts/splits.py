@@ -1,25 +1,27 @@
-"""Figures of splits: what became of images, what is on them, and how near they are to ID."""
+"""Charts of splits: outcome of each source image, categories, and similarity to ID."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
-from farther.curation.counts import CategoryCount, FateCount
-from farther.report.charts.parts import (
+import polars as pl
+
+from farther.report.charts.vega import (
     DASHES,
     Axis,
     Chart,
-    Figures,
+    ChartGroup,
     Key,
     chart,
     colours,
+    line_rows,
     lines,
     named,
     number,
-    series_rows,
 )
+from farther.report.results import title_of_split
 
-#: How far from ID an image is, and how figures show it.
+#: Distance of an image from ID → legend.
 DISTANCE_KEYS = {
     "ID": Key("ID", "#000000", "■"),
     "near": Key("near", "#D55E00", "■"),
@@ -29,19 +31,14 @@ DISTANCE_KEYS = {
 }
 
 
-def image_fates(benchmark: str, counts: Sequence[FateCount]) -> Figures:
-    """What became of the images of each OOD source, and why, as stacked bars."""
-    rows = [
-        {
-            "source": f"{one.dataset} {one.subset}",
-            "fate": one.fate,
-            "reason": one.reason,
-            "images": one.images,
-            "order": order,
-        }
-        for order, one in enumerate(counts)
-    ]
-    legend = _distances(one.fate for one in counts)
+def image_fates(benchmark: str, counts: pl.DataFrame) -> ChartGroup:
+    """Outcome of the images of each OOD source, and the reason, as stacked bars.
+
+    Args:
+        benchmark: Its name.
+        counts: The columns source, fate, reason, images.
+    """
+    legend = _distances(counts["fate"])
     body = {
         "height": {"step": 34},
         "mark": {"type": "bar", "stroke": "white", "strokeWidth": 1},
@@ -50,78 +47,69 @@ def image_fates(benchmark: str, counts: Sequence[FateCount]) -> Figures:
             "y": named("source", title=None),
             "color": named("fate", scale=colours(legend), legend=None),
             "order": number("order"),
-            "tooltip": [named("source"), named("fate"), named("reason"), number("images")],
+            "tooltip": [named("source"), named("fate", title="outcome"), named("reason"), number("images")],
         },
     }
-    text = "; ".join(f"{r['source']}: {r['images']} {r['fate']}, {r['reason']}" for r in rows)
-    words = f"What became of images in {benchmark}. {text}."
-    return Figures(legend, (chart("Images of the sources", words, rows, body),))
+    text = "; ".join(f"{r['source']}: {r['images']} {r['fate']}, {r['reason']}" for r in counts.iter_rows(named=True))
+    words = f"Outcome of each image in {benchmark}. {text}."
+    rows = counts.with_row_index("order")
+    return ChartGroup(legend, (chart("Images of the sources", words, rows, body),))
 
 
-def categories(distances: Mapping[str, str], counts: Mapping[str, Sequence[CategoryCount]], shown: int) -> Figures:
-    """The most frequent categories of each split, a figure each (FMIYC, Figures 8 and 9).
+def categories(distances: Mapping[str, str], counts: Mapping[str, pl.DataFrame], shown: int) -> ChartGroup | None:
+    """The most frequent categories of each split, one chart per split (FMIYC, Figures 8 and 9); None without any.
 
     Args:
-        distances: Split → how far it is from ID.
-        counts: Split → its categories, the most frequent first.
-        shown: Categories a figure shows.
+        distances: Split → its distance from ID.
+        counts: Split → category, objects, images; the most frequent category first.
+        shown: Categories in a chart.
     """
-    keys = {split: DISTANCE_KEYS[distances[split]] for split in counts}
-    legend = _distances(distances[split] for split in counts)
-    return Figures(legend, tuple(_category_chart(split, keys[split], one, shown) for split, one in counts.items()))
+    charts = (_category_chart(split, DISTANCE_KEYS[distances[split]], found, shown) for split, found in counts.items())
+    return ChartGroup(_distances(distances[split] for split in counts), tuple(charts)) if counts else None
 
 
-def _category_chart(split: str, key: Key, counts: Sequence[CategoryCount], shown: int) -> Chart:
-    top = counts[:shown]
-    rows = [{"category": one.category, "objects": one.objects, "images": one.images} for one in top]
+def _category_chart(split: str, key: Key, counts: pl.DataFrame, shown: int) -> Chart:
+    top = counts.head(shown)
     body = {
         "height": {"step": 17},
         "mark": {"type": "bar", "color": key.colour},
         "encoding": {
             "x": number("objects", title="objects", axis={"tickCount": 4, "tickMinStep": 1}),
-            "y": named("category", sort=[one.category for one in top], title=None),
+            "y": named("category", sort=top["category"].to_list(), title=None),
             "tooltip": [named("category"), number("objects"), number("images")],
         },
     }
-    title = split.replace("_", " ")
+    title = title_of_split(split)
     part = "all" if len(top) == len(counts) else f"{len(top)} of"
-    text = ", ".join(f"{one.category} {one.objects}" for one in top)
-    return chart(f"{title}: {part} {len(counts)} categories", f"Objects by category in {title}: {text}.", rows, body)
+    text = ", ".join(f"{category} {objects}" for category, objects in top.select("category", "objects").iter_rows())
+    return chart(f"{title}: {part} {len(counts)} categories", f"Objects by category in {title}: {text}.", top, body)
 
 
-def similarity(
-    benchmark: str, distances: Mapping[str, str], rows: Mapping[str, Sequence[tuple[float, float]]]
-) -> Figures:
-    """How near the images of each split are to ID: histograms over each other (FMIYC, Figure 3).
+def similarity(benchmark: str, distances: Mapping[str, str], bins: pl.DataFrame) -> ChartGroup:
+    """Similarity of the images of each split to ID images: histograms over each other (FMIYC, Figure 3).
 
     Args:
         benchmark: Its name.
-        distances: Split → how far it is from ID, of the OOD splits.
-        rows: Split → middle of each bin and the share of the images in it.
+        distances: OOD split → its distance from ID.
+        bins: split, similarity (middle of a bin), fraction (share of the split's images in it).
     """
-    order = list(DISTANCE_KEYS)
-    names = sorted(rows, key=lambda split: order.index(distances.get(split, "ID")))
-    legend = _split_keys(names, distances)
-    text = "; ".join(f"{split.replace('_', ' ')}: {_mean(rows[split]):.3f}" for split in names)
-    words = f"CLIP similarity of images to ID images in {benchmark}; means by split: {text}."
-    series = series_rows((key.name, rows[split]) for key, split in zip(legend, names, strict=True))
-    x = Axis("largest cosine to an ID image", "~g", None)
-    made = lines("CLIP similarity to ID images", words, series, legend, x, Axis("share of images", domain=None))
-    return Figures(legend, (made,))
-
-
-def _split_keys(splits: Sequence[str], distances: Mapping[str, str]) -> tuple[Key, ...]:
-    """A legend of a line a split: the colour tells the distance, the dashes splits of one distance."""
-    keys, seen = [], list[str]()
-    for split in splits:
+    rank = list(DISTANCE_KEYS).index
+    names = sorted(bins["split"].unique(maintain_order=True), key=lambda split: rank(distances.get(split, "ID")))
+    legend, seen = [], list[str]()
+    for split in names:
         distance = distances.get(split, "ID")
-        keys.append(Key(split.replace("_", " "), DISTANCE_KEYS[distance].colour, DASHES[seen.count(distance) % 3][0]))
+        # The colour tells the distance, the dashes tell apart the splits of one distance.
+        keyed = Key(title_of_split(split), DISTANCE_KEYS[distance].colour, DASHES[seen.count(distance) % 3][0])
+        legend.append(keyed)
         seen.append(distance)
-    return tuple(keys)
-
-
-def _mean(bins: Sequence[tuple[float, float]]) -> float:
-    return sum(x * y for x, y in bins) / (sum(y for _, y in bins) or 1.0)
+    weighted = pl.col("similarity").dot("fraction") / pl.col("fraction").sum()
+    mean = dict(bins.group_by("split").agg(weighted).iter_rows())
+    text = "; ".join(f"{title_of_split(split)}: {mean[split]:.3f}" for split in names)
+    words = f"CLIP similarity of images to ID images in {benchmark}; means by split: {text}."
+    points = bins.select(series=pl.col("split").str.replace_all("_", " "), x="similarity", y="fraction")
+    x, y = Axis("largest cosine to an ID image", "~g", None), Axis("share of images", domain=None)
+    made = lines("CLIP similarity to ID images", words, line_rows(points), legend, x, y)
+    return ChartGroup(tuple(legend), (made,))
 
 
 def _distances(present: Iterable[str]) -> tuple[Key, ...]:

@@ -1,23 +1,23 @@
-"""What the gallery's page knows of one run and split: images and boxes, and what each method made of them.
+"""The data of the gallery's page for one run and split: images and boxes, and the outcomes of each method.
 
 Columns are long, so they are base64 texts of little-endian numbers, which a browser turns into arrays at once. Rows of
-one table name rows of another by their numbers.
+one table refer to rows of another by number.
 
     images      id, file: texts, `file` as a URL relative to `roots[root]`; root: number; width, height: pixels
-    of          how many images the split has
-    roots       URLs, relative to the report's page, of the folders that the files lie in
+    of          number of images of the split
+    roots       URLs, relative to the report's page, of the folders that hold the files
     categories  names of the objects' categories
     classes     names of the detector's classes
     objects     image: row; box: 4 numbers; category: number; crowd: 1 for a crowd or group, else 0
-    regions     image: row; box: 4 numbers; label: number of the class; confidence: 0 to 1
+    detections  image: row; box: 4 numbers; label: number of the class; confidence: 0 to 1
 
 and of each method
 
     tau         its threshold
-    score       of each region
-    kind        of each region, as `farther.metrics.open_set.Outcome` has it
-    fate        of each object, as there
-    region      that decided it, −1 for none
+    score       of each detection
+    detection   outcome of each detection: its place in `farther.tables.outcomes.REGION_OUTCOMES`
+    object      outcome of each object: its place in `farther.tables.outcomes.OBJECT_OUTCOMES`
+    decided     of each object: row of the detection that decided its outcome, −1 for none
 
 Boxes are xmin, ymin, xmax, ymax in parts of 65535 of the image's width or height: half a pixel of an image that is
 65,000 wide, less in all others.
@@ -33,102 +33,100 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
+import polars as pl
 
 from farther.errors import DataError
-from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
-from farther.metrics import open_set
-from farther.metrics.boxes import image_numbers
-from farther.report.results import Run
-from farther.tables import Images, Objects, Regions
+from farther.report.outcomes import REGION, SplitOutcomes
 from farther.tables.files import inside
+from farther.tables.outcomes import OBJECT_OUTCOMES, REGION_OUTCOMES
 
-#: What a whole side of an image is as part of it.
+#: A whole side of an image in parts.
 WHOLE = 65535
 
 
 def split_data(
-    run: Run, split: str, artifacts: Path, roots: Mapping[str, Path], page: Path, most: int
+    found: SplitOutcomes, roots: Mapping[str, Path], page: Path, most: int
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """What the page knows of a run and split; see the module.
-
-    Regions are those above the operating threshold. They are judged as `farther.evaluation.evaluate` judged them, with
-    the thresholds, the IoU and the protocol that the evaluation wrote down.
+    """The data of a run and split; see the module.
 
     Args:
-        run: An evaluated run, with all details of its evaluation.
-        split: One of its OOD splits.
-        artifacts: The artifacts folder.
+        found: The split, with its outcomes.
         roots: Dataset → folder of its image files.
         page: Folder of the page, which links to image files are relative to.
-        most: How many images at most; of more, so many are taken, evenly spread over the split's table.
+        most: Largest number of images; of more images, this many are taken, evenly spread over the split's table.
 
     Returns:
-        What all methods share, and what each method made of it, by its name; all as JSON can hold it.
+        What all methods share, and the outcomes of each method, by its name; ready for JSON.
 
     Raises:
         DataError: a table is absent or damaged, or an image's file name leaves its dataset's folder.
     """
-    files = RunFiles(run.name, run.benchmark, artifacts)
-    data = RunSplit(files, split)
-    images, count = _images(files.images(split), data.images, most)
-    regions = data.regions(float(run.evaluation["threshold"]))
-    settings = run.evaluation["settings"]
-    known = data.folder.header.known_classes
-    overlaps = open_set.Split(data.objects, regions, settings["iou"], settings["protocol"], known)
-    object_rows, object_image = _rows_of(images, data.objects.image_id)
-    region_rows, region_image = _rows_of(images, regions.image_id)
-    methods = {}
-    for method in run.methods:
-        if (split, method) in run.figures:
-            tau = float(run.evaluation["methods"][method]["tau"])
-            scores = aligned_scores(regions, files.scores(method, split), len(data.folder))
-            outcome = overlaps.judge(scores < tau)
-            methods[method] = _method(tau, scores, outcome, object_rows, region_rows)
+    count = len(found.images)
+    images = found.images if count <= most else found.images[(np.arange(most) * count // most).tolist()]
+    places = images.select("image_id", "width", "height").with_row_index("image")
+
+    def shown(rows: pl.DataFrame) -> pl.DataFrame:
+        return rows.join(places, on="image_id", how="inner", maintain_order="left")
+
+    objects, detections = shown(found.objects), shown(found.detections)
+    categories = objects["category"].unique().sort().to_list()
+    if len(categories) > WHOLE:
+        raise DataError(f"{len(categories)} categories; the gallery takes {WHOLE}", field="category")
     shared = {
         "of": count,
-        **_pictures(images, roots, page),
-        **_objects(data.objects[object_rows], images, object_image),
-        **_regions(regions[region_rows], images, region_image),
+        **_files(images, roots, page),
+        "categories": categories,
+        "objects": {
+            "image": _packed(objects["image"], "<u4"),
+            "box": _boxes(objects),
+            "category": _packed(_places(objects["category"], categories), "<u2"),
+            "crowd": _packed(objects["is_crowd"], "<u1"),
+        },
+        "classes": list(found.classes),
+        "detections": {
+            "image": _packed(detections["image"], "<u4"),
+            "box": _boxes(detections),
+            "label": _packed(detections["label"], "<u2"),
+            "confidence": _packed(detections["confidence"], "<f4"),
+        },
     }
-    return shared, methods
+    rows = detections.select(REGION).with_row_index("row")
+    return shared, {
+        name: _method(found, name, shown(found.detections_of(name)), rows, places) for name in found.methods
+    }
 
 
-def _images(file: Path, readable: frozenset[str], most: int) -> tuple[Images, int]:
-    """The images that are shown, and how many there are."""
-    images = Images.read(file)
-    images = images[np.fromiter((name in readable for name in images.image_id), bool, len(images))]
-    count = len(images)
-    return (images if count <= most else images[np.arange(most) * count // most]), count
+def _method(
+    found: SplitOutcomes, method: str, detections: pl.DataFrame, rows: pl.DataFrame, places: pl.DataFrame
+) -> dict[str, Any]:
+    objects = found.objects_of(method).join(places, on="image_id", how="semi", maintain_order="left")
+    decided = objects.join(rows, on=REGION, how="left", maintain_order="left")["row"].cast(pl.Int64).fill_null(-1)
+    return {
+        "tau": found.tau(method),
+        "score": _packed(detections["score"], "<f4"),
+        "detection": _packed(_places(detections["outcome"], REGION_OUTCOMES), "<u1"),
+        "object": _packed(_places(objects["outcome"], OBJECT_OUTCOMES), "<u1"),
+        "decided": _packed(decided, "<i4"),
+    }
 
 
-def _rows_of(images: Images, image_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of another table that show one of these images, and the image's row for each of them."""
-    names, (mine, theirs) = image_numbers(images.image_id, image_id)
-    place = np.full(len(names), -1)
-    place[mine] = np.arange(len(images))
-    rows = np.flatnonzero(place[theirs] >= 0)
-    return rows, place[theirs[rows]]
-
-
-def _pictures(images: Images, roots: Mapping[str, Path], page: Path) -> dict[str, Any]:
-    datasets = sorted(set(images.dataset))
+def _files(images: pl.DataFrame, roots: Mapping[str, Path], page: Path) -> dict[str, Any]:
+    datasets = images["dataset"].unique().sort().to_list()
+    folders = [roots.get(name, Path()) for name in images["dataset"]]
     return {
         "roots": [_link(roots.get(name), page) for name in datasets],
         "images": {
-            "id": images.image_id.tolist(),
-            "file": [
-                _url(roots.get(dataset, Path()), file)
-                for dataset, file in zip(images.dataset, images.file, strict=True)
-            ],
-            "root": _packed(np.searchsorted(datasets, images.dataset.astype(str)), "<u2"),
-            "width": _packed(images.width, "<u4"),
-            "height": _packed(images.height, "<u4"),
+            "id": images["image_id"].to_list(),
+            "file": [_url(folder, file) for folder, file in zip(folders, images["file"], strict=True)],
+            "root": _packed(_places(images["dataset"], datasets), "<u2"),
+            "width": _packed(images["width"], "<u4"),
+            "height": _packed(images["height"], "<u4"),
         },
     }
 
 
 def _link(root: Path | None, page: Path) -> str | None:
-    """The way from the page to a folder, None where params.yaml does not say where the dataset lies."""
+    """URL of a folder relative to the page, None where params.yaml does not say where the dataset lies."""
     return None if root is None else quote(Path(os.path.relpath(root, page)).as_posix())
 
 
@@ -136,57 +134,16 @@ def _url(root: Path, file: str) -> str:
     return quote(inside(root, file).relative_to(root).as_posix())
 
 
-def _objects(objects: Objects, images: Images, image: np.ndarray) -> dict[str, Any]:
-    categories, category = _numbered(objects.category)
-    return {
-        "categories": categories,
-        "objects": {
-            "image": _packed(image, "<u4"),
-            "box": _parts(objects.box, images, image),
-            "category": _packed(category, "<u2"),
-            "crowd": _packed(objects.is_crowd, "<u1"),
-        },
-    }
+def _places(names: pl.Series, among: Iterable[str]) -> pl.Series:
+    """The place of each name in a list."""
+    return names.cast(pl.Enum(list(among))).to_physical()
 
 
-def _regions(regions: Regions, images: Images, image: np.ndarray) -> dict[str, Any]:
-    return {
-        "classes": list(regions.classes),
-        "regions": {
-            "image": _packed(image, "<u4"),
-            "box": _parts(regions.box, images, image),
-            "label": _packed(regions.label, "<u2"),
-            "confidence": _packed(regions.score, "<f4"),
-        },
-    }
+def _boxes(rows: pl.DataFrame) -> str:
+    sides = rows.select(pl.col("width", "height").clip(lower_bound=1)).to_numpy()
+    parts = np.rint(rows["box"].to_numpy() / np.hstack([sides, sides]) * WHOLE)
+    return _packed(np.clip(parts, 0, WHOLE), "<u2")
 
 
-def _method(
-    tau: float, scores: np.ndarray, outcome: open_set.Outcome, object_rows: np.ndarray, region_rows: np.ndarray
-) -> dict[str, Any]:
-    # One place more than there are regions, so that −1, no region, stays −1.
-    place = np.full(len(scores) + 1, -1)
-    place[region_rows] = np.arange(len(region_rows))
-    return {
-        "tau": tau,
-        "score": _packed(scores[region_rows], "<f4"),
-        "kind": _packed(outcome.kind[region_rows], "<u1"),
-        "fate": _packed(outcome.fate[object_rows], "<u1"),
-        "region": _packed(place[outcome.deciding_region()[object_rows]], "<i4"),
-    }
-
-
-def _numbered(names: np.ndarray) -> tuple[list[str], np.ndarray]:
-    unique, number = np.unique(names.astype(str), return_inverse=True)
-    if len(unique) > WHOLE:
-        raise DataError(f"{len(unique)} categories; the gallery takes {WHOLE}", field="category")
-    return unique.tolist(), number
-
-
-def _parts(box: np.ndarray, images: Images, image: np.ndarray) -> str:
-    side = np.stack([images.width, images.height] * 2, axis=1)[image]
-    return _packed(np.clip(np.rint(box / np.maximum(side, 1) * WHOLE), 0, WHOLE), "<u2")
-
-
-def _packed(values: np.ndarray | Iterable[Any], dtype: str) -> str:
+def _packed(values: pl.Series | np.ndarray, dtype: str) -> str:
     return base64.b64encode(np.asarray(values).astype(dtype).tobytes()).decode("ascii")

@@ -25,11 +25,11 @@ def show(browser, gallery: Path, view: str = "") -> None:
     """Opens the gallery anew at a view."""
     browser.open("about:blank")
     browser.open(gallery.as_uri() + view)
-    browser.until(f"/images?\\.|Nothing/.test({STATUS})")
+    browser.until(f"/images?\\.|No image/.test({STATUS})")
 
 
 def choose(browser, **values: str) -> None:
-    """Sets filters as somebody does who clicks, and waits for the data."""
+    """Sets filters as a click does, and waits for the data."""
     for name, value in values.items():
         browser.read(
             f"(() => {{ const one = document.getElementById({name!r}); one.value = {value!r};"
@@ -44,12 +44,12 @@ def shown(browser) -> list[str]:
 
 
 def words(browser) -> list[str]:
-    """What the cards say happened."""
+    """The outcomes on the cards."""
     return browser.read("[...document.querySelectorAll('#cards .event')].map((one) => one.textContent)")
 
 
 def counts(browser) -> list[str]:
-    """The numbers beside found, confounded, ignored and false alarm."""
+    """The numbers beside found, misclassified, missed and false unknown."""
     return browser.read("[...document.querySelectorAll('#outcomes .count')].map((one) => one.textContent)")
 
 
@@ -69,27 +69,27 @@ def enlarged(browser) -> str:
 # -------------------------------------------------------------------------------------------------------- what it shows
 
 
-def test_the_first_split_is_shown_with_what_became_of_each_object(page):
+def test_the_first_split_is_shown_with_the_outcome_of_each_object(page):
     assert shown(page) == ["w1", "w2", "w3"]
     assert counts(page) == ["1", "1", "2", "1"]
     assert words(page) == [
         "✓ found: zebra, detected as cat 90%, score −2",
-        "! false alarm: dog 60%, score −1",
-        "≠ confounded: zebra, detected as dog 80%, score 0.5",
-        "○ ignored: gnu",
-        "○ ignored: gnu",
+        "! false unknown: dog 60%, score −1",
+        "≠ misclassified: zebra, detected as dog 80%, score 0.5",
+        "○ missed: gnu",
+        "○ missed: gnu",
     ]
-    assert page.read(STATUS) == "4 unknown objects and 1 false alarm in 3 images. Flagged as unknown below τ = 0."
+    assert page.read(STATUS) == "4 unknown objects and 1 false unknown in 3 images. Flagged as unknown below τ = 0."
 
 
 def test_the_page_counts_what_the_tables_count(browser, built):
     show(browser, built / "artifacts" / "report" / "gallery.html")
     methods = read_json(built / "artifacts" / "evaluation" / "pets-net.json")["methods"]
-    for method, judged in methods.items():
-        for split, figures in judged["splits"].items():
+    for method, measured in methods.items():
+        for split, results in measured["splits"].items():
             choose(browser, split=split, method=method)
             names = ("tp_u", "fn_misclassified", "fn_missed", "fp_u")
-            assert counts(browser) == [str(figures["open_set"][name]) for name in names], (method, split)
+            assert counts(browser) == [str(results["open_set"][name]) for name in names], (method, split)
     assert browser.complaints() == []
 
 
@@ -182,7 +182,7 @@ def test_outcomes_can_be_chosen(page):
         assert shown(page) == images
         assert counts(page) == ["1", "1", "2", "1"]
     only(page)
-    assert page.read(STATUS).startswith("Nothing passes these filters.")
+    assert page.read(STATUS).startswith("No image passes these filters.")
 
 
 def test_each_choice_says_how_many_it_would_leave(page):
@@ -199,7 +199,7 @@ def test_another_method_makes_other_outcomes_of_the_same_detections(page):
     choose(page, method="two")
     assert counts(page) == ["1", "1", "2", "0"]
     assert words(page)[:2] == [
-        "≠ confounded: zebra, detected as cat 90%, score 3",
+        "≠ misclassified: zebra, detected as cat 90%, score 3",
         "✓ found: zebra, detected as cat 70%, score −5",
     ]
 
@@ -301,10 +301,10 @@ def test_an_enlarged_image_tells_all_that_is_in_it(page):
     told = page.read("[...document.querySelectorAll('#large-words li')].map((one) => one.textContent)")
     assert told == [
         "✓ found: zebra, detected as cat 90%, score −2",
-        "! false alarm: dog 60%, score −1",
+        "! false unknown: dog 60%, score −1",
         "zebra: ✓ found",
         "cat 90%, score −2: flagged as unknown",
-        "dog 60%, score −1: flagged as unknown (! false alarm)",
+        "dog 60%, score −1: flagged as unknown (! false unknown)",
     ]
     assert page.read("document.querySelectorAll('#large .mark text').length") == 3
     assert page.read("document.getElementById('large-place').textContent") == "1 of 3 images, wild"
@@ -330,7 +330,7 @@ def test_a_view_can_be_sent_as_its_address(page, gallery):
 def test_an_address_that_names_what_is_not_there_shows_what_is(page, gallery):
     show(page, gallery, "#run=none&split=none&method=none&category=none&order=none&image=none")
     assert page.read("document.getElementById('run').value") == "net"
-    assert page.read(STATUS).startswith("Nothing passes these filters.")
+    assert page.read(STATUS).startswith("No image passes these filters.")
     assert page.read("document.getElementById('category').selectedOptions[0].textContent") == "none (0)"
     page.read("document.getElementById('reset').click()")
     assert len(shown(page)) > 3
@@ -338,7 +338,7 @@ def test_an_address_that_names_what_is_not_there_shows_what_is(page, gallery):
 
 def test_another_address_replaces_an_enlarged_image(page):
     page.read("document.querySelectorAll('.card')[0].click()")
-    page.read("location.hash = '#run=net&split=wild&method=one&outcome=ignored&image=wild/w3'")
+    page.read("location.hash = '#run=net&split=wild&method=one&outcome=missed&image=wild/w3'")
     page.until("document.getElementById('large-name').textContent === 'w3'")
     assert enlarged(page) == "w3"
     assert page.read("document.getElementById('large-place').textContent") == "2 of 2 images, wild"
@@ -363,7 +363,7 @@ def test_data_that_is_not_beside_the_page_is_named(browser, gallery, tmp_path):
     assert browser.read(STATUS).startswith("60 unknown objects")
 
 
-# ------------------------------------------------------------------------------------------------------------ everybody
+# ------------------------------------------------------------------------------------------------------- accessibility
 
 
 def test_controls_have_names_and_nothing_is_wider_than_a_phone(page):

@@ -1,13 +1,13 @@
-"""What all figures are made of: colours, legends, and a specification with words for those who cannot see it."""
+"""Vega-Lite specifications with a description in words, colours and legends, and the CSV files behind them."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from farther.errors import DataError
 
@@ -17,7 +17,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#0
 #: Letters that look like dashed lines, and Vega's dashes.
 DASHES = (("━", [1, 0]), ("╍", [6, 3]), ("┉", [2, 2]))
 
-#: Vega's names of marks, and the letters that look like them.
+#: Vega's marks, and letters that look like them.
 SHAPES = (
     ("circle", "●"),
     ("square", "■"),
@@ -27,7 +27,7 @@ SHAPES = (
     ("triangle-down", "▼"),
 )
 
-#: The light, and the dark end of the colours of heat maps.
+#: Light and dark end of the colours of heat maps.
 PALE, DEEP = "#F2F6FA", "#08519C"
 INK = "#111111"
 
@@ -47,11 +47,11 @@ class Key:
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure.
+    """One chart.
 
     Args:
         title: Its heading.
-        description: What it shows, for those who cannot see it.
+        description: The chart in words, for screen readers.
         spec: Its Vega-Lite specification.
     """
 
@@ -61,26 +61,26 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """Figures that share a legend."""
+class ChartGroup:
+    """Charts that share a legend."""
 
     legend: tuple[Key, ...]
     charts: tuple[Chart, ...]
 
 
-#: Vega takes what it reads from CSV for text unless it is told.
+#: Vega reads all columns of CSV as text unless their types are given.
 CSV = {"type": "csv", "parse": {"x": "number", "y": "number", "point": "number"}}
 
 
-def chart(title: str, description: str, rows: Sequence[Mapping[str, Any]] | str, body: Mapping[str, Any]) -> Chart:
-    """A figure as wide as the place where it stands; fonts and colours of axes come with the page.
+def chart(title: str, description: str, rows: pl.DataFrame | str, body: Mapping[str, Any]) -> Chart:
+    """A chart as wide as its place on the page, which sets its fonts.
 
     Args:
         title, description: see `Chart`.
-        rows: What is drawn: mappings, or CSV as `series_rows` writes it.
-        body: The rest of the specification, in Vega-Lite's words.
+        rows: The data: a frame, or CSV as `line_rows` writes it.
+        body: The rest of the specification, in Vega-Lite's terms.
     """
-    data = {"values": rows, "format": CSV} if isinstance(rows, str) else {"values": rows}
+    data = {"values": rows, "format": CSV} if isinstance(rows, str) else {"values": rows.to_dicts()}
     return Chart(title, description, {"width": "container", "description": description, "data": data, **body})
 
 
@@ -106,19 +106,19 @@ def dashes(legend: Sequence[Key]) -> dict[str, Any]:
 
 
 def line_keys(names: Sequence[str]) -> tuple[Key, ...]:
-    """A legend of lines: each has a colour, and neighbours have other dashes, so that colour is never alone."""
+    """A legend of lines that differ in colour and, between neighbours, in dashes."""
     count = len(COLOURS)
     return tuple(Key(name, COLOURS[k % count], DASHES[k % len(DASHES)][0]) for k, name in enumerate(names))
 
 
 @dataclass(frozen=True)
 class Axis:
-    """An axis of a figure of lines.
+    """An axis of a line chart.
 
     Args:
-        title: What it shows.
-        format: How its numbers are printed, in d3's letters; `~%` for per cent.
-        domain: From where to where it goes; as far as the lines when None.
+        title: Its title.
+        format: Format of its numbers in d3's notation; `~%` for per cent.
+        domain: Its ends; those of the lines when None.
     """
 
     title: str
@@ -137,13 +137,12 @@ class Axis:
 
 
 def lines(title: str, description: str, rows: str, legend: Sequence[Key], x: Axis, y: Axis) -> Chart:
-    """Lines over each other.
+    """A line chart.
 
     Args:
         title, description: see `Chart`.
-        rows: CSV with the columns `series`, `point` (order along the line), `x`, `y`: in a page, a tenth of the size of
-            the same rows as JSON.
-        legend: An entry a series; see `line_keys`.
+        rows: CSV as `line_rows` writes it: in a page, a tenth of the size of the same rows as JSON.
+        legend: One entry per series; see `line_keys`.
         x, y: The axes.
     """
     body = {
@@ -165,33 +164,41 @@ def _tooltip(field: str, axis: Axis) -> dict[str, Any]:
     return number(field, title=axis.title, format=".1%" if axis.format == "~%" else ".3~f")
 
 
-def series_rows(series: Iterable[tuple[str, Iterable[tuple[float, float]]]]) -> str:
-    """The rows of `lines`, of each series in turn."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["series", "point", "x", "y"])
-    for name, points in series:
-        for point, (x, y) in enumerate(points):
-            writer.writerow([name, point, f"{x:.4f}", f"{y:.4f}"])
-    return text.getvalue()
+def line_rows(points: pl.DataFrame) -> str:
+    """CSV of lines: series, point (order along the line), x, y.
+
+    Args:
+        points: The columns series, x, y; the points of each series in order.
+    """
+    numbered = points.select("series", pl.int_range(pl.len()).over("series").alias("point"), "x", "y")
+    return numbered.write_csv(float_precision=4)
 
 
-def read_rows(file: Path, expected: str, read: Callable[[dict[str, str]], Any]) -> Iterator[Any]:
-    """What `read` makes of each row of a CSV file; [] where there is no such file.
+def read_csv(file: Path, columns: Mapping[str, type[pl.DataType]], optional: Collection[str] = ()) -> pl.DataFrame:
+    """These columns of a CSV file, no rows where the file is absent or empty. An empty cell of a number is null.
 
     Args:
         file: The file.
-        expected: What the message says a row should have held.
-        read: Makes a value of a row; a `KeyError`, `TypeError` or `ValueError` from it means that the row is damaged.
+        columns: Column → its type.
+        optional: Columns that the file may lack; they are left out then.
 
     Raises:
-        DataError: a row is damaged; names it.
+        DataError: a column is missing, or a cell is not a number; names file, row and field.
     """
-    if not file.exists():
-        return
-    with file.open(newline="", encoding="utf-8") as text:
-        for row, line in enumerate(csv.DictReader(text)):
-            try:
-                yield read(line)
-            except (KeyError, TypeError, ValueError):
-                raise DataError(f"expected {expected}", file=file, row=row) from None
+    if not file.exists() or not file.stat().st_size:
+        return pl.DataFrame(schema=columns)
+    try:
+        texts = pl.read_csv(file, infer_schema=False).with_columns(pl.all().fill_null(""))
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"not a readable CSV file: {error}", file=file) from None
+    read = {}
+    for name, type_ in columns.items():
+        if name not in texts.columns:
+            if name in optional:
+                continue
+            raise DataError(f"there is no such column; found {', '.join(texts.columns)}", file=file, field=name)
+        read[name] = texts[name] if type_ == pl.String else texts[name].cast(type_, strict=False)
+        wrong = (read[name].is_null() & (texts[name] != "")).arg_true()
+        if len(wrong):
+            raise DataError(f"expected a number, found {texts[name][wrong[0]]!r}", file=file, row=wrong[0], field=name)
+    return pl.DataFrame(read)

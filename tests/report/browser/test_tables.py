@@ -9,7 +9,7 @@ import pytest
 WIDTHS = {
     1280: ("index.html", "detectors/pets-net.html"),
     360: (
-        *("index.html", "detectors.html", "methods.html", "splits.html", "figures.html", "published.html"),
+        *("index.html", "detectors.html", "methods.html", "splits.html", "charts.html", "published.html"),
         *("detectors/pets-net.html", "methods/knn.html", "methods/lard_knn.html", "splits/pets.html"),
     ),
 }

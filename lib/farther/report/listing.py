@@ -1,0 +1,74 @@
+"""Plain tables, and values as the report prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+#: Printed where there is no value.
+ABSENT = "—"
+
+
+def percent(value: float | None) -> str:
+    """A fraction in per cent with one decimal, without the sign.
+
+    >>> percent(0.4567), percent(None)
+    ('45.7', '—')
+    """
+    return ABSENT if value is None else f"{100 * value:.1f}"
+
+
+def between(interval: Sequence[float] | None) -> str:
+    """Both ends of an interval in per cent, "" where there is none.
+
+    >>> between([0.25, 0.5])
+    '25.0 to 50.0'
+    """
+    return "" if interval is None else f"{percent(interval[0])} to {percent(interval[1])}"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A plain table; numbers are flush right.
+
+    Args:
+        caption: One sentence.
+        frame: The rows. Fractions below a heading that ends in "(%)" are printed in per cent.
+        numbers: Text columns that are flush right too.
+    """
+
+    caption: str
+    frame: pl.DataFrame
+    numbers: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, caption: str, rows: Iterable[Mapping[str, Any]], numbers: Sequence[str] = ()) -> Listing:
+        """A listing of rows that are mappings from headings to texts and numbers."""
+        return cls(caption, pl.DataFrame(list(rows), infer_schema_length=None), numbers)
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    @property
+    def heads(self) -> list[tuple[str, bool]]:
+        """Heading of each column, and whether it is flush right."""
+        types = self.frame.schema.items()
+        return [(name, type_.is_numeric() or type_ == pl.Null or name in self.numbers) for name, type_ in types]
+
+    @property
+    def rows(self) -> Iterator[list[tuple[str, bool]]]:
+        """The printed rows: the text of each cell, and whether it is flush right."""
+        heads = self.heads
+        for row in self.frame.iter_rows():
+            yield [(_text(name, value), right) for (name, right), value in zip(heads, row, strict=True)]
+
+
+def _text(heading: str, value: Any) -> str:
+    if value is None:
+        return ABSENT
+    if isinstance(value, float):
+        return percent(value) if heading.endswith("(%)") else f"{value:.3f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)

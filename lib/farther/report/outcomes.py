@@ -1,0 +1,120 @@
+"""Images, objects and detections of a run's split, with the outcomes that the stage `evaluate` wrote."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import polars as pl
+
+from farther.errors import DataError
+from farther.evaluation.files import RunFiles
+from farther.report.results import Run
+from farther.tables import Images, ObjectOutcomes, Objects, RegionOutcomes, RegionsFolder, Scores
+from farther.tables.columns import ColumnTable
+
+OBJECT, REGION = ["image_id", "object_id"], ["image_id", "region_id"]
+
+
+def frame_of(table: ColumnTable) -> pl.DataFrame:
+    """The rows of a table."""
+    return cast(pl.DataFrame, pl.from_arrow(table.to_arrow()))
+
+
+@dataclass(frozen=True)
+class SplitOutcomes:
+    """A split of a run.
+
+    Args:
+        run, split: The run, and the split's name.
+        files: The run's files.
+        classes: Names of the detector's classes.
+        images: The images that the detector could read, in the order of the split's table.
+        objects: Their objects.
+        detections: Their detections: image_id, region_id, box, label, confidence.
+    """
+
+    run: Run
+    split: str
+    files: RunFiles
+    classes: tuple[str, ...]
+    images: pl.DataFrame
+    objects: pl.DataFrame
+    detections: pl.DataFrame
+
+    @classmethod
+    def read(cls, run: Run, split: str, artifacts: Path) -> SplitOutcomes:
+        """Reads a split of an evaluated run.
+
+        Raises:
+            DataError: a table is absent or damaged.
+        """
+        files = RunFiles(run.name, run.benchmark, artifacts)
+        folder = RegionsFolder(files.regions(split), min_score=float(run.evaluation["threshold"]))
+        readable = ~pl.col("image_id").is_in([failure["image_id"] for failure in folder.failures])
+        return cls(
+            run=run,
+            split=split,
+            files=files,
+            classes=folder.header.classes,
+            images=frame_of(Images.read(files.images(split))).filter(readable),
+            objects=frame_of(Objects.read(files.objects(split))).filter(readable),
+            detections=pl.scan_parquet(folder.shards)
+            .filter(pl.col("score") >= folder.min_score)
+            .select(*REGION, "box", "label", confidence="score")
+            .collect(),
+        )
+
+    @property
+    def methods(self) -> list[str]:
+        """The run's methods that have outcomes in this split."""
+        return [name for name in self.run.methods if self.files.object_outcomes(name, self.split).exists()]
+
+    def tau(self, method: str) -> float:
+        """The threshold of a method: detections with a lower score are flagged as unknown."""
+        return float(self.run.method(method)["tau"])
+
+    def detections_of(self, method: str) -> pl.DataFrame:
+        """`detections` with the method's score, the outcome, and `is_unknown`: flagged as unknown.
+
+        Raises:
+            DataError: a detection has no score or no outcome.
+        """
+        scores, outcomes = self.files.scores(method, self.split), self.files.region_outcomes(method, self.split)
+        scored = _joined(self.detections, frame_of(Scores.read(scores)), REGION, "score", scores)
+        found = _joined(scored, frame_of(RegionOutcomes.read(outcomes)), REGION, "outcome", outcomes)
+        return found.with_columns(is_unknown=pl.col("score") < self.tau(method))
+
+    def objects_of(self, method: str) -> pl.DataFrame:
+        """`objects` with the outcome and `region_id`, the detection that decided it (−1 for none).
+
+        Raises:
+            DataError: an object has no outcome.
+        """
+        file = self.files.object_outcomes(method, self.split)
+        outcomes = frame_of(ObjectOutcomes.read(file)).drop("category")
+        return _joined(self.objects, outcomes, OBJECT, "outcome", file)
+
+
+def read_run_outcomes(run: Run, artifacts: Path) -> dict[str, SplitOutcomes]:
+    """Split → its outcomes; {} where the run is not evaluated, or its detections are not on this machine.
+
+    Raises:
+        DataError: a table is absent or damaged.
+    """
+    folders = [artifacts / part / run.name for part in ("regions", "scores", "outcomes")]
+    if not run.is_evaluated or not run.evaluation or not all(folder.is_dir() for folder in folders):
+        return {}
+    return {split.name: SplitOutcomes.read(run, split.name, artifacts) for split in run.splits}
+
+
+def _joined(left: pl.DataFrame, right: pl.DataFrame, on: list[str], needed: str, file: Path) -> pl.DataFrame:
+    """`left` with the columns of `right`, rows in the order of `left`; every row must have a match in `right`."""
+    found = left.join(right, on=on, how="left", maintain_order="left")
+    absent = found.filter(pl.col(needed).is_null())
+    if len(absent):
+        image, number = absent.select(on).row(0)
+        problem = f"{on[1]} {number} of image {image!r} has no {needed}; run the stages score and evaluate again"
+        raise DataError(problem, file=file, field=needed)
+    return found

@@ -1,0 +1,62 @@
+"""The parameters of a report: section `report` of params.yaml."""
+
+from __future__ import annotations
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.registry import STRICT
+
+
+@dataclass(config=STRICT, kw_only=True)
+class GallerySettings:
+    """Parameters of the gallery.
+
+    Args:
+        images: Largest number of images per run and split, evenly spread over the split; 0 for no gallery.
+    """
+
+    images: int = Field(default=5000, ge=0)
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Counterpart:
+    """The published detector that a run is compared with.
+
+    Args:
+        detector: `faster_rcnn`, `faster_rcnn_vos`, `yolov8` or `rt_detr`.
+        id: `voc` or `bdd`.
+        comparable: Whether the run has the published detector's weights and the benchmark's own images, so that a
+            difference is meaningful. Otherwise the page says that the two measure different things.
+    """
+
+    detector: str
+    id: str
+    comparable: bool = False
+
+
+@dataclass(config=STRICT, kw_only=True)
+class ReportSettings:
+    """Parameters of a report.
+
+    Args:
+        title: Heading of the first page.
+        examples: Example images per run and OOD split.
+        method: The method whose outcomes are drawn; each run's method with the highest mean AP_U when None.
+        image_side: Longest side of an example image in pixels.
+        curves: Methods in a chart of curves, those with the highest mean AUROC.
+        curve_points: Points per curve.
+        categories: Categories in a chart of a split, the most frequent ones.
+        gallery: Parameters of the gallery.
+        published: Run → the published detector that it is compared with.
+    """
+
+    title: str = "What detectors do with objects they were never taught"
+    examples: int = Field(default=6, ge=0)
+    method: str | None = None
+    image_side: int = Field(default=320, ge=16)
+    curves: int = Field(default=6, ge=1)
+    curve_points: int = Field(default=80, ge=2)
+    categories: int = Field(default=20, ge=1)
+    gallery: GallerySettings = Field(default_factory=GallerySettings)
+    published: dict[str, Counterpart] = Field(default_factory=dict)

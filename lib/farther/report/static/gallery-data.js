@@ -1,0 +1,112 @@
+"use strict";
+// The gallery's data. A page that is opened from disk may not fetch, so the data are scripts, which call
+// `gallery.addSplit` and `gallery.addOutcomes`; see `farther/report/gallery/data.py`.
+window.gallery = {
+  // Outcomes of an object, numbered as in OBJECT_OUTCOMES, then detections that are flagged without an unknown object.
+  OUTCOMES: ["found", "misclassified", "missed", "false unknown"],
+  SIGNS: ["✓", "≠", "○", "!"],
+  FALSE_UNKNOWN: 3,
+  NOT_COUNTED: 3,
+};
+{
+  const FALSE_UNKNOWN = 2; // as REGION_OUTCOMES numbers outcomes of detections
+
+  function unpack(text, Type) {
+    const raw = atob(text);
+    const bytes = new Uint8Array(raw.length);
+    for (let i = 0; i < raw.length; i += 1) bytes[i] = raw.charCodeAt(i);
+    return new Type(bytes.buffer);
+  }
+
+  const COLUMNS = {
+    images: { root: Uint16Array, width: Uint32Array, height: Uint32Array },
+    objects: { image: Uint32Array, box: Uint16Array, category: Uint16Array, crowd: Uint8Array },
+    detections: { image: Uint32Array, box: Uint16Array, label: Uint16Array, confidence: Float32Array },
+  };
+  const OUTCOMES = { score: Float32Array, detection: Uint8Array, object: Uint8Array, decided: Int32Array };
+
+  function unpackAll(table, types) {
+    for (const [name, Type] of Object.entries(types)) table[name] = unpack(table[name], Type);
+    return table;
+  }
+
+  // Returns the rows of an image: rows are sorted by image, and the first of each image is stored.
+  function byImage(image, count) {
+    const start = new Uint32Array(count + 1);
+    for (const one of image) start[one + 1] += 1;
+    for (let i = 0; i < count; i += 1) start[i + 1] += start[i];
+    const next = start.slice();
+    const rows = new Uint32Array(image.length);
+    image.forEach((one, row) => { rows[next[one]++] = row; });
+    return (one) => rows.subarray(start[one], start[one + 1]);
+  }
+
+  const data = new Map(); // key of a script's content → the content, numbers unpacked
+  const scripts = new Map(); // URL of a script → promise of its content
+
+  Object.assign(gallery, {
+    addSplit(run, split, part) {
+      for (const [table, types] of Object.entries(COLUMNS)) unpackAll(part[table], types);
+      const count = part.images.id.length;
+      part.objectsOf = byImage(part.objects.image, count);
+      part.detectionsOf = byImage(part.detections.image, count);
+      part.split = split;
+      data.set(keyOf(run, split), part);
+    },
+    addOutcomes(run, split, method, outcomes) {
+      data.set(keyOf(run, split, method), unpackAll(outcomes, OUTCOMES));
+    },
+    loadPart,
+    eventsOf,
+  });
+
+  const keyOf = (...names) => JSON.stringify(names);
+
+  // The content of a script, once it is loaded.
+  function load(file, key) {
+    if (!scripts.has(file)) {
+      scripts.set(file, new Promise((done, failed) => {
+        const script = document.createElement("script");
+        script.src = file;
+        script.onload = () => (data.has(key) ? done(data.get(key)) : script.onerror());
+        script.onerror = () => {
+          scripts.delete(file);
+          failed(new Error(`${file} is not beside this page, or is damaged: build the report again.`));
+        };
+        document.head.append(script);
+      }));
+    }
+    return scripts.get(file);
+  }
+
+  // A split with the outcomes of a method, if it has any there.
+  async function loadPart(run, split, method) {
+    const file = split.methods[method];
+    const [part, outcomes] = await Promise.all([
+      load(split.file, keyOf(run, split.name)),
+      file && load(file, keyOf(run, split.name, method)),
+    ]);
+    return { ...part, method: outcomes };
+  }
+
+  // The outcome of each unknown object, and false unknowns, by the chosen method.
+  function eventsOf(part) {
+    const { objects, detections, method } = part;
+    if (!method) return [];
+    const events = [];
+    const add = (image, outcome, object, detection) => events.push({
+      part, image, outcome, object, detection,
+      category: object < 0 ? null : part.categories[objects.category[object]],
+      label: detection < 0 ? null : part.classes[detections.label[detection]],
+      score: detection < 0 ? NaN : method.score[detection],
+      confidence: detection < 0 ? NaN : detections.confidence[detection],
+    });
+    method.object.forEach((outcome, row) => {
+      if (outcome !== gallery.NOT_COUNTED) add(objects.image[row], outcome, row, method.decided[row]);
+    });
+    method.detection.forEach((outcome, row) => {
+      if (outcome === FALSE_UNKNOWN) add(detections.image[row], gallery.FALSE_UNKNOWN, -1, row);
+    });
+    return events;
+  }
+}

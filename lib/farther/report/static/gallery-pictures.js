@@ -1,0 +1,120 @@
+"use strict";
+// Pictures of the gallery: an image with its boxes, and each box and outcome in words.
+{
+  const { OUTCOMES, SIGNS, NOT_COUNTED } = gallery;
+  const [TRUE, FALSE, IGNORED] = [0, 2, 4]; // as REGION_OUTCOMES numbers outcomes of detections
+  const WHOLE = 65535;
+
+  const short = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
+
+  const element = (tag, text, className) => {
+    const made = document.createElement(tag);
+    if (text !== undefined) made.textContent = text;
+    if (className) made.className = className;
+    return made;
+  };
+
+  const SVG = "http://www.w3.org/2000/svg";
+  const shape = (tag, attributes) => {
+    const made = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    return made;
+  };
+
+  function place(box, row, width, height) {
+    const [left, top, right, bottom] = box.subarray(4 * row, 4 * row + 4);
+    const [x, y] = [(left / WHOLE) * width, (top / WHOLE) * height];
+    return { x, y, width: (right / WHOLE) * width - x, height: (bottom / WHOLE) * height - y };
+  }
+
+  function truthMark({ objects, categories, method }, row) {
+    const text = categories[objects.category[row]] + (objects.crowd[row] ? " (group)" : "");
+    const outcome = method.object[row];
+    const name = outcome === NOT_COUNTED ? "not counted" : `${SIGNS[outcome]} ${OUTCOMES[outcome]}`;
+    return { kind: "truth", text, words: `${text}: ${name}` };
+  }
+
+  function detectionMark({ detections, classes, method }, row) {
+    const outcome = method.detection[row];
+    // The score alone tells whether a detection that is not counted would be flagged.
+    const isFlagged = outcome === TRUE || outcome === FALSE || (outcome === IGNORED && method.score[row] < method.tau);
+    const name = `${classes[detections.label[row]]} ${(100 * detections.confidence[row]).toFixed(0)}%`;
+    const decision = isFlagged ? `flagged as unknown${outcome === FALSE ? " (! false unknown)" : ""}` : "taken as known";
+    const words = `${name}, score ${short(method.score[row])}: ${decision}`;
+    return { kind: isFlagged ? "unknown" : "known", text: isFlagged ? `? ${name}` : name, words };
+  }
+
+  // Ground truth and detections; those that the filters ask for last, so that they lie on top.
+  function marksOf({ part, image, events: asked }) {
+    const size = [part.images.width[image], part.images.height[image]];
+    const objects = new Set(asked.map((event) => event.object));
+    const detections = new Set(asked.map((event) => event.detection));
+    const marks = [
+      ...[...part.objectsOf(image)].map((row) => ({
+        ...truthMark(part, row), ...place(part.objects.box, row, ...size), isWanted: objects.has(row),
+      })),
+      ...[...part.detectionsOf(image)].map((row) => ({
+        ...detectionMark(part, row), ...place(part.detections.box, row, ...size), isWanted: detections.has(row),
+      })),
+    ];
+    return marks.sort((a, b) => a.isWanted - b.isWanted);
+  }
+
+  function drawMark(mark, width, height, size) {
+    const made = shape("g", { class: `mark ${mark.kind}${mark.isWanted ? "" : " other"}` });
+    const box = { x: mark.x, y: mark.y, width: mark.width, height: mark.height };
+    if (mark.kind === "truth") made.append(shape("rect", { class: "halo", ...box }));
+    made.append(shape("rect", { class: "edge", ...box }));
+    if (!size) return made;
+    // Above the box for a detection, at its lower edge for ground truth, so that the two do not hide each other.
+    const plate = { width: size * (0.63 * mark.text.length + 0.6), height: 1.35 * size };
+    const x = Math.max(Math.min(mark.x, width - plate.width), 0);
+    const wanted = mark.kind === "truth" ? mark.y + mark.height : mark.y - plate.height;
+    const y = Math.max(Math.min(wanted, height - plate.height), 0);
+    const text = shape("text", { x: x + 0.3 * size, y: y + size, style: `font-size: ${size}px` });
+    text.textContent = mark.text;
+    made.append(shape("rect", { class: "plate", x, y, ...plate }), text);
+    return made;
+  }
+
+  function picture(card, isLarge) {
+    const { images, roots } = card.part;
+    const [width, height] = [images.width[card.image], images.height[card.image]];
+    const root = roots[images.root[card.image]];
+    const marks = marksOf(card);
+    const made = element("span", undefined, "shot");
+    if (isLarge) made.style.aspectRatio = `${width} / ${height}`;
+    const missing = (text) => made.replaceChildren(element("span", text, "missing"));
+    if (root === null) {
+      missing("params.yaml does not say where this dataset lies.");
+      return { made, marks };
+    }
+    const img = element("img");
+    img.loading = isLarge ? "eager" : "lazy";
+    img.decoding = "async";
+    img.alt = `Image ${images.id[card.image]}: ${marks.map((mark) => mark.words).join("; ")}`;
+    img.onerror = () => missing(`Not on this machine: ${decodeURIComponent(img.getAttribute("src"))}`);
+    img.onload = () => {
+      const [w, h] = [img.naturalWidth, img.naturalHeight];
+      if (w === width && h === height) return;
+      made.querySelector("svg").remove();
+      const sizes = `this file has ${w} × ${h} pixels, the tables say ${width} × ${height}`;
+      made.append(element("span", `Shown without boxes: ${sizes}.`, "missing"));
+    };
+    img.src = `${root}/${images.file[card.image]}`;
+    const overlay = shape("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
+    const size = Math.max(width, height) / (isLarge && innerWidth > 700 ? 45 : 21);
+    for (const mark of marks) overlay.append(drawMark(mark, width, height, isLarge || mark.isWanted ? size : 0));
+    made.append(img, overlay);
+    return { made, marks };
+  }
+
+  function words(event) {
+    const name = `${SIGNS[event.outcome]} ${OUTCOMES[event.outcome]}`;
+    if (event.detection < 0) return `${name}: ${event.category}`;
+    const how = `${event.label} ${(100 * event.confidence).toFixed(0)}%, score ${short(event.score)}`;
+    return `${name}: ${event.object < 0 ? how : `${event.category}, detected as ${how}`}`;
+  }
+
+  Object.assign(gallery, { element, picture, short, words });
+}
