@@ -1,10 +1,10 @@
-"""How long the report's gallery takes to write and to open, with made-up detections in one split.
+"""How long the report's gallery takes to write and to open, with random detections in one split.
 
     python benchmarks/gallery.py [--detections 100000] [--methods 12] [--repeat 5]
 
-Writes the data, prints their size and the seconds of CPU time that took, then opens the page from disk in headless
-Chromium (it must be installed) until the first images are laid out. Of the repeats it prints the least wall time, and
-the most: where they are far apart the machine is busy with something else.
+Writes the data, prints their size and the CPU time, then opens the page from disk in headless Chromium (it must be
+installed) until the first images are laid out. Prints the least and the largest wall time of the repeats: where they
+are far apart, the machine is busy with something else.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from farther.report.gallery import page
-from farther.report.gallery.parameters import GallerySettings
-from farther.report.results import Run, Split
+from farther.report.outcomes import read_run_outcomes
+from farther.report.results import Run, Split, values
+from farther.report.settings import GallerySettings
 from farther.report.site import Site
-from farther.tables import Header, Images, Objects, Regions, Scores
+from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, Scores
+from farther.tables.outcomes import OBJECT_OUTCOMES
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.conftest import Chromium
@@ -42,7 +44,7 @@ def main() -> None:
 
 
 def made_up(artifacts: Path, detections: int, methods: int) -> Run:
-    """Writes the tables of a run: 5 detections and 3 objects an image, half of the detections on an object."""
+    """Writes the tables of a run: 5 detections and 3 objects per image, half of the detections on an object."""
     rng = np.random.default_rng(0)
     count, objects = detections // 5, detections * 3 // 5
     names = np.array([f"{number:012d}" for number in range(count)], dtype=object)
@@ -70,40 +72,54 @@ def made_up(artifacts: Path, detections: int, methods: int) -> Run:
     ).write(artifacts / "regions" / "net" / "up")
     applied = tuple(f"method {number}" for number in range(methods))
     for method in applied:
-        scores = Scores(image_id=image_id, region_id=region_id, score=rng.normal(size=detections))
+        score = rng.normal(size=detections)
+        scores = Scores(image_id=image_id, region_id=region_id, score=score)
         scores.write(artifacts / "scores" / "net" / method / "up.parquet")
+        # Every other detection is on an object; which object plays no part here.
+        on_object = region_id % 2 == 0
+        outcome = np.where(
+            score < 0, np.where(on_object, "found", "false_unknown"), np.where(on_object, "misclassified", "known")
+        )
+        folder = artifacts / "outcomes" / "net" / method
+        nothing = {"object_id": np.full(detections, -1), "iou": np.zeros(detections)}
+        RegionOutcomes(image_id=image_id, region_id=region_id, outcome=outcome.astype(object), **nothing).write(
+            folder / "up.parquet"
+        )
+        ObjectOutcomes(
+            image_id=truth["image_id"],
+            object_id=np.arange(objects),
+            category=truth["category"],
+            outcome=np.array(OBJECT_OUTCOMES[:3], dtype=object)[rng.integers(0, 3, objects)],
+            region_id=np.full(objects, -1),
+        ).write(folder / "up.objects.parquet")
     return evaluated(applied)
 
 
 def evaluated(methods: tuple[str, ...]) -> Run:
-    """What a report knows of the run, as far as the gallery asks for it."""
-    evaluation = {
-        "threshold": 0.5,
-        "settings": {"iou": 0.5, "protocol": "paper"},
-        "methods": {method: {"tau": 0.0} for method in methods},
-    }
-    figures = {("up", method): {} for method in methods}
-    return Run(
-        "net", "made", "", "", (Split("up", "photos", "near"),), methods, figures, {"threshold": 0.5}, evaluation
-    )
+    """The run, as far as the gallery reads it."""
+    splits = (Split("up", "photos", "near"),)
+    evaluation = {"threshold": 0.5, "methods": {method: {"tau": 0.0} for method in methods}}
+    frame = values("net", "made", splits, {("up", method): {} for method in methods}, evaluation)
+    return Run("net", "made", "", "", splits, frame, {"threshold": 0.5}, evaluation)
 
 
 def write(artifacts: Path, run: Run) -> Path:
     """Writes the gallery, and prints what that took; returns its page."""
-    site = Site(artifacts / "report", [])
+    report = artifacts / "report"
     start = time.process_time()
-    page.write(site, [run], artifacts, {"photos": artifacts / "photos"}, GallerySettings(images=10**9))
+    gallery = page.Gallery(Site(report, []), {"photos": artifacts / "photos"}, report, GallerySettings(images=10**9))
+    gallery.add(run, read_run_outcomes(run, artifacts), run.methods[0])
+    gallery.write()
     seconds = time.process_time() - start
-    whole = sum(file.stat().st_size for file in (artifacts / "report" / page.FOLDER).rglob("*.js"))
-    loaded = sum(
-        (artifacts / "report" / page.FOLDER / "net" / name).stat().st_size for name in ("up.js", "up/method 0.js")
-    )
+    data = report / page.FOLDER
+    whole = sum(file.stat().st_size for file in data.rglob("*.js"))
+    loaded = sum((data / "net" / name).stat().st_size for name in ("up.js", "up/method 0.js"))
     print(f"written in {seconds:.2f} s CPU: {whole / 1e6:.1f} MB, of which {loaded / 1e6:.1f} MB are loaded at first")
-    return artifacts / "report" / page.PAGE
+    return report / page.PAGE
 
 
 def open_often(file: Path, profile: Path, repeat: int) -> None:
-    """Opens the page so many times; prints the least time."""
+    """Opens the page `repeat` times; prints the least time."""
     seconds = []
     with Chromium(profile) as chromium, chromium.page() as browser:
         for _ in range(repeat):

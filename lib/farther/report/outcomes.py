@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import polars as pl
 
@@ -12,14 +11,8 @@ from farther.errors import DataError
 from farther.evaluation.files import RunFiles
 from farther.report.results import Run
 from farther.tables import Images, ObjectOutcomes, Objects, RegionOutcomes, RegionsFolder, Scores
-from farther.tables.columns import ColumnTable
 
 OBJECT, REGION = ["image_id", "object_id"], ["image_id", "region_id"]
-
-
-def frame_of(table: ColumnTable) -> pl.DataFrame:
-    """The rows of a table."""
-    return cast(pl.DataFrame, pl.from_arrow(table.to_arrow()))
 
 
 @dataclass(frozen=True)
@@ -58,12 +51,9 @@ class SplitOutcomes:
             split=split,
             files=files,
             classes=folder.header.classes,
-            images=frame_of(Images.read(files.images(split))).filter(readable),
-            objects=frame_of(Objects.read(files.objects(split))).filter(readable),
-            detections=pl.scan_parquet(folder.shards)
-            .filter(pl.col("score") >= folder.min_score)
-            .select(*REGION, "box", "label", confidence="score")
-            .collect(),
+            images=Images.read(files.images(split)).frame.filter(readable),
+            objects=Objects.read(files.objects(split)).frame.filter(readable),
+            detections=folder.scan().select(*REGION, "box", "label", confidence="score").collect(),
         )
 
     @property
@@ -82,8 +72,8 @@ class SplitOutcomes:
             DataError: a detection has no score or no outcome.
         """
         scores, outcomes = self.files.scores(method, self.split), self.files.region_outcomes(method, self.split)
-        scored = _joined(self.detections, frame_of(Scores.read(scores)), REGION, "score", scores)
-        found = _joined(scored, frame_of(RegionOutcomes.read(outcomes)), REGION, "outcome", outcomes)
+        scored = _joined(self.detections, Scores.read(scores).frame, REGION, "score", scores)
+        found = _joined(scored, RegionOutcomes.read(outcomes).frame, REGION, "outcome", outcomes)
         return found.with_columns(is_unknown=pl.col("score") < self.tau(method))
 
     def objects_of(self, method: str) -> pl.DataFrame:
@@ -93,7 +83,7 @@ class SplitOutcomes:
             DataError: an object has no outcome.
         """
         file = self.files.object_outcomes(method, self.split)
-        outcomes = frame_of(ObjectOutcomes.read(file)).drop("category")
+        outcomes = ObjectOutcomes.read(file).frame.drop("category")
         return _joined(self.objects, outcomes, OBJECT, "outcome", file)
 
 

@@ -14,7 +14,6 @@ from farther.curation.fates import NO_NEAR, NO_OVERLAP
 from farther.report.charts import splits as charts
 from farther.report.charts.vega import ChartGroup, read_csv
 from farther.report.listing import Listing
-from farther.report.outcomes import frame_of
 from farther.report.results import title_of_split
 from farther.tables import Images, Objects
 from farther.tables.files import inside, read_json
@@ -70,7 +69,7 @@ def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, shown: int)
     """
     folder = artifacts / "splits" / name
     distances = {split: str(settings["distance"]) for split, settings in params["splits"].items()}
-    fates = frame_of(Fates.read(folder / "fates.parquet")) if (folder / "fates.parquet").exists() else None
+    fates = Fates.read(folder / "fates.parquet").frame if (folder / "fates.parquet").exists() else None
     counts = split_counts(name, params, artifacts)
     return SplitsView(
         benchmark=name,
@@ -139,8 +138,8 @@ def _rules(name: str, fates: pl.DataFrame) -> Listing:
 def _categories(distances: Mapping[str, str], folder: Path, shown: int) -> ChartGroup | None:
     files = {split: inside(folder, split) / "objects.parquet" for split in distances}
     counts = {
-        split: frame_of(Objects.read(file))
-        .group_by("category")
+        split: Objects.read(file)
+        .frame.group_by("category")
         .agg(objects=pl.len(), images=pl.col("image_id").n_unique())
         .sort("objects", "category", descending=[True, False])
         for split, file in files.items()
