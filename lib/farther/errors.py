@@ -60,7 +60,7 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
     names = sorted(set(known))
     if name in names:
         return name
-    close = difflib.get_close_matches(name, names, n=1)
+    close = [one for one in names if name and one.startswith(name)] or difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
     raise ParameterError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names[:LISTED]) or 'none'}{more}")

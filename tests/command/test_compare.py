@@ -10,7 +10,8 @@ import yaml
 from dvc.repo import Repo
 
 from farther.command import main
-from farther.command.comparison import Change, Subject, changes, open_side
+from farther.command.compare import Change, Subject, changes
+from farther.command.comparison import open_side
 from farther.errors import ParameterError
 from farther.evaluation.evaluate import EvaluationSettings
 from farther.evaluation.files import RunFiles

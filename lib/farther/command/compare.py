@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
@@ -13,8 +13,63 @@ from farther.command.output import as_json, coloured, markdown, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, complete
 from farther.errors import ParameterError, choose
 
-if TYPE_CHECKING:
-    from farther.command.comparison import Change
+#: p below which a change counts as more than chance.
+LEVEL = 0.05
+
+
+class Subject(NamedTuple):
+    """The run, split and method that a file of metrics is about; "" where it is about all splits, or all methods."""
+
+    run: str
+    split: str
+    method: str
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, self))
+
+
+Values = Mapping[Subject, Mapping[str, float | None]]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One metric on both sides.
+
+    Args:
+        subject: What it was measured on.
+        metric: Its name.
+        before, after: Its values; None where a side has none.
+        interval: 95% interval of after − before on the same draws of images, where that was tested.
+        p: Probability of so large a change by chance alone, where that was tested.
+        apart: Whether the sides' own intervals do not overlap, where only these are available.
+    """
+
+    subject: Subject
+    metric: str
+    before: float | None
+    after: float | None
+    interval: tuple[float, float] | None = None
+    p: float | None = None
+    apart: bool | None = None
+
+    @property
+    def change(self) -> float | None:
+        """after − before."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+    @property
+    def verdict(self) -> str:
+        """better, worse or different, if by more than chance; "apart" for intervals without a test; else ""."""
+        from farther.metrics.catalogue import METRICS as CATALOGUE
+
+        if self.p is None:
+            return "apart" if self.apart else ""
+        if self.p >= LEVEL or not self.change:
+            return ""
+        higher = CATALOGUE[self.metric].higher_is_better if self.metric in CATALOGUE else None
+        if higher is None:
+            return "different"
+        return "better" if (self.change > 0) == higher else "worse"
 
 
 @dataclass(frozen=True)
@@ -110,7 +165,7 @@ def compare(
 
 
 def _sides(names: tuple[str, str], chosen: Chosen, *, tested: bool) -> tuple[list[Change], list[str]]:
-    from farther.command.comparison import changes, open_side, tested_changes
+    from farther.command.comparison import open_side, tested_changes
 
     before, after = (open_side(name, Path()) for name in names)
     for side in (before, after):
@@ -123,6 +178,15 @@ def _sides(names: tuple[str, str], chosen: Chosen, *, tested: bool) -> tuple[lis
     if not rows:
         _refuse_unknown(everything, chosen)
     return tested_changes(rows, before, after) if tested else (rows, [])
+
+
+def changes(before: Values, after: Values) -> list[Change]:
+    """Each metric that either side has, in the order of the names."""
+    rows = []
+    for subject in sorted(set(before) | set(after)):
+        ours, theirs = before.get(subject, {}), after.get(subject, {})
+        rows += [Change(subject, name, ours.get(name), theirs.get(name)) for name in dict.fromkeys([*ours, *theirs])]
+    return rows
 
 
 def _refuse_unknown(rows: Sequence[Change], chosen: Chosen) -> None:
@@ -191,16 +255,15 @@ def _summary(rows: Sequence[Change]) -> str:
     tested = [row for row in rows if row.p is not None]
     counts = {kind: sum(row.verdict == kind for row in tested) for kind in ("better", "worse", "different")}
     listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "none significantly different"
+    differ = "1 metric differs" if len(rows) == 1 else f"{len(rows)} metrics differ"
     if not tested:
-        return f"{len(rows)} metrics differ; none was tested."
+        return f"{differ}; none was tested."
     chance = (
         f" One test in twenty finds a difference by chance alone: here about {len(tested) / 20:.0f}."
         if len(tested) > 10
         else ""
     )
-    return (
-        f"{len(rows)} metrics differ; {len(tested)} tested (paired bootstrap over images, p < 0.05): {listed}.{chance}"
-    )
+    return f"{differ}; {len(tested)} tested (paired bootstrap over images, p < 0.05): {listed}.{chance}"
 
 
 def _to_json(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str]) -> str:

@@ -79,7 +79,10 @@ class Project:
             ParameterError: the section has no such entry; the message lists those that it has.
         """
         entries = self.section(section)
-        return entries[choose(f"entry of {section!r} in {self.file}:", name, entries)]
+        if name not in entries:
+            known = ", ".join(map(str, entries)) or "nothing"
+            raise ParameterError(f"{self.file}: section {section!r} has no entry {name!r}. It has {known}")
+        return entries[name]
 
     def benchmark(self, name: str) -> Any:
         """A benchmark (`farther.curation.Benchmark`), checked.

@@ -16,4 +16,5 @@ def summary(params: Params = PARAMS) -> None:
 
     project = Project(params)
     print(report.summary(project.params))
-    print(f"\nReport: {(project.artifacts / 'report/index.html').resolve()}")
+    page = project.artifacts / "report/index.html"
+    print(f"\nReport: {page.resolve() if page.is_file() else 'not written yet; run `dvc repro report`'}")
