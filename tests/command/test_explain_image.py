@@ -9,7 +9,7 @@ import yaml
 from farther.command import main
 from farther.curation.fates import Fates
 from farther.similarity import ImageSimilarity
-from farther.tables import Images, Objects
+from farther.tables import Images, ObjectOutcomes, Objects, RegionOutcomes
 
 #: Benchmark `b` draws from two datasets that number their images alike.
 SPLITS = {
@@ -51,6 +51,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     params = {
         "datasets": {name: {"format": "coco", "root": f"{name}-root"} for name in ("voc", "coco", "photos")},
+        "detectors": {"net": {"adapter": "yolo", "benchmark": "b", "weights": "w"}},
         "benchmarks": {"b": {"id": "voc", "rules": "rules.yaml", "splits": SPLITS}},
     }
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
@@ -131,3 +132,40 @@ def test_each_suggestion_is_another_name(here, capsys):
     assert error.count("'020'") == 1  # three tables have it
     assert main(["explain", "image", "20.jpg"]) == 2
     assert capsys.readouterr().err.count("'020.jpg'") == 1
+
+
+@pytest.fixture
+def evaluated(here):
+    """Run `net` with method `knn` found one object of the image and missed the other."""
+    folder = here / "artifacts/outcomes/net/knn"
+    folder.mkdir(parents=True)
+    objects = {"image_id": ["001", "001"], "object_id": [4, 7], "category": ["fox", "bear"]}
+    ObjectOutcomes(**objects, outcome=["found", "missed"], region_id=[12, -1]).write(
+        folder / "coco_far.objects.parquet"
+    )
+    rows = {"image_id": ["001", "002"], "region_id": [12, 13], "outcome": ["found", "known"]}
+    RegionOutcomes(**rows, object_id=[4, -1], iou=[0.75, 0.0]).write(folder / "coco_far.parquet")
+
+
+def test_outcomes_are_those_that_evaluate_wrote(evaluated, capsys):
+    assert main(["explain", "image", "val2017/001.jpg", "--run", "net", "--method", "knn"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "  object 4, fox: found, detection 12" in lines
+    assert "  object 7, bear: missed" in lines
+    assert [line for line in lines if "detection 1" in line and "IoU" in line] == [
+        "  detection 12: found, object 4 at IoU 0.75"
+    ]
+    assert not any("detection 13" in line for line in lines)  # of another image
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--run", "net"], "give both --run and --method"),
+        (["--run", "nt", "--method", "knn"], "Did you mean 'net'?"),
+        (["--run", "net", "--method", "vim"], "no outcomes of '001' for net with vim"),
+    ],
+)
+def test_outcomes_that_there_are_not_are_an_error(evaluated, capsys, options, problem):
+    assert main(["explain", "image", "001", *options]) == 2
+    assert problem in capsys.readouterr().err

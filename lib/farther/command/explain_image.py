@@ -27,20 +27,37 @@ def image(
         str | None,
         typer.Option(metavar="NAME", help="Only this benchmark.", autocompletion=complete("benchmarks")),
     ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="With --method: show outcomes.", autocompletion=complete("detectors")),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(metavar="METHOD", help="With --run: show outcomes.", autocompletion=complete("methods")),
+    ] = None,
     json: Json = False,
     params: Params = PARAMS,
 ) -> None:
     """Explain why an image is in a split, or in none.
 
     Shows the file, every annotated object, and for each benchmark the split, the rule and the object that decided,
-    people's decisions, and the similarity to ID images where `stratify` ran.
+    people's decisions, and the similarity to ID images where `stratify` ran. With --run and --method, also which
+    objects the run found, misclassified or missed, as the stage `evaluate` wrote it.
 
     \b
     Examples:
       farther explain image 000000000139
       farther explain image val2017/000000000139.jpg --benchmark voc
+      farther explain image 000000000139 --run voc-vos --method knn
     """
-    found = explain_image(Project(params), name, benchmark)
+    if (run is None) != (method is None):
+        raise ParameterError("outcomes are of a run with a method: give both --run and --method")
+    project = Project(params)
+    if run is not None:
+        benchmark = project.entry("detectors", choose("run", run, project.section("detectors")))["benchmark"]
+    found = explain_image(project, name, benchmark)
+    if run is not None and method is not None:
+        _add_outcomes(found, project, run, method)
     print(as_json(found) if json else "\n".join(_shown(found)))
 
 
@@ -180,6 +197,31 @@ def _similarity(folder: Path, drawing: list[str], image_id: str, dataset: str) -
     return rows[0] if rows else None
 
 
+def _add_outcomes(found: dict[str, Any], project: Project, run: str, method: str) -> None:
+    """Adds to each place of an OOD image the outcomes of its objects and detections.
+
+    Raises:
+        DataError: no split of the image was evaluated for this run and method.
+    """
+    from farther.evaluation.files import RunFiles
+
+    places = [(name, place) for name, all_places in found["benchmarks"].items() for place in all_places]
+    splits = [
+        (RunFiles(run, name, project.artifacts), place, split) for name, place in places for split in place["splits"]
+    ]
+    for files, place, split in splits:
+        objects = files.object_outcomes(method, split)
+        if objects.is_file():
+            place["outcomes"] = {
+                "objects": _of_image(objects, place["image_id"]),
+                "detections": _of_image(files.region_outcomes(method, split), place["image_id"]),
+            }
+    if not any("outcomes" in place for _, place in places):
+        why = "it is in no evaluated split, or the method does not apply"
+        problem = f"no outcomes of {found['image']!r} for {run} with {method}: {why}"
+        raise DataError(problem, file=project.artifacts / "outcomes" / run)
+
+
 def _of_image(file: Path, image_id: str) -> list[dict[str, Any]]:
     import polars as pl
 
@@ -267,3 +309,9 @@ def _more(place: dict[str, Any]) -> Iterator[str]:
         known = place["similarity"]
         shown = (f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}" for key, value in known.items())
         yield paragraph("similarity: " + ", ".join(one for one in shown if not one.startswith("image_id")), 2)
+    for one in place.get("outcomes", {}).get("objects", ()):
+        by = f", detection {one['region_id']}" if one["region_id"] >= 0 else ""
+        yield f"  object {one['object_id']}, {one['category']}: {one['outcome'].replace('_', ' ')}{by}"
+    for one in place.get("outcomes", {}).get("detections", ()):
+        on = f", object {one['object_id']} at IoU {one['iou']:.2f}" if one["object_id"] >= 0 else ""
+        yield f"  detection {one['region_id']}: {one['outcome'].replace('_', ' ')}{on}"
