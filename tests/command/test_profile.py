@@ -16,7 +16,7 @@ from farther.evaluation.evaluate import EvaluationSettings
 from farther.evaluation.files import ThresholdSettings
 from farther.registry import build
 from farther.scoring.entries import read_entry
-from farther.scoring.fit import FitSettings
+from farther.scoring.inputs import FitSettings
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted(file.stem for file in (ROOT / "profiles").glob("*.yaml"))

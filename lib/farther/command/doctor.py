@@ -149,7 +149,7 @@ def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
     from farther.evaluation.files import ThresholdSettings
     from farther.registry import build
     from farther.scoring.entries import read_entry
-    from farther.scoring.fit import FitSettings
+    from farther.scoring.inputs import FitSettings
 
     def method(name: str, values: dict[str, Any] | None) -> None:
         read_entry(name, values or {}).create()

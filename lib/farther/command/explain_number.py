@@ -119,7 +119,7 @@ def _of_method(project: Project, report: dict[str, Any], metric: Metric, method:
             f"artifacts/fitted/{run}/{method}/",
             *_shared_files(report, (id_split, split)),
         ],
-        "stages": [f"evaluate@{run}", f"score@{run}-{method}", f"fit@{run}-{method}", *_shared_stages(report)],
+        "stages": [f"evaluate@{run}", f"score@{run}", *_shared_stages(report)],
     }
 
 

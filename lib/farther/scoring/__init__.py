@@ -1,1 +1,1 @@
-"""The stages `fit` and `score`: methods, as `params.yaml` lists them, applied to the regions of a run."""
+"""The stage `score`: methods, as `params.yaml` lists them, fitted and applied to the regions of a run."""

@@ -1,109 +1,126 @@
-"""The stage `score`: one Scores file a split, and no work for a split whose inputs did not change."""
+"""The stage `score`: the methods of params.yaml fitted to the regions of a run, and the scores of its splits.
+
+One process does all methods of a run, and only what changed: a method is fitted again when its parameters, its code or
+the regions that it learns from have changed, a split is scored again when the fitted state or its regions have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from farther.code import digest_of
-from farther.errors import DataError
-from farther.methods.base import READ_WHEN_NEEDED, Method, load, not_applicable, read_method
-from farther.scoring.fit import folder_digest
+from farther.keyed import Keyed
+from farther.methods.base import READ_WHEN_NEEDED, load, not_applicable
+from farther.scoring.entries import Entry
+from farther.scoring.fit import fit_entry
+from farther.scoring.inputs import RunRegions, folder_digest
 from farther.tables import RegionsFolder, Scores
-from farther.tables.files import digest, write_aside, write_json
+from farther.tables.files import digest
 from farther.tables.table import ROW_GROUP
 
-#: Where a Scores file keeps the name of what it was computed from, in its Parquet metadata.
-KEY = b"farther.key"
 
-
-def score_run(
-    run: str | Path, fitted: str | Path, path: str | Path, skip: Collection[str] = ("train",)
-) -> dict[str, str]:
-    """Scores every split of a run with a fitted method, all stored rows, also those below the operating threshold.
-
-    A split is left alone when its file was made of the same state, rows and code; the file of a split that is no more
-    is removed. Where the method does not apply, all that is written is `not_applicable.json` with the reason.
+@dataclass
+class Done:
+    """What was done for a run.
 
     Args:
-        run: Folder that holds one regions folder a split.
-        fitted: The method's folder.
-        path: Folder of the Scores files, `<split>.parquet`.
-        skip: Names of splits that get no scores.
+        fitted: Entries that were fitted, or found not to apply.
+        scored: Names `<entry>/<split>` of what was scored.
+        unchanged: Entries that nothing was done for.
+        refused: {entry: why it does not apply to the run}.
+    """
 
-    Returns:
-        What was done, by split: "scored", "unchanged", "removed", or "not applicable: why".
+    fitted: list[str] = field(default_factory=list)
+    scored: list[str] = field(default_factory=list)
+    unchanged: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        splits = sorted({name.partition("/")[2] for name in self.scored})
+        parts = [f"fitted {', '.join(self.fitted)}"] if self.fitted else []
+        parts += [f"scored {', '.join(splits)}"] if splits else []
+        parts += [f"{_count(len(self.unchanged), 'method')} unchanged"] if self.unchanged else []
+        parts += [f"does not apply: {', '.join(self.refused)}"] if self.refused else []
+        return "; ".join(parts) or "no methods"
+
+
+def score_run(entries: Sequence[Entry], run: RunRegions, fitted: Path, scores: Path, code: Mapping[str, str]) -> Done:
+    """Fits every entry to a run and scores all rows of its splits, those below t* included, but not the training split.
+
+    Args:
+        entries: Entries of params.yaml's section `methods`.
+        run: The regions of the run.
+        fitted: Folder of the fitted states, one folder per entry: see `fit_entry`.
+        scores: Folder of the scores, `<entry>/<split>.parquet`.
+        code: Digest of the code of each entry.
 
     Raises:
-        DataError: a folder is absent or damaged, the method does not fit a split's regions, or its parameters were
-            chosen on regions that have changed.
+        ParameterError: a parameter is unknown, or would be searched on a test split.
+        DataError: a split is absent or damaged, or a method does not fit a split's regions.
     """
-    run, fitted, path = Path(run), Path(fitted), Path(path)
-    path.mkdir(parents=True, exist_ok=True)
-    reason = not_applicable(fitted)
-    splits = [] if reason else [split for split in split_names(run) if split not in skip]
-    done = dict.fromkeys(_remove_others(path, splits), "removed")
-    if reason:
-        write_json(path / "not_applicable.json", {"reason": reason})
-        return {**done, **{split: f"not applicable: {reason}" for split in split_names(run) if split not in skip}}
-    method = load(fitted)
-    _check_choice(fitted, run)
-    state = digest(folder_digest(fitted), digest_of(type(method).__module__))
-    for split in splits:
-        key = digest(state, folder_digest(run / split))
-        if _key(path / f"{split}.parquet") == key:
-            done[split] = "unchanged"
+    done = Done()
+    states, tables = Keyed(fitted), Keyed(scores)
+    kept = {}
+    for entry in entries:
+        key = _fit_key(entry, run, code[entry.name])
+        if not states.is_current(entry.name, key):
+            with states.make(entry.name, key) as folder:
+                fit_entry(entry, run, folder)
+            done.fitted.append(entry.name)
+        if reason := not_applicable(states.path(entry.name)):
+            done.refused[entry.name] = reason
         else:
-            write_scores(method, RegionsFolder(run / split), path / f"{split}.parquet", key)
-            done[split] = "scored"
+            kept[entry.name] = digest(code[entry.name], folder_digest(states.path(entry.name)))
+    states.keep_only([entry.name for entry in entries])
+    items = []
+    for split in run.digests:
+        if split != run.settings.split:
+            keys = {f"{name}/{split}.parquet": digest(state, run.digests[split]) for name, state in kept.items()}
+            stale = {item: key for item, key in keys.items() if not tables.is_current(item, key)}
+            _score_split(RegionsFolder(run.folder / split), states, tables, stale)
+            done.scored += [item.removesuffix(".parquet") for item in stale]
+            items += list(keys)
+    tables.keep_only(items)
+    busy = {*done.fitted, *(name.partition("/")[0] for name in done.scored)}
+    done.unchanged = [entry.name for entry in entries if entry.name not in busy]
     return done
 
 
-def split_names(run: str | Path) -> list[str]:
-    """Names of the regions folders in a run's folder, sorted; hidden folders hold unfinished work."""
-    found = Path(run).glob("*/regions.json")
-    return sorted(file.parent.name for file in found if not file.parent.name.startswith("."))
+def _fit_key(entry: Entry, run: RunRegions, code: str) -> str:
+    choice = entry.search or entry.oracle
+    settings, truth = run.settings, [run.truth] if run.truth is not None and run.truth.exists() else []
+    splits = (settings.split, settings.calibration_split, *([choice.ood_split] if choice else []))
+    tested = sorted(run.test_splits) if entry.search else []
+    said = json.dumps([asdict(entry), asdict(settings), run.operating, tested], sort_keys=True)
+    return digest(code, said, *(run.digests.get(split, "") for split in splits), *truth)
 
 
-def write_scores(method: Method, regions: RegionsFolder, path: str | Path, key: str) -> None:
-    """Scores a regions folder batch by batch and writes a Scores file that carries `key`.
-
-    Raises:
-        DataError: see `Method.score`.
-    """
-    schema = Scores.empty().frame.to_arrow().schema.with_metadata({KEY: key.encode()})
-    columns = sorted(method.needs & READ_WHEN_NEEDED)
-    progress = tqdm(total=len(regions), desc=f"{method.name} {regions.path.name}", unit="region", disable=None)
-    with write_aside(path) as aside, pq.ParquetWriter(aside, schema, compression="zstd") as writer, progress:
+def _score_split(regions: RegionsFolder, states: Keyed, tables: Keyed, stale: Mapping[str, str]) -> None:
+    """Reads the regions of a split once for all items `<entry>/<split>.parquet` that are made again under new keys."""
+    if not stale:
+        return
+    methods = {item: load(states.path(item.partition("/")[0])) for item in stale}
+    columns = sorted(frozenset().union(*(method.needs for method in methods.values())) & READ_WHEN_NEEDED)
+    schema = Scores.empty().frame.to_arrow().schema
+    with ExitStack() as stack:
+        writers = {}
+        for item, key in stale.items():
+            path = stack.enter_context(tables.make(item, key))
+            writers[item] = stack.enter_context(pq.ParquetWriter(path, schema, compression="zstd"))
+        title = f"{regions.path.parent.name} {regions.path.name}"
+        progress = stack.enter_context(tqdm(total=len(regions), desc=title, unit="region", disable=None))
         for batch in regions.batches(columns):
-            scores = Scores(image_id=batch.image_id, region_id=batch.region_id, score=method.score(batch))
-            writer.write_table(scores.frame.to_arrow().cast(schema), row_group_size=ROW_GROUP)
+            for item, method in methods.items():
+                found = Scores(image_id=batch.image_id, region_id=batch.region_id, score=method.score(batch))
+                writers[item].write_table(found.frame.to_arrow().cast(schema), row_group_size=ROW_GROUP)
             progress.update(len(batch))
 
 
-def _check_choice(fitted: Path, run: Path) -> None:
-    """Refuses parameters that were chosen on regions that have changed since."""
-    choice = read_method(fitted).get("choice")
-    if choice and choice["regions"] != folder_digest(run / choice["ood_split"]):
-        problem = f"parameters were chosen on other regions of {choice['ood_split']!r}; fit again: dvc repro --force"
-        raise DataError(problem, file=fitted / "method.json", field="choice")
-
-
-def _key(file: Path) -> str | None:
-    try:
-        metadata = pq.read_schema(file).metadata or {}
-    except (FileNotFoundError, pa.ArrowInvalid):
-        return None
-    return metadata.get(KEY, b"").decode(errors="replace")
-
-
-def _remove_others(path: Path, splits: list[str]) -> list[str]:
-    others = [file for file in path.glob("*.parquet") if file.stem not in splits]
-    for file in others:
-        file.unlink()
-    (path / "not_applicable.json").unlink(missing_ok=True)
-    return sorted(file.stem for file in others)
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"
