@@ -5,7 +5,7 @@ from pathlib import Path
 
 from farther.curation import TablesFolder, benchmark, curate
 from farther.params import section
-from farther.tables.files import write_json, write_rows
+from farther.tables.files import write_json
 
 ARTIFACTS = Path("artifacts")
 
@@ -14,9 +14,7 @@ def main(name: str) -> None:
     """Reads `benchmarks.<name>` and the ingested tables; writes the splits and how many images each rule took."""
     curation = curate(benchmark(name, section("benchmarks", name)), TablesFolder(ARTIFACTS / "tables"))
     curation.write(ARTIFACTS / "splits" / name)
-    metrics = ARTIFACTS / "metrics" / "curate"
-    write_json(metrics / f"{name}.json", curation.metrics())
-    write_rows(metrics / name, curation.metric_rows())
+    write_json(ARTIFACTS / "counts" / "curate" / f"{name}.json", curation.counts())
 
 
 if __name__ == "__main__":

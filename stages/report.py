@@ -3,10 +3,12 @@
 from farther.params import section
 from farther.report import build
 
+SECTIONS = ("datasets", "benchmarks", "detectors", "inference", "threshold", "fit", "methods", "evaluate", "report")
+
 
 def main() -> None:
-    """Reads all metrics, curves and splits; writes artifacts/report."""
-    print(f"Report: {build(section())}")
+    """Reads all metrics, curves, outcomes and splits; writes artifacts/report."""
+    print(f"Report: {build({name: section(name) for name in SECTIONS})}")
 
 
 if __name__ == "__main__":

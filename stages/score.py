@@ -3,7 +3,7 @@
 Usage: stages/score.py RUN
 
 Reads params.yaml, artifacts/regions/RUN, artifacts/thresholds/RUN.json, artifacts/truth/RUN.parquet. Writes
-artifacts/fitted/RUN/METHOD and artifacts/scores/RUN/METHOD/<split>.parquet, those whose inputs, parameters or code changed.
+artifacts/fitted/RUN/METHOD and artifacts/scores/RUN/METHOD/<split>.parquet where inputs, parameters or code changed.
 """
 
 import sys

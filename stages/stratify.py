@@ -24,8 +24,8 @@ def main(name: str) -> None:
     unknown = {key: split for key, split in made.splits.items() if split.known == "remove"}
     ood_splits = [SplitSource(key, split.dataset, split.subset, split.distance) for key, split in unknown.items()]
     found = stratify_benchmark(files, id_splits, ood_splits, params, wordnet)
-    places = [ARTIFACTS / kind / "similarity" / name for kind in ("metrics", "plots")]
-    found.write(ARTIFACTS / "similarity" / name, *places)
+    counts, plots = ARTIFACTS / "counts" / "similarity" / f"{name}.json", ARTIFACTS / "plots" / "similarity" / name
+    found.write(ARTIFACTS / "similarity" / name, counts, plots)
     means = ", ".join(f"{distance} {found.summary()[distance]:.3f}" for distance in _distances(found.summary()))
     print(f"{name}: mean similarity {means}; {found.duplicate_pairs} near-duplicates")
 

@@ -17,12 +17,12 @@ def main(name: str) -> None:
     params = synthetic(name, section("synthetic", name))
     tables, dataset = TablesFolder(ARTIFACTS / "tables"), params.scenes.dataset
     source = tables.source(dataset, params.scenes.subset).at_most(params.scenes.most)
-    root = image_roots(section("datasets"), tables.path)[dataset]
+    root = image_roots({dataset: section("datasets", dataset)}, tables.path)[dataset]
     scenes = ScenesOfID(source, root, tables.categories(dataset).names)
     rules = Rules(params.rules, params.protocol)
     unknown = unknowns(create(**params.cutouts).read(), rules, params.vocabulary, params.categories)
     summary = generate(params, scenes, unknown, ARTIFACTS / "synthetic" / name)
-    write_json(ARTIFACTS / "metrics" / "synthetic" / f"{name}.json", summary)
+    write_json(ARTIFACTS / "counts" / "synthetic" / f"{name}.json", summary)
     print(f"{name}: {summary['pasted']} objects in {summary['images']} of {summary['scenes']} scenes")
 
 

@@ -193,7 +193,7 @@ def test_a_rule_on_a_category_that_the_dataset_lacks_is_a_warning(rules):
 
 def test_metrics_count_images_by_split_and_by_rule(rules):
     shown = {"a": ["Cat"], "b": ["Cat", "Kite"], "c": ["Leopard", "Leopard"], "d": ["Kite"], "e": []}
-    counts = made(rules, shown).metrics()
+    counts = made(rules, shown).counts()
     assert counts["photos_near.images"] == 1
     assert counts["photos_near.objects"] == 2
     assert counts["removed.images"] == 3

@@ -166,7 +166,7 @@ def test_the_fates_are_written_and_read_with_who_decided(bench, tmp_path):
     curation.write(tmp_path / "out")
     read = type(curation.fates).read(tmp_path / "out" / "fates.parquet")
     assert list(read.decided_by) == ["", "ann", "", "", ""]
-    assert curation.metrics()["photos: decision: far"] == 1
+    assert curation.counts()["photos: decision: far"] == 1
     assert read_json(tmp_path / "out" / "warnings.json")["count"] == 0
 
 

@@ -39,6 +39,6 @@ def test_the_stage_writes_the_splits_and_flat_counts(tmp_path):
     assert list(Images.read(written / "coco_near" / "images.parquet").image_id) == ["coco-val2017-1"]
     assert list(Objects.read(written / "coco_far" / "objects.parquet").category) == ["kite", "kite"]
     assert len(Images.read(written / "test" / "images.parquet")) == 2
-    counts = read_json(tmp_path / "artifacts" / "metrics" / "curate" / "voc.json")
+    counts = read_json(tmp_path / "artifacts" / "counts" / "curate" / "voc.json")
     assert (counts["coco_near.images"], counts["coco_far.images"], counts["removed.images"]) == (1, 2, 2)
     assert all(isinstance(count, int) for count in counts.values())

@@ -23,10 +23,11 @@ from farther.evaluation.evaluate import EvaluationSettings, evaluate_run
 from farther.evaluation.files import RunFiles
 from farther.report import build
 from farther.report.results import Run, Split, values
-from farther.scoring.fit import FitSettings, fit_run
+from farther.scoring.entries import read_entry
+from farther.scoring.inputs import RunRegions
 from farther.scoring.score import score_run
 from farther.tables import Header, Images, Objects, Regions
-from farther.tables.files import digest, write_json
+from farther.tables.files import digest, read_json, write_json
 
 RULES = """
 id_classes: {cat: {photos: [Cat]}, dog: {photos: [Dog]}}
@@ -163,13 +164,14 @@ class Project:
         objects.write(folder / subset / "objects.parquet")
         write_json(folder / "categories.json", {"categories": sorted(set(shown.values())), "parents": {}})
         counts = {"images": n, "objects": n, "categories": len(set(shown.values())), "warnings": 0}
-        write_json(self.artifacts / "metrics" / "ingest" / dataset / f"{subset}.json", counts)
+        file = self.artifacts / "counts" / "ingest" / f"{dataset}.json"
+        write_json(file, {**(read_json(file) if file.exists() else {}), subset: counts})
 
     def _curate(self) -> None:
         params = {**PARAMS["benchmarks"]["pets"], "rules": self.root / "rules.yaml"}
         made = curation.curate(curation.benchmark("pets", params), curation.TablesFolder(self.artifacts / "tables"))
         made.write(self.artifacts / "splits" / "pets")
-        write_json(self.artifacts / "metrics" / "curate" / "pets.json", made.metrics())
+        write_json(self.artifacts / "counts" / "curate" / "pets.json", made.counts())
 
     def _detect(self, split: str, confidence: dict[str, float]) -> None:
         n = len(confidence)
@@ -191,10 +193,10 @@ class Project:
     def _evaluate(self) -> None:
         write_json(self.artifacts / "thresholds" / "pets-net.json", {"threshold": 0.5, "rule": "fixed"})
         regions = self.artifacts / "regions" / "pets-net"
-        for method, params in PARAMS["methods"].items():
-            fitted = self.artifacts / "fitted" / "pets-net" / method
-            fit_run(method, params, regions, 0.5, FitSettings(), fitted)
-            score_run(regions, fitted, self.artifacts / "scores" / "pets-net" / method)
+        entries = [read_entry(method, params) for method, params in PARAMS["methods"].items()]
+        code = dict.fromkeys(PARAMS["methods"], "")
+        fitted, scores = (self.artifacts / kind / "pets-net" for kind in ("fitted", "scores"))
+        score_run(entries, RunRegions(regions, operating=0.5), fitted, scores, code)
         splits = list(PARAMS["benchmarks"]["pets"]["splits"])
         settings = EvaluationSettings(replicates=20)
         evaluate_run(RunFiles("pets-net", "pets", self.artifacts), list(PARAMS["methods"]), splits, settings)

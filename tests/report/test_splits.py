@@ -8,7 +8,7 @@ import pytest
 from farther.errors import DataError
 from farther.report import build
 from farther.report.splits import splits_of
-from farther.tables.files import write_rows
+from farther.tables.files import write_json
 
 HISTOGRAM = """split,similarity,fraction
 test,0.91,1.0
@@ -76,10 +76,10 @@ def test_a_damaged_histogram_is_refused_by_row(measured, params):
 
 
 def test_similarity_is_told_in_numbers_from_id_to_far(measured, params):
-    folder = measured / "metrics/similarity/pets"
+    file = measured / "counts/similarity/pets.json"
     figures = {"images": 4, "median": 0.8, "low": 0.7, "high": 0.9, "elsewhere": 1}
     rows = {"photos_far": 0.61, "photos_near": 0.815, "test": 0.91}
-    write_rows(folder, {"similarity": {"ID": 0.91}} | {k: {"similarity": v, **figures} for k, v in rows.items()})
+    write_json(file, {"similarity": {"ID": 0.91}} | {k: {"similarity": v, **figures} for k, v in rows.items()})
     (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20).similarity_tables
     assert [tuple(text for text, _ in row[:4]) for row in table.rows] == [
         ("test", "ID", "4", "0.910"),

@@ -32,21 +32,10 @@ def test_the_stage_writes_tables_and_counts(main):
     main("pets")
     assert Path("artifacts/tables/pets/val2017/images.parquet").exists()
     assert Path("artifacts/tables/pets/val2017/objects.parquet").exists()
-    counts = json.loads(Path("artifacts/metrics/ingest/pets/val2017.json").read_text())
+    counts = json.loads(Path("artifacts/counts/ingest/pets.json").read_text())["val2017"]
     assert counts == {"images": 1, "objects": 1, "categories": 1, "warnings": 0}
 
 
 def test_a_dataset_that_params_do_not_name_is_an_error(main):
     with pytest.raises(ParameterError, match=r"no 'datasets.dogs'. Known here: pets"):
         main("dogs")
-
-
-def test_the_stage_says_what_is_missing_and_where_it_belongs(main, capsys):
-    report_missing = main.__globals__["report_missing"]
-    text = "datasets: {pets: {format: coco, root: pets}}\nbenchmarks: {}\n"
-    Path("params.yaml").write_text(text, encoding="utf-8")
-    assert report_missing() == 0
-    assert capsys.readouterr().out == "Nothing is missing.\n"
-    Path("pets/annotations/instances_val2017.json").unlink()
-    assert report_missing() == 1
-    assert "instances_train2017.json, annotations/instances_val2017.json" in capsys.readouterr().out

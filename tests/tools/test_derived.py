@@ -447,7 +447,7 @@ def test_the_pasted_dataset_is_ingested_and_curated_like_any_other(tmp_path):
         command = [sys.executable, ROOT / "stages" / f"{stage}.py", name]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
         subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
-    metrics = json.loads((tmp_path / "artifacts/metrics/synthetic/id_pasted.json").read_text())
+    metrics = json.loads((tmp_path / "artifacts/counts/synthetic/id_pasted.json").read_text())
     assert metrics["images"] == 6
     assert "Plate" not in metrics["categories"]
     splits = tmp_path / "artifacts" / "splits" / "b"

@@ -357,7 +357,7 @@ def test_candidates_are_listed_reviewed_and_let_in_by_the_two_commands(folder):
     name = next(csv.DictReader(first.splitlines()))["image_id"]
     decide(folder, f"{name},keep,,")
     run(folder, "curate")
-    counts = read_json(folder / "artifacts/metrics/curate/b.json")
+    counts = read_json(folder / "artifacts/counts/curate/b.json")
     assert counts["more.images"] == 1
     assert counts["photos: candidate: not reviewed yet"] == 1
 

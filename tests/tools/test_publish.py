@@ -367,7 +367,7 @@ def test_similarity_is_told_where_it_was_measured(project, hub, tmp_path):
     root = tmp_path / "project"
     shutil.copytree(project, root)
     figures = {"images": 1, "similarity": 0.75, "median": 0.7, "low": 0.5, "high": 0.9, "elsewhere": 0}
-    write_json(root / "artifacts/metrics/similarity/pets/pool_near.json", figures)
+    write_json(root / "artifacts/counts/similarity/pets.json", {"pool_near": figures})
     text = (publish(gathered(root), tmp_path / "out", "huggingface") / "README.md").read_text()
     assert "| `pool_near` | 0.750 | 0.700 | 0.500 | 0.900 |" in text
 

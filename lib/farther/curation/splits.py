@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,7 +47,7 @@ class Curation:
             self.fates.write(aside / "fates.parquet")
             write_json(aside / "warnings.json", {"count": len(self.warnings), "warnings": self.warnings})
 
-    def metrics(self) -> dict[str, int]:
+    def counts(self) -> dict[str, int]:
         """Counts in one flat mapping: images and objects a split, images a rule, warnings."""
         counts: dict[str, int] = {}
         for name, split in self.splits.items():
@@ -56,16 +55,6 @@ class Curation:
             counts[f"{name}.objects"] = len(split.objects)
         counts["removed.images"] = int(np.sum(self.fates.fate == "removed"))
         return {**counts, **count_by_rule(self.fates), "warnings": len(self.warnings)}
-
-    def metric_rows(self) -> dict[str, dict[str, int]]:
-        """The same counts as short rows, a name each that may be a file's: a table of them stays narrow."""
-        rows: dict[str, dict[str, int]] = {}
-        for key, count in self.metrics().items():
-            name, dot, what = key.rpartition(".")
-            if not (dot and what in ("images", "objects")):
-                name, what = re.sub(r"\W+", "-", key), "images"
-            rows.setdefault(name, {})[what] = count
-        return rows
 
 
 @dataclass(frozen=True)

@@ -202,10 +202,10 @@ def inputs(run: Run) -> Listing:
 def datasets(artifacts: Path) -> Listing | None:
     """Images and objects of each ingested subset; None where there is none."""
     rows = []
-    for file in sorted((artifacts / "metrics" / "ingest").glob("*/*.json")):
-        counts = read_json(file)
-        of_subset = {kind.title(): counts.get(kind, 0) for kind in ("images", "objects", "categories", "warnings")}
-        rows.append({"Dataset": file.parent.name, "Subset": file.stem, **of_subset})
+    for file in sorted((artifacts / "counts" / "ingest").glob("*.json")):
+        for subset, counts in sorted(read_json(file).items()):
+            of_subset = {kind.title(): counts.get(kind, 0) for kind in ("images", "objects", "categories", "warnings")}
+            rows.append({"Dataset": file.stem, "Subset": subset, **of_subset})
     return Listing.of("Datasets, as ingested.", rows) if rows else None
 
 

@@ -155,10 +155,10 @@ def _similarity(name: str, distances: Mapping[str, str], file: Path) -> ChartGro
 
 def _similarity_tables(name: str, distances: Mapping[str, str], artifacts: Path, shown: int) -> Iterator[Listing]:
     rows = []
-    for file in sorted((artifacts / "metrics" / "similarity" / name).glob("*.json")):
-        found = read_json(file)
-        if file.stem != "similarity":
-            row = {"Split": title_of_split(file.stem), "Distance": distances.get(file.stem, "ID")}
+    file = artifacts / "counts" / "similarity" / f"{name}.json"
+    for split, found in sorted(read_json(file).items()) if file.exists() else ():
+        if split != "similarity":
+            row = {"Split": title_of_split(split), "Distance": distances.get(split, "ID")}
             heads = {"Images": "images", "Mean": "similarity", "Median": "median", "5%": "low", "95%": "high"}
             row |= {head: found[key] for head, key in heads.items()}
             rows.append({**row, "Suggested elsewhere": found["elsewhere"]})

@@ -24,7 +24,7 @@ from farther.similarity.stratify import (
     stratify,
 )
 from farther.similarity.wordnet import WordNet, WordNetParams, read_synsets
-from farther.tables.files import write_aside, write_json, write_rows
+from farther.tables.files import write_aside, write_json
 
 #: Decimals of cosines in files that git compares.
 DECIMALS = 6
@@ -52,20 +52,20 @@ class BenchmarkSimilarity:
     borderline: ImageSimilarity
     bin_width: float
 
-    def write(self, tables: str | Path, metrics: str | Path, plots: str | Path) -> None:
+    def write(self, tables: str | Path, counts: str | Path, plots: str | Path) -> None:
         """Writes all of it.
 
         Args:
             tables: Folder to replace: `images.parquet`, `categories.parquet`, `borderline.parquet`,
                 `duplicates.parquet`, and `summary.json` with the cuts.
-            metrics: Folder to replace: one small JSON file a split, and `similarity.json`.
+            counts: JSON file: one row per split, and the row `similarity` of the benchmark.
             plots: Folder to replace: `histogram.csv` (Figure 3), `borderline.csv`.
         """
         with write_aside(tables) as aside:
             for name in ("images", "categories", "borderline", "duplicates"):
                 getattr(self, name).write(aside / f"{name}.parquet")
             write_json(aside / "summary.json", self.summary())
-        write_rows(metrics, {"similarity": self.summary(), **split_figures(self.images)})
+        write_json(counts, {"similarity": self.summary(), **split_figures(self.images)})
         with write_aside(plots) as aside:
             aside.mkdir()
             write_csv(aside / "histogram.csv", histogram(self.images, self.bin_width))

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,18 +45,6 @@ def write_json(path: str | Path, value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with write_aside(path) as aside:
         aside.write_text(text, encoding="utf-8")
-
-
-def write_rows(folder: str | Path, rows: Mapping[str, Mapping[str, Any]]) -> None:
-    """Writes one small JSON file a row: tools that print a line a metrics file then show a table. Replaces the folder.
-
-    Raises:
-        DataError: a row's name leaves the folder.
-    """
-    with write_aside(folder) as aside:
-        aside.mkdir()
-        for name, row in rows.items():
-            write_json(inside(aside, f"{name}.json"), row)
 
 
 def read_json(path: str | Path) -> Any:

@@ -215,7 +215,7 @@ def collect(
         ),
         fates=Fates.read(folder / "fates.parquet"),
         origins={key: readers[key].SOURCE for key in sorted(readers)},
-        similarity=_similarity(artifacts / "metrics" / "similarity" / name, chosen),
+        similarity=_similarity(artifacts / "counts" / "similarity" / f"{name}.json", chosen),
         words=words or Words(),
     )
 
@@ -267,10 +267,10 @@ def _credits(reader: Reader, subset: str, wanted: set[str]) -> dict[str, Credit]
     return {image_id: credit for image_id, credit in reader.credits(subset) if image_id in wanted and credit}
 
 
-def _similarity(folder: Path, splits: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _similarity(file: Path, splits: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Similarity to ID of each split, where `stratify` ran."""
-    found = {split: inside(folder, f"{split}.json") for split in splits}
-    return {split: read_json(file) for split, file in found.items() if file.exists()}
+    found = read_json(file) if file.exists() else {}
+    return {split: found[split] for split in splits if split in found}
 
 
 def file_digest(content: bytes) -> str:

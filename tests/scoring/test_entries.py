@@ -1,7 +1,6 @@
 """Lines of params.yaml: names, methods in files of one's own, chosen parameters, and the code they stand for."""
 
 import json
-import shutil
 
 import pytest
 
@@ -9,9 +8,8 @@ from farther import methods
 from farther.errors import DataError, ParameterError
 from farther.methods.base import METHODS
 from farther.scoring.entries import find, method_files, read_entry
-from farther.scoring.fit import FitSettings
-from farther.scoring.score import score_run
-from farther.scoring.search import fit_entry
+from farther.scoring.fit import fit_entry
+from farther.scoring.inputs import RunRegions
 
 OWN = """
 from dataclasses import field
@@ -53,12 +51,8 @@ def run(make, tmp_path):
     return tmp_path / "run"
 
 
-def above(id_scores, ood_scores):
-    return float((id_scores[:, None] > ood_scores).mean())
-
-
 def fit(entry, run, path):
-    return fit_entry(entry, run, 0.0, FitSettings(), path, measure=above, test_splits=["coco_far"])
+    return fit_entry(entry, RunRegions(run, test_splits=("coco_far",)), path)
 
 
 def test_a_line_is_called_as_its_method_unless_it_says_otherwise():
@@ -133,15 +127,6 @@ def test_if_nothing_can_be_chosen_the_method_does_not_apply_and_says_why(run, tm
     impossible = {"ood_split": "choose", "grids": {"knn": {"k": [5000]}}}
     assert "k is 5000" in fit(read_entry("knn", {"search": impossible}), run, tmp_path / "fitted")
     assert "k is 5000" in methods.not_applicable(tmp_path / "fitted")
-
-
-def test_scores_with_parameters_chosen_on_other_regions_are_refused(run, tmp_path, make):
-    fit(read_entry("energy", {"search": SEARCH}), run, tmp_path / "fitted")
-    assert set(score_run(run, tmp_path / "fitted", tmp_path / "scores").values()) == {"scored"}
-    shutil.rmtree(run / "choose")
-    make(80, seed=9, shift=3.0).write(run / "choose")
-    with pytest.raises(DataError, match="chosen on other regions of 'choose'"):
-        score_run(run, tmp_path / "fitted", tmp_path / "scores")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from farther import methods
 from farther.errors import DataError
 from farther.methods import FitError
 from farther.methods.temperature_scaling import fit_temperature
-from farther.scoring.fit import FitSettings, fit_run
+from farther.scoring.entries import read_entry
+from farther.scoring.fit import fit_entry
+from farther.scoring.inputs import RunRegions
 from farther.tables import Regions, TrueClasses
 
 
@@ -26,7 +28,7 @@ def run(tmp_path, make):
 def fitted(run: tuple, folder, operating=0.0, truth="truth.parquet", **params) -> methods.Method | str:
     path = run[0].parent / folder
     truth = None if truth is None else run[0].parent / truth
-    why = fit_run("temperature_scaling", params, run[0], operating, FitSettings(), path, truth=truth)
+    why = fit_entry(read_entry("temperature_scaling", params), RunRegions(run[0], operating, truth=truth), path)
     return why or methods.load(path)
 
 

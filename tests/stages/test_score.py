@@ -1,4 +1,4 @@
-"""The stages `fit` and `score`, run as the pipeline runs them."""
+"""The stage `score`, run as the pipeline runs it."""
 
 import json
 import subprocess
@@ -12,6 +12,9 @@ import yaml
 from farther.tables import Regions, Scores
 
 STAGES = Path(__file__).parents[2] / "stages"
+
+
+FAR = {"dataset": "coco", "subset": "val2017", "distance": "far"}
 
 
 @pytest.fixture
@@ -33,13 +36,19 @@ def project(tmp_path):
     thresholds.mkdir()
     (thresholds / "demo.json").write_text('{"threshold": 0.5}')
     params = {
-        "benchmarks": {"voc": {"splits": {"coco_far": {}}}},
+        "benchmarks": {"voc": {"id": "voc", "rules": "-", "splits": {"coco_far": FAR}}},
         "detectors": {"demo": {"adapter": "regions", "benchmark": "voc"}},
-        "methods": {"msp": {}, "knn": {"k": 2}, "vim": {}, "mls": {"q": 2}, "sharpness": {"scale": 2.0}},
+        "methods": {"msp": {}, "knn": {"k": 2}, "vim": {}},
         "fit": {"keep": 0.9, "max_regions": None, "seed": 0},
     }
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     return tmp_path
+
+
+def change(project: Path, **methods) -> None:
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params["methods"].update(methods)
+    (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
 
 
 def stage(project: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -47,27 +56,33 @@ def stage(project: Path, name: str, *arguments: str) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
 
 
-def test_a_fitted_method_gets_a_threshold_and_scores_for_every_split(project):
-    assert stage(project, "fit", "demo", "msp").stdout == "demo msp: fitted\n"
+def test_methods_are_fitted_and_score_every_split(project):
+    assert stage(project, "code_digests").returncode == 0
+    done = stage(project, "score", "demo")
+    assert done.stdout == "demo: fitted msp, knn, vim; scored coco_far, test, val; does not apply: vim\n", done.stderr
     tau = json.loads((project / "artifacts/fitted/demo/msp/threshold.json").read_text())
     assert tau["keep"] == 0.9
-    assert stage(project, "score", "demo", "msp").stdout.count("scored") == 3
+    state = json.loads((project / "artifacts/fitted/demo/knn/method.json").read_text())
+    assert (state["name"], state["params"]["k"]) == ("knn", 2)
     found = sorted(file.stem for file in (project / "artifacts/scores/demo/msp").iterdir())
     assert found == ["coco_far", "test", "val"]
     assert len(Scores.read(project / "artifacts/scores/demo/msp/test.parquet")) == 50
-
-
-def test_a_method_is_fitted_with_the_parameters_of_its_entry(project):
-    stage(project, "fit", "demo", "knn")
-    state = json.loads((project / "artifacts/fitted/demo/knn/method.json").read_text())
-    assert state["name"] == "knn"
-    assert state["params"]["k"] == 2
+    assert stage(project, "score", "demo").stdout == "demo: 3 methods unchanged; does not apply: vim\n"
 
 
 def test_an_unknown_parameter_ends_the_stage_with_the_known_ones(project):
-    done = stage(project, "fit", "demo", "mls")
+    change(project, mls={"q": 2})
+    stage(project, "code_digests")
+    done = stage(project, "score", "demo")
     assert done.returncode != 0
     assert "unknown parameter 'q'. Known: " in done.stderr
+
+
+def test_an_unknown_method_ends_the_stage_code_with_the_nearest_known_one(project):
+    change(project, mps={})
+    done = stage(project, "code_digests")
+    assert done.returncode != 0
+    assert "Did you mean 'msp'" in done.stderr
 
 
 SHARPNESS = '''
@@ -96,15 +111,33 @@ class Sharpness(Method):
 '''
 
 
-def test_a_method_in_a_file_of_ones_own_runs_through_the_pipeline(project):
+def test_a_user_defined_method_runs_through_the_pipeline(project):
     (project / "data/methods").mkdir(parents=True)
     (project / "data/methods/sharpness.py").write_text(SHARPNESS)
+    change(project, sharpness={"scale": 2.0})
     assert stage(project, "code_digests").returncode == 0
-    assert len(json.loads((project / "artifacts/code.json").read_text())["score"]["sharpness"]) == 16
-    assert stage(project, "fit", "demo", "sharpness").stdout == "demo sharpness: fitted\n"
-    assert stage(project, "score", "demo", "sharpness").stdout.count("scored") == 3
+    assert stage(project, "score", "demo").stdout.startswith("demo: fitted msp, knn, vim, sharpness; ")
     fitted = json.loads((project / "artifacts/fitted/demo/sharpness/method.json").read_text())
     regions = Regions.read(project / "artifacts/regions/demo/coco_far")
     found = Scores.read(project / "artifacts/scores/demo/sharpness/coco_far.parquet").score
     expected = 2 * regions.logits.max(axis=1).astype(np.float64) / fitted["state"]["spread_"]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_changed_line_of_a_user_defined_method_fits_it_again_and_no_other(project):
+    (project / "data/methods").mkdir(parents=True)
+    file = project / "data/methods/sharpness.py"
+    change(project, sharpness={"scale": 2.0})
+    file.write_text(SHARPNESS)
+    stage(project, "code_digests")
+    stage(project, "score", "demo")
+    for text, printed in (
+        (SHARPNESS + "# a comment\n", "demo: 4 methods unchanged"),
+        (
+            SHARPNESS.replace("self.scale *", "2 * self.scale *"),
+            "demo: fitted sharpness; scored coco_far, ",
+        ),
+    ):
+        file.write_text(text)
+        stage(project, "code_digests")
+        assert stage(project, "score", "demo").stdout.startswith(printed)

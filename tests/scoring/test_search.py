@@ -1,70 +1,63 @@
 import json
+from dataclasses import asdict, replace
 
-import numpy as np
 import pytest
 
 from farther import methods
 from farther.errors import ParameterError
 from farther.methods import FitError
-from farther.scoring.fit import FitSettings
-from farther.scoring.search import oracle, search
-
-
-def measure(id_scores: np.ndarray, ood_scores: np.ndarray) -> float:
-    return float((id_scores[:, None] > ood_scores).mean())
+from farther.scoring.inputs import FitSettings, RunRegions
+from farther.scoring.search import search
+from farther.tables import Regions
 
 
 @pytest.fixture
 def run(make, tmp_path):
     for seed, split in enumerate(["train", "val", "test", "ood_val", "coco_far"]):
         make(80, seed=seed, shift=3.0 if split in ("ood_val", "coco_far") else 0.0).write(tmp_path / split)
-    return tmp_path
+    return RunRegions(tmp_path, test_splits=("coco_far",))
 
 
 GRID = {"temperature": [0.5, 1.0, 100.0], "background": ["drop"]}
 
 
 def test_the_best_parameters_have_the_largest_value(run):
-    found = search("energy", GRID, run, ood_split="ood_val", test_splits=["coco_far"], measure=measure)
+    found = search({"energy": GRID}, run, "ood_val")
     assert not found.oracle
     assert [trial.params["temperature"] for trial in found.trials] == [0.5, 1.0, 100.0]
     assert found.best.value == max(trial.value for trial in found.trials)
     method = methods.create("energy", **found.best.params)
-    from farther.tables import Regions
-
-    scores = [method.score(Regions.read(run / split)) for split in ("val", "ood_val")]
-    assert measure(*scores) == found.best.value
+    id_scores, ood_scores = (method.score(Regions.read(run.folder / split)) for split in ("val", "ood_val"))
+    assert (id_scores[:, None] > ood_scores).mean() == pytest.approx(found.best.value)
 
 
 def test_the_first_of_equals_is_chosen(run):
-    found = search(
-        "msp", {"activation": ["detector", "softmax"]}, run, ood_split="ood_val", test_splits=[], measure=measure
-    )
+    found = search({"msp": {"activation": ["detector", "softmax"]}}, run, "ood_val")
     assert found.best.params == {"activation": "detector"}
 
 
 @pytest.mark.parametrize("split", ["test", "coco_far"])
 def test_a_test_split_is_refused(run, split):
     with pytest.raises(ParameterError, match=f"results are reported on '{split}'"):
-        search("energy", GRID, run, ood_split=split, test_splits=["coco_far"], measure=measure)
+        search({"energy": GRID}, run, split)
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_an_in_distribution_split_is_refused(run, split):
     with pytest.raises(ParameterError, match="in-distribution"):
-        search("energy", GRID, run, ood_split=split, test_splits=[], measure=measure)
+        search({"energy": GRID}, run, split)
 
 
 def test_the_best_on_test_data_is_labelled_an_oracle(run):
     grids = {"lard_knn": {"components": [1, 4], "k": [3]}, "lard_mahalanobis": {"components": [4]}, "lard_gmm": {}}
-    found = oracle(grids, run, ood_split="coco_far", measure=measure)
+    found = search(grids, run, "coco_far", oracle=True)
     assert found.oracle
     assert [trial.name for trial in found.trials] == ["lard_knn", "lard_knn", "lard_mahalanobis", "lard_gmm"]
-    assert json.loads(json.dumps(found.to_json()))["oracle"] is True
+    assert json.loads(json.dumps(asdict(found)))["oracle"] is True
 
 
 def test_combinations_that_cannot_be_fitted_are_listed_with_their_reason(run):
-    found = search("knn", {"k": [3, 5000]}, run, ood_split="ood_val", test_splits=[], measure=measure)
+    found = search({"knn": {"k": [3, 5000]}}, run, "ood_val")
     assert found.best.params == {"k": 3}
     assert found.trials[1].value is None
     assert "k is 5000" in found.trials[1].reason
@@ -72,18 +65,21 @@ def test_combinations_that_cannot_be_fitted_are_listed_with_their_reason(run):
 
 def test_if_none_can_be_fitted_the_reasons_are_told(run):
     with pytest.raises(FitError, match=r"none of 2 combinations can be fitted: .*k is 5000"):
-        search("knn", {"k": [5000, 6000]}, run, ood_split="ood_val", test_splits=[], measure=measure)
+        search({"knn": {"k": [5000, 6000]}}, run, "ood_val")
 
 
 def test_a_sample_of_the_training_split_is_enough(run):
-    settings = FitSettings(max_regions=4)
+    small = replace(run, settings=FitSettings(max_regions=4))
     with pytest.raises(FitError, match="4 regions to fit on, but k is 5"):
-        search("knn", {"k": [5]}, run, ood_split="ood_val", test_splits=[], measure=measure, settings=settings)
+        search({"knn": {"k": [5]}}, small, "ood_val")
 
 
 def test_only_detections_above_the_operating_threshold_count(run):
-    found = []
-    count = lambda a, b: found.append((len(a), len(b))) or 0.5  # noqa: E731
-    search("msp", {}, run, ood_split="ood_val", test_splits=[], measure=count, operating=0.5)
-    assert found[0][0] < 80
-    assert found[0][1] < 80
+    half = replace(run, operating=0.5)
+    scores = []
+    for split in ("val", "ood_val"):
+        regions = Regions.read(run.folder / split)
+        scores.append(methods.create("msp").score(regions[regions.score >= 0.5]))
+    expected = (scores[0][:, None] > scores[1]).mean()
+    assert search({"msp": {}}, half, "ood_val").best.value == pytest.approx(expected)
+    assert search({"msp": {}}, run, "ood_val").best.value != pytest.approx(expected)

@@ -1,0 +1,240 @@
+"""Methods fitted to the regions of a run and applied to its splits; only what changed is redone."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from farther import methods
+from farther.errors import DataError, ParameterError
+from farther.keyed import KEYS
+from farther.methods import FitError
+from farther.scoring.entries import read_entry
+from farther.scoring.fit import fit_entry
+from farther.scoring.inputs import FitSettings, RegionsSample, RunRegions, operating_threshold
+from farther.scoring.score import score_run
+from farther.tables import RegionsFolder, Scores
+
+T_STAR = 0.4
+
+
+@pytest.fixture
+def run(make, tmp_path):
+    folder = tmp_path / "regions"
+    for seed, split in enumerate(["train", "val", "test", "coco_far"]):
+        make(60, seed=seed, shift=6.0 if split == "coco_far" else 0.0).write(folder / split)
+    return folder
+
+
+def fit(run, path, name, operating=T_STAR, settings=None, **params):
+    """Fits one method; returns the reason why it does not apply, or None."""
+    return fit_entry(read_entry(name, params), RunRegions(run, operating, settings or FitSettings()), path)
+
+
+@pytest.fixture
+def fitted(run, tmp_path):
+    assert fit(run, tmp_path / "fitted", "knn", k=3) is None
+    return tmp_path / "fitted"
+
+
+def rewrite(make, run, split, **changes):
+    shutil.rmtree(run / split)
+    make(60, **changes).write(run / split)
+
+
+def test_only_detections_above_the_operating_threshold_are_learned_from(run, fitted):
+    train = RegionsFolder(run / "train")
+    above = sum(int((batch.score >= T_STAR).sum()) for batch in train.batches())
+    assert 0 < above < len(train)
+    assert methods.load(fitted).fitted_on_["regions"] == above
+
+
+def test_tau_keeps_its_fraction_of_the_calibration_split(run, fitted):
+    found = json.loads((fitted / "threshold.json").read_text())
+    scores = methods.load(fitted).score(RegionsFolder(run / "val").above(T_STAR))
+    assert found == {
+        "threshold": methods.threshold(scores),
+        "rule": "percentile",
+        "keep": 0.95,
+        "regions": len(scores),
+    }
+
+
+def test_a_method_that_cannot_be_fitted_leaves_its_reason(run, tmp_path):
+    reason = fit(run, tmp_path / "fitted", "knn", k=1000)
+    assert "k is 1000" in reason
+    assert methods.not_applicable(tmp_path / "fitted") == reason
+    assert not (tmp_path / "fitted" / "threshold.json").exists()
+    with pytest.raises(FitError, match="k is 1000"):
+        methods.load(tmp_path / "fitted")
+
+
+def test_a_missing_column_is_a_reason_and_no_error(make, tmp_path):
+    regions = make(60)
+    for split in ("train", "val"):
+        regions.with_frame(regions.frame.drop("features")).write(tmp_path / "run" / split)
+    reason = fit(tmp_path / "run", tmp_path / "fitted", "mahalanobis", operating=0.0)
+    assert reason == "mahalanobis needs features, which these regions do not have"
+
+
+def test_no_detection_above_the_threshold_is_a_reason(run, tmp_path):
+    assert "no regions to fit on" in fit(run, tmp_path / "fitted", "msp", operating=1.1)
+
+
+def test_a_missing_split_is_an_error(run, tmp_path):
+    shutil.rmtree(run / "val")
+    with pytest.raises(DataError, match="val"):
+        fit(run, tmp_path / "fitted", "msp")
+
+
+def test_a_sample_has_the_asked_size_and_depends_on_its_seed(run, tmp_path):
+    def stored(seed):
+        settings = FitSettings(max_regions=20, seed=seed)
+        fit(run, tmp_path / "fitted", "knn", settings=settings, k=3)
+        return methods.load(tmp_path / "fitted").stored_
+
+    assert stored(0).shape[0] == 20
+    np.testing.assert_array_equal(stored(0), stored(0))
+    assert not np.array_equal(stored(0), stored(1))
+
+
+def test_a_sample_draws_each_row_at_most_once_across_batches(make, tmp_path, monkeypatch):
+    monkeypatch.setattr("farther.tables.regions.ROW_GROUP", 16)
+    make(100).write(tmp_path / "regions")
+    sample = RegionsSample(RegionsFolder(tmp_path / "regions"), 40, seed=3)
+    drawn = np.concatenate([batch.region_id for batch in sample.batches()])
+    assert len(drawn) == len(sample) == 40
+    assert (np.diff(drawn) > 0).all()
+
+
+def test_a_sample_larger_than_the_table_is_the_table(make):
+    regions = make(30)
+    drawn = np.concatenate([batch.region_id for batch in RegionsSample(regions, 50, seed=0).batches()])
+    np.testing.assert_array_equal(drawn, regions.region_id)
+
+
+@pytest.mark.parametrize("text", ['{"threshold": null}', '{"threshold": true}', "[]", '{"tau": 0.5}'])
+def test_an_operating_threshold_must_be_a_number(tmp_path, text):
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(DataError, match=r"t\.json: field 'threshold'"):
+        operating_threshold(tmp_path / "t.json")
+
+
+# ------------------------------------------------------------------------------------------ a run with all its methods
+
+
+@pytest.fixture
+def score(run, tmp_path):
+    """Applies entries of params.yaml to the run; returns what was done."""
+
+    def apply(entries, code=None, **settings):
+        read = [read_entry(name, values) for name, values in entries.items()]
+        digests = {**dict.fromkeys(entries, "1"), **(code or {})}
+        regions = RunRegions(run, T_STAR, **settings)
+        return score_run(read, regions, tmp_path / "states", tmp_path / "scores", digests)
+
+    return apply
+
+
+BOTH = {"knn": {"k": 3}, "msp": {}}
+SPLITS = ("coco_far", "test", "val")
+
+
+def times(folder):
+    return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file() and file.name != KEYS}
+
+
+def test_all_splits_but_the_training_split_get_all_their_rows_scored(run, score, tmp_path):
+    done = score(BOTH)
+    assert done.fitted == ["knn", "msp"]
+    assert sorted(done.scored) == sorted(f"{name}/{split}" for name in BOTH for split in SPLITS)
+    for name in BOTH:
+        for split in SPLITS:
+            scores = Scores.read(tmp_path / "scores" / name / f"{split}.parquet")
+            np.testing.assert_array_equal(scores.region_id, np.arange(60))
+            expected = methods.load(tmp_path / "states" / name).score(RegionsFolder(run / split))
+            np.testing.assert_array_equal(scores.score, expected)
+        assert not (tmp_path / "scores" / name / "train.parquet").exists()
+
+
+def test_what_did_not_change_is_left_alone(score, tmp_path):
+    score(BOTH)
+    before = times(tmp_path / "scores") | times(tmp_path / "states")
+    done = score(BOTH)
+    assert (done.fitted, done.scored, done.unchanged) == ([], [], ["knn", "msp"])
+    assert str(done) == "2 methods unchanged"
+    assert times(tmp_path / "scores") | times(tmp_path / "states") == before
+
+
+@pytest.mark.parametrize(
+    ("entries", "code"), [({**BOTH, "knn": {"k": 4}}, {}), (BOTH, {"knn": "2"})], ids=["parameters", "code"]
+)
+def test_a_changed_method_alone_is_fitted_and_scored_and_one_line_says_so(score, tmp_path, entries, code):
+    score(BOTH)
+    before = times(tmp_path / "scores" / "msp")
+    done = score(entries, code)
+    assert str(done) == "fitted knn; scored coco_far, test, val; 1 method unchanged"
+    assert times(tmp_path / "scores" / "msp") == before
+
+
+def test_a_changed_split_alone_is_scored_again(run, score, make):
+    score(BOTH)
+    rewrite(make, run, "coco_far", seed=9)  # as many rows, other values
+    done = score(BOTH)
+    assert (done.fitted, done.scored) == ([], ["knn/coco_far", "msp/coco_far"])
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_methods_are_fitted_again_when_what_they_learn_from_changes(run, score, make, split):
+    score(BOTH)
+    rewrite(make, run, split, seed=9)
+    assert score(BOTH).fitted == ["knn", "msp"]
+
+
+def test_a_search_is_repeated_when_its_split_changes_or_becomes_a_test_split(run, score, make):
+    lines = {"energy": {"search": {"ood_split": "coco_far", "grids": {"energy": {"temperature": [0.5, 100.0]}}}}}
+    assert score(lines).fitted == ["energy"]
+    assert score(lines).fitted == []
+    rewrite(make, run, "coco_far", seed=9)
+    assert score(lines).fitted == ["energy"]
+    with pytest.raises(ParameterError, match="results are reported on 'coco_far'"):
+        score(lines, test_splits=("coco_far",))
+
+
+def test_what_belongs_to_no_entry_or_split_is_removed(run, score, tmp_path):
+    score(BOTH)
+    shutil.rmtree(run / "coco_far")
+    score({"msp": {}})
+    found = {str(file.relative_to(tmp_path)) for file in times(tmp_path / "scores")}
+    assert found == {"scores/msp/test.parquet", "scores/msp/val.parquet"}
+    assert not (tmp_path / "states/knn").exists()
+
+
+def test_a_method_that_does_not_apply_scores_nothing_and_its_earlier_scores_go(score, tmp_path):
+    score(BOTH)
+    done = score({**BOTH, "knn": {"k": 1000}})
+    assert "k is 1000" in done.refused["knn"]
+    assert str(done) == "fitted knn; 1 method unchanged; does not apply: knn"
+    assert not (tmp_path / "scores/knn").exists()
+    assert "knn/test" in score(BOTH).scored
+
+
+def test_a_split_without_detections_gets_an_empty_file(run, score, tmp_path, make):
+    make(0).write(run / "empty")
+    score(BOTH)
+    assert len(Scores.read(tmp_path / "scores/knn/empty.parquet")) == 0
+
+
+def test_unfinished_work_is_not_a_split(run, score):
+    shutil.copytree(run / "test", run / ".test.unfinished")
+    assert sorted(score({"msp": {}}).scored) == ["msp/coco_far", "msp/test", "msp/val"]
+
+
+def test_an_error_on_one_split_leaves_no_half_written_file(run, score, tmp_path, make):
+    score(BOTH)
+    rewrite(make, run, "val", dimensions=9)
+    with pytest.raises(DataError):
+        score(BOTH)
+    for file in (tmp_path / "scores").rglob("*.parquet"):
+        assert len(Scores.read(file)) == 60
