@@ -125,12 +125,14 @@ def test_a_user_defined_method_has_a_page_too(project, params, read):
         "@dataclass(config=STRICT, kw_only=True)\n"
         "class Constant(Method):\n"
         '    """Always one."""\n'
+        '    title = "Constant one"\n'
         "    weight: float = 2.0\n"
         "    def _score(self, regions):\n"
         "        return np.ones(len(regions))\n"
     )
     build({**params, "methods": {**params["methods"], "report_constant": {}}}, project)
     page = read(project / "artifacts/report/methods/report_constant.html")
+    assert page.texts("h1") == ["Constant one"]
     assert "Always one." in page.texts("p")
     assert "weight 2.0" in page.texts("tr")
 

@@ -21,7 +21,6 @@ from farther.report.outcomes import SplitOutcomes
 from farther.report.results import OOD, OPEN_SET, SHOWN, VALUES, Run, title_of
 from farther.report.settings import ReportSettings
 from farther.report.splits import split_counts, splits_of
-from farther.scoring.entries import OWN
 
 #: Sections of a detector's page.
 DETECTOR = {
@@ -50,6 +49,7 @@ class Contents:
         runs: All runs.
         root: The project's folder.
         roots: Dataset → folder of its image files.
+        texts: Line of section `methods` → the documentation of its method, or of all that it chooses from.
     """
 
     params: Mapping[str, Any]
@@ -57,6 +57,7 @@ class Contents:
     runs: Sequence[Run]
     root: Path
     roots: Mapping[str, Path]
+    texts: Mapping[str, Sequence[documented.MethodText]]
 
     @property
     def artifacts(self) -> Path:
@@ -77,12 +78,6 @@ class Contents:
     def values(self) -> pl.DataFrame:
         """`Run.values` of all runs."""
         return pl.concat([pl.DataFrame(schema=VALUES), *(run.values for run in self.evaluated)])
-
-    @cached_property
-    def texts(self) -> dict[str, list[documented.MethodText]]:
-        """Line of section `methods` → the documentation of its method, or of all that it chooses from."""
-        lines = self.params["methods"].items()
-        return {name: documented.texts_of(name, values or {}, self.root / OWN) for name, values in lines}
 
     def by_benchmark(self) -> dict[str, list[Run]]:
         """Runs with values of methods, by their benchmark."""

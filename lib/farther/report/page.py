@@ -11,12 +11,14 @@ from farther.errors import ParameterError
 from farther.registry import build as checked
 from farther.report import tables
 from farther.report.contents import Contents
+from farther.report.documented import texts_of
 from farther.report.gallery.page import PAGE as GALLERY
 from farther.report.gallery.page import Gallery
 from farther.report.outcomes import read_run_outcomes
 from farther.report.results import Run, read_runs
 from farther.report.settings import ReportSettings
 from farther.report.site import Entry, Site
+from farther.scoring.entries import OWN
 from farther.tables.files import write_aside
 
 #: Files of the report's folder.
@@ -52,10 +54,14 @@ def build(params: Mapping[str, Any], root: str | Path = ".") -> Path:
     artifacts = root / "artifacts"
     settings = checked(ReportSettings, "section 'report'", dict(params.get("report") or {}))
     with write_aside(artifacts / "report") as aside, Site(aside, NAVIGATION) as site:
+        # This also loads user-defined methods, whose titles the runs need.
+        texts = {
+            name: texts_of(name, values or {}, root / OWN) for name, values in (params.get("methods") or {}).items()
+        }
         runs = read_runs(params, artifacts)
         _refuse_unknown_runs(settings, runs)
         roots = image_roots(params.get("datasets") or {}, artifacts / "tables", root)
-        contents = Contents(params, settings, runs, root, roots)
+        contents = Contents(params, settings, runs, root, roots, texts)
         gallery = Gallery(site, roots, artifacts / "report", settings.gallery)
         for name, template, content in _pages(contents):
             site.write(name, template, **content)

@@ -214,22 +214,21 @@ def values(
         found: (split, method) → metric → fraction, None where it is not defined.
         evaluation: The run's details: intervals, comparisons with the best method, fitted methods.
     """
+    described = {}
+    for method in dict.fromkeys(method for _, method in found):
+        fitted = _within(evaluation, "methods", method, "fitted")
+        described[method] = {"method": method, "label": _label(method, fitted), "family": _family(fitted)}
     rows = []
     for split in splits:
-        for method in dict.fromkeys(method for _, method in found):
-            details = _within(evaluation, "methods", method)
-            fitted, measured = _within(details, "fitted"), _within(details, "splits", split.name)
-            place = {
-                "run": run,
-                "benchmark": benchmark,
-                "split": split.name,
-                "split_title": split.title,
-                "dataset": split.dataset,
-                "distance": split.distance,
-                "method": method,
-                "label": _label(method, fitted),
-                "family": _family(fitted),
-            }
+        of_split = {
+            "split": split.name,
+            "split_title": split.title,
+            "dataset": split.dataset,
+            "distance": split.distance,
+        }
+        for method, description in described.items():
+            measured = _within(evaluation, "methods", method, "splits", split.name)
+            place = {"run": run, "benchmark": benchmark, **of_split, **description}
             for metric in SHOWN:
                 value = found.get((split.name, method), {}).get(metric.name)
                 interval = _within(measured, "intervals").get(metric.name)

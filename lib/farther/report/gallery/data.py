@@ -28,6 +28,7 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -130,7 +131,9 @@ def _link(root: Path | None, page: Path) -> str | None:
     return None if root is None else quote(Path(os.path.relpath(root, page)).as_posix())
 
 
+@cache
 def _url(root: Path, file: str) -> str:
+    """URL of a file relative to its dataset's folder; all runs on a benchmark share the files."""
     return quote(inside(root, file).relative_to(root).as_posix())
 
 
