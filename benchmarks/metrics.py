@@ -1,11 +1,11 @@
-"""Our metrics beside the libraries that users would pick instead, on made-up detections.
+"""farther's metrics beside other libraries, on random detections.
 
     python benchmarks/metrics.py [--images 5000] [--regions 40] [--classes 20] [--objects 6] [--repeat 1]
     python benchmarks/metrics.py --only unknowns      12 methods × 4 splits × 7,000 detections, and the bootstrap
     python benchmarks/metrics.py --only scale         100,000, 1 million, 10 million detections, each in a process
 
 Prints seconds of CPU time (what a busy machine does to it is small, and on an idle one it is the wall time of a single
-thread), the ratio to the other library, and how far the figures are apart. Where a line says "wall", it is that.
+thread), the ratio to the other library, and the largest difference. Where a line says "wall", it is that.
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from farther.metrics import bootstrap, bootstrap_closed, bootstrap_known, closed_set, ood, open_set, operating_threshold
+from farther.metrics import bootstrap, closed_set, known_classes, ood, open_set, operating_threshold
+from farther.metrics.outcomes import Settings, Split
 from farther.tables import Objects, Regions
 
-#: The task of a benchmark run: so many methods on so many splits, with so many detections and objects each.
+#: The task of a benchmark run: methods, splits, detections and objects per split.
 METHODS, SPLITS, DETECTIONS, OBJECTS, IMAGES = 12, 4, 7000, 3000, 1000
 
 #: Rows of the runs that show how cost grows.
@@ -85,28 +86,28 @@ def unknowns(repeat: int) -> None:
         theirs, expected = by_peer(table, evaluation, splits, scores)
         row(f"AP and recall ({name})", ours, theirs, float(np.abs(np.array(found) - expected).max()))
     shares = np.linspace(0.05, 0.95, 19)
-    made = [open_set.Split(*tables) for tables in splits]
+    matched = [Split.of(*tables) for tables in splits]
 
     def sweep() -> None:
-        for k, split in enumerate(made):
+        for k, split in enumerate(matched):
             for score in scores[k]:
                 for share in shares:
-                    split.judge(score > share).figures(score)
+                    open_set.metrics(split.match(score > share), score)
 
-    row(f"all figures at {len(shares)} thresholds each", timed(sweep, repeat)[0])
+    row(f"all metrics at {len(shares)} thresholds each", timed(sweep, repeat)[0])
     resampled(splits[0], splits[1], scores[:2])
 
 
 def by_farther(objects: Objects, regions: Regions, scores: np.ndarray) -> list[tuple[float, float]]:
-    """AP and recall of each method's score, overlaps computed once."""
-    split, all_regions = open_set.Split(objects, regions), np.ones(len(regions), dtype=bool)
-    each = [split.ranked_by(score).judge(all_regions).figures() for score in scores]
-    return [(figures["ap_u"], figures["r_u"]) for figures in each]
+    """AP and recall of each method's score."""
+    all_regions = np.ones(len(regions), dtype=bool)
+    each = [open_set.evaluate(objects, regions.with_columns(score=score), all_regions) for score in scores]
+    return [(found["ap_u"], found["r_u"]) for found in each]
 
 
 def by_peer(table: Any, evaluation: Any, splits: list[Any], scores: np.ndarray) -> tuple[float, np.ndarray]:
     """CPU seconds of another library, without those for building its tables, and its AP and recall."""
-    total, figures = 0.0, np.zeros((SPLITS, METHODS, 2))
+    total, metrics = 0.0, np.zeros((SPLITS, METHODS, 2))
     for k, (objects, regions) in enumerate(splits):
         positives = int(np.sum(~objects.is_crowd))
         for method, score in enumerate(scores[k]):
@@ -121,28 +122,30 @@ def by_peer(table: Any, evaluation: Any, splits: list[Any], scores: np.ndarray) 
                     run.accumulate()
 
             total += timed(evaluate, 1)[0]
-            figures[k, method] = np.mean(run.eval["precision"]), run.eval["recall"].reshape(())
-    return total, figures
+            metrics[k, method] = np.mean(run.eval["precision"]), run.eval["recall"].reshape(())
+    return total, metrics
 
 
 def resampled(inside: tuple[Objects, Regions], outside: tuple[Objects, Regions], scores: np.ndarray) -> None:
-    """1,000 replicates of all figures of one OOD split, for one method and for all."""
+    """1,000 replicates of all metrics of one OOD split, for one method and for all."""
     draws = [
         bootstrap.ImageDraws({*o.image_id, *r.image_id}, 1000, seed) for seed, (o, r) in enumerate((inside, outside))
     ]
-    split, known = open_set.Split(*outside), closed_set.Labelled(*inside)
+    split, known = Split.of(*outside), closed_set.ClosedSet.of(*inside)
+    weights = draws[1].of(split.images)
     images = [regions.image_id for _, regions in (inside, outside)]
 
     def one(method: int) -> None:
         first, second = scores[:, method]
-        bootstrap.ood_figures(draws[0], images[0], first, draws[1], images[1], second)
+        ood.evaluate(first, second, draws[0].rows(images[0]), draws[1].rows(images[1]))
         sides = [ood.per_image(image, score) for image, score in zip(images, (first, second), strict=True)]
-        bootstrap.ood_figures(draws[0], *sides[0], draws[1], *sides[1])
-        outcome = split.judge(second < 0.5)
-        bootstrap.open_set_figures(draws[1], outcome, -second)
-        bootstrap.open_set_figures_over(draws[1], split, closed_set.COCO_IOUS, second < 0.5, -second)
+        rows = (one.rows(image) for one, (image, _) in zip(draws, sides, strict=True))
+        ood.evaluate(sides[0][1], sides[1][1], *rows)
+        outcome = split.match(second < 0.5)
+        open_set.metrics(outcome, -second, weights)
+        open_set.metrics_over(split, closed_set.COCO_IOUS, second < 0.5, -second, weights)
         for group in (split.objects.category, split.sizes()):
-            bootstrap.group_figures(draws[1], outcome, group)
+            open_set.by_group(outcome, group, weights)
 
     def every() -> None:
         with ThreadPoolExecutor(2) as pool:
@@ -151,7 +154,7 @@ def resampled(inside: tuple[Objects, Regions], outside: tuple[Objects, Regions],
     for what, run in (
         ("one method", lambda: one(0)),
         (f"{METHODS} methods, two threads", every),
-        ("COCO’s figures of the ID split", lambda: bootstrap_closed.closed_set_figures(draws[0], known)),
+        ("COCO’s metrics of the ID split", lambda: closed_set.metrics(known, draws[0].of(known.images))),
         ("known classes of a mixed split", lambda: of_known(draws[1], outside, scores[1, 0])),
     ):
         start = time.perf_counter()
@@ -161,10 +164,11 @@ def resampled(inside: tuple[Objects, Regions], outside: tuple[Objects, Regions],
 
 
 def of_known(draws: bootstrap.ImageDraws, tables: tuple[Objects, Regions], scores: np.ndarray) -> None:
-    """1,000 replicates of the figures of known classes, where all objects are known."""
+    """1,000 replicates of the metrics of known classes, where all objects are known."""
     objects, regions = tables
-    known = regions.header.known_classes
-    bootstrap_known.known_figures(draws, objects, regions, scores < 0.5, known, unknown_score=-scores)
+    split = Split.of(objects, regions, Settings(known_classes=regions.header.known_classes))
+    weights = draws.of(split.images)
+    known_classes.metrics(split.match(scores < 0.5), regions, unknown_score=-scores, weights=weights)
 
 
 def at_scale(rows: int) -> None:
@@ -173,8 +177,8 @@ def at_scale(rows: int) -> None:
     score = np.random.default_rng(0).random(len(regions))
 
     def everything() -> None:
-        split = open_set.Split(objects, regions)
-        split.judge(score < 0.5).figures(-score)
+        split = Split.of(objects, regions)
+        open_set.metrics(split.match(score < 0.5), -score)
         ood.evaluate(score, score**2)
 
     cpu = timed(everything, 1)[0]
@@ -187,11 +191,11 @@ def at_scale(rows: int) -> None:
 
 
 def closed_set_beside_pycocotools(objects: Objects, regions: Regions, repeat: int) -> None:
-    """COCO's twelve figures; the peer's time is without that for building its index."""
-    ours, figures = timed(lambda: closed_set.evaluate(objects, regions), repeat)
+    """COCO's twelve metrics; the peer's time is without that for building its index."""
+    ours, metrics = timed(lambda: closed_set.evaluate(objects, regions), repeat)
     truth, detections = as_coco(objects, regions)
     theirs, stats = timed(lambda: by_pycocotools(truth, detections), repeat)
-    difference = max(abs(figures[name] - value) for name, value in zip(STATS, stats, strict=True))
+    difference = max(abs(metrics[name] - value) for name, value in zip(STATS, stats, strict=True))
     row("COCO mAP (pycocotools)", ours, theirs, difference)
 
 
@@ -205,9 +209,9 @@ def areas_beside_scikit_learn(count: int, repeat: int) -> None:
         auroc = roc_auc_score(truth, together)
         return [auroc, average_precision_score(truth, together), average_precision_score(1 - truth, -together)]
 
-    ours, figures = timed(lambda: ood.evaluate(inside, outside), repeat)
+    ours, metrics = timed(lambda: ood.evaluate(inside, outside), repeat)
     theirs, expected = timed(peer, repeat)
-    found = [figures["auroc"], figures["aupr_in"], figures["aupr_out"]]
+    found = [metrics["auroc"], metrics["aupr_in"], metrics["aupr_out"]]
     row("AUROC, AUPR (scikit-learn)", ours, theirs, max(abs(a - b) for a, b in zip(found, expected, strict=True)))
 
 
@@ -216,20 +220,16 @@ def others(objects: Objects, regions: Regions, repeat: int) -> None:
     random = np.random.default_rng(1)
     scores = random.random(len(regions))
     row("open set, all regions", timed(lambda: open_set.evaluate(objects, regions, scores < 0.5), repeat)[0])
-    split = open_set.Split(objects, regions)
-    row("  one more method on it", timed(lambda: split.judge(scores < 0.3).figures(-scores), repeat)[0])
+    split = Split.of(objects, regions)
+    row("  one more method on it", timed(lambda: open_set.metrics(split.match(scores < 0.3), -scores), repeat)[0])
     row("operating threshold", timed(lambda: operating_threshold.choose(objects, regions), repeat)[0])
     draws = bootstrap.ImageDraws(set(objects.image_id) | set(regions.image_id), 200)
-    outcome = split.judge(scores < 0.5)
-    row("open set, 200 replicates", timed(lambda: bootstrap.open_set_figures(draws, outcome, -scores), repeat)[0])
-    known = closed_set.Labelled(objects, regions)
-    row("COCO’s figures, 200 replicates", timed(lambda: bootstrap_closed.closed_set_figures(draws, known), repeat)[0])
-    row(
-        "AUROC …, 200 replicates",
-        timed(
-            lambda: bootstrap.ood_figures(draws, regions.image_id, scores, draws, regions.image_id, scores**2), repeat
-        )[0],
-    )
+    outcome, weights = split.match(scores < 0.5), draws.of(split.images)
+    row("open set, 200 replicates", timed(lambda: open_set.metrics(outcome, -scores, weights), repeat)[0])
+    known = closed_set.ClosedSet.of(objects, regions)
+    row("COCO’s metrics, 200 replicates", timed(lambda: closed_set.metrics(known, draws.of(known.images)), repeat)[0])
+    rows = draws.rows(regions.image_id)
+    row("AUROC …, 200 replicates", timed(lambda: ood.evaluate(scores, scores**2, rows, rows), repeat)[0])
 
 
 def timed(run: Callable[[], Any], repeat: int) -> tuple[float, Any]:

@@ -3,8 +3,9 @@
 import sys
 
 from farther import curation
-from farther.evaluation.evaluate import EvaluationSettings, evaluate_run
+from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import RunFiles
+from farther.evaluation.settings import EvaluationSettings
 from farther.params import section
 from farther.registry import build
 
@@ -15,7 +16,7 @@ def main(run: str) -> None:
     settings = build(EvaluationSettings, "params.yaml: evaluate", section("evaluate"))
     files = RunFiles(run, benchmark)
     tested = curation.benchmark(benchmark, section("benchmarks", benchmark)).test_splits
-    evaluate_run(files, list(section("methods")), tested, settings)
+    evaluate_run(files, list(section("methods")), tested, settings, log=print)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 import sys
 
-from farther.evaluation.files import RunFiles, ThresholdSettings, choose_threshold
+from farther.evaluation.files import RunFiles
+from farther.evaluation.threshold import ThresholdSettings, choose_threshold
 from farther.params import section
 from farther.registry import build
 

@@ -13,9 +13,9 @@ from farther.command import main
 from farther.command.compare import Change, Subject, changes
 from farther.command.comparison import open_side
 from farther.errors import ParameterError
-from farther.evaluation.evaluate import EvaluationSettings
 from farther.evaluation.files import RunFiles
 from farther.evaluation.paired import Drawn, compare
+from farther.evaluation.settings import EvaluationSettings
 from farther.metrics import bootstrap
 from farther.tables import Images, Scores
 

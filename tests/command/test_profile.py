@@ -12,8 +12,8 @@ from farther.curation import benchmark
 from farther.curation.rules import Rules
 from farther.datasets import create
 from farther.detectors.inference import InferenceParams
-from farther.evaluation.evaluate import EvaluationSettings
-from farther.evaluation.files import ThresholdSettings
+from farther.evaluation.settings import EvaluationSettings
+from farther.evaluation.threshold import ThresholdSettings
 from farther.registry import build
 from farther.scoring.entries import read_entry
 from farther.scoring.inputs import FitSettings

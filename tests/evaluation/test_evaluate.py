@@ -1,4 +1,4 @@
-"""All figures of a run, from files to files."""
+"""All metrics of a run, from files to files."""
 
 import csv
 import json
@@ -9,7 +9,9 @@ import pytest
 from farther.errors import DataError
 from farther.evaluation import evaluate as evaluation
 from farther.evaluation import files as run
-from farther.evaluation import intervals
+from farther.evaluation.settings import EvaluationSettings
+from farther.evaluation.threshold import ThresholdSettings, choose_threshold
+from farther.metrics.catalogue import COMPARED, METRICS, RANKED
 from farther.tables import Images, Objects, Regions, Scores
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
@@ -62,14 +64,14 @@ def write_scores(files, method, split, regions, scores):
 
 
 def evaluate(files, methods=("msp", "vim")):
-    return evaluation.evaluate_run(files, methods, ["far"], evaluation.EvaluationSettings(replicates=20))
+    return evaluation.evaluate_run(files, methods, ["far"], EvaluationSettings(replicates=20))
 
 
-def test_figures_of_a_case_worked_by_hand(files):
+def test_metrics_of_a_case_worked_by_hand(files):
     report = evaluate(files)
-    figures = json.loads((files.metrics / "far" / "msp.json").read_text())
+    metrics = json.loads((files.metrics / "far" / "msp.json").read_text())
     # Above t* = 0.5: ID 0.9 and 0.7; OOD 0.8 (kept: misclassified) and 0.6 (unknown: found); "o2" has nothing.
-    assert figures == {"auroc": 0.75, "fpr95": 0.5, "nose": 1 / 3, "ap_u": 1 / 3, "p_u": 1.0, "r_u": 1 / 3}
+    assert metrics == {"auroc": 0.75, "fpr95": 0.5, "nose": 1 / 3, "ap_u": 1 / 3, "p_u": 1.0, "r_u": 1 / 3}
     detector = json.loads((files.metrics / "detector.json").read_text())
     assert detector["threshold"] == 0.5
     assert (detector["map50"], detector["map"]) == (1, 1)
@@ -81,7 +83,7 @@ def test_figures_of_a_case_worked_by_hand(files):
     assert json.loads(files.evaluation.read_text()) == json.loads(json.dumps(report))
 
 
-def test_a_method_that_does_not_apply_is_named_with_its_reason_and_has_no_figures(files):
+def test_a_method_that_does_not_apply_is_named_with_its_reason_and_has_no_metrics(files):
     report = evaluate(files)
     assert report["not_applicable"] == {"vim": "there are no features"}
     assert not (files.metrics / "far" / "vim.json").exists()
@@ -149,7 +151,7 @@ def test_scores_of_other_regions_are_refused(files, rows, problem):
 
 def test_regions_of_an_image_outside_the_split_are_refused(files, regions):
     regions(("stranger", FIRST, 0.9)).write(files.regions("far"))
-    with pytest.raises(DataError, match="'stranger' is no readable image of split 'far'"):
+    with pytest.raises(DataError, match="'stranger' is not a readable image of split 'far'"):
         evaluate(files)
 
 
@@ -166,7 +168,7 @@ def test_a_threshold_that_is_no_number_is_refused(files):
 
 
 def test_the_operating_threshold_is_written_with_its_rule_and_inputs(files):
-    run.choose_threshold(files, run.ThresholdSettings(rule="best_f1"))
+    choose_threshold(files, ThresholdSettings(rule="best_f1"))
     chosen = json.loads(files.threshold.read_text())
     assert chosen["threshold"] == pytest.approx((np.float32(0.9) + np.float32(0.7)) / 2)
     assert chosen["rule"] == "best_f1"
@@ -178,20 +180,20 @@ def test_splits_without_any_detection_or_object_give_nulls(files, regions):
     Objects.empty().write(files.objects("far"))
     write_scores(files, "msp", "far", Regions.empty(), [])
     evaluate(files)
-    figures = json.loads((files.metrics / "far" / "msp.json").read_text())
-    assert set(figures.values()) == {None}
+    metrics = json.loads((files.metrics / "far" / "msp.json").read_text())
+    assert set(metrics.values()) == {None}
 
 
-def test_intervals_hold_the_figures_and_no_method_differs_from_the_best_by_being_it(files):
+def test_intervals_hold_the_metrics_and_no_method_differs_from_the_best_by_being_it(files):
     far = evaluate(files)["methods"]["msp"]["splits"]["far"]
-    for metric in intervals.COMPARED:
+    for metric in COMPARED:
         value = (far["ood"] | far["open_set"])[metric]
         low, high = far["intervals"][metric]
         assert 0 <= low <= value <= high <= 1
         assert far["against_best"][metric] == {"best": "msp", "interval": (0, 0), "p": 1}
 
 
-def test_every_figure_of_a_method_has_an_interval(files):
+def test_every_metric_of_a_method_has_an_interval(files):
     far = evaluate(files)["methods"]["msp"]["splits"]["far"]
     counts = ("id_regions", "ood_regions")
     every = {**far["ood"], **far["open_set"]} | {f"per_image_{name}": v for name, v in far["ood_per_image"].items()}
@@ -200,18 +202,18 @@ def test_every_figure_of_a_method_has_an_interval(files):
     for name, value in every.items():
         low, high = far["intervals"][name]
         assert low <= value <= high, name
-    assert set(far["against_best"]) == {*intervals.RANKED, *intervals.RANKED_PER_IMAGE}
+    assert set(far["against_best"]) == {name for name in RANKED if METRICS[name].group != "known"}
 
 
 def test_parts_of_the_objects_have_intervals_too(files):
     names = {"fox": "canine", "bear": "other"}
-    settings = evaluation.EvaluationSettings(replicates=50, supercategories=names)
+    settings = EvaluationSettings(replicates=50, supercategories=names)
     far = evaluation.evaluate_run(files, ["msp"], ["far"], settings)["methods"]["msp"]["splits"]["far"]
     for part in ("by_category", "by_size", "by_supercategory"):
         assert set(far[f"intervals_{part}"]) == set(far[part])
-        for group, figures in far[part].items():
-            assert set(far[f"intervals_{part}"][group]) == set(figures)
-            for name, value in figures.items():
+        for group, metrics in far[part].items():
+            assert set(far[f"intervals_{part}"][group]) == set(metrics)
+            for name, value in metrics.items():
                 low, high = far[f"intervals_{part}"][group][name]
                 assert low <= value <= high, (part, group, name)
     for name, value in far["open_set_over_iou"].items():
@@ -238,8 +240,8 @@ def test_known_objects_in_an_ood_split_are_counted_as_known(files, objects, regi
     assert far["against_best"]["known_wi"] == {"best": "msp", "interval": (0, 0), "p": 1}
 
 
-def test_figures_over_ious_and_by_supercategory(files):
-    settings = evaluation.EvaluationSettings(replicates=0, supercategories={"fox": "canine", "bear": "other"})
+def test_metrics_over_ious_and_by_supercategory(files):
+    settings = EvaluationSettings(replicates=0, supercategories={"fox": "canine", "bear": "other"})
     far = evaluation.evaluate_run(files, ["msp"], ["far"], settings)["methods"]["msp"]["splits"]["far"]
     assert {name: group["r_u"] for name, group in far["by_supercategory"].items()} == {"canine": 0.5, "other": 0}
     # What is found lies exactly on its object.
@@ -247,12 +249,8 @@ def test_figures_over_ious_and_by_supercategory(files):
     assert "known" not in far
 
 
-def test_the_best_operating_points_by_f_are_listed(files):
-    assert evaluate(files)["wilderness"]["best_f"]["cat"]["1"]["0"]["f"] == 1
-
-
 def test_wilderness_and_self_awareness_have_intervals_where_they_are_asked_for(files):
-    settings = evaluation.EvaluationSettings(replicates=0, recomputed_replicates=8)
+    settings = EvaluationSettings(replicates=0, recomputed_replicates=8)
     report = evaluation.evaluate_run(files, ["msp"], ["far"], settings)
     for part, name in (("wilderness", "map_closed"), ("self_awareness", "lrp"), ("self_awareness", "laece")):
         low, high = report[part]["intervals"][name]
@@ -261,7 +259,7 @@ def test_wilderness_and_self_awareness_have_intervals_where_they_are_asked_for(f
 
 
 def test_without_replicates_there_are_no_intervals(files):
-    settings = evaluation.EvaluationSettings(replicates=0, confidences=(), kept=())
+    settings = EvaluationSettings(replicates=0, confidences=(), kept=())
     report = evaluation.evaluate_run(files, ["msp"], ["far"], settings)
     assert "intervals" not in report["methods"]["msp"]["splits"]["far"]
     assert "intervals" not in report["closed_set"]
@@ -273,7 +271,7 @@ def test_the_images_of_all_ood_splits_are_the_wild_ones(files, objects, regions)
     # A second split shows an image of the same name.
     write_split(files, "near", objects(("o1", FIRST, "wolf")), regions(("o1", FIRST, 0.95, "dog")))
     write_scores(files, "msp", "near", regions(("o1", FIRST, 0.95, "dog")), [0.95])
-    report = evaluation.evaluate_run(files, ["msp"], ["far", "near"], evaluation.EvaluationSettings(replicates=0))
+    report = evaluation.evaluate_run(files, ["msp"], ["far", "near"], EvaluationSettings(replicates=0))
     # Three images and one, to two of the ID split.
     assert report["wilderness"]["ratio"] == 2
     # At recall 0.3 the operating points are 0.9 and 0.7: a cat, a dog, and the wolf.
@@ -298,7 +296,7 @@ def test_self_awareness_is_chosen_on_one_split_and_measured_on_others(files):
     assert found["calibrated"]["isotonic"]["laece"] == pytest.approx(0, abs=1e-6)
 
 
-def test_figures_over_both_thresholds_are_plotted(files):
+def test_metrics_over_both_thresholds_are_plotted(files):
     evaluate(files)
     with (files.plots / "tau.csv").open() as file:
         rows = list(csv.DictReader(file))

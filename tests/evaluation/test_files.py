@@ -27,12 +27,3 @@ def test_names_do_not_lead_out_of_the_artifacts(name, tmp_path):
         run.RunFiles("r", "b", tmp_path).scores("msp", f"../../../../{name}")
     with pytest.raises(DataError):
         run.RunFiles("../r/../..", "b", tmp_path)
-
-
-def test_a_thinned_curve_keeps_its_ends_and_its_shape():
-    x = np.linspace(0, 1, 5000)
-    y = np.sqrt(x)
-    at, value = run.thin(x, y)
-    assert len(at) <= run.CURVE_POINTS
-    assert (at[0], at[-1], value[-1]) == (0, 1, 1)
-    assert np.abs(np.interp(x, at, value) - y).max() < 0.01

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError
-from farther.evaluation.outcomes import tables
 from farther.metrics import open_set
+from farther.metrics.outcomes import Settings, Split
 from farther.tables import ObjectOutcomes, RegionOutcomes
 
 FIRST, SECOND, THIRD, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [400, 0, 500, 100], [700, 700, 800, 800]
@@ -24,8 +24,8 @@ def test_each_detection_and_each_object_has_one_outcome(objects, regions):
         ("c", FIRST, 0.4),  # flagged, in a crowd
     )
     flagged = np.array([1, 1, 0, 0, 0, 1], dtype=bool)
-    split = open_set.Split(truth, found, known_classes=["cat"])
-    of_regions, of_objects = tables(split.judge(flagged), found)
+    split = Split.of(truth, found, Settings(known_classes=["cat"]))
+    of_regions, of_objects = split.match(flagged).tables(found)
     assert of_regions.outcome.tolist() == [
         "found",
         "false_unknown",
@@ -44,13 +44,13 @@ def test_each_detection_and_each_object_has_one_outcome(objects, regions):
 def test_the_tables_hold_what_the_counts_are_made_of(world, protocol, tmp_path):
     truth, found = world(3)
     flagged = found.score < 0.4
-    outcome = open_set.Split(truth, found, 0.5, protocol, ["cat"]).judge(flagged)
-    of_regions, of_objects = tables(outcome, found)
+    outcome = Split.of(truth, found, Settings(0.5, protocol, ["cat"])).match(flagged)
+    of_regions, of_objects = outcome.tables(found)
     of_regions.write(tmp_path / "regions.parquet")
     of_objects.write(tmp_path / "objects.parquet")
     of_regions = RegionOutcomes.read(tmp_path / "regions.parquet")
     of_objects = ObjectOutcomes.read(tmp_path / "objects.parquet")
-    counts = outcome.figures()
+    counts = open_set.metrics(outcome)
     assert (of_objects.outcome == "found").sum() == (of_regions.outcome == "found").sum() == counts["tp_u"]
     assert (of_objects.outcome == "misclassified").sum() == counts["fn_misclassified"]
     assert (of_regions.outcome == "false_unknown").sum() == counts["fp_u"]

@@ -4,16 +4,8 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError, ParameterError
-from farther.metrics import (
-    bootstrap,
-    bootstrap_closed,
-    bootstrap_known,
-    closed_set,
-    ood,
-    open_set,
-    self_awareness,
-    wilderness,
-)
+from farther.metrics import bootstrap, closed_set, known_classes, ood, open_set, self_awareness, weighting
+from farther.metrics.outcomes import Settings, Split
 
 IMAGES = [f"{number:03d}" for number in range(12)]
 
@@ -45,63 +37,65 @@ def case(world):
     return objects, regions, unknown, np.random.default_rng(2).normal(size=len(regions)).round(1)
 
 
+def of_known(objects, regions, unknown, score, weights=None, recall=0.8):
+    """Metrics of cats, where dogs are unknown."""
+    outcome = Split.of(objects, regions, Settings(known_classes=("cat",))).match(unknown)
+    return known_classes.metrics(outcome, regions, recall, -score, weights)
+
+
 @pytest.mark.parametrize("protocol", ["paper", "published-code"])
-def test_weighted_open_set_figures_equal_those_of_the_drawn_images_written_out(case, protocol):
+def test_weighted_open_set_metrics_equal_those_of_the_drawn_images_written_out(case, protocol):
     objects, regions, unknown, score = case
     draws = bootstrap.ImageDraws(IMAGES, replicates=20)
-    outcome = open_set.Split(objects, regions, protocol=protocol).judge(unknown)
-    found = bootstrap.open_set_figures(draws, outcome, -score)
+    outcome = Split.of(objects, regions, Settings(protocol=protocol)).match(unknown)
+    found = open_set.metrics(outcome, -score, draws.of(outcome.split.images))
     for replicate, weights in enumerate(draws.weights):
         truth, _ = drawn(objects, draws.names, weights, "object_id")
         detections, rows = drawn(regions, draws.names, weights)
         expected = open_set.evaluate(truth, detections, unknown[rows], protocol=protocol, unknown_score=-score[rows])
-        assert {name: values[replicate] for name, values in found.items()} == pytest.approx(
-            {name: expected[name] for name in found}
-        )
+        assert {name: values[replicate] for name, values in found.items()} == pytest.approx(expected)
 
 
-def test_weighted_figures_of_groups_and_over_ious_equal_those_of_the_drawn_images_written_out(case):
+def test_weighted_metrics_of_groups_and_over_ious_equal_those_of_the_drawn_images_written_out(case):
     objects, regions, unknown, score = case
     draws = bootstrap.ImageDraws(IMAGES, replicates=8)
-    split = open_set.Split(objects, regions)
-    outcome = split.judge(unknown)
-    by_category = bootstrap.group_figures(draws, outcome, objects.category)
-    by_size = bootstrap.group_figures(draws, outcome, split.sizes())
-    over = bootstrap.open_set_figures_over(draws, split, [0.5, 0.75], unknown, -score)
+    split = Split.of(objects, regions)
+    outcome, of_images = split.match(unknown), draws.of(split.images)
+    by_category = open_set.by_group(outcome, objects.category, of_images)
+    by_size = open_set.by_group(outcome, split.sizes(), of_images)
+    over = open_set.metrics_over(split, [0.5, 0.75], unknown, -score, of_images)
     for replicate, weights in enumerate(draws.weights):
         truth, _ = drawn(objects, draws.names, weights, "object_id")
         detections, rows = drawn(regions, draws.names, weights)
-        again = open_set.Split(truth, detections)
-        expected = again.judge(unknown[rows])
-        for found, groups in ((by_category, expected.by_category()), (by_size, expected.by_size())):
-            for group, figures in groups.items():
-                assert {name: values[replicate] for name, values in found[group].items()} == pytest.approx(figures)
-        means = again.figures_over([0.5, 0.75], unknown[rows], -score[rows])
+        again = Split.of(truth, detections)
+        expected = again.match(unknown[rows])
+        for found, group in ((by_category, truth.category), (by_size, again.sizes())):
+            for name, metrics in open_set.by_group(expected, group).items():
+                assert {key: values[replicate] for key, values in found[name].items()} == pytest.approx(metrics)
+        means = open_set.metrics_over(again, [0.5, 0.75], unknown[rows], -score[rows])
         assert {name: values[replicate] for name, values in over.items()} == pytest.approx(means)
 
 
 @pytest.mark.parametrize("recall", [0.2, 0.8])
-def test_weighted_figures_of_known_classes_equal_those_of_the_drawn_images_written_out(case, recall):
+def test_weighted_metrics_of_known_classes_equal_those_of_the_drawn_images_written_out(case, recall):
     objects, regions, unknown, score = case
     unknown = unknown & (np.arange(len(unknown)) % 4 == 0)  # most are kept
     draws = bootstrap.ImageDraws(IMAGES, replicates=20)
-    classes = ("cat",)  # dogs are unknown
-    found = bootstrap_known.known_figures(
-        draws, objects, regions, unknown, classes, recall=recall, unknown_score=-score
-    )
+    of_images = draws.of(Split.of(objects, regions).images)
+    found = of_known(objects, regions, unknown, score, of_images, recall)
     for replicate, weights in enumerate(draws.weights):
         truth, _ = drawn(objects, draws.names, weights, "object_id")
         detections, rows = drawn(regions, draws.names, weights)
-        arguments = (truth, detections, unknown[rows], classes)
-        expected = open_set.evaluate_known(*arguments, recall=recall, unknown_score=-score[rows])
+        expected = of_known(truth, detections, unknown[rows], score[rows], recall=recall)
         given = {name: np.nan if value is None else value for name, value in expected.items()}
         assert {name: values[replicate] for name, values in found.items()} == pytest.approx(given, nan_ok=True)
 
 
-def test_weighted_closed_set_figures_equal_those_of_the_drawn_images_written_out(case):
+def test_weighted_closed_set_metrics_equal_those_of_the_drawn_images_written_out(case):
     objects, regions, _, _ = case
     draws = bootstrap.ImageDraws(IMAGES, replicates=10)
-    found = bootstrap_closed.closed_set_figures(draws, closed_set.Labelled(objects, regions))
+    known = closed_set.ClosedSet.of(objects, regions)
+    found = closed_set.metrics(known, draws.of(known.images))
     for replicate, weights in enumerate(draws.weights):
         truth, _ = drawn(objects, draws.names, weights, "object_id")
         expected = closed_set.evaluate(truth, drawn(regions, draws.names, weights)[0])
@@ -111,13 +105,12 @@ def test_weighted_closed_set_figures_equal_those_of_the_drawn_images_written_out
         )
 
 
-def test_weighted_ood_figures_equal_those_of_the_drawn_images_written_out(case):
+def test_weighted_ood_metrics_equal_those_of_the_drawn_images_written_out(case):
     _, regions, unknown, score = case
     inside, outside = ~unknown, unknown
     id_draws, ood_draws = bootstrap.ImageDraws(IMAGES, 20, seed=0), bootstrap.ImageDraws(IMAGES, 20, seed=1)
-    found = bootstrap.ood_figures(
-        id_draws, regions.image_id[inside], score[inside], ood_draws, regions.image_id[outside], score[outside]
-    )
+    rows = id_draws.rows(regions.image_id[inside]), ood_draws.rows(regions.image_id[outside])
+    found = ood.evaluate(score[inside], score[outside], *rows)
     for replicate in range(20):
         sides = []
         for draws, side in ((id_draws, inside), (ood_draws, outside)):
@@ -126,10 +119,37 @@ def test_weighted_ood_figures_equal_those_of_the_drawn_images_written_out(case):
         assert {name: values[replicate] for name, values in found.items()} == pytest.approx(ood.evaluate(*sides))
 
 
+@pytest.mark.parametrize("protocol", ["paper", "published-code"])
+def test_weights_of_one_give_the_plain_values_of_every_metric(case, protocol):
+    objects, regions, unknown, score = case
+    split = Split.of(objects, regions, Settings(protocol=protocol))
+    outcome, known = split.match(unknown), closed_set.ClosedSet.of(objects, regions)
+    ones = np.ones((3, len(IMAGES)), dtype=np.int32)
+    rows = weighting.RowWeights(ones, np.searchsorted(IMAGES, regions.image_id.astype(str)))
+    groups = {name: found for name, found in open_set.by_group(outcome, objects.category, ones).items()}
+    for weighted, plain in (
+        (open_set.metrics(outcome, -score, ones), open_set.metrics(outcome, -score)),
+        (
+            open_set.metrics_over(split, [0.5, 0.75], unknown, -score, ones),
+            open_set.metrics_over(split, [0.5, 0.75], unknown, -score),
+        ),
+        (groups["cat"], open_set.by_group(outcome, objects.category)["cat"]),
+        (closed_set.metrics(known, ones), closed_set.metrics(known)),
+        (of_known(objects, regions, unknown, score, ones), of_known(objects, regions, unknown, score)),
+        (
+            ood.evaluate(score[~unknown], score[unknown], rows[~unknown], rows[unknown]),
+            ood.evaluate(score[~unknown], score[unknown]),
+        ),
+    ):
+        assert set(weighted) == set(plain)
+        for name, values in weighted.items():
+            assert values.tolist() == [plain[name]] * 3, name
+
+
 def test_many_regions_of_equal_score_are_counted_exactly():
     draws = bootstrap.ImageDraws(["a", "b"], replicates=3)
-    image = np.repeat(np.array(["a", "b"], dtype=object), 50_000)
-    found = bootstrap.ood_figures(draws, image, np.ones(len(image)), draws, image, np.ones(len(image)))
+    rows = draws.rows(np.repeat(np.array(["a", "b"], dtype=object), 50_000))
+    found = ood.evaluate(np.ones(len(rows)), np.ones(len(rows)), rows, rows)
     assert found["auroc"].tolist() == [0.5] * 3
     assert found["fpr95"].tolist() == [1.0] * 3
 
@@ -137,18 +157,17 @@ def test_many_regions_of_equal_score_are_counted_exactly():
 def test_memory_is_bounded_by_blocks_of_replicates_with_the_same_result(case, monkeypatch):
     objects, regions, unknown, score = case
     draws = bootstrap.ImageDraws(IMAGES, replicates=30)
-    outcome = open_set.Split(objects, regions).judge(unknown)
-    before = bootstrap.open_set_figures(draws, outcome)
-    both = (draws, regions.image_id, score) * 2
-    before_ood = bootstrap.ood_figures(*both)
-    monkeypatch.setattr(bootstrap, "BLOCK", 500)
-    assert len(list(draws.blocks(len(regions)))) > 1
-    after, after_ood = bootstrap.open_set_figures(draws, outcome), bootstrap.ood_figures(*both)
+    outcome, rows = Split.of(objects, regions).match(unknown), draws.rows(regions.image_id)
+    of_images = draws.of(outcome.split.images)
+    before, before_ood = open_set.metrics(outcome, weights=of_images), ood.evaluate(score, score, rows, rows)
+    monkeypatch.setattr(weighting, "BLOCK", 500)
+    assert len(list(weighting.blocks(30, len(regions)))) > 1
+    after, after_ood = open_set.metrics(outcome, weights=of_images), ood.evaluate(score, score, rows, rows)
     assert all((before[name] == after[name]).all() for name in before)
     assert all((before_ood[name] == after_ood[name]).all() for name in before_ood)
 
 
-def test_the_drawn_images_can_be_written_out_for_any_figure(case):
+def test_the_drawn_images_can_be_written_out_for_any_metric(case):
     objects, regions, _, _ = case
     draws = bootstrap.ImageDraws(IMAGES, replicates=6)
     for replicate, weights in enumerate(draws.weights):
@@ -156,35 +175,20 @@ def test_the_drawn_images_can_be_written_out_for_any_figure(case):
         table, chosen = draws.written_out(replicate, regions)
         assert (chosen == rows).all()
         assert (table.image_id == expected.image_id).all()
+        assert set(table.image_id) <= set(draws.drawn_names(replicate))
         assert len(draws.written_out(replicate, objects)[0]) == weights[draws.places(objects.image_id)].sum()
-    found = bootstrap.figures_of(draws, objects, regions, lambda o, r: closed_set.evaluate(o, r))
-    expected = bootstrap_closed.closed_set_figures(draws, closed_set.Labelled(objects, regions))
-    assert found["ap"] == pytest.approx(expected["ap"])
+
+    def of_replicate(compute):
+        return bootstrap.recomputed(
+            6, lambda replicate: compute(*(draws.written_out(replicate, table)[0] for table in (objects, regions)))
+        )
+
+    known = closed_set.ClosedSet.of(objects, regions)
+    found = of_replicate(closed_set.evaluate)
+    assert found["ap"] == pytest.approx(closed_set.metrics(known, draws.of(known.images))["ap"])
     assert "per_class" not in found
-    lrp = bootstrap.figures_of(draws, objects, regions, self_awareness.evaluate)["lrp"]
+    lrp = of_replicate(self_awareness.evaluate)["lrp"]
     assert ((lrp > 0) & (lrp < 1)).all()
-
-
-def test_wilderness_figures_equal_those_of_the_drawn_images_written_out(case, world):
-    objects, regions, _, _ = case
-    _, others = world(6, images=20)
-    wild_images = [f"{number:03d}" for number in range(20)]
-    closed = bootstrap.ImageDraws(IMAGES, 4)
-    wild = bootstrap.ImageDraws(wild_images, 4, seed=1)
-    found = bootstrap.wilderness_figures(closed, objects, regions, wild, others, recalls=(0.3,))
-    for replicate in range(4):
-        images = [
-            f"{name}#{k}" for name, n in zip(closed.names, closed.weights[replicate], strict=True) for k in range(n)
-        ]
-        outside = [f"{name}#{k}" for name, n in zip(wild.names, wild.weights[replicate], strict=True) for k in range(n)]
-        truth, _ = drawn(objects, closed.names, closed.weights[replicate], "object_id")
-        detections, _ = drawn(regions, closed.names, closed.weights[replicate])
-        wrong, _ = drawn(others, wild.names, wild.weights[replicate])
-        made = wilderness.evaluate(truth, detections, images, wrong, outside, recalls=(0.3,))
-        assert found["map_open"][replicate] == pytest.approx(made["map_open"])
-        assert found["average_impact@0.3"][replicate] == pytest.approx(made["at_recall"]["0.3"]["average_impact"])
-    with pytest.raises(ParameterError, match="same number of replicates"):
-        bootstrap.wilderness_figures(closed, objects, regions, bootstrap.ImageDraws(wild_images, 5), others)
 
 
 def test_the_interval_holds_the_truth_about_as_often_as_it_says():
@@ -200,14 +204,14 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says():
 
 def test_a_method_does_not_differ_from_itself_and_clearly_from_a_worse_one():
     random = np.random.default_rng(0)
-    figure = random.normal(0.7, 0.05, 500)
-    same = bootstrap.compare(figure, figure)
+    values = random.normal(0.7, 0.05, 500)
+    same = bootstrap.compare(values, values)
     assert same == {"interval": (0, 0), "p": 1}
-    worse = bootstrap.compare(figure, figure - 0.01)
-    # Paired: a small difference is clear although the figures themselves vary more.
+    worse = bootstrap.compare(values, values - 0.01)
+    # Paired: a small difference is clear although the values themselves vary more.
     assert worse["interval"] == pytest.approx((0.01, 0.01))
     assert worse["p"] == pytest.approx(2 / 501)
-    assert bootstrap.compare(figure, random.permutation(figure))["p"] > 0.5
+    assert bootstrap.compare(values, random.permutation(values))["p"] > 0.5
 
 
 def test_the_same_seed_gives_the_same_draws_of_as_many_images_as_there_are():
@@ -217,18 +221,18 @@ def test_the_same_seed_gives_the_same_draws_of_as_many_images_as_there_are():
     assert (first.weights != bootstrap.ImageDraws(IMAGES, 50, seed=1).weights).any()
 
 
-def test_what_cannot_be_computed_is_none(objects, regions):
+def test_what_is_not_defined_is_nan_and_has_no_interval(objects, regions):
     draws = bootstrap.ImageDraws(IMAGES, 5)
-    nothing = np.zeros(0, dtype=object)
-    found = bootstrap.ood_figures(draws, nothing, np.zeros(0), draws, nothing, np.zeros(0))
+    nothing = draws.rows(np.zeros(0, dtype=object))
+    found = ood.evaluate(np.zeros(0), np.zeros(0), nothing, nothing)
     assert bootstrap.interval(found["auroc"]) is None
     assert bootstrap.compare(found["auroc"], found["auroc"]) == {"interval": None, "p": None}
-    outcome = open_set.Split(objects(), regions()).judge(np.zeros(0, bool))
-    assert np.isnan(bootstrap.open_set_figures(draws, outcome)["ap_u"]).all()
-    empty = bootstrap_closed.closed_set_figures(draws, closed_set.Labelled(objects(), regions()))
-    assert np.isnan(empty["ap"]).all()
-    assert bootstrap.group_figures(draws, outcome, np.zeros(0, dtype=object)) == {}
-    known = bootstrap_known.known_figures(draws, objects(), regions(), np.zeros(0, bool), ("cat",))
+    outcome = Split.of(objects(), regions(), Settings(known_classes=("cat",))).match(np.zeros(0, bool))
+    none = draws.of(outcome.split.images)
+    assert np.isnan(open_set.metrics(outcome, weights=none)["ap_u"]).all()
+    assert np.isnan(closed_set.metrics(closed_set.ClosedSet.of(objects(), regions()), none)["ap"]).all()
+    assert open_set.by_group(outcome, np.zeros(0, dtype=object), none) == {}
+    known = known_classes.metrics(outcome, regions(), weights=none)
     assert np.isnan(list(known.values())).all()
 
 
@@ -236,11 +240,11 @@ def test_wrong_inputs_are_refused(case):
     _, regions, _, score = case
     with pytest.raises(ParameterError, match="found 0"):
         bootstrap.ImageDraws(IMAGES, 0)
-    with pytest.raises(DataError, match="'011' is none of the images"):
+    with pytest.raises(DataError, match="'011' is not one of the images"):
         bootstrap.ImageDraws(IMAGES[:-1], 5).places(regions.image_id)
     with pytest.raises(ParameterError, match="same number of replicates"):
         few, many = bootstrap.ImageDraws(IMAGES, 5), bootstrap.ImageDraws(IMAGES, 6)
-        bootstrap.ood_figures(few, regions.image_id, score, many, regions.image_id, score)
+        ood.evaluate(score, score, few.rows(regions.image_id), many.rows(regions.image_id))
     with pytest.raises(ParameterError, match="same draws"):
         bootstrap.compare(np.zeros(3), np.zeros(4))
     with pytest.raises(ParameterError, match="level"):

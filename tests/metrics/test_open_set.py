@@ -1,4 +1,4 @@
-"""Unknown objects found, misclassified, dismissed."""
+"""Unknown objects found, misclassified, missed."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farther.errors import DataError, ParameterError
-from farther.metrics import open_set
+from farther.metrics import closed_set, known_classes, open_set
+from farther.metrics.outcomes import Settings, Split
 from farther.tables import Objects, Regions
 
 FIRST, SECOND, THIRD, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [400, 0, 500, 100], [700, 700, 800, 800]
@@ -16,7 +17,13 @@ def flags(*values):
     return np.array(values, dtype=bool)
 
 
-def test_figures_of_a_case_worked_by_hand(objects, regions):
+def of_known(objects, regions, flagged, classes, **options):
+    """Metrics of the known classes of two tables."""
+    split = Split.of(objects, regions, Settings(known_classes=classes))
+    return known_classes.metrics(split.match(flagged), regions, **options)
+
+
+def test_metrics_of_a_case_worked_by_hand(objects, regions):
     truth = objects(("a", FIRST, "fox"), ("a", SECOND, "fox"), ("a", THIRD, "bear"), ("b", FIRST, "bear"))
     found = regions(
         ("a", FIRST, 0.9),  # unknown: finds the first
@@ -26,13 +33,13 @@ def test_figures_of_a_case_worked_by_hand(objects, regions):
         ("c", FIRST, 0.5),  # unknown, in an image without objects: false
         ("b", NOWHERE, 0.4),  # kept, on nothing
     )
-    figures = open_set.evaluate(truth, found, flags(1, 1, 0, 1, 1, 0))
+    metrics = open_set.evaluate(truth, found, flags(1, 1, 0, 1, 1, 0))
     counts = {"unknown_objects": 4, "tp_u": 1, "fp_u": 3, "fn_missed": 2, "fn_misclassified": 1, "aose": 1}
-    assert {name: figures[name] for name in counts} == counts
-    assert (figures["nose"], figures["p_u"], figures["r_u"]) == (0.25, 0.25, 0.25)
+    assert {name: metrics[name] for name in counts} == counts
+    assert (metrics["nose"], metrics["p_u"], metrics["r_u"]) == (0.25, 0.25, 0.25)
     # Recall 1/4 at precision 1. Of the 11 recalls, 0, 0.1 and 0.2 are reached.
-    assert figures["ap_u"] == 0.25
-    assert figures["ap_u_11"] == pytest.approx(3 / 11)
+    assert metrics["ap_u"] == 0.25
+    assert metrics["ap_u_11"] == pytest.approx(3 / 11)
 
 
 def test_ap_ranks_by_the_unknown_score_where_there_is_one(objects, regions):
@@ -50,18 +57,18 @@ def test_ap_ranks_by_the_unknown_score_where_there_is_one(objects, regions):
 def test_an_object_is_found_or_misclassified_but_never_both(objects, regions):
     truth = objects(("a", FIRST, "fox"))
     found = regions(("a", FIRST, 0.9), ("a", FIRST, 0.8), ("a", FIRST, 0.7))
-    figures = open_set.evaluate(truth, found, flags(0, 0, 1))
-    assert (figures["tp_u"], figures["aose"], figures["fn_missed"]) == (1, 0, 0)
-    figures = open_set.evaluate(truth, found, flags(0, 0, 0))
-    assert (figures["tp_u"], figures["aose"], figures["nose"]) == (0, 1, 1)
+    metrics = open_set.evaluate(truth, found, flags(0, 0, 1))
+    assert (metrics["tp_u"], metrics["aose"], metrics["fn_missed"]) == (1, 0, 0)
+    metrics = open_set.evaluate(truth, found, flags(0, 0, 0))
+    assert (metrics["tp_u"], metrics["aose"], metrics["nose"]) == (0, 1, 1)
 
 
 def test_the_published_code_counts_an_object_once_for_each_kept_region(objects, regions):
     truth = objects(("a", FIRST, "fox"), ("a", SECOND, "fox"))
     found = regions(("a", FIRST, 0.9), ("a", FIRST, 0.8), ("a", FIRST, 0.7))
-    figures = open_set.evaluate(truth, found, flags(0, 0, 0), protocol="published-code")
-    assert figures["aose"] == 3
-    assert figures["nose"] == 1.5
+    metrics = open_set.evaluate(truth, found, flags(0, 0, 0), protocol="published-code")
+    assert metrics["aose"] == 3
+    assert metrics["nose"] == 1.5
     assert open_set.evaluate(truth, found, flags(0, 0, 0))["nose"] == 0.5
 
 
@@ -110,17 +117,17 @@ def test_the_published_code_ranks_by_the_largest_softmax_probability_without_the
 def test_a_flagged_region_in_a_crowd_is_neither_right_nor_wrong(objects, regions):
     truth = objects(("a", FIRST, "fox"), ("a", [600, 600, 900, 900], "fox", True))
     found = regions(("a", FIRST, 0.9), ("a", NOWHERE, 0.8), ("a", NOWHERE, 0.7))
-    figures = open_set.evaluate(truth, found, flags(1, 1, 0))
-    assert (figures["unknown_objects"], figures["tp_u"], figures["fp_u"], figures["aose"]) == (1, 1, 0, 0)
-    assert figures["ap_u"] == 1
+    metrics = open_set.evaluate(truth, found, flags(1, 1, 0))
+    assert (metrics["unknown_objects"], metrics["tp_u"], metrics["fp_u"], metrics["aose"]) == (1, 1, 0, 0)
+    assert metrics["ap_u"] == 1
 
 
 def test_known_objects_in_the_same_images_are_no_unknown_ones(objects, regions):
     # The cat lies on the fox so closely that a region of the one overlaps the other.
     truth = objects(("a", FIRST, "fox"), ("a", [0, 0, 100, 90], "cat"))
     found = regions(("a", [0, 0, 100, 90], 0.9, "cat"))
-    figures = open_set.evaluate(truth, found, flags(0), known_classes=("cat", "dog"))
-    assert (figures["unknown_objects"], figures["aose"], figures["fn_missed"]) == (1, 0, 1)
+    metrics = open_set.evaluate(truth, found, flags(0), known_classes=("cat", "dog"))
+    assert (metrics["unknown_objects"], metrics["aose"], metrics["fn_missed"]) == (1, 0, 1)
     as_dog = regions(("a", [0, 0, 100, 90], 0.9, "dog"))
     assert open_set.evaluate(truth, as_dog, flags(0), known_classes=("cat", "dog"))["aose"] == 1
     flagged = open_set.evaluate(
@@ -140,24 +147,37 @@ def test_what_flagging_costs_the_known_classes(objects, regions):
         ("b", THIRD, 0.75, "cat"),
     )
     # The second cat and one of the regions on the fox are flagged.
-    figures = open_set.evaluate_known(truth, found, flags(0, 1, 0, 0, 1, 0), ("cat", "dog"), recall=0.5)
+    metrics = of_known(truth, found, flags(0, 1, 0, 0, 1, 0), ("cat", "dog"), recall=0.5)
     # Cat: 0.9 true, 0.75 false: precision 1 up to recall 1/2. Dog: 0.95 false, 0.7 true.
-    assert figures["ap_k"] == pytest.approx((1 / 2 + 1 / 2) / 2)
-    assert figures["p_k"] == pytest.approx((1 / 2 + 1 / 2) / 2)
-    assert figures["r_k"] == pytest.approx((1 / 2 + 1) / 2)
+    assert metrics["ap_k"] == pytest.approx((1 / 2 + 1 / 2) / 2)
+    assert metrics["p_k"] == pytest.approx((1 / 2 + 1 / 2) / 2)
+    assert metrics["r_k"] == pytest.approx((1 / 2 + 1) / 2)
     # AP_U: of the two flagged the surer one, 0.85, lies on the fox.
-    assert figures["map"] == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)
+    assert metrics["map"] == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)
     # From the operating points 0.9 and 0.7 on, no kept region lies on the fox: 0.75 is a cat.
-    assert figures["wi"] == 0
-    nothing = open_set.evaluate_known(truth, found, flags(0, 0, 0, 0, 0, 0), ("cat", "dog"), recall=0.5)
+    assert metrics["wi"] == 0
+    nothing = of_known(truth, found, flags(0, 0, 0, 0, 0, 0), ("cat", "dog"), recall=0.5)
     assert nothing["wi"] == pytest.approx(1 / 3)
 
 
-def test_figures_by_category_size_and_supercategory(objects, regions):
+def test_impact_in_shared_images_counts_detections_on_unknown_objects(objects, regions):
+    truth = objects(("a", FIRST, "cat"), ("a", SECOND, "fox"))
+    found = regions(("a", FIRST, 0.9), ("a", SECOND, 0.95), ("a", NOWHERE, 0.92), ("a", SECOND, 0.2))
+    # From the cat's operating point 0.9 on: one on the fox, two others.
+    assert of_known(truth, found, flags(0, 0, 0, 0), ["cat"])["wi"] == 1 / 2
+    assert of_known(truth, found[1:], flags(0, 0, 0), ["cat"])["wi"] is None
+    with pytest.raises(ParameterError, match="recall"):
+        of_known(truth, found, flags(0, 0, 0, 0), ["cat"], recall=0)
+    with pytest.raises(DataError, match="names of known classes"):
+        of_known(truth, found, flags(0, 0, 0, 0), [])
+
+
+def test_metrics_by_category_size_and_supercategory(objects, regions):
     truth = objects(("a", FIRST, "fox"), ("a", [300, 300, 310, 310], "fox"), ("b", [0, 0, 50, 50], "bear"))
     found = regions(("a", FIRST, 0.9), ("b", [0, 0, 50, 50], 0.8))
-    outcome = open_set.Split(truth, found).judge(flags(1, 0))
-    category = outcome.by_category()
+    split = Split.of(truth, found)
+    outcome = split.match(flags(1, 0))
+    category = open_set.by_group(outcome, truth.category)
     assert category["fox"] == {
         "unknown_objects": 2,
         "tp_u": 1,
@@ -167,16 +187,17 @@ def test_figures_by_category_size_and_supercategory(objects, regions):
         "nose": 0.0,
     }
     assert category["bear"]["nose"] == 1
-    size = outcome.by_size()
+    size = open_set.by_group(outcome, split.sizes())
     assert {name: group["unknown_objects"] for name, group in size.items()} == {"large": 1, "medium": 1, "small": 1}
     assert size["large"]["tp_u"] == 1
-    assert outcome.by_supercategory({"fox": "animal", "bear": "animal"})["animal"]["unknown_objects"] == 3
+    animals = split.supercategories({"fox": "animal", "bear": "animal"})
+    assert open_set.by_group(outcome, animals)["animal"]["unknown_objects"] == 3
 
 
 def test_over_several_ious_the_mean_is_taken(objects, regions):
     truth = objects(("a", FIRST, "fox"))
     found = regions(("a", [0, 0, 100, 72], 0.9))
-    over = open_set.evaluate_over(truth, found, flags(1))
+    over = open_set.metrics_over(Split.of(truth, found), closed_set.COCO_IOUS, flags(1))
     # IoU 0.72 passes 0.50, 0.55, 0.60, 0.65, 0.70.
     assert over == pytest.approx({"nose": 0, "p_u": 0.5, "r_u": 0.5, "ap_u": 0.5, "ap_u_11": 0.5})
 
@@ -185,13 +206,13 @@ def test_over_several_ious_the_mean_is_taken(objects, regions):
 def test_a_larger_iou_on_the_same_overlaps_gives_what_a_split_of_its_own_would(world, protocol):
     objects, regions = world(4)
     unknown = regions.score < 0.5
-    split = open_set.Split(objects, regions, 0.5, protocol, known_classes=("cat",))
+    split = Split.of(objects, regions, Settings(0.5, protocol, ("cat",)))
     each = []
     for iou in (0.5, 0.65, 0.9):
         own = open_set.evaluate(objects, regions, unknown, iou, protocol, known_classes=("cat",))
-        assert split.at(iou).judge(unknown).figures() == own
+        assert open_set.metrics(split.at(iou).match(unknown)) == own
         each.append(own)
-    over = split.figures_over([0.5, 0.65, 0.9], unknown)
+    over = open_set.metrics_over(split, [0.5, 0.65, 0.9], unknown)
     assert over == pytest.approx({name: np.mean([own[name] for own in each]) for name in over})
     assert each[0]["tp_u"] > each[-1]["tp_u"]
     for iou in (0.4, 1.1):
@@ -200,11 +221,11 @@ def test_a_larger_iou_on_the_same_overlaps_gives_what_a_split_of_its_own_would(w
 
 
 def test_without_unknown_objects_or_flags_fractions_are_none(objects, regions):
-    figures = open_set.evaluate(objects(), regions(("a", FIRST, 0.9)), flags(0))
-    assert [figures[name] for name in ("nose", "p_u", "r_u", "ap_u")] == [None] * 4
+    metrics = open_set.evaluate(objects(), regions(("a", FIRST, 0.9)), flags(0))
+    assert [metrics[name] for name in ("nose", "p_u", "r_u", "ap_u")] == [None] * 4
     for protocol in ("paper", "published-code"):
-        figures = open_set.evaluate(objects(("a", FIRST, "fox")), regions(), [], protocol=protocol)
-        assert [figures[name] for name in ("nose", "p_u", "r_u", "ap_u")] == [0, None, 0, 0]
+        metrics = open_set.evaluate(objects(("a", FIRST, "fox")), regions(), [], protocol=protocol)
+        assert [metrics[name] for name in ("nose", "p_u", "r_u", "ap_u")] == [0, None, 0, 0]
 
 
 BELOW, BESIDE = [0, 0, 100, 90], [100, 0, 200, 100]
@@ -288,10 +309,10 @@ def test_counts_worked_by_hand(objects, regions, case, protocol):
     (truth, found, flagged), *expected = CASES[case]
     names = ("tp_u", "fp_u", "fn_missed", "fn_misclassified", "aose", "p_u", "nose")
     known = ("cat", "dog")
-    figures = open_set.evaluate(
+    metrics = open_set.evaluate(
         objects(*truth), regions(*found), flags(*flagged), protocol=protocol, known_classes=known
     )
-    assert tuple(figures[name] for name in names) == expected[0 if protocol == "paper" else -1]
+    assert tuple(metrics[name] for name in names) == expected[0 if protocol == "paper" else -1]
 
 
 @settings(max_examples=40, deadline=None)
@@ -337,18 +358,17 @@ def test_each_unknown_object_is_counted_once_and_the_order_of_rows_does_not_matt
     objects = objects.with_columns(box=_repeated(objects.box))
     unknown = random.random(len(regions)) < share
     score = random.random(len(regions)).round(1)
-    figures = open_set.evaluate(objects, regions, unknown, protocol=protocol, unknown_score=score)
-    total = figures["tp_u"] + figures["fn_missed"] + figures["fn_misclassified"]
-    assert total == figures["unknown_objects"] == np.sum(~objects.is_crowd)
+    metrics = open_set.evaluate(objects, regions, unknown, protocol=protocol, unknown_score=score)
+    total = metrics["tp_u"] + metrics["fn_missed"] + metrics["fn_misclassified"]
+    assert total == metrics["unknown_objects"] == np.sum(~objects.is_crowd)
     if protocol == "paper":
-        assert figures["nose"] <= 1
-        assert figures["aose"] == figures["fn_misclassified"]
+        assert metrics["nose"] <= 1
+        assert metrics["aose"] == metrics["fn_misclassified"]
     order, other = random.permutation(len(regions)), random.permutation(len(objects))
     moved = objects[other], regions[order], unknown[order]
-    assert open_set.evaluate(*moved, protocol=protocol, unknown_score=score[order]) == figures
-    known = {"known_classes": ("cat",), "unknown_score": score}
-    mixed = open_set.evaluate_known(objects, regions, unknown, **known)
-    assert open_set.evaluate_known(*moved, **{**known, "unknown_score": score[order]}) == pytest.approx(mixed)
+    assert open_set.evaluate(*moved, protocol=protocol, unknown_score=score[order]) == metrics
+    mixed = of_known(objects, regions, unknown, ("cat",), unknown_score=score)
+    assert of_known(*moved, ("cat",), unknown_score=score[order]) == pytest.approx(mixed)
 
 
 @settings(max_examples=30, deadline=None)
@@ -368,7 +388,7 @@ def test_one_more_crowd_punishes_nobody(world, seed):
 @pytest.mark.parametrize("seed", range(5))
 def test_matching_all_at_once_equals_matching_one_by_one(world, seed):
     objects, regions = world(seed, images=5, objects=8, regions=40)
-    matched = open_set.Split(objects, regions).judge(np.ones(len(regions), bool)).matched
+    matched = Split.of(objects, regions).match(np.ones(len(regions), bool)).matched
     taken = set()
     for row in np.argsort(-regions.score.astype(float), kind="stable"):
         best, chosen = 0.5, -1
@@ -426,29 +446,18 @@ def test_flagging_all_by_one_score_equals_other_libraries_with_a_single_class(wo
     objects = objects.with_columns(category=["cat"] * len(objects))
     regions = regions.with_columns(label=np.zeros(len(regions), int))
     surely_unknown = np.random.default_rng(seed).random(len(regions)).round(2).astype(np.float32)
-    figures = open_set.Split(objects, regions).ranked_by(surely_unknown).judge(np.ones(len(regions), bool)).figures()
-    scored = Regions(**{**regions.columns(), "score": surely_unknown}, header=regions.header)
-    assert (figures["ap_u"], figures["r_u"]) == pytest.approx(as_one_class(objects, coco, scored), abs=1e-9)
-
-
-def test_another_ranking_gives_what_a_table_with_those_confidences_would(world):
-    objects, regions = world(3)
-    score = np.random.default_rng(3).random(len(regions)).astype(np.float32)
-    unknown = score < 0.6
-    scored = Regions(**{**regions.columns(), "score": score}, header=regions.header)
-    ranked = open_set.Split(objects, regions).ranked_by(score).judge(unknown)
-    assert ranked.figures() == open_set.evaluate(objects, scored, unknown)
-    with pytest.raises(DataError, match="score"):
-        open_set.Split(objects, regions).ranked_by(score[1:])
+    scored = regions.with_columns(score=surely_unknown)
+    metrics = open_set.evaluate(objects, scored, np.ones(len(regions), bool))
+    assert (metrics["ap_u"], metrics["r_u"]) == pytest.approx(as_one_class(objects, coco, scored), abs=1e-9)
 
 
 @pytest.mark.parametrize("protocol", ["paper", "published-code"])
 def test_a_split_without_some_regions_is_that_of_the_others(world, protocol):
     objects, regions = world(11)
     kept, unknown = np.random.default_rng(11).random((2, len(regions))) < 0.5
-    split = open_set.Split(objects, regions, protocol=protocol, known_classes=("dog",)).keeping(kept)
+    split = Split.of(objects, regions, Settings(0.5, protocol, ("dog",))).keeping(kept)
     for iou in (0.5, 0.75):
         expected = open_set.evaluate(objects, regions[kept], unknown[kept], iou, protocol, known_classes=("dog",))
-        assert split.at(iou).judge(unknown[kept]).figures() == pytest.approx(expected)
+        assert open_set.metrics(split.at(iou).match(unknown[kept])) == pytest.approx(expected)
     with pytest.raises(DataError, match=f"expected {kept.sum()} bool values"):
         split.keeping(kept)

@@ -68,8 +68,8 @@ def test_no_threshold_has_a_better_f1(world, seed):
         label = regions.classes.index(name)
         reached = []
         for level in np.unique(regions.score[regions.label == label]):
-            verdicts = closed_set.Labelled(objects, regions.above(level)).verdicts([0.5])
-            point = verdicts.curve(0, label)
+            matched = closed_set.ClosedSet.of(objects, regions.above(level)).match([0.5])
+            point = matched.curve(0, label)
             total = point.precision[-1] + point.recall[-1] if len(point.recall) else 0
             reached.append(2 * point.precision[-1] * point.recall[-1] / total if total else 0)
         assert chosen["f1"] == pytest.approx(max(reached))

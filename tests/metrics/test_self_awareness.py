@@ -115,17 +115,6 @@ def test_balanced_accuracy_is_the_harmonic_mean_of_accepting_and_rejecting_right
     assert self_awareness.balanced_accuracy(np.array([]), np.array([0.0]), 5)["tpr"] is None
 
 
-def test_the_best_image_threshold_is_the_best_of_all():
-    random = np.random.default_rng(0)
-    inside, outside = random.normal(1, 1, 80).round(1), random.normal(0, 1, 50).round(1)
-    chosen = self_awareness.best_threshold(inside, outside)
-    reached = self_awareness.balanced_accuracy(inside, outside, chosen)["balanced_accuracy"]
-    every = np.concatenate([inside, outside])
-    assert reached == max(self_awareness.balanced_accuracy(inside, outside, t)["balanced_accuracy"] for t in every)
-    with pytest.raises(DataError, match="ood_scores"):
-        self_awareness.best_threshold(inside, [])
-
-
 @pytest.mark.parametrize(
     ("balanced", "laece", "lrp", "idq", "idq_shifted", "daq"),
     [(0.877, 0.173, 0.749, 0.385, 0.262, 0.397), (0.889, 0.164, 0.723, 0.417, 0.296, 0.435)],
@@ -145,10 +134,10 @@ def test_impossible_ious_are_refused(case, iou):
 @pytest.mark.parametrize("kind", ["linear", "isotonic"])
 def test_calibrators_equal_scikit_learns(world, kind):
     objects, regions = world(2)
-    judged = self_awareness.judge(objects, regions)["cat"]
+    matched = self_awareness.match(objects, regions)["cat"]
     peer = LinearRegression() if kind == "linear" else IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     shape = (-1, 1) if kind == "linear" else (-1,)
-    peer.fit(judged.score.reshape(shape), judged.quality)
+    peer.fit(matched.score.reshape(shape), matched.quality)
     asked = np.linspace(0, 1, 37)
     expected = np.clip(peer.predict(asked.reshape(shape)), 0, 1)
     assert calibration.fit(kind, objects, regions)["cat"](asked) == pytest.approx(expected, abs=1e-6)

@@ -19,8 +19,9 @@ import pytest
 from PIL import Image
 
 from farther import curation
-from farther.evaluation.evaluate import EvaluationSettings, evaluate_run
+from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import RunFiles
+from farther.evaluation.settings import EvaluationSettings
 from farther.report import build
 from farther.report.results import Run, Split, values
 from farther.scoring.entries import read_entry

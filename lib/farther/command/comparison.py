@@ -311,9 +311,9 @@ def _evaluation(root: Path, run: str) -> dict[str, Any]:
 
 
 def _drawn(root: Path, report: dict[str, Any]) -> Any:
-    from farther.evaluation.evaluate import EvaluationSettings
     from farther.evaluation.files import RunFiles
     from farther.evaluation.paired import Drawn
+    from farther.evaluation.settings import EvaluationSettings
     from farther.registry import build
 
     settings = build(EvaluationSettings, f"settings of {report['run']}", report["settings"])

@@ -145,8 +145,8 @@ def _error(check: Callable[[], Any]) -> FartherError | None:
 def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
     """The name of each entry, and a function that raises where it is wrong."""
     from farther.detectors.inference import InferenceParams
-    from farther.evaluation.evaluate import EvaluationSettings
-    from farther.evaluation.files import ThresholdSettings
+    from farther.evaluation.settings import EvaluationSettings
+    from farther.evaluation.threshold import ThresholdSettings
     from farther.registry import build
     from farther.scoring.entries import read_entry
     from farther.scoring.inputs import FitSettings

@@ -274,7 +274,7 @@ def _evaluation(project: Project, run: str, sampled: Regions, counts: Mapping[st
     Args:
         counts: Regions of each split, all that are stored; those below t* are not evaluated, and are not known yet.
     """
-    from farther.evaluation.evaluate import EvaluationSettings
+    from farther.evaluation.settings import EvaluationSettings
     from farther.registry import build
 
     settings = build(EvaluationSettings, "evaluate", dict(project.section("evaluate")))
@@ -293,7 +293,8 @@ def _matching(regions: Regions, settings: Any) -> Callable[[], None]:
     """Evaluates one method on a split that is like its ID split: every third region lies on an object."""
     import numpy as np
 
-    from farther.metrics import bootstrap, open_set
+    from farther.metrics import bootstrap, ood, open_set
+    from farther.metrics.outcomes import Settings, Split
     from farther.tables import Objects
 
     some = regions[::3]
@@ -302,11 +303,13 @@ def _matching(regions: Regions, settings: Any) -> Callable[[], None]:
     scores = regions.score.astype(np.float64)
 
     def call() -> None:
-        outcome = open_set.Split(objects, regions, settings.iou, settings.protocol).judge(scores < np.median(scores))
-        outcome.figures(unknown_score=-scores)
+        split = Split.of(objects, regions, Settings(settings.iou, settings.protocol))
+        outcome = split.match(scores < np.median(scores))
+        open_set.metrics(outcome, -scores)
         if settings.replicates:
             draws = bootstrap.ImageDraws(set(regions.image_id), settings.replicates, settings.seed)
-            bootstrap.ood_figures(draws, regions.image_id, scores, draws, regions.image_id, scores)
-            bootstrap.open_set_figures(draws, outcome, -scores)
+            rows = draws.rows(regions.image_id)
+            ood.evaluate(scores, scores, rows, rows)
+            open_set.metrics(outcome, -scores, draws.of(split.images))
 
     return call

@@ -1,57 +1,34 @@
-"""The files of one run (a detector on a benchmark): where they lie, and what the metrics read of them.
+"""The files of one run (a detector on a benchmark): their paths, and the tables that metrics read.
 
 Below the artifacts folder:
 
     splits/<benchmark>/<split>/images.parquet, objects.parquet
     regions/<run>/<split>/                   detections
     thresholds/<run>.json                    operating threshold t*
-    truth/<run>.parquet                      what the detections show from which it was chosen
+    truth/<run>.parquet                      true classes of the detections it was chosen from
     fitted/<run>/<method>/method.json        a method's parameters, or why it does not apply
     fitted/<run>/<method>/threshold.json     its threshold τ
     scores/<run>/<method>/<split>.parquet    its scores
     outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet    see `farther.tables.outcomes`
-    metrics/<run>/, plots/<run>/, evaluation/<run>.json    see `farther.evaluation.evaluate`
+    metrics/<run>/, plots/<run>/, evaluation/<run>.json, evaluation/<run>/    see `farther.evaluation.evaluate`
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import Field
-from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError
-from farther.metrics import operating_threshold
 from farther.metrics.boxes import image_numbers
-from farther.metrics.true_classes import true_classes
-from farther.registry import STRICT
 from farther.tables import Images, Objects, Regions, RegionsFolder, Scores
-from farther.tables.files import digest, inside, write_json
-
-#: Points of a curve that are kept for plotting.
-CURVE_POINTS = 200
-
-
-@dataclass(config=STRICT, kw_only=True)
-class ThresholdSettings:
-    """How the operating threshold is chosen: section `threshold` of params.yaml.
-
-    Args:
-        split: ID split it is chosen on.
-        rule, tolerance: see `farther.metrics.operating_threshold.choose`.
-    """
-
-    split: str = "val"
-    rule: operating_threshold.Rule = "best_f1"
-    tolerance: float = Field(default=0.0, ge=0, le=1)
+from farther.tables.files import digest, inside
 
 
 class RunFiles:
-    """Where the files of a run lie.
+    """Paths of the files of a run.
 
     Args:
         run: Its name in section `detectors` of params.yaml.
@@ -71,6 +48,7 @@ class RunFiles:
         self.metrics = inside(self.root / "metrics", run)
         self.plots = inside(self.root / "plots", run)
         self.outcomes = inside(self.root / "outcomes", run)
+        self.parts = inside(self.root / "evaluation", run)
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
 
     def images(self, split: str) -> Path:
@@ -102,25 +80,11 @@ class RunFiles:
         return inside(self.outcomes, f"{method}/{split}.objects.parquet")
 
 
-def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> None:
-    """Chooses the operating threshold of a run and writes `thresholds/<run>.json`, and `truth/<run>.parquet`.
-
-    Raises:
-        DataError: an input is absent or wrong, or has too little to choose from.
-        ParameterError: see `operating_threshold.choose`.
-    """
-    split = RunSplit(files, settings.split)
-    regions = split.regions()
-    chosen = operating_threshold.choose(split.objects, regions, settings.rule, settings.tolerance)
-    true_classes(split.objects, regions).write(files.truth)
-    write_json(files.threshold, {**chosen, "settings": asdict(settings), "inputs": split.inputs()})
-
-
 class RunSplit:
     """One split of a run: its images and objects, and the detector's regions in them.
 
     Args:
-        files: Where the run's files lie.
+        files: Paths of the run's files.
         split: The name of the split.
 
     Objects of images that the detector could not read are left out of `objects`, and counted in `summary`.
@@ -141,10 +105,10 @@ class RunSplit:
         self.failed = len(images) - len(self.images)
         readable = np.fromiter((name not in failed for name in objects.image_id), bool, len(objects))
         self.objects = objects[readable]
-        self._refuse_strangers(self.objects.image_id, self.source)
+        self._refuse_other_images(self.objects.image_id, self.source)
 
     def regions(self, threshold: float = 0.0) -> Regions:
-        """The regions whose confidence is at least `threshold`, without what only methods need.
+        """The regions whose confidence is at least `threshold`, without the columns that only methods read.
 
         Raises:
             DataError: a shard is wrong, or shows an image that the split does not have.
@@ -155,11 +119,21 @@ class RunSplit:
     def _stored(self) -> Regions:
         parts = list(self.folder.batches(columns=()))
         regions = Regions.concatenate(parts) if parts else Regions.empty(self.folder.header)
-        self._refuse_strangers(regions.image_id, self.folder.path)
+        self._refuse_other_images(regions.image_id, self.folder.path)
         return regions
 
+    @property
+    def known_classes(self) -> tuple[str, ...]:
+        """The classes that the detector was trained on."""
+        return self.folder.header.known_classes
+
+    @property
+    def shows_known(self) -> bool:
+        """Whether objects of known classes are annotated."""
+        return bool(np.isin(self.objects.category.astype(str), self.known_classes).any())
+
     def summary(self, regions: Regions) -> dict[str, Any]:
-        """Counts of the split, and the share of its images that show none of `regions`."""
+        """Counts of the split, and the share of its images without any of `regions`."""
         seen = len(set(regions.image_id))
         return {
             "images": len(self.images),
@@ -176,11 +150,11 @@ class RunSplit:
         used = digest("\0".join(self._stored.image_id), *columns)
         return {name: digest(path) for name, path in self._files.items()} | {"regions": used}
 
-    def _refuse_strangers(self, image_id: np.ndarray, source: Path) -> None:
-        strangers = set(image_id) - self.images
-        if strangers:
-            row = int(np.flatnonzero(image_id == min(strangers))[0])
-            problem = f"{min(strangers)!r} is no readable image of split '{self.name}'; run the stages before again"
+    def _refuse_other_images(self, image_id: np.ndarray, source: Path) -> None:
+        other = set(image_id) - self.images
+        if other:
+            row = int(np.flatnonzero(image_id == min(other))[0])
+            problem = f"{min(other)!r} is not a readable image of split '{self.name}'; rerun the earlier stages"
             raise DataError(problem, file=source, row=row, field="image_id")
 
 
@@ -189,7 +163,7 @@ def aligned_scores(regions: Regions, path: Path, stored: int) -> np.ndarray:
 
     Args:
         path: A table of scores of all stored regions of the split.
-        stored: How many regions the split has.
+        stored: Number of regions of the split.
 
     Raises:
         DataError: the table has another number of rows, scores a region twice, or lacks one.
@@ -217,13 +191,3 @@ def aligned_scores(regions: Regions, path: Path, stored: int) -> np.ndarray:
         problem = f"region {regions.region_id[row]} of {regions.image_id[row]!r} has no score; score the split again"
         raise DataError(problem, file=path, field="region_id")
     return scores.score[order[place]]
-
-
-def thin(x: np.ndarray, y: np.ndarray, points: int = CURVE_POINTS) -> tuple[np.ndarray, np.ndarray]:
-    """At most so many points of a curve, evenly spread along its way, both ends included."""
-    if len(x) <= points:
-        return x, y
-    way = np.cumsum(np.abs(np.diff(x, prepend=x[0])) + np.abs(np.diff(y, prepend=y[0])))
-    chosen = np.searchsorted(way, np.linspace(0, way[-1], points - 1))
-    chosen = np.unique(np.append(chosen, len(x) - 1))
-    return x[chosen], y[chosen]

@@ -1,35 +1,34 @@
-"""How far a figure may be off by chance: the bootstrap over images.
+"""The bootstrap over images: intervals of metrics, and comparisons of methods.
 
 Regions of one image are not independent, so images are drawn, with replacement, as many as there are. A replicate is
-one number an image: how often it was drawn. Nothing is matched again: what each region and each object turned out to be
-stays, and each figure is computed with those numbers as weights. That equals computing it on the drawn images.
+one weight per image: how often it was drawn. Nothing is matched again: metrics take the weights (see
+`farther.metrics.weighting`), which equals computing them on the drawn images.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics import ood, open_set, wilderness
-from farther.metrics.closed_set import FALSE, IGNORED, TRUE
+from farther.metrics.weighting import RowWeights, defined
 from farther.tables import Objects, Regions
 
 T = TypeVar("T", Objects, Regions)
 
-#: Weights that are held at once: bounds memory, and what fits a core's cache is several times as fast.
-BLOCK = 1 << 17
+#: How a comparison with the best method allows for the number of methods; see `compare_with`.
+Comparisons = Literal["all_pairs", "single"]
 
 
 class ImageDraws:
     """Replicates of a split's images.
 
     Args:
-        images: Names of all images, those without regions too.
-        replicates: How many replicates, B.
-        seed: Of the draws: the same images and seed give the same replicates, so that methods can be compared on them.
+        images: Names of all images, also those without regions.
+        replicates: Number of replicates, B.
+        seed: The same images and seed give the same replicates, so that methods can be compared on them.
 
     Attributes:
         names: The images, sorted, I of them.
@@ -49,28 +48,44 @@ class ImageDraws:
         drawn = random.multinomial(count, shares, size=replicates) if count else np.zeros((replicates, 0))
         self.weights = drawn.astype(np.int32)
 
-    def places(self, image_id: np.ndarray) -> np.ndarray:
-        """Where each row's image stands in `names`, ndarray of shape (N,).
+    def of(self, images: np.ndarray) -> np.ndarray:
+        """The weights of some of the images, ndarray of shape (B, len(images)).
 
         Raises:
-            DataError: a row's image is none of them.
+            DataError: see `places`.
+        """
+        return self.weights[:, self.places(images)]
+
+    def rows(self, image_id: np.ndarray) -> RowWeights:
+        """The weights of rows with these images.
+
+        Raises:
+            DataError: see `places`.
+        """
+        return RowWeights(self.weights, self.places(image_id))
+
+    def places(self, image_id: np.ndarray) -> np.ndarray:
+        """Place of each row's image in `names`, ndarray of shape (N,).
+
+        Raises:
+            DataError: a row's image is not one of them.
         """
         place = np.searchsorted(self.names, image_id)
         known = place < len(self.names)
         known[known] = self.names[place[known]] == image_id[known]
         if not known.all():
             row = int(np.flatnonzero(~known)[0])
-            raise DataError(f"{image_id[row]!r} is none of the images drawn from", row=row, field="image_id")
+            raise DataError(f"{image_id[row]!r} is not one of the images drawn from", row=row, field="image_id")
         return place
 
     def written_out(self, replicate: int, table: T) -> tuple[T, np.ndarray]:
         """The table of one replicate: each image's rows as often as it was drawn, each time under another image name.
 
         Returns:
-            The table, and which row of `table` each of its rows is, so that columns kept elsewhere can be drawn too.
+            The table, and the row of `table` that each of its rows copies, so that other columns can be drawn too.
 
         Raises:
-            DataError: a row's image is none of those drawn from.
+            DataError: see `places`.
         """
         times = self.weights[replicate][self.places(table.image_id)]
         rows = np.repeat(np.arange(len(times)), times)
@@ -86,257 +101,34 @@ class ImageDraws:
         return drawn.with_columns(**changed), rows
 
     def drawn_names(self, replicate: int) -> list[str]:
-        """The images of one replicate under the names that `written_out` gives them."""
+        """The images of one replicate by the names that `written_out` gives them."""
         times = zip(self.names, self.weights[replicate].tolist(), strict=True)
         return [f"{image}#{number}" for image, count in times for number in range(count)]
 
-    def blocks(self, rows: int) -> Iterator[slice]:
-        """Slices of replicates, so that a weight for each of so many rows fits in memory."""
-        step = max(1, BLOCK // max(rows, 1))
-        return (slice(start, start + step) for start in range(0, len(self.weights), step))
 
-
-def ood_figures(
-    id_draws: ImageDraws,
-    id_image: np.ndarray,
-    id_scores: np.ndarray,
-    ood_draws: ImageDraws,
-    ood_image: np.ndarray,
-    ood_scores: np.ndarray,
-    figures: Collection[str] = tuple(ood.FIGURES),
-) -> dict[str, np.ndarray]:
-    """The figures of `farther.metrics.ood.evaluate`, for each replicate; ID and OOD images are drawn independently.
+def recomputed(replicates: int, compute: Callable[[int], Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Replicates of metrics that take no weights: each is computed anew on tables that are written out; take few.
 
     Args:
-        figures: Which of them to compute.
-        id_image, ood_image: Each region's image, object arrays of shape (N,) and (M,).
-        id_scores, ood_scores: Each region's score.
+        replicates: Number of replicates.
+        compute: The metrics of one replicate; entries that are not numbers are left out, None counts as NaN.
 
     Returns:
-        {figure: ndarray of shape (B,)}; NaN where a replicate has no region on one side.
-
-    Raises:
-        DataError: a region's image is none of those drawn from.
-        ParameterError: the two have different numbers of replicates.
+        {metric: ndarray of shape (B,)}.
     """
-    if len(id_draws.weights) != len(ood_draws.weights):
-        raise ParameterError("ID and OOD images need the same number of replicates")
-    levels = np.unique(np.concatenate([id_scores, ood_scores]))[::-1]
-    sides = []
-    for draws, image, scores in ((id_draws, id_image, id_scores), (ood_draws, ood_image, ood_scores)):
-        falling = np.argsort(-scores, kind="stable")
-        reached = len(scores) - np.searchsorted(scores[falling][::-1], levels, side="left")
-        sides.append((draws.weights, draws.places(image)[falling], reached))
-    result = {name: np.full(len(id_draws.weights), np.nan) for name in figures}
-    if len(levels):
-        for block in id_draws.blocks(max(len(id_scores), len(ood_scores), len(levels))):
-            true, false = (_accumulated(weights[block][:, place])[:, reached] for weights, place, reached in sides)
-            usable = (true[:, -1] > 0) & (false[:, -1] > 0)
-            for name, values in result.items():
-                values[block][usable] = ood.FIGURES[name](true[usable], false[usable])
-    return result
-
-
-def _accumulated(weights: np.ndarray) -> np.ndarray:
-    """Weight of the first 0, 1, 2, … rows, ndarray of shape (b, n + 1), from weights of shape (b, n)."""
-    total = np.zeros((len(weights), weights.shape[1] + 1), dtype=np.int32)
-    np.cumsum(weights, axis=1, out=total[:, 1:])
-    return total
-
-
-def open_set_figures(
-    draws: ImageDraws, outcome: open_set.Outcome, unknown_score: np.ndarray | None = None
-) -> dict[str, np.ndarray]:
-    """The figures and counts of `farther.metrics.open_set`, for each replicate.
-
-    Args:
-        outcome: What became of the split's objects and regions.
-        unknown_score: see `farther.metrics.open_set.evaluate`.
-
-    Returns:
-        {figure: ndarray of shape (B,)}; NaN where its denominator is 0.
-
-    Raises:
-        DataError: an image of the split is none of those drawn from.
-    """
-    return _of_outcomes(draws, [outcome], unknown_score)[0]
-
-
-def _of_outcomes(
-    draws: ImageDraws, outcomes: Sequence[open_set.Outcome], unknown_score: np.ndarray | None
-) -> list[dict[str, np.ndarray]]:
-    """The same for outcomes of one split and one choice of flagged regions at several IoU thresholds."""
-    place = draws.places(outcomes[0].split.images)[outcomes[0].split.region_image]
-    kinds = np.full((len(outcomes), len(place)), IGNORED, dtype=np.int8)
-    for kind, outcome in zip(kinds, outcomes, strict=True):
-        kind[outcome.kind == open_set.TRUE_UNKNOWN] = TRUE
-        kind[outcome.kind == open_set.FALSE_UNKNOWN] = FALSE
-    ranked = outcomes[0].in_order(np.flatnonzero((kinds != IGNORED).any(axis=0)), unknown_score)
-    counts = [_open_set_counts(draws, outcome) for outcome in outcomes]
-    unknown = counts[0]["unknown_objects"]
-    every, sampled = average_precision(draws, place[ranked], kinds[:, ranked], unknown, (None, 11))
-    return [
-        {
-            **count,
-            "nose": ratio(count["aose"], unknown),
-            "p_u": ratio(count["tp_u"], count["tp_u"] + count["fp_u"]),
-            "r_u": ratio(count["tp_u"], unknown),
-            "ap_u": ap,
-            "ap_u_11": ap_11,
-        }
-        for count, ap, ap_11 in zip(counts, every, sampled, strict=True)
-    ]
-
-
-def _open_set_counts(draws: ImageDraws, outcome: open_set.Outcome) -> dict[str, np.ndarray]:
-    split = outcome.split
-    place = draws.places(split.images)
-    region_place, object_place = place[split.region_image], place[split.object_image]
-    rows = {
-        "unknown_objects": object_place[outcome.fate != open_set.NOT_COUNTED],
-        "tp_u": object_place[outcome.fate == open_set.FOUND],
-        "fp_u": region_place[outcome.kind == open_set.FALSE_UNKNOWN],
-        "fn_missed": object_place[outcome.fate == open_set.MISSED],
-        "fn_misclassified": object_place[outcome.fate == open_set.MISCLASSIFIED],
-    }
-    # The published code counts regions, the paper objects.
-    rows["aose"] = rows["fn_misclassified"] if split.protocol == "paper" else region_place[outcome.misclassifies]
-    return {name: times_drawn(draws, of_one) for name, of_one in rows.items()}
-
-
-def open_set_figures_over(
-    draws: ImageDraws,
-    split: open_set.Split,
-    ious: Sequence[float] | np.ndarray,
-    is_unknown: np.ndarray,
-    unknown_score: np.ndarray | None = None,
-) -> dict[str, np.ndarray]:
-    """The means over IoU thresholds of `farther.metrics.open_set.Split.figures_over`, for each replicate.
-
-    Returns:
-        {figure: ndarray of shape (B,)}; NaN where a threshold has no value.
-
-    Raises:
-        DataError, ParameterError: see `open_set_figures` and `Split.at`.
-    """
-    each = _of_outcomes(draws, [split.at(float(iou)).judge(is_unknown) for iou in ious], unknown_score)
-    return {name: np.mean([figures[name] for figures in each], axis=0) for name in open_set.OVER_IOU}
-
-
-def group_figures(draws: ImageDraws, outcome: open_set.Outcome, group: np.ndarray) -> dict[str, dict[str, np.ndarray]]:
-    """The counts and rates of `farther.metrics.open_set.Outcome.by_group`, for each replicate.
-
-    Args:
-        group: Object array of shape (M,): the name of each object's group.
-
-    Returns:
-        {group: {figure: ndarray of shape (B,)}}, groups without an unknown object left out; NaN where a replicate has
-        none.
-
-    Raises:
-        DataError: an image of the split is none of those drawn from.
-    """
-    counted = outcome.fate != open_set.NOT_COUNTED
-    if not counted.any():
-        return {}
-    names, number = np.unique(group[counted].astype(str), return_inverse=True)
-    place, fate = draws.places(outcome.split.images)[outcome.split.object_image[counted]], outcome.fate[counted]
-    total = {
-        "unknown_objects": times_drawn_by_group(draws, place, number, len(names)),
-        **{
-            name: times_drawn_by_group(draws, place[fate == kind], number[fate == kind], len(names))
-            for name, kind in (
-                ("tp_u", open_set.FOUND),
-                ("fn_missed", open_set.MISSED),
-                ("fn_misclassified", open_set.MISCLASSIFIED),
-            )
-        },
-    }
-    total["r_u"] = ratio(total["tp_u"], total["unknown_objects"])
-    total["nose"] = ratio(total["fn_misclassified"], total["unknown_objects"])
-    return {str(name): {figure: values[k] for figure, values in total.items()} for k, name in enumerate(names)}
-
-
-def figures_of(
-    draws: ImageDraws,
-    objects: Objects,
-    regions: Regions,
-    compute: Callable[[Objects, Regions], Mapping[str, Any]],
-) -> dict[str, np.ndarray]:
-    """Any other figures, for each replicate: those of the drawn images, written out as tables of their own.
-
-    That computes everything anew for each replicate, matching too; take few replicates.
-
-    Args:
-        compute: Gives the figures of two tables; entries that are no number are left out, None counts as NaN.
-
-    Returns:
-        {figure: ndarray of shape (B,)}.
-
-    Raises:
-        DataError: an image of the tables is none of those drawn from.
-    """
-    result: dict[str, np.ndarray] = {}
-    for replicate in range(len(draws.weights)):
-        figures = compute(draws.written_out(replicate, objects)[0], draws.written_out(replicate, regions)[0])
-        for name, value in figures.items():
-            if value is None or isinstance(value, (int, float)):
-                column = result.setdefault(name, np.full(len(draws.weights), np.nan))
-                column[replicate] = np.nan if value is None else value
-    return result
-
-
-def wilderness_figures(
-    closed_draws: ImageDraws,
-    objects: Objects,
-    regions: Regions,
-    wild_draws: ImageDraws,
-    wild_regions: Regions,
-    *,
-    recalls: Sequence[float] = wilderness.RECALLS,
-    seed: int = 0,
-) -> dict[str, np.ndarray]:
-    """Figures of `farther.metrics.wilderness`, for each replicate; closed and wild images are drawn independently.
-
-    That computes everything anew for each replicate; take few replicates.
-
-    Args:
-        objects, regions, wild_regions, recalls, seed: see `farther.metrics.wilderness.evaluate`.
-
-    Returns:
-        map_closed, map_open, and for each recall average_impact@recall, average_impact_by_precision@recall, ndarrays
-        of shape (B,); NaN where a replicate has none.
-
-    Raises:
-        DataError: an image of the tables is none of those drawn from, or there is no closed image.
-        ParameterError: the two have different numbers of replicates.
-    """
-    if len(closed_draws.weights) != len(wild_draws.weights):
-        raise ParameterError("closed and wild images need the same number of replicates")
-    averages = ("average_impact", "average_impact_by_precision")
-    names = ["map_closed", "map_open", *(f"{name}@{recall:g}" for recall in recalls for name in averages)]
-    result = {name: np.full(len(closed_draws.weights), np.nan) for name in names}
-    for replicate in range(len(closed_draws.weights)):
-        made = wilderness.evaluate(
-            closed_draws.written_out(replicate, objects)[0],
-            closed_draws.written_out(replicate, regions)[0],
-            closed_draws.drawn_names(replicate),
-            wild_draws.written_out(replicate, wild_regions)[0],
-            wild_draws.drawn_names(replicate),
-            recalls=recalls,
-            seed=seed,
-        )
-        flat = {f"{name}@{recall}": at[name] for recall, at in made["at_recall"].items() for name in averages}
-        for name, value in {**{n: made[n] for n in names[:2]}, **flat}.items():
-            result[name][replicate] = np.nan if value is None else value
-    return result
+    each = [compute(replicate) for replicate in range(replicates)]
+    numbers = [{k: v for k, v in found.items() if v is None or isinstance(v, (int, float))} for found in each]
+    return {name: defined([found.get(name) for found in numbers]) for name in (numbers[0] if numbers else ())}
 
 
 def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:
-    """The middle `level` of a figure's replicates: the percentile interval; None where no replicate has the figure.
+    """The percentile interval: the middle `level` of the replicates; None where no replicate has a value.
 
     Raises:
         ParameterError: `level` is not between 0 and 1.
+
+    >>> interval(np.arange(101.0), level=0.5)
+    (25.0, 75.0)
     """
     if not 0 < level < 1:
         raise ParameterError(f"a level is between 0 and 1, found {level}")
@@ -348,16 +140,15 @@ def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | N
 
 
 def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[str, Any]:
-    """Whether two methods differ in a figure, from replicates of the same draws.
+    """The difference of two methods in one metric, from replicates of the same draws.
 
     Args:
-        first, second: A figure of either method, ndarrays of shape (B,); replicate b of both has the same images.
+        first, second: Values of either method, ndarrays of shape (B,); replicate b of both has the same images.
         level: Of the interval.
 
     Returns:
-        interval of first − second, or None; p: how often chance alone gives so clear a difference: twice the smaller
-        share of replicates on one side of 0 (Efron and Tibshirani, 1993; one is added to both counts, so that p is
-        never 0), or None.
+        interval of first − second, or None; p: twice the smaller share of replicates on one side of 0 (Efron and
+        Tibshirani, 1993; one is added to both counts, so that p is never 0), or None.
 
     Raises:
         ParameterError: the two have different numbers of replicates.
@@ -372,64 +163,75 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
     return {"interval": interval(given, level), "p": float(min(1.0, 2 * (rarer + 1) / (len(given) + 1)))}
 
 
-def times_drawn(draws: ImageDraws, place: np.ndarray) -> np.ndarray:
-    """How many rows each replicate has, ndarray of shape (B,)."""
-    return (draws.weights @ np.bincount(place, minlength=len(draws.names))).astype(np.float64)
+def compare_with(
+    reference: str,
+    values: Mapping[str, float],
+    replicates: Mapping[str, np.ndarray],
+    comparisons: Comparisons = "all_pairs",
+    level: float = 0.95,
+) -> dict[str, dict[str, Any]]:
+    """Differences between several methods and one of them, the reference, in one metric.
 
-
-def times_drawn_by_group(draws: ImageDraws, place: np.ndarray, number: np.ndarray, groups: int) -> np.ndarray:
-    """How many rows of each group each replicate has, ndarray of shape (G, B)."""
-    images = len(draws.names)
-    count = np.bincount(place * groups + number, minlength=images * groups).reshape(images, groups).astype(np.float64)
-    # Products of floats are many times as fast as those of integers, and exact for counts.
-    return np.concatenate([draws.weights[block] @ count for block in draws.blocks(images)]).T
-
-
-def average_precision(
-    draws: ImageDraws, place: np.ndarray, kind: np.ndarray, positives: np.ndarray, points: Sequence[int | None]
-) -> np.ndarray:
-    """Average precision of ranked rows in each replicate.
+    With "all_pairs" the interval and p allow for all pairs of methods, and so for the reference having been chosen
+    as the best: in 95% of samples no pair of equal methods is told apart. The largest difference of any pair, centred
+    and in standard deviations, is what chance alone gives; its 95% quantile is the width of every interval (the
+    single-step max-T of Westfall and Young, 1993, which is Tukey's range test for normal values). With "single" each
+    method is compared as if there were no other, by `compare`.
 
     Args:
-        place: The image of each row, shape (n,).
-        kind: TRUE, FALSE or IGNORED at each IoU threshold, shape (T, n).
-        positives: Objects in each replicate, shape (B,).
-        points: P kinds of it: sampled at so many recalls, or of all points (None).
+        reference: Name of the method that the others are compared with.
+        values: The value of each method.
+        replicates: {method: ndarray of shape (B,)}, in replicates of the same draws; those in which any method has no
+            value are left out.
+        comparisons: see above.
+        level: Of the intervals.
 
     Returns:
-        ndarray of shape (P, T, B); NaN where there is no object.
+        {method: {"interval" of its value minus the reference's, "p"}}, None where no replicate has a value; of the
+        reference (0, 0) and 1.
+
+    Raises:
+        ParameterError: methods have different numbers of replicates, or the level or `comparisons` is not one of those.
     """
-    result = np.full((len(points), len(kind), len(positives)), np.nan)
-    true_rows = [np.flatnonzero(of_one == TRUE) for of_one in kind]
-    ignored_rows = [np.flatnonzero(of_one == IGNORED) for of_one in kind]
-    for block in draws.blocks(len(place)):
-        weights = draws.weights[block][:, place]
-        so_far = np.cumsum(weights, axis=1, dtype=np.int32)
-        for threshold, (true, ignored) in enumerate(zip(true_rows, ignored_rows, strict=True)):
-            made = so_far[:, true]
-            if len(ignored):
-                made = made - _accumulated(weights[:, ignored])[:, np.searchsorted(ignored, true)]
-            result[:, threshold, block] = _areas(weights[:, true], made, positives[block], points)
-    return result
+    if comparisons not in get_args(Comparisons):
+        raise ParameterError(f"unknown comparisons {comparisons!r}. Known: {', '.join(get_args(Comparisons))}")
+    if not 0 < level < 1:
+        raise ParameterError(f"a level is between 0 and 1, found {level}")
+    if len({len(replicates[name]) for name in values}) > 1:
+        raise ParameterError("compare replicates of the same draws")
+    if comparisons == "single":
+        return {name: compare(replicates[name], replicates[reference], level) for name in values}
+    names = list(values)
+    table = np.array([replicates[name] for name in names])
+    table = table[:, ~np.isnan(table).any(axis=0)]
+    if not table.shape[1]:
+        return {name: {"interval": None, "p": None} for name in names}
+    deviation, largest = _largest_differences(table)
+    at = names.index(reference)
+    found = {}
+    for k, name in enumerate(names):
+        difference, width = values[name] - values[reference], deviation[k, at] * float(np.quantile(largest, level))
+        rarer = np.sum(largest * deviation[k, at] >= abs(difference))
+        p = float((rarer + 1) / (len(largest) + 1))
+        found[name] = {"interval": (float(difference - width), float(difference + width)), "p": p}
+    return found
 
 
-def _areas(
-    weights: np.ndarray, made: np.ndarray, positives: np.ndarray, points: Sequence[int | None]
-) -> list[np.ndarray]:
-    """Areas under each replicate's curve, from its true rows: their weights, and all rows up to each; shapes (b, n)."""
-    found = np.cumsum(weights, axis=1, dtype=np.float64)
-    precision = np.divide(found, made, out=np.zeros(made.shape), where=made > 0)
-    best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
-    recall = np.divide(found, positives[:, None], out=found, where=positives[:, None] > 0)
-    # How much of the recall axis each true row covers: its step, or the share of sampled recalls in its step.
-    covered = [
-        recall if one is None else np.searchsorted(np.linspace(0.0, 1.0, one), recall, side="right") / one
-        for one in points
-    ]
-    areas = (np.vecdot(np.diff(axis, axis=1, prepend=0.0), best) for axis in covered)
-    return [np.where(positives > 0, area, np.nan) for area in areas]
+def _largest_differences(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Standard deviations of the differences between methods, and the largest of all pairs in each replicate.
 
+    Args:
+        table: ndarray of shape (K, B).
 
-def ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Their quotient, of any shape; NaN where `whole` is 0."""
-    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)
+    Returns:
+        Standard deviations of the differences, shape (K, K), and ndarray of shape (B,).
+    """
+    centred = table - table.mean(axis=1, keepdims=True)
+    deviation, largest = np.zeros((len(table), len(table))), np.zeros(table.shape[1])
+    for k, one in enumerate(centred):
+        differences = np.abs(centred - one)
+        deviation[k] = np.sqrt(np.mean(differences**2, axis=1))
+        varies = deviation[k] > 1e-12  # methods that always agree differ by rounding only
+        if varies.any():
+            largest = np.maximum(largest, (differences[varies] / deviation[k][varies, None]).max(axis=0))
+    return deviation, largest

@@ -1,4 +1,4 @@
-"""Boxes, and which of them lie over each other.
+"""Boxes and their overlaps.
 
 Boxes are edges in pixels, ndarray of shape (N, 4): xmin, ymin, xmax, ymax. All arithmetic is in float64.
 """
@@ -31,6 +31,12 @@ class Pairs:
     target: np.ndarray
     overlap: np.ndarray
 
+    @classmethod
+    def none(cls) -> Pairs:
+        """No pair at all."""
+        nothing = np.zeros(0, dtype=np.int64)
+        return cls(nothing, nothing, np.zeros(0))
+
     def __len__(self) -> int:
         return len(self.region)
 
@@ -39,11 +45,11 @@ class Pairs:
         return Pairs(self.region[rows], self.target[rows], self.overlap[rows])
 
     def preferred_first(self, last_choice: np.ndarray, number: np.ndarray) -> Pairs:
-        """For each region by how much it wants the object, the largest overlap first; pairs must be sorted by region.
+        """Sorted by preference within each region, the largest overlap first; pairs must be sorted by region.
 
         Args:
             last_choice: ndarray of shape (M,), bool: objects that are taken only when there is no other.
-            number: ndarray of shape (M,), int64: each object's own number. Among equal overlaps the object with the
+            number: ndarray of shape (M,), int64: each object's number. Among equal overlaps the object with the
                 larger one comes first, as in pycocotools the later.
         """
         same = self.region[1:] == self.region[:-1]
@@ -52,9 +58,9 @@ class Pairs:
             return self
         region, target, overlap = self.region[rows], self.target[rows], self.overlap[rows]
         # The complement falls as the number rises, and cannot overflow.
-        wanted = np.lexsort((~number[target], -overlap, last_choice[target], region))
+        preferred = np.lexsort((~number[target], -overlap, last_choice[target], region))
         order = np.arange(len(self))
-        order[rows] = rows[wanted]
+        order[rows] = rows[preferred]
         return self[order]
 
     def first_of_each_region(self) -> Pairs:
@@ -72,7 +78,7 @@ def overlaps(first: np.ndarray, second: np.ndarray, is_crowd: np.ndarray | None 
     """IoU of each row of `first` with the same row of `second`, ndarray of shape (N,); 0 where both are empty.
 
     Args:
-        is_crowd: ndarray of shape (N,), bool: rows whose second box holds many objects. There the intersection is
+        is_crowd: ndarray of shape (N,), bool: rows whose second box holds several objects. There the intersection is
             divided by the area of the first box alone (COCO's rule).
     """
     first = np.asarray(first, dtype=np.float64)
@@ -94,12 +100,12 @@ def pairs(
     is_crowd: np.ndarray,
     at_least: float,
 ) -> Pairs:
-    """All pairs of a region and an object with the same key whose overlap is `at_least` so large.
+    """All pairs of a region and an object with the same key whose overlap is `at_least` or more.
 
     Args:
-        region_key, target_key: int64 arrays, one number a row, 0 or more: which rows are compared at all
+        region_key, target_key: int64 arrays, one number per row, 0 or more: rows with equal keys are compared
             (the image, or the image and the class).
-        is_crowd: bool array, one value an object: see `overlaps`.
+        is_crowd: bool array, one per object: see `overlaps`.
 
     Returns:
         Pairs in the order of the regions. Memory is bounded by `BLOCK` comparisons and the pairs that are kept.
@@ -110,8 +116,7 @@ def pairs(
         kept = (overlap >= at_least) & (overlap > 0)
         found.append(Pairs(region[kept], target[kept], overlap[kept]))
     if not found:
-        nothing = np.zeros(0, dtype=np.int64)
-        return Pairs(nothing, nothing, np.zeros(0))
+        return Pairs.none()
     joined = [np.concatenate([getattr(p, name) for p in found]) for name in ("region", "target", "overlap")]
     return Pairs(*joined)
 
@@ -140,7 +145,7 @@ def image_numbers(*columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         columns: Object arrays of `str`.
 
     Returns:
-        The different names, sorted, and for each column its rows' places among them (int64).
+        The distinct names, sorted, and for each column its rows' places among them (int64).
     """
     coded = pa.concat_arrays([pa.array(c, pa.string()) for c in columns]).dictionary_encode()
     words = coded.dictionary.to_numpy(zero_copy_only=False).astype(object)

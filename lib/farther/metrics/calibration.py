@@ -1,8 +1,8 @@
-"""Makes confidences mean what they say: for each class a map from confidence to the IoU that may be expected
-(Oksuz et al., CVPR 2023, Section 5.3).
+"""Calibration: for each class a map from confidence to expected IoU (Oksuz et al., CVPR 2023, arXiv:2307.00934,
+Section 5.3).
 
-A map is learnt from validation detections: the target of a true positive is its IoU, that of a false positive 0. So
-fitted, precision × IoU of a bin, which LaECE compares with the confidence, comes near to it.
+A map is fitted to validation detections: the target of a true positive is its IoU, that of a false positive 0. The
+calibrated confidence then approximates precision × IoU, with which LaECE compares it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from farther.errors import ParameterError
-from farther.metrics.self_awareness import TRUE_POSITIVE_IOU, Judged, judge
+from farther.metrics.self_awareness import TRUE_POSITIVE_IOU, MatchedClass, match
 from farther.tables import Objects, Regions
 
 Kind = Literal["linear", "histogram", "isotonic"]
@@ -82,10 +82,10 @@ def fit(
     """
     if kind not in get_args(Kind):
         raise ParameterError(f"unknown calibrator {kind!r}. Known: {', '.join(get_args(Kind))}")
-    known: dict[str, Callable[[Judged], Calibrator]]
+    known: dict[str, Callable[[MatchedClass], Calibrator]]
     known = {"linear": _linear, "histogram": _histogram, "isotonic": _isotonic}
-    judged = judge(objects, regions, classes, iou)
-    return {name: known[kind](detections) for name, detections in judged.items() if len(detections.score)}
+    matched = match(objects, regions, classes, iou)
+    return {name: known[kind](detections) for name, detections in matched.items() if len(detections.score)}
 
 
 def apply(calibrators: Mapping[str, Calibrator], regions: Regions) -> Regions:
@@ -98,7 +98,7 @@ def apply(calibrators: Mapping[str, Calibrator], regions: Regions) -> Regions:
     return Regions(**{**regions.columns(), "score": score}, header=regions.header)
 
 
-def _linear(detections: Judged) -> Linear:
+def _linear(detections: MatchedClass) -> Linear:
     score, target = detections.score, detections.quality
     spread = score - score.mean()
     variance = float(np.sum(spread**2))
@@ -106,7 +106,7 @@ def _linear(detections: Judged) -> Linear:
     return Linear(slope, float(target.mean() - slope * score.mean()))
 
 
-def _histogram(detections: Judged) -> Steps:
+def _histogram(detections: MatchedClass) -> Steps:
     order = np.argsort(detections.score, kind="stable")
     score, target = detections.score[order], detections.quality[order]
     bins = max(1, min(HISTOGRAM_BINS, len(score) // 2))
@@ -119,7 +119,7 @@ def _histogram(detections: Judged) -> Steps:
     return Steps(edges, np.bincount(place, target, minlength=len(edges) + 1) / counts)
 
 
-def _isotonic(detections: Judged) -> Polyline:
+def _isotonic(detections: MatchedClass) -> Polyline:
     from scipy.optimize import isotonic_regression
 
     levels, place, counts = np.unique(detections.score, return_inverse=True, return_counts=True)

@@ -1,16 +1,14 @@
-"""How well a detector finds and names the objects of the classes it knows: COCO's average precision and recall.
+"""COCO's average precision and recall: detection and naming of the objects of known classes.
 
-Figures are those of pycocotools' `COCOeval` for boxes, with an object's area being that of its box. What stands there
-as a crowd (COCO's iscrowd, OpenImages' groups) and what Pascal VOC marks as difficult is neither to be found nor wrong
-to be found: a detection of it is left out.
+Metrics are those of pycocotools' `COCOeval` for boxes (Lin et al., 2014, arXiv:1405.0312), with an object's area being
+that of its box. Crowds (COCO's iscrowd, OpenImages' groups) and objects that Pascal VOC marks as difficult are not
+counted: a detection of one is ignored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from copy import copy
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,8 @@ import numpy as np
 from farther.errors import DataError
 from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, pairs
 from farther.metrics.matching import assign, ranks_within
-from farther.metrics.precision_recall import Curve, sampled_ap
+from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, Curve, average_precision
+from farther.metrics.weighting import RowWeights, mean_of_defined, plain, ratio, row_weights, value
 from farther.tables import Objects, Regions
 
 #: IoU thresholds 0.50, 0.55, …, 0.95.
@@ -28,220 +27,328 @@ COCO_IOUS = np.linspace(0.5, 0.95, 10)
 RECALL_POINTS = 101
 
 ALL_AREAS = (0.0, 1e10)
-TRUE, FALSE, IGNORED = 1, 0, -1
 
 
 def evaluate(
     objects: Objects, regions: Regions, classes: Sequence[str] | None = None, max_detections: int = 100
 ) -> dict[str, Any]:
-    """COCO's figures for boxes.
+    """COCO's metrics for boxes.
 
     Args:
         objects: Ground truth; objects of other classes are left out.
         regions: Detections, best stored at a low threshold.
-        classes: Names of the classes to be found; those of `regions` without the background when None.
-        max_detections: Best-scored detections of an image and a class that count.
+        classes: Names of the known classes; those of `regions` without the background when None.
+        max_detections: Best-scored detections per image and class that count.
 
     Returns:
-        Fractions; None where there is no object to be found.
+        Fractions; None where there is no object.
 
         ap: Mean over classes with an object and over IoU 0.50 … 0.95 of the average precision.
         ap50, ap75: At IoU 0.5, 0.75.
         ap_small, ap_medium, ap_large: For objects up to 32², up to 96², and larger (square pixels).
-        ar: Mean recall, at most `max_detections`; ar_1, ar_10: at most 1, 10; ar_small, ar_medium, ar_large.
+        ar: Mean recall with at most `max_detections`; ar_1, ar_10: at most 1, 10; ar_small, ar_medium, ar_large.
         per_class: {class: {"ap", "ap50", "ar", "objects"}}.
 
     Raises:
         DataError: `classes` is empty or names a class twice.
+
+    >>> from farther.tables import Objects, Regions
+    >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
+    >>> regions = Regions(image_id=["a"], region_id=[0], box=[[0, 0, 10, 8]], score=[0.9], label=[0], logits=[[2.0]],
+    ...                   classes=("cat",))
+    >>> found = evaluate(objects, regions)  # an IoU of 0.8 is enough at 7 of the 10 thresholds
+    >>> found["ap50"], round(found["ap"], 6)
+    (1.0, 0.7)
     """
-    known = Labelled(objects, regions, classes, max_detections)
-    whole = known.verdicts(COCO_IOUS)
-    ap = whole.average_precision()
-    ar = whole.recall()
-    figures: dict[str, Any] = {"ap": _mean(ap), "ap50": _mean(ap[0]), "ap75": _mean(ap[5])}
-    by_area = {name: known.verdicts(COCO_IOUS, limits) for name, limits in AREA_RANGES.items()}
-    figures |= {f"ap_{name}": _mean(verdicts.average_precision()) for name, verdicts in by_area.items()}
-    figures |= {"ar": _mean(ar), "ar_1": _mean(whole.recall(1)), "ar_10": _mean(whole.recall(10))}
-    figures |= {f"ar_{name}": _mean(verdicts.recall()) for name, verdicts in by_area.items()}
-    figures["per_class"] = {
-        name: {
-            "ap": _mean(ap[:, k]),
-            "ap50": _mean(ap[0, k]),
-            "ar": _mean(ar[:, k]),
-            "objects": int(whole.positives[k]),
+    known = ClosedSet.of(objects, regions, classes, max_detections)
+    matched = known.match(COCO_IOUS)
+    ap, ar = matched.average_precision()[..., 0], matched.recall()[..., 0]
+    return metrics(known) | {
+        "per_class": {
+            name: {
+                "ap": value(mean_of_defined(ap[:, k])),
+                "ap50": value(ap[0, k]),
+                "ar": value(mean_of_defined(ar[:, k])),
+                "objects": int(matched.positives[k]),
+            }
+            for k, name in enumerate(known.classes)
         }
-        for k, name in enumerate(known.classes)
     }
-    return figures
+
+
+def metrics(known: ClosedSet, weights: np.ndarray | None = None) -> dict[str, Any]:
+    """The twelve metrics of `evaluate`.
+
+    Args:
+        known: Objects and detections of the known classes.
+        weights: How often each of `known.images` counts in each of B replicates, ndarray of shape (B, I); once when
+            None.
+
+    Returns:
+        With weights ndarrays of shape (B,): means over the classes that have an object in the replicate, NaN where
+        none has.
+    """
+    whole = known.match(COCO_IOUS)
+    by_area = {name: known.match(COCO_IOUS, limits) for name, limits in AREA_RANGES.items()}
+    ap = whole.average_precision(weights)
+    found = {"ap": _mean(ap), "ap50": _mean(ap[:1]), "ap75": _mean(ap[5:6])}
+    found |= {f"ap_{name}": _mean(matched.average_precision(weights)) for name, matched in by_area.items()}
+    found |= {"ar": _mean(whole.recall(weights))}
+    found |= {f"ar_{most}": _mean(whole.recall(weights, most)) for most in (1, 10)}
+    found |= {f"ar_{name}": _mean(matched.recall(weights)) for name, matched in by_area.items()}
+    return plain(found) if weights is None else found
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Mean over IoU thresholds and the classes that have a value, ndarray of shape (B,); NaN where none has."""
+    return mean_of_defined(values, axis=(0, 1))
 
 
 @dataclass(frozen=True)
-class Verdicts:
-    """What each detection turned out to be, at each of T IoU thresholds.
+class Matched:
+    """Detections matched at each of T IoU thresholds.
 
     Args:
         kind: ndarray of shape (T, n), int8: `TRUE`, `FALSE` or `IGNORED`.
-        place: ndarray of shape (n,): how many better-scored detections its image and class have.
+        place: ndarray of shape (n,): number of better-scored detections of the same image and class.
         score: ndarray of shape (n,): the detector's confidence.
+        image: ndarray of shape (n,): place of the detection's image.
         bounds: ndarray of shape (K + 1,): class k has rows bounds[k] … bounds[k + 1], by falling score.
-        positives: ndarray of shape (K,): objects to be found.
+        object_class, object_image: Class and image of each object that is counted.
+        images: Number of images.
     """
 
     kind: np.ndarray
     place: np.ndarray
     score: np.ndarray
+    image: np.ndarray
     bounds: np.ndarray
-    positives: np.ndarray
+    object_class: np.ndarray
+    object_image: np.ndarray
+    images: int
+
+    @property
+    def positives(self) -> np.ndarray:
+        """Number of objects of each class, ndarray of shape (K,)."""
+        return np.bincount(self.object_class, minlength=len(self.bounds) - 1)
+
+    def rows(self, k: int) -> slice:
+        """The detections of class k."""
+        return slice(self.bounds[k], self.bounds[k + 1])
 
     def curve(self, threshold: int, k: int) -> Curve:
         """Precision and recall of class k at the IoU threshold of this index, ignored detections left out."""
-        kind = self.kind[threshold, self.bounds[k] : self.bounds[k + 1]]
+        kind = self.kind[threshold, self.rows(k)]
         return Curve.of(kind[kind != IGNORED], self.positives[k])
 
     def scores(self, threshold: int, k: int) -> np.ndarray:
         """Confidences of the detections on that curve."""
-        rows = slice(self.bounds[k], self.bounds[k + 1])
-        return self.score[rows][self.kind[threshold, rows] != IGNORED]
+        return self.score[self.rows(k)][self.kind[threshold, self.rows(k)] != IGNORED]
 
-    def average_precision(self) -> np.ndarray:
-        """COCO's 101-point average precision, ndarray of shape (T, K); NaN for a class without objects."""
-        result = np.full((len(self.kind), len(self.positives)), np.nan)
-        for k in np.flatnonzero(self.positives).tolist():
-            for threshold in range(len(self.kind)):
-                result[threshold, k] = sampled_ap(self.curve(threshold, k), RECALL_POINTS)
-        return result
+    def objects(self, weights: np.ndarray | None = None) -> np.ndarray:
+        """Number of objects of each class in each replicate, ndarray of shape (K, B)."""
+        rows = row_weights(weights, self.object_image, self.images)
+        return rows.total_by_group(self.object_class, len(self.bounds) - 1)
 
-    def recall(self, max_detections: int | None = None) -> np.ndarray:
-        """Share of the objects found, ndarray of shape (T, K); NaN for a class without objects.
+    def detections(self, weights: np.ndarray | None = None) -> RowWeights:
+        """Weights of the detections; see `metrics`."""
+        return row_weights(weights, self.image, self.images)
+
+    def average_precision(self, weights: np.ndarray | None = None, points: int | None = RECALL_POINTS) -> np.ndarray:
+        """Average precision, ndarray of shape (T, K, B); NaN for a class without objects.
 
         Args:
-            max_detections: Best-scored detections of an image and a class that count; all when None.
+            weights: see `metrics`.
+            points: see `farther.metrics.precision_recall.average_precision`; 101 as COCO does.
         """
-        counts = np.ones(len(self.place), bool) if max_detections is None else self.place < max_detections
-        found = np.concatenate([np.zeros((len(self.kind), 1)), np.cumsum((self.kind == TRUE) & counts, axis=1)], axis=1)
-        found = np.diff(found[:, self.bounds], axis=1)
-        return np.divide(found, self.positives, out=np.full(found.shape, np.nan), where=self.positives > 0)
+        objects, rows = self.objects(weights), self.detections(weights)
+        result = np.full((len(self.kind), *objects.shape), np.nan)
+        for k in np.flatnonzero(self.positives).tolist():
+            of_class = self.rows(k)
+            result[:, k] = average_precision(self.kind[:, of_class], objects[k], points, rows[of_class])
+        return result
 
-    def above(self, score: float) -> Verdicts:
-        """The same verdicts without the detections whose confidence is below `score`."""
+    def recall(self, weights: np.ndarray | None = None, most: int | None = None) -> np.ndarray:
+        """Share of the objects found, ndarray of shape (T, K, B); NaN for a class without objects.
+
+        Args:
+            weights: see `metrics`.
+            most: Best-scored detections per image and class that count; all when None.
+        """
+        objects, rows = self.objects(weights), self.detections(weights)
+        of_class = np.repeat(np.arange(len(objects)), np.diff(self.bounds))
+        found = (self.kind == TRUE) & (True if most is None else self.place < most)
+        each = [rows[true].total_by_group(of_class[true], len(objects)) for true in found]
+        return ratio(np.stack(each), np.broadcast_to(objects, (len(each), *objects.shape)))
+
+    def above(self, score: float) -> Matched:
+        """The same without the detections whose confidence is below `score`."""
         # Confidences are stored as float32, and compared as such wherever a threshold is applied.
         kept = self.score >= np.float32(score)
         bounds = np.append(0, np.cumsum(kept))[self.bounds]
-        return Verdicts(self.kind[:, kept], self.place[kept], self.score[kept], bounds, self.positives)
+        columns = {name: getattr(self, name)[kept] for name in ("place", "score", "image")}
+        return replace(self, kind=self.kind[:, kept], bounds=bounds, **columns)
 
 
-class Labelled:
-    """Objects and detections of the known classes, and which of them lie over each other.
+@dataclass(frozen=True)
+class KnownDetections:
+    """Detections of known classes, sorted by class, then falling score, then image, then `region_id`.
 
     Args:
-        objects, regions, classes, max_detections: see `evaluate`.
-
-    `region_row` and `object_row` are rows of the tables given, `region_image` and `object_image` the places of their
-    images in `images`; detections are sorted by class, then falling score, then image, then `region_id`.
-
-    Raises:
-        DataError: `classes` is empty or names a class twice.
+        row: Their rows in the table of regions.
+        image: Place of each one's image in `ClosedSet.images`.
+        place: Number of better-scored detections of the same image and class.
+        score: The detector's confidence, float64.
+        box: ndarray of shape (n, 4).
+        key: One number per image and class.
     """
 
-    def __init__(
-        self, objects: Objects, regions: Regions, classes: Sequence[str] | None = None, max_detections: int = 100
-    ):
-        self.classes = tuple(regions.header.known_classes if classes is None else classes)
-        if not self.classes or len(set(self.classes)) != len(self.classes):
-            raise DataError(f"expected different names of classes, found {list(self.classes)}", field="classes")
-        number = {name: k for k, name in enumerate(self.classes)}
-        self.images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
+    row: np.ndarray
+    image: np.ndarray
+    place: np.ndarray
+    score: np.ndarray
+    box: np.ndarray
+    key: np.ndarray
+
+    def __getitem__(self, rows: np.ndarray) -> KnownDetections:
+        """The detections that a mask or an index array selects."""
+        return KnownDetections(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
+
+
+@dataclass(frozen=True)
+class ClosedSet:
+    """Objects and detections of the known classes, and their overlaps; `ClosedSet.of` builds it.
+
+    Args:
+        classes: Names of the K known classes.
+        images: Names of the images that have regions or objects, sorted.
+        detections: The detections.
+        bounds: Class k has detections bounds[k] … bounds[k + 1], ndarray of shape (K + 1,).
+        object_row, object_class, object_image, object_box, object_id: Of the objects of known classes.
+        is_crowd: Objects that are not counted (crowds, difficult ones).
+        pairs: Detections and objects of one class and image that overlap by 0.5 or more.
+    """
+
+    classes: tuple[str, ...]
+    images: np.ndarray
+    detections: KnownDetections
+    bounds: np.ndarray
+    object_row: np.ndarray
+    object_class: np.ndarray
+    object_image: np.ndarray
+    object_box: np.ndarray
+    object_id: np.ndarray
+    is_crowd: np.ndarray
+    pairs: Pairs
+
+    @classmethod
+    def of(
+        cls, objects: Objects, regions: Regions, classes: Sequence[str] | None = None, max_detections: int = 100
+    ) -> ClosedSet:
+        """The closed set of two tables; arguments and errors as for `evaluate`."""
+        names = tuple(regions.header.known_classes if classes is None else classes)
+        if not names or len(set(names)) != len(names):
+            raise DataError(f"expected different names of classes, found {list(names)}", field="classes")
+        number = {name: k for k, name in enumerate(names)}
+        images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
         region_class = np.array([number.get(name, -1) for name in regions.classes], dtype=np.int64)[regions.label]
         object_class = np.fromiter((number.get(name, -1) for name in objects.category), np.int64, len(objects))
-        self.object_row = np.flatnonzero(object_class >= 0)
-        self.object_class = object_class[self.object_row]
-        self.object_box = objects.box[self.object_row]
-        self._object_id = objects.object_id[self.object_row]
-        self.not_sought = (objects.is_crowd | objects.is_difficult)[self.object_row]
-        self.object_image = object_image[self.object_row]
-        self._object_key = self.object_image * len(self.classes) + self.object_class
+        object_row = np.flatnonzero(object_class >= 0)
 
-        region_key = region_image * len(self.classes) + region_class
-        place = ranks_within(regions.score, np.where(region_class >= 0, region_key, -1), regions.region_id)
+        key = region_image * len(names) + region_class
+        place = ranks_within(regions.score, np.where(region_class >= 0, key, -1), regions.region_id)
         row = np.flatnonzero((region_class >= 0) & (place < max_detections))
         falling = -regions.score[row].astype(np.float64)
         row = row[np.lexsort((regions.region_id[row], region_image[row], falling, region_class[row]))]
-        self.region_row = row
-        self.region_image = region_image[row]
-        self.place = place[row]
-        self.score = regions.score[row].astype(np.float64)
-        self.region_box = regions.box[row]
-        self.bounds = np.searchsorted(region_class[row], np.arange(len(self.classes) + 1))
-        self._region_key = region_key[row]
-
-    @cached_property
-    def pairs(self) -> Pairs:
-        """Detections and objects of one class and image whose overlap is at least 0.5."""
-        return self.pairs_over(COCO_IOUS[0])
+        detections = KnownDetections(
+            row=row,
+            image=region_image[row],
+            place=place[row],
+            score=regions.score[row].astype(np.float64),
+            box=regions.box[row],
+            key=key[row],
+        )
+        unpaired = cls(
+            classes=names,
+            images=images,
+            detections=detections,
+            bounds=np.searchsorted(region_class[row], np.arange(len(names) + 1)),
+            object_row=object_row,
+            object_class=object_class[object_row],
+            object_image=object_image[object_row],
+            object_box=objects.box[object_row],
+            object_id=objects.object_id[object_row],
+            is_crowd=(objects.is_crowd | objects.is_difficult)[object_row],
+            pairs=Pairs.none(),
+        )
+        return replace(unpaired, pairs=unpaired.pairs_over(COCO_IOUS[0]))
 
     def pairs_over(self, iou: float) -> Pairs:
         """Detections and objects of one class and image whose overlap is at least `iou`."""
-        # pycocotools lets an overlap of 1 pass a threshold of 1 that rounding has lifted; so do we.
-        at_least = min(iou, 1 - 1e-10)
-        return pairs(self.region_box, self._region_key, self.object_box, self._object_key, self.not_sought, at_least)
+        object_key = self.object_image * len(self.classes) + self.object_class
+        # pycocotools lets an overlap of 1 pass a threshold of 1 that rounding has lifted; so does this.
+        least = min(iou, 1 - 1e-10)
+        return pairs(self.detections.box, self.detections.key, self.object_box, object_key, self.is_crowd, least)
 
-    def keeping(self, kept: np.ndarray) -> Labelled:
+    def keeping(self, kept: np.ndarray) -> ClosedSet:
         """The same without some detections; overlaps are not computed again.
 
         Args:
-            kept: ndarray of shape (N,), bool: a value for each detection of the table given. Which ones are an image's
-                and a class's best-scored was decided before.
+            kept: ndarray of shape (N,), bool: one per region of the table. Which detections are the best-scored of
+                their image and class was decided before.
         """
-        rows = kept[self.region_row]
-        other = copy(self)
-        for name in ("region_row", "region_image", "place", "score", "region_box", "_region_key"):
-            setattr(other, name, getattr(self, name)[rows])
-        other.bounds = np.append(0, np.cumsum(rows))[self.bounds]
+        rows = kept[self.detections.row]
         left = self.pairs[rows[self.pairs.region]]
-        other.pairs = Pairs((np.cumsum(rows) - 1)[left.region], left.target, left.overlap)
-        return other
+        return replace(
+            self,
+            detections=self.detections[rows],
+            bounds=np.append(0, np.cumsum(rows))[self.bounds],
+            pairs=Pairs((np.cumsum(rows) - 1)[left.region], left.target, left.overlap),
+        )
 
-    def matches(self, ious: Sequence[float] | np.ndarray, last_choice: np.ndarray) -> np.ndarray:
-        """The object that each detection gets at each IoU threshold: rows of `object_row`, or −1; shape (T, n).
+    def assigned(self, ious: Sequence[float] | np.ndarray, last_choice: np.ndarray) -> np.ndarray:
+        """The object of each detection at each IoU threshold: rows of `object_row`, or −1; shape (T, n).
 
         Args:
-            last_choice: Objects that are chosen only when there is no other, one bool an object.
+            last_choice: Objects that are chosen only when there is no other, one bool per object.
         """
         candidates = self.pairs if min(ious) >= COCO_IOUS[0] else self.pairs_over(min(ious))
-        candidates = candidates.preferred_first(last_choice, self._object_id)
-        # Detections of one class stand in the order in which they choose.
-        rank = np.arange(len(self.score))
-        each = [assign(candidates[candidates.overlap >= min(i, 1 - 1e-10)], rank, self.not_sought) for i in ious]
+        candidates = candidates.preferred_first(last_choice, self.object_id)
+        # Detections of one class are sorted in the order in which they choose.
+        rank = np.arange(len(self.detections.score))
+        each = [assign(candidates[candidates.overlap >= min(i, 1 - 1e-10)], rank, self.is_crowd) for i in ious]
         return np.stack(each)
 
-    def sought(self, area_range: tuple[float, float] = ALL_AREAS) -> np.ndarray:
-        """Which objects of `object_row` are to be found, ndarray of bool."""
-        return ~self.not_sought & ~_outside(areas(self.object_box), area_range)
+    def counted(self, area_range: tuple[float, float] = ALL_AREAS) -> np.ndarray:
+        """Objects of `object_row` that are counted, ndarray of bool."""
+        return ~self.is_crowd & ~_outside(areas(self.object_box), area_range)
 
-    def verdicts(self, ious: Sequence[float] | np.ndarray, area_range: tuple[float, float] = ALL_AREAS) -> Verdicts:
+    def match(self, ious: Sequence[float] | np.ndarray, area_range: tuple[float, float] = ALL_AREAS) -> Matched:
         """Matches detections to objects at each IoU threshold.
 
         Detections choose by falling confidence the free object of their class that they overlap most. Objects that are
-        not sought, or whose area lies outside `area_range`, are chosen only when there is no other, and the detection
+        not counted, or whose area lies outside `area_range`, are chosen only when there is no other, and the detection
         is then ignored; so is an unmatched detection whose own area lies outside.
         """
-        ignored_object = ~self.sought(area_range)
-        ignored_region = _outside(areas(self.region_box), area_range)
-        matched_at = self.matches(ious, ignored_object)
-        kind = np.empty(matched_at.shape, dtype=np.int8)
-        for row, matched in zip(kind, matched_at, strict=True):
-            found = matched >= 0
+        counted = self.counted(area_range)
+        ignored_region = _outside(areas(self.detections.box), area_range)
+        assigned = self.assigned(ious, ~counted)
+        kind = np.empty(assigned.shape, dtype=np.int8)
+        for row, target in zip(kind, assigned, strict=True):
+            found = target >= 0
             row[:] = np.where(ignored_region, IGNORED, FALSE)
-            row[found] = np.where(ignored_object[matched[found]], IGNORED, TRUE)
-        positives = np.bincount(self.object_class[~ignored_object], minlength=len(self.classes))
-        return Verdicts(kind, self.place, self.score, self.bounds, positives)
+            row[found] = np.where(counted[target[found]], TRUE, IGNORED)
+        return Matched(
+            kind=kind,
+            place=self.detections.place,
+            score=self.detections.score,
+            image=self.detections.image,
+            bounds=self.bounds,
+            object_class=self.object_class[counted],
+            object_image=self.object_image[counted],
+            images=len(self.images),
+        )
 
 
 def _outside(area: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
     return (area < limits[0]) | (area > limits[1])
-
-
-def _mean(values: np.ndarray) -> float | None:
-    """Mean over the entries that are not NaN, None where all are."""
-    values = np.asarray(values)[~np.isnan(values)]
-    return float(np.mean(values)) if len(values) else None

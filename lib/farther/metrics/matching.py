@@ -1,18 +1,21 @@
-"""Who is matched with whom: detections choose objects in the order of their confidence."""
+"""Matching: detections choose objects in the order of their confidence; and the object that each detection shows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from farther.metrics.boxes import Pairs
+from farther.metrics.boxes import Pairs, image_numbers, pairs
+from farther.tables import Objects, Regions, TrueClasses
 
 
 def ranks(score: np.ndarray, image: np.ndarray, number: np.ndarray) -> np.ndarray:
     """Place of each row when sorted by falling score, ndarray of shape (N,), int64.
 
     Args:
-        image, number: Equal scores go by the image, then by the row's number in it, so that the order in which rows
-            stand in a table decides nothing.
+        image, number: Equal scores go by the image, then by the row's number in it, so that the order of the rows in
+            a table has no influence.
     """
     rank = np.empty(len(score), dtype=np.int64)
     falling = -np.asarray(score, dtype=np.float64)
@@ -37,18 +40,19 @@ def ranks_within(score: np.ndarray, group: np.ndarray, number: np.ndarray) -> np
 
 
 def assign(pairs: Pairs, rank: np.ndarray, reusable: np.ndarray) -> np.ndarray:
-    """Greedy one-to-one matching: in the order of their rank, regions take the object they want most of those left.
+    """Greedy one-to-one matching: in the order of their rank, regions take their most preferred free object.
 
     Args:
-        pairs: Whom a region may take; sorted by region, and within a region the most wanted first.
-        rank: ndarray of shape (N,), int64: a different number below N for each region, the smaller chooses first.
+        pairs: Regions and the objects that they may take; sorted by region, and within it the most preferred first.
+        rank: ndarray of shape (N,), int64: a different number below N for each region, the smallest chooses first.
         reusable: ndarray of shape (M,), bool: objects that any number of regions may take.
 
     Returns:
         ndarray of shape (N,), int64: the object's row, or −1.
 
-    All regions choose at once; where two want one object, the later in rank goes on to its next choice, until nobody
-    has to (Gale and Shapley, 1962). As all objects prefer the same ranks, that ends where choosing one by one would.
+    All regions choose at once; where two choose one object, the later in rank goes on to its next choice, until none
+    has to (Gale and Shapley, 1962, doi:10.2307/2312726). As all objects prefer the same ranks, the result is that of
+    choosing one by one.
     """
     matched = np.full(len(rank), -1, dtype=np.int64)
     if not len(pairs):
@@ -56,14 +60,54 @@ def assign(pairs: Pairs, rank: np.ndarray, reusable: np.ndarray) -> np.ndarray:
     choice = np.flatnonzero(np.diff(pairs.region, prepend=-1))
     end = np.append(choice[1:], len(pairs))
     holder = np.full(len(reusable), len(rank), dtype=np.int64)
-    own_rank = rank[pairs.region[choice]]
+    of_choice = rank[pairs.region[choice]]
     while True:
-        wanted = pairs.target[choice]
-        np.minimum.at(holder, wanted, own_rank)
-        refused = (own_rank > holder[wanted]) & ~reusable[wanted]
+        chosen = pairs.target[choice]
+        np.minimum.at(holder, chosen, of_choice)
+        refused = (of_choice > holder[chosen]) & ~reusable[chosen]
         if not refused.any():
-            matched[pairs.region[choice]] = wanted
+            matched[pairs.region[choice]] = chosen
             return matched
         choice = choice + refused
         left = choice < end
-        choice, end, own_rank = choice[left], end[left], own_rank[left]
+        choice, end, of_choice = choice[left], end[left], of_choice[left]
+
+
+def true_classes(objects: Objects, regions: Regions, iou: float = 0.5) -> TrueClasses:
+    """The class of the object that each detection overlaps most, whatever class the detector gives it.
+
+    Several detections of one object all show it. Crowds, whose objects have no boxes, are left out.
+
+    Args:
+        objects: Annotated objects of the images.
+        regions: Detections in them.
+        iou: Smallest overlap that counts. Of equal overlaps the object with the larger `object_id` counts, as in
+            matching.
+
+    Returns:
+        One row per detection, in their order; `category` is empty where no object overlaps it enough.
+    """
+    _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
+    rows = np.flatnonzero(~objects.is_crowd)
+    never = np.zeros(len(rows), dtype=bool)
+    found = pairs(regions.box, region_image, objects.box[rows], object_image[rows], never, iou)
+    best = found.preferred_first(never, objects.object_id[rows]).first_of_each_region()
+    category = np.full(len(regions), "", dtype=object)
+    category[best.region] = objects.category[rows][best.target]
+    return TrueClasses(image_id=regions.image_id, region_id=regions.region_id, category=category)
+
+
+def not_of_known(objects: Objects, regions: Regions, known_classes: Sequence[str], iou: float = 0.5) -> np.ndarray:
+    """Detections that are out of distribution in images that may show known objects too, ndarray of shape (N,), bool.
+
+    Args:
+        objects, regions, iou: see `true_classes`.
+        known_classes: Categories of `objects` that the detector was trained on.
+
+    Returns:
+        False for detections of known objects; all True where no known object is annotated.
+    """
+    known = np.array(list(known_classes), dtype=object)
+    if not np.isin(objects.category.astype(str), known.astype(str)).any():
+        return np.ones(len(regions), dtype=bool)
+    return ~np.isin(true_classes(objects, regions, iou).category.astype(str), known.astype(str))

@@ -1,46 +1,74 @@
-"""How well a score tells in-distribution regions from others, whatever the ground truth boxes are.
+"""Separation of in-distribution regions from others by a score, whatever the ground truth boxes are.
 
 In-distribution (ID) is the positive class and has the higher scores: at threshold τ a region counts as ID iff its
-score is at least τ. Equal scores are handled exactly: no figure depends on the order of the rows.
+score is at least τ. Equal scores are handled exactly: no metric depends on the order of the rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from farther.errors import DataError
+from farther.errors import DataError, ParameterError
 from farther.metrics.boxes import image_numbers
+from farther.metrics.precision_recall import accumulated
+from farther.metrics.weighting import RowWeights, blocks, each_once, plain
 
 
-def evaluate(id_scores: np.ndarray, ood_scores: np.ndarray) -> dict[str, float | None]:
-    """The usual figures of out-of-distribution detection.
+def evaluate(
+    id_scores: np.ndarray,
+    ood_scores: np.ndarray,
+    id_weights: RowWeights | None = None,
+    ood_weights: RowWeights | None = None,
+) -> dict[str, Any]:
+    """The usual metrics of out-of-distribution detection.
 
     Args:
-        id_scores: ndarray of shape (N,), scores of ID regions; higher means more ID.
+        id_scores: ndarray of shape (N,), scores of ID regions; higher means more in-distribution.
         ood_scores: ndarray of shape (M,), scores of OOD regions.
+        id_weights, ood_weights: Weights of the regions in B replicates; each region counts once when None. ID and OOD
+            images are drawn independently.
 
     Returns:
-        Fractions; all None where either side is empty.
+        Fractions, None where either side is empty; with weights ndarrays of shape (B,), NaN for None.
 
-        auroc: Area under the receiver operating characteristic; equal scores count one half.
-        fpr95: see `fpr_at`, at a true positive rate of 0.95.
-        aupr_in, aupr_out: Average precision (a step for each different score) with ID, or OOD, as the positive class.
+        auroc: Area under the receiver operating characteristic; equal scores count one half (Hendrycks and Gimpel,
+            2017, arXiv:1610.02136).
+        fpr95: see `fpr_at`, at a true positive rate of 0.95 (Liang et al., 2018, arXiv:1706.02690).
+        aupr_in, aupr_out: Average precision (one step per different score) with ID, or OOD, as the positive class.
         detection_error: The smallest ½·(1 − TPR) + ½·FPR that any threshold reaches.
 
     Raises:
         DataError: a score is NaN.
+        ParameterError: the sides have different numbers of replicates.
 
     >>> evaluate([3, 2, 2, 2], [2, 1])["auroc"]
     0.8125
     """
-    id_scores, ood_scores = _checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores")
-    if not len(id_scores) or not len(ood_scores):
-        return dict.fromkeys(FIGURES)
-    accepted = _accepted(id_scores, ood_scores)
-    return {name: float(figure(*accepted)) for name, figure in FIGURES.items()}
+    scores = (_checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores"))
+    sides = tuple(
+        each_once(len(of_side)) if weights is None else weights
+        for of_side, weights in zip(scores, (id_weights, ood_weights), strict=True)
+    )
+    replicates = len(sides[0].of_images)
+    if len(sides[1].of_images) != replicates:
+        raise ParameterError("ID and OOD images need the same number of replicates")
+    result = {name: np.full(replicates, np.nan) for name in METRICS}
+    levels = np.unique(np.concatenate(scores))[::-1]
+    if len(levels):
+        ranked = []
+        for of_side, weights in zip(scores, sides, strict=True):
+            falling = np.argsort(-of_side, kind="stable")
+            reached = len(of_side) - np.searchsorted(of_side[falling][::-1], levels, side="left")
+            ranked.append((weights[falling], reached))
+        for block in blocks(replicates, max(len(levels), *map(len, scores))):
+            true, false = (accumulated(weights.in_block(block))[:, reached] for weights, reached in ranked)
+            usable = (true[:, -1] > 0) & (false[:, -1] > 0)
+            for name, values in result.items():
+                values[block][usable] = METRICS[name](true[usable], false[usable])
+    return plain(result) if id_weights is None and ood_weights is None else result
 
 
 def auroc(id_scores: np.ndarray, ood_scores: np.ndarray) -> float | None:
@@ -48,6 +76,9 @@ def auroc(id_scores: np.ndarray, ood_scores: np.ndarray) -> float | None:
 
     Raises:
         DataError: a score is NaN.
+
+    >>> auroc([3, 2], [2, 1])
+    0.875
     """
     id_scores, ood_scores = _checked(id_scores, "id_scores"), np.sort(_checked(ood_scores, "ood_scores"))
     if not len(id_scores) or not len(ood_scores):
@@ -57,13 +88,17 @@ def auroc(id_scores: np.ndarray, ood_scores: np.ndarray) -> float | None:
 
 
 def roc(id_scores: np.ndarray, ood_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The receiver operating characteristic, a point for each different score.
+    """The receiver operating characteristic, one point per different score.
 
     Returns:
         FPR and TPR (FMIYC, Eqs. 1 and 2), ndarrays of shape (T,), from (0, 0) to (1, 1).
 
     Raises:
         DataError: a score is NaN, or a side is empty.
+
+    >>> fpr, tpr = roc([3, 2], [2, 1])
+    >>> fpr.tolist(), tpr.tolist()
+    ([0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 1.0, 1.0])
     """
     id_scores, ood_scores = _checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores")
     if not len(id_scores) or not len(ood_scores):
@@ -73,7 +108,7 @@ def roc(id_scores: np.ndarray, ood_scores: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def fpr_at(id_scores: np.ndarray, ood_scores: np.ndarray, tpr: float = 0.95) -> float | None:
-    """The smallest share of OOD regions taken for ID among the thresholds that keep at least `tpr` of the ID regions.
+    """The smallest share of OOD regions accepted as ID among the thresholds that keep at least `tpr` of the ID regions.
 
     Returns:
         A fraction; None where either side is empty.
@@ -81,6 +116,9 @@ def fpr_at(id_scores: np.ndarray, ood_scores: np.ndarray, tpr: float = 0.95) -> 
     Raises:
         DataError: a score is NaN.
         ValueError: `tpr` is not above 0 and at most 1.
+
+    >>> fpr_at([3, 2, 2, 2], [2, 1], tpr=0.95)
+    0.5
     """
     threshold = threshold_at(id_scores, tpr)
     ood_scores = _checked(ood_scores, "ood_scores")
@@ -93,6 +131,9 @@ def threshold_at(id_scores: np.ndarray, tpr: float) -> float | None:
     Raises:
         DataError: a score is NaN.
         ValueError: `tpr` is not above 0 and at most 1.
+
+    >>> threshold_at([4, 3, 2, 1], tpr=0.5)
+    3.0
     """
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr is above 0 and at most 1, found {tpr}")
@@ -106,13 +147,17 @@ def threshold_at(id_scores: np.ndarray, tpr: float) -> float | None:
 def per_image(
     image_id: np.ndarray, scores: np.ndarray, reduce: Literal["min", "max"] = "min"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One score an image: that of its least ("min") or most ("max") in-distribution region.
+    """One score per image: that of its least ("min") or most ("max") in-distribution region.
 
     Returns:
         The names of the images that have a region, sorted, and their scores, ndarrays of shape (I,).
 
     Raises:
         ValueError: `reduce` is neither.
+
+    >>> names, scores = per_image(np.array(["a", "b", "a"], dtype=object), [3, 2, 1])
+    >>> names.tolist(), scores.tolist()
+    (['a', 'b'], [1.0, 2.0])
     """
     if reduce not in ("min", "max"):
         raise ValueError(f"reduce is 'min' or 'max', found {reduce!r}")
@@ -131,7 +176,7 @@ def _checked(scores: np.ndarray, name: str) -> np.ndarray:
 
 
 def _accepted(positive: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many of either side have at least this score, for each different score, from the highest down."""
+    """Number of regions of either side with at least this score, per different score, from the highest down."""
     levels = np.unique(np.concatenate([positive, negative]))[::-1]
     counts = [len(side) - np.searchsorted(np.sort(side), levels, side="left") for side in (positive, negative)]
     return counts[0], counts[1]
@@ -151,7 +196,7 @@ def _fpr95(true: np.ndarray, false: np.ndarray) -> np.ndarray:
 
 def _aupr_in(true: np.ndarray, false: np.ndarray) -> np.ndarray:
     total = true + false
-    # A replicate of the bootstrap may have nothing yet at the highest scores.
+    # A replicate may have no region at the highest scores.
     precision = np.divide(true, total, out=np.zeros(total.shape), where=total > 0)
     return np.sum(np.diff(true, axis=-1, prepend=0) * precision, axis=-1) / true[..., -1]
 
@@ -168,9 +213,9 @@ def _detection_error(true: np.ndarray, false: np.ndarray) -> np.ndarray:
     return np.minimum(0.5, np.min(errors, axis=-1))
 
 
-#: Each figure as a function of how many ID and OOD regions are accepted at each score that occurs, from the highest
+#: Each metric as a function of how many ID and OOD regions are accepted at each score that occurs, from the highest
 #: down: arrays of shape (…, L) of counts or of weights; the result has shape (…).
-FIGURES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+METRICS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "auroc": _auroc,
     "fpr95": _fpr95,
     "aupr_in": _aupr_in,

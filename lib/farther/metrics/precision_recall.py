@@ -1,10 +1,16 @@
-"""Precision–recall curves and the areas under them."""
+"""Precision–recall curves and the areas under them, for ranked detections."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from farther.metrics.weighting import RowWeights, blocks, each_once
+
+#: Kinds of a ranked detection.
+TRUE, FALSE, IGNORED = 1, 0, -1
 
 
 @dataclass(frozen=True)
@@ -24,26 +30,84 @@ class Curve:
 
         Args:
             is_true: ndarray of shape (N,): 1 for a true positive, 0 for a false one, the best ranked first.
-            positives: Objects there are to be found; more than 0.
+            positives: Number of objects; more than 0.
+
+        >>> Curve.of([1, 0, 1], positives=2).recall.tolist()
+        [0.5, 0.5, 1.0]
         """
         true = np.cumsum(is_true, dtype=np.float64)
         return cls(true / np.arange(1, len(true) + 1), true / positives)
 
-    @property
-    def interpolated(self) -> np.ndarray:
-        """The largest precision at this recall or a larger one (FMIYC, Eq. 8)."""
-        return np.maximum.accumulate(self.precision[::-1])[::-1]
+
+def average_precision(
+    kind: np.ndarray,
+    positives: np.ndarray,
+    points: int | None = None,
+    weights: RowWeights | None = None,
+) -> np.ndarray:
+    """Area under the interpolated precision–recall curve, in each replicate and at each of T IoU thresholds.
+
+    The interpolated precision at a recall is the largest precision at this recall or a larger one. With `points` None
+    it is integrated over all recalls (FMIYC, arXiv:2506.14008, Eqs. 6–8; Pascal VOC since 2010); else it is averaged at
+    that many evenly spaced recalls 0 … 1: 11 in Pascal VOC 2007, 101 in COCO.
+
+    Args:
+        kind: TRUE, FALSE or IGNORED of each detection, the best ranked first, ndarray of shape (T, N) or (N,).
+        positives: Number of objects, ndarray of shape (B,); a single number without weights.
+        points: see above.
+        weights: Of the detections; each counts once when None.
+
+    Returns:
+        ndarray of shape (T, B), without the axes that were not given; NaN where there is no object.
+
+    >>> average_precision(np.array([1, 0, 1]), positives=2).item()  # 1 up to recall 1/2, then 2/3
+    0.8333333333333333
+    """
+    kind, positives = np.asarray(kind), np.asarray(positives)
+    of_each = each_once(kind.shape[-1]) if weights is None else weights
+    result = ranked_areas(np.atleast_2d(kind), np.atleast_1d(positives), (points,), of_each)[0]
+    result = result if kind.ndim == 2 else result[0]
+    return result if positives.ndim else result[..., 0]
 
 
-def all_point_ap(curve: Curve) -> float:
-    """Area under the interpolated curve, a rectangle a step in recall (FMIYC, Eqs. 6–8; Pascal VOC since 2010)."""
-    steps = np.diff(curve.recall, prepend=0.0)
-    return float(np.sum(steps * curve.interpolated))
+def ranked_areas(
+    kind: np.ndarray, positives: np.ndarray, points: Sequence[int | None], weights: RowWeights
+) -> np.ndarray:
+    """`average_precision` for several choices of `points` at once, ndarray of shape (P, T, B)."""
+    result = np.full((len(points), len(kind), len(positives)), np.nan)
+    true_rows = [np.flatnonzero(of_one == TRUE) for of_one in kind]
+    ignored_rows = [np.flatnonzero(of_one == IGNORED) for of_one in kind]
+    exact = np.int32 if weights.of_images.dtype.kind in "iu" else np.float64
+    for block in blocks(len(positives), len(weights)):
+        each = weights.in_block(block)
+        so_far = np.cumsum(each, axis=1, dtype=exact)
+        for threshold, (true, ignored) in enumerate(zip(true_rows, ignored_rows, strict=True)):
+            ranked = so_far[:, true]
+            if len(ignored):
+                ranked = ranked - accumulated(each[:, ignored])[:, np.searchsorted(ignored, true)]
+            result[:, threshold, block] = _areas(each[:, true], ranked, positives[block], points)
+    return result
 
 
-def sampled_ap(curve: Curve, points: int) -> float:
-    """Mean of the interpolated precision at evenly spaced recalls 0 … 1: 11 in Pascal VOC 2007, 101 in COCO."""
-    wanted = np.linspace(0.0, 1.0, points)
-    place = np.searchsorted(curve.recall, wanted, side="left")
-    precision = np.append(curve.interpolated, 0.0)
-    return float(np.mean(precision[place]))
+def accumulated(weights: np.ndarray) -> np.ndarray:
+    """Weight of the first 0, 1, 2, … rows, ndarray of shape (b, n + 1), from weights of shape (b, n)."""
+    total = np.zeros((len(weights), weights.shape[1] + 1), dtype=weights.dtype)
+    np.cumsum(weights, axis=1, out=total[:, 1:])
+    return total
+
+
+def _areas(
+    weights: np.ndarray, ranked: np.ndarray, positives: np.ndarray, points: Sequence[int | None]
+) -> list[np.ndarray]:
+    """Areas from the true rows of each replicate: their weights, and all rows up to each; shapes (b, n)."""
+    found = np.cumsum(weights, axis=1, dtype=np.float64)
+    precision = np.divide(found, ranked, out=np.zeros(ranked.shape), where=ranked > 0)
+    best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    recall = np.divide(found, positives[:, None], out=found, where=positives[:, None] > 0)
+    # The part of the recall axis that each true row covers: its step, or the share of sampled recalls in its step.
+    covered = [
+        recall if one is None else np.searchsorted(np.linspace(0.0, 1.0, one), recall, side="right") / one
+        for one in points
+    ]
+    areas = (np.vecdot(np.diff(axis, axis=1, prepend=0.0), best) for axis in covered)
+    return [np.where(positives > 0, area, np.nan) for area in areas]

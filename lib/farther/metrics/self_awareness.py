@@ -1,8 +1,8 @@
-"""Whether a detector knows what it knows: accepts the right images, and is as sure as it is right
-(Oksuz et al., Towards Building Self-Aware Object Detectors, CVPR 2023; SAOD).
+"""Self-awareness: acceptance of the right images, and calibrated confidences (Oksuz et al., Towards Building Self-Aware
+Object Detectors, CVPR 2023, arXiv:2307.00934; SAOD).
 
-Detections are matched as COCO does at IoU `TRUE_POSITIVE_IOU`, at most 100 an image and class; those of crowds and
-difficult objects are left out. Errors (LRP, LaECE) are from 0, the best, to 1; qualities (IDQ, DAQ, balanced accuracy)
+Detections are matched as COCO does at IoU `TRUE_POSITIVE_IOU`, at most 100 per image and class; those of crowds and
+difficult objects are ignored. Errors (LRP, LaECE) are from 0, the best, to 1; qualities (IDQ, DAQ, balanced accuracy)
 from 0 to 1, the best.
 """
 
@@ -16,16 +16,18 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError
 from farther.metrics.boxes import image_numbers, overlaps
-from farther.metrics.closed_set import IGNORED, TRUE, Labelled
+from farther.metrics.closed_set import ClosedSet
+from farther.metrics.precision_recall import IGNORED, TRUE
+from farther.metrics.weighting import defined, mean_of_defined, value
 from farther.tables import Objects, Regions
 
-#: τ: from which IoU on a detection of the right class is a true positive.
+#: τ: smallest IoU of a true positive of the right class.
 TRUE_POSITIVE_IOU = 0.1
 
 #: Confidence bins of LaECE, equally wide.
 BINS = 25
 
-#: Score of an image without detections: surely not in-distribution.
+#: Score of an image without detections: the least in-distribution.
 NO_DETECTION = -1e12
 
 
@@ -38,7 +40,7 @@ def evaluate(
     may_reject: Collection[str] = (),
     iou: float = TRUE_POSITIVE_IOU,
 ) -> dict[str, Any]:
-    """Accuracy and calibration of the detections that a detector stands by.
+    """Accuracy and calibration of the detections that are kept.
 
     Args:
         objects: Ground truth of ID images (possibly corrupted).
@@ -61,33 +63,39 @@ def evaluate(
     Raises:
         DataError: there is no class, or one is named twice.
         ParameterError: the IoU is not above 0 and below 1.
+
+    >>> from farther.tables import Objects, Regions
+    >>> objects = Objects(image_id=["a", "a"], object_id=[0, 1], box=[[0, 0, 9, 9], [20, 0, 29, 9]],
+    ...                   category=["cat", "cat"])
+    >>> regions = Regions(image_id=["a"], region_id=[0], box=[[0, 0, 9, 9]], score=[0.75], label=[0], logits=[[1.0]],
+    ...                   classes=("cat",))
+    >>> found = evaluate(objects, regions)  # one of two objects is found, with IoU 1 at confidence 0.75
+    >>> found["lrp"], found["laece"]
+    (0.5, 0.25)
     """
-    turned_away = frozenset(rejected)
-    excused = turned_away & frozenset(may_reject)
-    made = regions[~np.isin(regions.image_id.astype(str), list(turned_away))]
+    excused = frozenset(rejected) & frozenset(may_reject)
+    accepted = regions[~np.isin(regions.image_id.astype(str), list(rejected))]
     counted = objects[~np.isin(objects.image_id.astype(str), list(excused))]
-    judged = judge(counted, made, classes, iou)
-    per_class = {name: _class_figures(detections, iou) for name, detections in judged.items()}
-    lrp = _mean([figures["lrp"] for figures in per_class.values()])
-    laece = _mean([figures["laece"] for figures in per_class.values()])
-    parts = {part: _mean([f[part] for f in per_class.values()]) for part in ("lrp_loc", "lrp_fp", "lrp_fn")}
-    idq = None if lrp is None or laece is None else harmonic_mean(1 - lrp, 1 - laece)
-    return {
-        **{"lrp": lrp, **parts, "laece": laece, "idq": idq},
-        "per_class": per_class,
-        "reliability": reliability(judged.values()),
+    matched = match(counted, accepted, classes, iou)
+    per_class = {name: _of_class(detections, iou) for name, detections in matched.items()}
+    means = {
+        part: value(mean_of_defined(defined([found[part] for found in per_class.values()])))
+        for part in ("lrp", "lrp_loc", "lrp_fp", "lrp_fn", "laece")
     }
+    lrp, laece = means["lrp"], means["laece"]
+    idq = None if lrp is None or laece is None else harmonic_mean(1 - lrp, 1 - laece)
+    return {**means, "idq": idq, "per_class": per_class, "reliability": reliability(matched.values())}
 
 
 @dataclass(frozen=True)
-class Judged:
+class MatchedClass:
     """Detections of one class by falling confidence, ignored ones left out.
 
     Args:
         score: Confidences, ndarray of shape (n,).
         quality: IoU with the object that was matched, 0 for a false positive, ndarray of shape (n,).
         is_true: ndarray of shape (n,), bool.
-        positives: Objects there are to be found.
+        positives: Number of objects.
     """
 
     score: np.ndarray
@@ -96,10 +104,10 @@ class Judged:
     positives: int
 
 
-def judge(
+def match(
     objects: Objects, regions: Regions, classes: Sequence[str] | None = None, iou: float = TRUE_POSITIVE_IOU
-) -> dict[str, Judged]:
-    """Matches detections to objects, each class on its own.
+) -> dict[str, MatchedClass]:
+    """Detections of each class matched to its objects.
 
     Raises:
         DataError: see `evaluate`.
@@ -107,19 +115,19 @@ def judge(
     """
     if not 0 < iou < 1:
         raise ParameterError(f"the IoU of a true positive is above 0 and below 1, found {iou}")
-    known = Labelled(objects, regions, classes)
-    matched = known.matches([iou], known.not_sought)[0]
-    verdicts = known.verdicts([iou])
-    quality = np.zeros(len(matched))
-    found = matched >= 0
-    quality[found] = overlaps(known.region_box[found], known.object_box[matched[found]])
+    known = ClosedSet.of(objects, regions, classes)
+    assigned = known.assigned([iou], known.is_crowd)[0]
+    matched = known.match([iou])
+    quality = np.zeros(len(assigned))
+    found = assigned >= 0
+    quality[found] = overlaps(known.detections.box[found], known.object_box[assigned[found]])
     result = {}
     for k, name in enumerate(known.classes):
-        rows = slice(verdicts.bounds[k], verdicts.bounds[k + 1])
-        kind = verdicts.kind[0, rows]
-        true, counts = kind[kind != IGNORED] == TRUE, kind != IGNORED
-        own = np.where(true, quality[rows][counts], 0.0)
-        result[name] = Judged(verdicts.score[rows][counts], own, true, int(verdicts.positives[k]))
+        kind = matched.kind[0, matched.rows(k)]
+        counted = kind != IGNORED
+        true, score = kind[counted] == TRUE, matched.score[matched.rows(k)][counted]
+        of_true = np.where(true, quality[matched.rows(k)][counted], 0.0)
+        result[name] = MatchedClass(score, of_true, true, int(matched.positives[k]))
     return result
 
 
@@ -135,7 +143,7 @@ def lrp_thresholds(
         DataError: see `evaluate`.
     """
     result: dict[str, float | None] = {}
-    for name, detections in judge(objects, regions, classes, iou).items():
+    for name, detections in match(objects, regions, classes, iou).items():
         result[name] = None
         errors = _lrp_of_prefixes(detections, iou)
         if detections.positives and len(errors) and errors.min() < 1:
@@ -150,32 +158,32 @@ def above(regions: Regions, thresholds: Mapping[str, float | None]) -> Regions:
     return regions[regions.score >= levels[regions.label]]
 
 
-def reliability(judged: Collection[Judged]) -> dict[str, list[Any]]:
-    """The reliability diagram (Fig. 4): for each confidence bin what was said and what was achieved.
+def reliability(matched: Collection[MatchedClass]) -> dict[str, list[Any]]:
+    """The reliability diagram (Fig. 4): mean confidence and performance of each confidence bin.
 
     Returns:
         lower (edge of the bin), confidence and performance (precision × IoU), both means over the classes whose bin is
         not empty, None where all are; detections (their number).
     """
-    binned = [_bins(detections) for detections in judged]
+    binned = [_bins(detections) for detections in matched]
     counts = np.array([each[0] for each in binned]).reshape(-1, BINS)
-    said = np.array([each[1] for each in binned]).reshape(-1, BINS)
-    achieved = np.array([each[2] for each in binned]).reshape(-1, BINS)
-    filled = counts > 0
+    confidence, performance = (
+        np.where(counts > 0, np.array([each[part] for each in binned]).reshape(-1, BINS), np.nan) for part in (1, 2)
+    )
     return {
         "lower": [j / BINS for j in range(BINS)],
-        "confidence": [_mean(said[filled[:, j], j].tolist()) for j in range(BINS)],
-        "performance": [_mean(achieved[filled[:, j], j].tolist()) for j in range(BINS)],
+        "confidence": [value(mean) for mean in mean_of_defined(confidence)],
+        "performance": [value(mean) for mean in mean_of_defined(performance)],
         "detections": counts.sum(axis=0).tolist(),
     }
 
 
 def image_scores(images: Sequence[str], regions: Regions, top: int = 3) -> np.ndarray:
-    """How much in-distribution each image looks: minus the mean of 1 − confidence of its surest detections (Section 4).
+    """Score of each image: minus the mean of 1 − confidence of its most confident detections (Section 4).
 
     Args:
-        images: Names of all images, those without detections too.
-        top: How many detections of an image count.
+        images: Names of all images, also those without detections.
+        top: Number of detections per image that count.
 
     Returns:
         ndarray of shape (len(images),), −1 … 0; `NO_DETECTION` for an image without detections.
@@ -187,10 +195,10 @@ def image_scores(images: Sequence[str], regions: Regions, top: int = 3) -> np.nd
     if top < 1:
         raise ParameterError(f"at least one detection of an image counts, found top={top}")
     names = np.array(list(images), dtype=object)
-    strangers = set(regions.image_id) - set(images)
-    if strangers:
-        raise DataError(f"detections of {min(strangers)!r}, which is none of the images", field="image_id")
-    different, (number, wanted) = image_numbers(regions.image_id, names)
+    other = set(regions.image_id) - set(images)
+    if other:
+        raise DataError(f"detections of {min(other)!r}, which is not one of the images", field="image_id")
+    different, (number, asked) = image_numbers(regions.image_id, names)
     order = np.lexsort((-regions.score.astype(np.float64), number))
     in_order = number[order]
     first = np.searchsorted(in_order, np.arange(len(different)))
@@ -199,11 +207,11 @@ def image_scores(images: Sequence[str], regions: Regions, top: int = 3) -> np.nd
     taken = np.bincount(of_image, minlength=len(different))
     doubt = np.bincount(of_image, 1.0 - regions.score[rows].astype(np.float64), minlength=len(different))
     scores = np.where(taken > 0, -doubt / np.maximum(taken, 1), NO_DETECTION)
-    return scores[wanted]
+    return scores[asked]
 
 
 def balanced_accuracy(id_scores: np.ndarray, ood_scores: np.ndarray, threshold: float) -> dict[str, float | None]:
-    """How well a threshold accepts ID images and rejects OOD images.
+    """Shares of ID images that a threshold accepts and of OOD images that it rejects.
 
     Args:
         id_scores, ood_scores: Scores of images, higher means more in-distribution.
@@ -212,6 +220,9 @@ def balanced_accuracy(id_scores: np.ndarray, ood_scores: np.ndarray, threshold: 
     Returns:
         tpr (share of ID images accepted), tnr (share of OOD images rejected), balanced_accuracy (their harmonic mean;
         the paper's text says FPR for the second, its Table A.12 and its code TNR). None where a side is empty.
+
+    >>> balanced_accuracy(np.array([0.9, 0.8]), np.array([0.1, 0.85]), threshold=0.8)
+    {'balanced_accuracy': 0.6666666666666666, 'tpr': 1.0, 'tnr': 0.5}
     """
     if not len(id_scores) or not len(ood_scores):
         return {"balanced_accuracy": None, "tpr": None, "tnr": None}
@@ -220,35 +231,25 @@ def balanced_accuracy(id_scores: np.ndarray, ood_scores: np.ndarray, threshold: 
     return {"balanced_accuracy": harmonic_mean(tpr, tnr), "tpr": tpr, "tnr": tnr}
 
 
-def best_threshold(id_scores: np.ndarray, ood_scores: np.ndarray) -> float:
-    """The threshold with the largest balanced accuracy, the largest of equal ones.
-
-    Raises:
-        DataError: a side is empty.
-    """
-    if not len(id_scores) or not len(ood_scores):
-        raise DataError(
-            "a threshold needs scores of both sides", field="id_scores" if len(ood_scores) else "ood_scores"
-        )
-    levels = np.unique(np.concatenate([id_scores, ood_scores]))[::-1]
-    tpr = 1 - np.searchsorted(np.sort(id_scores), levels, side="left") / len(id_scores)
-    tnr = np.searchsorted(np.sort(ood_scores), levels, side="left") / len(ood_scores)
-    total = tpr + tnr
-    quality = np.divide(2 * tpr * tnr, total, out=np.zeros_like(total), where=total > 0)
-    return float(levels[np.argmax(quality)])
-
-
 def detection_awareness_quality(balanced: float, idq: float, idq_shifted: float) -> float:
-    """DAQ: harmonic mean of the balanced accuracy and of the IDQ on clean and on corrupted ID images (Section 6)."""
+    """DAQ: harmonic mean of the balanced accuracy and of the IDQ on clean and on corrupted ID images (Section 6).
+
+    >>> round(detection_awareness_quality(0.9, 0.6, 0.6), 3)
+    0.675
+    """
     return harmonic_mean(balanced, idq, idq_shifted)
 
 
 def harmonic_mean(*values: float) -> float:
-    """Harmonic mean of numbers from 0 on; 0 if one of them is."""
+    """Harmonic mean of numbers of 0 or more; 0 if one of them is.
+
+    >>> harmonic_mean(0.5, 1.0)
+    0.6666666666666666
+    """
     return 0.0 if min(values) <= 0 else len(values) / sum(1 / value for value in values)
 
 
-def _lrp_of_prefixes(detections: Judged, iou: float) -> np.ndarray:
+def _lrp_of_prefixes(detections: MatchedClass, iou: float) -> np.ndarray:
     """LRP error of the first 1, 2, … detections (Eq. 1); infinite where a tie is cut, which no threshold can."""
     true = np.cumsum(detections.is_true)
     false = np.cumsum(~detections.is_true)
@@ -259,30 +260,30 @@ def _lrp_of_prefixes(detections: Judged, iou: float) -> np.ndarray:
     return errors
 
 
-def _class_figures(detections: Judged, iou: float) -> dict[str, Any]:
-    made, true = len(detections.score), int(detections.is_true.sum())
-    sought = detections.positives > 0
-    lrp = float(_lrp_of_prefixes(detections, iou)[-1]) if made else 1.0
+def _of_class(detections: MatchedClass, iou: float) -> dict[str, Any]:
+    count, true = len(detections.score), int(detections.is_true.sum())
+    has_objects = detections.positives > 0
+    lrp = float(_lrp_of_prefixes(detections, iou)[-1]) if count else 1.0
     return {
-        "lrp": lrp if sought else None,
+        "lrp": lrp if has_objects else None,
         "lrp_loc": float(np.mean(1 - detections.quality[detections.is_true])) if true else None,
-        "lrp_fp": 1 - true / made if made and sought else None,
-        "lrp_fn": 1 - true / detections.positives if sought else None,
+        "lrp_fp": 1 - true / count if count and has_objects else None,
+        "lrp_fn": 1 - true / detections.positives if has_objects else None,
         "laece": _laece(detections),
         "objects": detections.positives,
-        "detections": made,
+        "detections": count,
     }
 
 
-def _laece(detections: Judged) -> float | None:
+def _laece(detections: MatchedClass) -> float | None:
     """Eq. 4: mean gap between confidence and precision × IoU, bins weighted by their share of the detections."""
     if not len(detections.score):
         return None
-    counts, said, achieved = _bins(detections)
-    return float(np.sum(counts / len(detections.score) * np.abs(said - achieved)))
+    counts, confidence, performance = _bins(detections)
+    return float(np.sum(counts / len(detections.score) * np.abs(confidence - performance)))
 
 
-def _bins(detections: Judged) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _bins(detections: MatchedClass) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Detections, mean confidence, and precision × mean IoU of each bin; a confidence of exactly 1 lies in none."""
     inside = detections.score < 1
     score, quality = detections.score[inside], detections.quality[inside]
@@ -290,11 +291,6 @@ def _bins(detections: Judged) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     place = np.clip(np.searchsorted(edges, score, side="right") - 1, 0, BINS - 1)
     counts = np.bincount(place, minlength=BINS)
     # Precision times the mean IoU of the true positives is the sum of their IoU over all detections of the bin.
-    said = np.bincount(place, score, minlength=BINS) / np.maximum(counts, 1)
-    achieved = np.bincount(place, quality, minlength=BINS) / np.maximum(counts, 1)
-    return counts, said, achieved
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    given = [value for value in values if value is not None]
-    return float(np.mean(given)) if given else None
+    confidence = np.bincount(place, score, minlength=BINS) / np.maximum(counts, 1)
+    performance = np.bincount(place, quality, minlength=BINS) / np.maximum(counts, 1)
+    return counts, confidence, performance

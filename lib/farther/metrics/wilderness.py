@@ -1,9 +1,9 @@
-"""What images full of unknown objects do to a detector's precision (Dhamija et al., The Overlooked Elephant of Object
-Detection, WACV 2020).
+"""Loss of precision in images of unknown objects: wilderness impact and its causes (Dhamija et al., The Overlooked
+Elephant of Object Detection, WACV 2020, doi:10.1109/WACV45572.2020.9093355).
 
-*Closed* are the images with objects of the known classes, *wild* the images without any: all detections in those are
-wrong. The wilderness ratio is the number of wild images to that of closed ones. A class's operating point at recall r
-is the highest confidence at which at least that share of its objects is found in the closed images.
+*Closed* images show objects of the known classes, *wild* images show none: all detections in wild images are wrong.
+The wilderness ratio is the number of wild images to that of closed ones. A class's operating point at recall r is the
+highest confidence at which at least that share of its objects is found in the closed images.
 """
 
 from __future__ import annotations
@@ -11,26 +11,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics.boxes import image_numbers, pairs
-from farther.metrics.closed_set import IGNORED, TRUE, Labelled
-from farther.metrics.matching import assign
-from farther.metrics.precision_recall import Curve, sampled_ap
+from farther.metrics.boxes import Pairs, image_numbers, pairs
+from farther.metrics.closed_set import ClosedSet
+from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, average_precision
+from farther.metrics.weighting import defined, mean_if_all_defined, mean_of_defined, value
 from farther.tables import Objects, Regions
-
-Protocol = Literal["paper", "published-code"]
 
 #: Recalls of the paper's Table 2.
 RECALLS = (0.1, 0.3, 0.5)
 
-#: Weights of recall against precision in the paper's Table 4.
-BETAS = (0.5, 1.0, 1.5)
-
-#: Overlap from which on a detection has to do with an object (Hoiem et al., 2012).
+#: Smallest overlap at which a detection is attributed to an object (Hoiem et al., 2012).
 TOUCH = 0.1
 
 CAUSES = (
@@ -53,7 +48,6 @@ def evaluate(
     wild_images: Collection[str],
     *,
     recalls: Sequence[float] = RECALLS,
-    protocol: Protocol = "paper",
     seed: int = 0,
 ) -> dict[str, Any]:
     """Wilderness impact of one detector.
@@ -63,11 +57,10 @@ def evaluate(
         closed_images: Names of all closed images, those without detections too.
         wild_regions, wild_images: The same of the wild images.
         recalls: Operating points.
-        protocol: see `Wilderness`.
-        seed: Of the order in which wild images are added.
+        seed: Seed of the order in which wild images are added.
 
     Returns:
-        ratio: How many wild images there are to a closed one.
+        ratio: Number of wild images per closed image.
         map_closed, map_open: 11-point mAP without wild images, and at wilderness ratio 1 (Table 1); None where there
             are too few.
         at_recall: {recall: {"impact", "impact_by_precision" (lists over `ratios`), "average_impact",
@@ -76,27 +69,30 @@ def evaluate(
 
     Raises:
         DataError: there is no closed image, or a table shows an image that is not named.
-        ParameterError: the protocol is unknown or a recall is not above 0 and at most 1.
+        ParameterError: a recall is not above 0 and at most 1.
+
+    >>> from farther.tables import Objects, Regions
+    >>> box = [[0, 0, 10, 10]]
+    >>> cat = {"region_id": [0], "box": box, "label": [0], "logits": [[1.0]], "classes": ("cat",)}
+    >>> closed = Regions(image_id=["a"], score=[0.9], **cat)
+    >>> wild = Regions(image_id=["b"], score=[0.95], **cat)  # more confident than the detection of the cat
+    >>> objects = Objects(image_id=["a"], object_id=[0], box=box, category=["cat"])
+    >>> evaluate(objects, closed, ["a"], wild, ["b"])["at_recall"]["0.5"]["impact"][-1]
+    1.0
     """
-    wild = Wilderness(objects, regions, closed_images, wild_regions, wild_images, protocol=protocol, seed=seed)
-    return wild.figures(recalls)
+    return Wilderness(objects, regions, closed_images, wild_regions, wild_images, seed=seed).metrics(recalls)
 
 
 class Wilderness:
-    """Detections in closed images, judged, and detections in wild images, in the order in which those are added.
+    """Detections in closed images, matched, and detections in wild images, in the order in which those are added.
 
     Args:
         objects, regions, closed_images, wild_regions, wild_images, seed: see `evaluate`.
-        classes: Names of the known classes; those of `regions` when None.
-        iou: How much a detection must overlap its object.
-        protocol: "paper": detections choose by falling confidence the free object of their class they overlap most,
-            and a class's precision at recall r is that at its operating point. "published-code": a detection is right
-            if the object it overlaps most, of any class, has its class and no earlier row got it; and precision is
-            made monotonic first: the largest at recall r or more.
+        iou: Smallest overlap of a detection and its object. Detections choose by falling confidence the free object of
+            their class they overlap most; a class's precision at recall r is that at its operating point.
 
     Raises:
         DataError: there is no closed image, or a table shows an image that is not named.
-        ParameterError: the protocol is unknown.
     """
 
     def __init__(
@@ -107,38 +103,32 @@ class Wilderness:
         wild_regions: Regions,
         wild_images: Collection[str],
         *,
-        classes: Sequence[str] | None = None,
         iou: float = 0.5,
-        protocol: Protocol = "paper",
         seed: int = 0,
     ):
-        if protocol not in get_args(Protocol):
-            raise ParameterError(f"unknown protocol {protocol!r}. Known: {', '.join(get_args(Protocol))}")
         if not closed_images:
             raise DataError("there is no closed image to compare with")
-        _refuse_strangers(regions, closed_images, "closed")
-        _refuse_strangers(wild_regions, wild_images, "wild")
-        self.protocol = protocol
-        self.classes = tuple(regions.header.known_classes if classes is None else classes)
+        _refuse_other_images(regions, closed_images, "closed")
+        _refuse_other_images(wild_regions, wild_images, "wild")
+        self.classes = tuple(regions.header.known_classes)
         self._closed_count = len(set(closed_images))
         names = sorted(set(wild_images))
         self.ratio = len(names) / self._closed_count
         steps = len(names) * 10 // self._closed_count
         self.ratios = np.arange(steps + 1) / 10
 
-        judge = _judged if protocol == "paper" else _judged_by_row_order
-        self._closed = judge(objects, regions, self.classes, iou)
+        self._closed = _ranked(objects, regions, self.classes, iou)
         order = np.random.default_rng(seed).permutation(len(names))
-        turn = dict(zip(names, order.tolist(), strict=True))
-        wild_name = np.array(wild_regions.classes, dtype=object)[wild_regions.label]
-        wild_turn = np.array([turn[name] for name in wild_regions.image_id], dtype=np.int64)
+        number = dict(zip(names, order.tolist(), strict=True))
+        wild_class = np.array(wild_regions.classes, dtype=object)[wild_regions.label]
+        wild_number = np.array([number[name] for name in wild_regions.image_id], dtype=np.int64)
         self._wild = []
         for name in self.classes:
-            rows = np.flatnonzero(wild_name == name)
-            self._wild.append((wild_regions.score[rows].astype(np.float64), wild_turn[rows]))
+            rows = np.flatnonzero(wild_class == name)
+            self._wild.append((wild_regions.score[rows].astype(np.float64), wild_number[rows]))
 
-    def figures(self, recalls: Sequence[float] = RECALLS) -> dict[str, Any]:
-        """All figures; see `evaluate`.
+    def metrics(self, recalls: Sequence[float] = RECALLS) -> dict[str, Any]:
+        """All metrics; see `evaluate`.
 
         Raises:
             ParameterError: a recall is not above 0 and at most 1.
@@ -168,43 +158,35 @@ class Wilderness:
         return {
             "impact": pooled,
             "impact_by_precision": by_precision,
-            "average_impact": _average(pooled[1:]),
-            "average_impact_by_precision": _average(by_precision[1:]),
+            "average_impact": value(mean_if_all_defined(defined(pooled[1:]))),
+            "average_impact_by_precision": value(mean_if_all_defined(defined(by_precision[1:]))),
             "classes": sum(point is not None for point in self.operating_points(recall)),
         }
 
-    def impact(self, recall: float, ratio: float) -> float | None:
-        """FP_o / (TP_c + FP_c), counts summed over the classes that reach the recall; None where none does.
+    def impact_over(self, recall: float, ratios: Sequence[float] | np.ndarray) -> list[float | None]:
+        """FP_o / (TP_c + FP_c) at each ratio, summed over the classes that reach the recall; None where none does.
 
         Raises:
-            ParameterError: the recall is not above 0 and at most 1, or there are too few wild images for that ratio.
+            ParameterError: the recall is not above 0 and at most 1, or there are too few wild images for a ratio.
         """
-        return self.impact_over(recall, [ratio])[0]
-
-    def impact_over(self, recall: float, ratios: Sequence[float] | np.ndarray) -> list[float | None]:
-        """`impact` at each of some ratios."""
         added = self._added(ratios)
         closed, wild = 0, np.zeros(len(added))
         for k, point in self._reached(recall):
             closed += int(np.sum(self._closed[k].score >= point))
-            wild += self._wild_made(k, point, added)
+            wild += self._wild_above(k, point, added)
         return (wild / closed).tolist() if closed else [None] * len(added)
 
-    def impact_by_precision(self, recall: float, ratio: float) -> float | None:
+    def impact_by_precision_over(self, recall: float, ratios: Sequence[float] | np.ndarray) -> list[float | None]:
         """Mean precision over classes in closed images to that with wild ones, minus 1; None where no class counts.
 
         Raises:
-            ParameterError: see `impact`.
+            ParameterError: see `impact_over`.
         """
-        return self.impact_by_precision_over(recall, [ratio])[0]
-
-    def impact_by_precision_over(self, recall: float, ratios: Sequence[float] | np.ndarray) -> list[float | None]:
-        """`impact_by_precision` at each of some ratios."""
         added = np.append(0, self._added(ratios))
         points = self._reached(recall)
         if not points:
             return [None] * (len(added) - 1)
-        mean = np.stack([self._precision(k, recall, point, added) for k, point in points], axis=1).mean(axis=1)
+        mean = np.stack([self._precision(k, point, added) for k, point in points], axis=1).mean(axis=1)
         return (mean[0] / mean[1:] - 1).tolist()
 
     def mean_ap(self, ratio: float) -> float | None:
@@ -213,77 +195,37 @@ class Wilderness:
         Raises:
             ParameterError: there are too few wild images for that ratio.
         """
-        aps = [sampled_ap(self._curve(k, ratio), 11) for k, ranked in enumerate(self._closed) if ranked.positives > 0]
-        return float(np.mean(aps)) if aps else None
-
-    def best_f_table(self, betas: Sequence[float] = BETAS) -> dict[str, dict[str, dict[str, dict[str, float] | None]]]:
-        """`best_f` of each class at wilderness ratios 0, 1, 2, … (the paper's Table 4): {class: {β: {ratio: …}}}."""
-        ratios = range(int(self.ratio) + 1)
-        return {
-            name: {f"{beta:g}": {f"{ratio:g}": self.best_f(name, beta, ratio) for ratio in ratios} for beta in betas}
-            for name in self.classes
-        }
-
-    def best_f(self, class_name: str, beta: float, ratio: float) -> dict[str, float] | None:
-        """The confidence with the best F_β for one class at a wilderness ratio (the paper's Table 4).
-
-        Returns:
-            f, precision, recall, threshold; None where the class has no object or finds none.
-
-        Raises:
-            ParameterError: the class is unknown, or there are too few wild images for that ratio.
-        """
-        if class_name not in self.classes:
-            raise ParameterError(f"unknown class {class_name!r}. Known: {', '.join(self.classes)}")
-        k = self.classes.index(class_name)
-        if not self._closed[k].positives:
-            return None
-        score, curve = self._ranked(k, ratio).score, self._curve(k, ratio)
-        weighted = curve.recall + beta**2 * curve.precision
-        product = (1 + beta**2) * curve.precision * curve.recall
-        f = np.divide(product, weighted, out=np.zeros_like(weighted), where=weighted > 0)
-        f[:-1][score[:-1] == score[1:]] = 0
-        if not f.any():
-            return None
-        best = int(np.argmax(f))
-        figures = {"f": f[best], "precision": curve.precision[best], "recall": curve.recall[best]}
-        return {name: float(value) for name, value in (figures | {"threshold": score[best]}).items()}
+        added = int(self._added([ratio])[0])
+        each = [self._with_wild(k, added) for k in range(len(self.classes))]
+        aps = [average_precision(np.where(one.is_true, TRUE, FALSE), one.positives, points=11) for one in each]
+        return value(mean_of_defined(np.array(aps))) if aps else None
 
     def _reached(self, recall: float) -> list[tuple[int, float]]:
         """Classes that reach the recall, with their operating points."""
         return [(k, point) for k, point in enumerate(self.operating_points(recall)) if point is not None]
 
-    def _precision(self, k: int, recall: float, point: float, added: np.ndarray) -> np.ndarray:
-        """Precision of class k with so many wild images added, ndarray of shape (R,)."""
+    def _precision(self, k: int, point: float, added: np.ndarray) -> np.ndarray:
+        """Precision of class k after adding numbers of wild images, ndarray of shape (R,)."""
         closed = self._closed[k]
-        if self.protocol == "published-code":
-            curves = [Curve.of(self._with_wild(k, n).is_true, closed.positives) for n in added.tolist()]
-            return np.array([np.max(curve.precision[curve.recall >= recall - 1e-9]) for curve in curves])
-        true, made = np.sum(closed.is_true[closed.score >= point]), np.sum(closed.score >= point)
-        return true / (made + self._wild_made(k, point, added))
+        true, total = np.sum(closed.is_true[closed.score >= point]), np.sum(closed.score >= point)
+        return true / (total + self._wild_above(k, point, added))
 
     def _added(self, ratios: Sequence[float] | np.ndarray) -> np.ndarray:
-        """How many wild images there are at each ratio, ndarray of shape (R,), int64."""
+        """Number of wild images at each ratio, ndarray of shape (R,), int64."""
         asked = np.asarray(ratios, dtype=np.float64)
         wrong = asked[(asked < 0) | (asked > self.ratio + 1e-9)]
         if len(wrong):
             raise ParameterError(f"there are wild images for ratios from 0 to {self.ratio:g}, not for {wrong[0]:g}")
         return np.round(asked * self._closed_count).astype(np.int64)
 
-    def _wild_made(self, k: int, point: float, added: np.ndarray) -> np.ndarray:
-        """Detections of class k in that many wild images, from a confidence on, ndarray of shape (R,)."""
-        score, turn = self._wild[k]
-        return np.searchsorted(np.sort(turn[score >= point]), added, side="left")
+    def _wild_above(self, k: int, point: float, added: np.ndarray) -> np.ndarray:
+        """Detections of class k from a confidence on in the first `added` wild images, ndarray of shape (R,)."""
+        score, number = self._wild[k]
+        return np.searchsorted(np.sort(number[score >= point]), added, side="left")
 
     def _with_wild(self, k: int, added: int) -> _Ranked:
-        score, turn = self._wild[k]
-        return self._closed[k].with_false(score[turn < added])
-
-    def _ranked(self, k: int, ratio: float) -> _Ranked:
-        return self._with_wild(k, int(self._added([ratio])[0]))
-
-    def _curve(self, k: int, ratio: float) -> Curve:
-        return Curve.of(self._ranked(k, ratio).is_true, self._closed[k].positives)
+        score, number = self._wild[k]
+        return self._closed[k].with_false(score[number < added])
 
 
 @dataclass(frozen=True)
@@ -305,113 +247,64 @@ class _Ranked:
         return _Ranked(merged[order], is_true[order], self.positives)
 
 
-def _judged(objects: Objects, regions: Regions, classes: Sequence[str], iou: float) -> list[_Ranked]:
-    verdicts = Labelled(objects, regions, classes, max_detections=len(regions) + 1).verdicts([iou])
+def _ranked(objects: Objects, regions: Regions, classes: Sequence[str], iou: float) -> list[_Ranked]:
+    matched = ClosedSet.of(objects, regions, classes, max_detections=len(regions) + 1).match([iou])
     result = []
     for k in range(len(classes)):
-        rows = slice(verdicts.bounds[k], verdicts.bounds[k + 1])
-        kind, score = verdicts.kind[0, rows], verdicts.score[rows]
-        counts = kind != IGNORED
-        result.append(_Ranked(score[counts], kind[counts] == TRUE, int(verdicts.positives[k])))
+        kind, score = matched.kind[0, matched.rows(k)], matched.score[matched.rows(k)]
+        counted = kind != IGNORED
+        result.append(_Ranked(score[counted], kind[counted] == TRUE, int(matched.positives[k])))
     return result
 
 
-def _judged_by_row_order(objects: Objects, regions: Regions, classes: Sequence[str], iou: float) -> list[_Ranked]:
-    known = objects[np.isin(objects.category.astype(str), list(classes))]
-    not_sought = known.is_crowd | known.is_difficult
-    _, (region_image, object_image) = image_numbers(regions.image_id, known.image_id)
-    found = pairs(regions.box, region_image, known.box, object_image, not_sought, iou)
-    best = found.preferred_first(not_sought, known.object_id).first_of_each_region()
-    name = np.array(regions.classes, dtype=object)[regions.label]
-    ignored = np.zeros(len(regions), dtype=bool)
-    ignored[best.region[not_sought[best.target]]] = True
-    right_class = name[best.region] == known.category[best.target]
-    matched = assign(best[right_class & ~not_sought[best.target]], np.arange(len(regions)), not_sought)
-    result = []
-    for class_name in classes:
-        rows = np.flatnonzero((name == class_name) & ~ignored)
-        rows = rows[np.argsort(-regions.score[rows], kind="stable")]
-        positives = int(np.sum((known.category == class_name) & ~not_sought))
-        result.append(_Ranked(regions.score[rows].astype(np.float64), matched[rows] >= 0, positives))
-    return result
-
-
-def impact_on(
-    objects: Objects,
-    regions: Regions,
-    known_classes: Sequence[str],
-    recall: float = 0.8,
-    iou: float = 0.5,
-) -> float | None:
-    """Wilderness impact where known and unknown objects share the images (FP_o / (TP_c + FP_c), Joseph et al., 2021).
+@dataclass(frozen=True)
+class Diagnosis:
+    """How detections are attributed to causes.
 
     Args:
-        objects: Ground truth of both; what is not of a known class is unknown.
-        regions: Detections that are kept as known.
-        known_classes: Names of the known classes.
-        recall: Operating point of each class.
-
-    Returns:
-        Detections from the operating points on that lie on an unknown object and on no known one of their class, to
-        all the others; None where no class reaches the recall, or there are no others.
-
-    Raises:
-        ParameterError: the recall is not above 0 and at most 1.
+        similar: Groups of classes that are easily confused.
+        wild_images: Names of the images without known objects.
+        iou: Smallest overlap of a correct detection of the right class.
+        touch: Smallest overlap at which a detection is attributed to an object.
     """
-    if not 0 < recall <= 1:
-        raise ParameterError(f"a recall is above 0 and at most 1, found {recall}")
-    points = {
-        name: ranked.confidence_at(recall)
-        for name, ranked in zip(known_classes, _judged(objects, regions, known_classes, iou), strict=True)
-    }
-    cause = diagnose(objects, regions, points, iou=iou, touch=iou)
-    unknown = int(np.sum(cause == "unknown_unknown"))
-    others = int(np.sum((cause != "") & (cause != "ignored"))) - unknown
-    return unknown / others if others else None
+
+    similar: Sequence[Collection[str]] = ()
+    wild_images: Collection[str] = ()
+    iou: float = 0.5
+    touch: float = TOUCH
 
 
 def diagnose(
-    objects: Objects,
-    regions: Regions,
-    points: Mapping[str, float | None],
-    *,
-    similar: Sequence[Collection[str]] = (),
-    wild_images: Collection[str] = (),
-    iou: float = 0.5,
-    touch: float = TOUCH,
+    objects: Objects, regions: Regions, points: Mapping[str, float | None], settings: Diagnosis | None = None
 ) -> np.ndarray:
-    """Why each detection is right or wrong (Hoiem et al., 2012; unknowns as in the paper's Section 4.1).
+    """The cause of each detection (Hoiem et al., 2012; unknowns as in the paper's Section 4.1).
 
     Args:
         objects: Ground truth; categories that are no key of `points` are unknown.
         regions: N detections.
-        points: Each known class's operating point; detections below it, and of classes with None, are not looked at.
-        similar: Groups of classes that are easily taken for each other.
-        wild_images: Names of the images without known objects.
-        iou: From which overlap on a detection of the right class is correct.
-        touch: From which overlap on a detection has to do with an object.
+        points: Each known class's operating point; detections below it, and of classes with None, have no cause.
+        settings: How detections are attributed.
 
     Returns:
-        ndarray of shape (N,), one of `CAUSES`, or "" for what is not looked at. The first that fits: correct;
-        localisation (its class, but too little overlap, or the object is taken); similar (an object of a similar
-        class); other_class; unknown_unknown (a labelled unknown object); ignored (in a crowd); mixed_unknown (nothing
-        labelled, in a wild image); background (nothing labelled, elsewhere). The paper calls the last two together
-        mixed unknowns.
+        ndarray of shape (N,), one of `CAUSES`, or "" for no cause. The first that fits: correct; localisation (its
+        class, but too little overlap, or the object is taken); similar (an object of a similar class); other_class;
+        unknown_unknown (a labelled unknown object); ignored (in a crowd); mixed_unknown (nothing labelled, in a wild
+        image); background (nothing labelled, elsewhere). The paper calls the last two together mixed unknowns.
     """
+    settings = settings or Diagnosis()
     name = np.array(regions.classes, dtype=object)[regions.label]
     cause = np.full(len(regions), "", dtype=object)
-    made = _reach(regions, points)
-    wild = np.isin(regions.image_id.astype(str), list(wild_images))
-    cause[made] = np.where(wild, "mixed_unknown", "background")[made]
+    above = _above(regions, points)
+    wild = np.isin(regions.image_id.astype(str), list(settings.wild_images))
+    cause[above] = np.where(wild, "mixed_unknown", "background")[above]
 
-    is_crowd = objects.is_crowd | objects.is_difficult
-    _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
-    near = pairs(regions.box, region_image, objects.box, object_image, is_crowd, touch)
-    near = near[made[near.region]]
-    group = {member: number for number, members in enumerate(similar) for member in members}
-    theirs, own = objects.category[near.target], name[near.region]
-    known = np.isin(theirs.astype(str), list(points))
-    alike = np.array([a in group and group.get(a) == group.get(b) for a, b in zip(own, theirs, strict=True)], bool)
+    near, is_crowd = _touching(objects, regions, above, settings.touch)
+    group = {member: number for number, members in enumerate(settings.similar) for member in members}
+    category, detected_as = objects.category[near.target], name[near.region]
+    known = np.isin(category.astype(str), list(points))
+    alike = np.array(
+        [a in group and group.get(a) == group.get(b) for a, b in zip(detected_as, category, strict=True)], dtype=bool
+    )
     crowd = is_crowd[near.target]
     # From the weakest claim to the strongest: a later one overwrites.
     for claim, fits in (
@@ -419,56 +312,57 @@ def diagnose(
         ("unknown_unknown", ~known & ~crowd),
         ("other_class", known & ~crowd),
         ("similar", known & alike & ~crowd),
-        ("localisation", (own == theirs) & ~crowd),
+        ("localisation", (detected_as == category) & ~crowd),
     ):
         cause[near.region[fits]] = claim
 
-    rows = np.flatnonzero(made)
-    labelled = Labelled(objects, regions[rows], tuple(points), max_detections=len(rows) + 1)
-    verdict = labelled.verdicts([iou]).kind[0]
-    cause[rows[labelled.region_row[verdict == TRUE]]] = "correct"
+    rows = np.flatnonzero(above)
+    of_known = ClosedSet.of(objects, regions[rows], tuple(points), max_detections=len(rows) + 1)
+    is_true = of_known.match([settings.iou]).kind[0] == TRUE
+    cause[rows[of_known.detections.row[is_true]]] = "correct"
     return cause
 
 
 def confusion(
     objects: Objects, regions: Regions, points: Mapping[str, float | None], touch: float = TOUCH
 ) -> dict[str, dict[str, int]]:
-    """What the detections that touch an object take it for (the paper's Fig. 4).
+    """Classes that objects are detected as, by category (the paper's Fig. 4).
 
     Args:
-        objects, regions, points, touch: see `diagnose`.
+        objects, regions, points: see `diagnose`.
+        touch: see `Diagnosis`.
 
     Returns:
         {category of the object: {class of the detection: count}}, each detection counted for the object it overlaps
         most; unknown categories beside the known ones.
     """
     name = np.array(regions.classes, dtype=object)[regions.label]
-    made = _reach(regions, points)
-    is_crowd = objects.is_crowd | objects.is_difficult
-    _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
-    near = pairs(regions.box, region_image, objects.box, object_image, is_crowd, touch)
-    best = near[made[near.region]].preferred_first(is_crowd, objects.object_id).first_of_each_region()
+    near, is_crowd = _touching(objects, regions, _above(regions, points), touch)
+    best = near.preferred_first(is_crowd, objects.object_id).first_of_each_region()
     counts = Counter(zip(objects.category[best.target], name[best.region], strict=True))
     table: dict[str, dict[str, int]] = {}
-    for (category, taken_for), count in sorted(counts.items()):
-        table.setdefault(category, {})[taken_for] = count
+    for (category, detected_as), count in sorted(counts.items()):
+        table.setdefault(category, {})[detected_as] = count
     return table
 
 
-def _reach(regions: Regions, points: Mapping[str, float | None]) -> np.ndarray:
-    """Which detections reach the operating point of their class, ndarray of shape (N,), bool."""
+def _touching(objects: Objects, regions: Regions, above: np.ndarray, touch: float) -> tuple[Pairs, np.ndarray]:
+    """Pairs of a chosen detection and an object that overlap by `touch`; and the objects that are not counted."""
+    is_crowd = objects.is_crowd | objects.is_difficult
+    _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
+    near = pairs(regions.box, region_image, objects.box, object_image, is_crowd, touch)
+    return near[above[near.region]], is_crowd
+
+
+def _above(regions: Regions, points: Mapping[str, float | None]) -> np.ndarray:
+    """Detections that reach the operating point of their class, ndarray of shape (N,), bool."""
     given = [points.get(name) for name in regions.classes]
     levels = np.array([np.inf if point is None else point for point in given], dtype=np.float32)
     return regions.score >= levels[regions.label]
 
 
-def _average(values: Sequence[float | None]) -> float | None:
-    given = [value for value in values if value is not None]
-    return float(np.mean(given)) if given and len(given) == len(values) else None
-
-
-def _refuse_strangers(regions: Regions, images: Collection[str], what: str) -> None:
-    strangers = set(regions.image_id) - set(images)
-    if strangers:
-        row = int(np.flatnonzero(regions.image_id == min(strangers))[0])
-        raise DataError(f"{min(strangers)!r} is none of the {what} images", row=row, field="image_id")
+def _refuse_other_images(regions: Regions, images: Collection[str], what: str) -> None:
+    other = set(regions.image_id) - set(images)
+    if other:
+        row = int(np.flatnonzero(regions.image_id == min(other))[0])
+        raise DataError(f"{min(other)!r} is not one of the {what} images", row=row, field="image_id")

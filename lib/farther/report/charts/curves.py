@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from farther.evaluation.files import thin
+from farther.evaluation.plots import thin
 from farther.metrics.catalogue import METRICS
 from farther.report.charts.vega import (
     COLOURS,

@@ -1,11 +1,12 @@
-"""Figures of one's own, computed for each method on each OOD split.
+"""User-defined metrics, computed for each method on each OOD split.
 
-One is a registered dataclass in a module of this package; a line under `evaluate.more` of params.yaml asks for it:
+One is a registered dataclass in a module of this package; a line under `evaluate.user_defined` of params.yaml asks for
+it:
 
-    evaluate: {iou: 0.5, protocol: paper, more: {objects_a_flag: {}}}
+    evaluate: {iou: 0.5, protocol: paper, user_defined: {objects_per_flag: {}}}
 
-Its values stand in `metrics/<run>/<split>/<method>.json` beside the others', which DVC compares, and under `more` in
-`evaluation/<run>.json`. They have no intervals.
+Its values are stored in `metrics/<run>/<split>/<method>.json` beside the others, which DVC compares, and under
+`user_defined` in `evaluation/<run>.json`. They have no intervals: their formulas take no weights.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ import numpy as np
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from farther.errors import ParameterError
-from farther.metrics.open_set import Outcome
+from farther.metrics.outcomes import Outcome
 from farther.registry import STRICT, Registry
 from farther.tables import Regions
 
 
 @dataclass(frozen=True)
 class Case:
-    """A method on an OOD split; only regions at or above the operating threshold t* are there.
+    """A method on an OOD split; with the regions at or above the operating threshold t*.
 
     Args:
         id_regions: N regions of the ID split that OOD splits are compared with.
@@ -34,7 +35,7 @@ class Case:
         regions: M regions of the OOD split.
         scores: The method's scores of them, shape (M,).
         tau: The method's threshold τ: a region with a lower score is flagged as unknown.
-        outcome: What became of the split's objects and regions; its `split` has the objects.
+        outcome: The regions matched to the split's objects, which are `outcome.split.objects`.
     """
 
     id_regions: Regions
@@ -46,28 +47,28 @@ class Case:
 
 
 @checked_dataclass(config=STRICT, kw_only=True)
-class Figure(ABC):
-    """A figure; its parameters are its fields."""
+class UserDefinedMetric(ABC):
+    """A user-defined metric; its parameters are its fields."""
 
     @abstractmethod
     def compute(self, case: Case) -> float | None:
         """The value; None where it is not defined."""
 
 
-FIGURES: Registry[Figure] = Registry("figure", "farther.metrics")
-register = FIGURES.register
+METRICS: Registry[UserDefinedMetric] = Registry("metric", "farther.metrics")
+register = METRICS.register
 
 
-def create_all(wanted: Mapping[str, Mapping[str, Any]], taken: Collection[str]) -> dict[str, Figure]:
-    """The figures that are asked for, by name.
+def create_all(wanted: Mapping[str, Mapping[str, Any]], taken: Collection[str]) -> dict[str, UserDefinedMetric]:
+    """The user-defined metrics that are asked for, by name.
 
     Args:
         wanted: The parameters of each.
-        taken: Names that other figures in the same files have.
+        taken: Names of the other metrics in the same files.
 
     Raises:
         ParameterError: a name or a parameter is unknown, a name is taken, or a value does not fit.
     """
     if twice := sorted(set(wanted) & set(taken)):
-        raise ParameterError(f"evaluate.more: {', '.join(twice)}: computed anyway; give yours another name")
-    return {name: FIGURES.create(name, **params) for name, params in wanted.items()}
+        raise ParameterError(f"evaluate.user_defined: {', '.join(twice)}: a metric of farther; choose another name")
+    return {name: METRICS.create(name, **params) for name, params in wanted.items()}

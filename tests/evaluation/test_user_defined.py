@@ -1,4 +1,4 @@
-"""A figure of one's own is computed where the others are, and stands beside them."""
+"""A user-defined metric is computed and stored beside the others."""
 
 import re
 from pathlib import Path
@@ -8,9 +8,10 @@ import pytest
 import yaml
 
 from farther.errors import ParameterError
-from farther.evaluation.evaluate import EvaluationSettings, evaluate_run
+from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import RunFiles
-from farther.metrics.figures import FIGURES
+from farther.evaluation.settings import EvaluationSettings
+from farther.metrics.user_defined import METRICS
 from farther.registry import build
 from farther.tables import Images, Scores
 from farther.tables.files import read_json, write_json
@@ -20,21 +21,21 @@ FIRST, SECOND = (0, 0, 10, 10), (20, 20, 30, 30)
 
 
 @pytest.fixture
-def own():
-    """The figure of docs/extending.md, and the line that asks for it."""
-    FIGURES.names()
-    known = dict(FIGURES._classes)
-    (code,) = [code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "Figure" in code]
+def wanted():
+    """The metric of docs/extending.md, and the line that asks for it."""
+    METRICS.names()
+    known = dict(METRICS._classes)
+    (code,) = [code for code in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "UserDefinedMetric" in code]
     exec(code, {"__name__": "confidence_of_errors"})
     (line,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     yield yaml.safe_load(line)["evaluate"]
-    FIGURES._classes.clear()
-    FIGURES._classes.update(known)
+    METRICS._classes.clear()
+    METRICS._classes.update(known)
 
 
 @pytest.fixture
 def files(tmp_path, objects, regions):
-    """Method `msp` on a split where two foxes are taken for cats, at 0.8 and 0.6, and one is flagged at 0.9."""
+    """Method `msp` on a split where two foxes are detected as cats, at 0.8 and 0.6, and one is flagged at 0.9."""
     files = RunFiles("r", "voc", tmp_path)
     id_objects, id_regions = objects(("i", FIRST, "cat")), regions(("i", FIRST, 0.9, "cat"))
     foxes = objects(("o", FIRST, "fox"), ("o", SECOND, "fox"), ("p", FIRST, "fox"))
@@ -48,32 +49,34 @@ def files(tmp_path, objects, regions):
     return files
 
 
-def test_it_stands_beside_the_other_figures(files, own):
-    settings = build(EvaluationSettings, "evaluate", {**own, "replicates": 0})
+def test_it_is_stored_beside_the_other_metrics(files, wanted):
+    settings = build(EvaluationSettings, "evaluate", {**wanted, "replicates": 0})
     report = evaluate_run(files, ["msp"], ["far"], settings)
-    assert report["methods"]["msp"]["splits"]["far"]["more"] == {"confidence_of_errors": pytest.approx(0.7)}
+    assert report["methods"]["msp"]["splits"]["far"]["user_defined"] == {"confidence_of_errors": pytest.approx(0.7)}
     written = read_json(files.metrics / "far/msp.json")
     assert written["confidence_of_errors"] == pytest.approx(0.7)
     assert written["nose"] == pytest.approx(2 / 3)
 
 
-def test_its_parameters_are_heeded(files, own):
-    own["more"]["confidence_of_errors"]["least"] = 0.7
-    report = evaluate_run(files, ["msp"], ["far"], EvaluationSettings(replicates=0, more=own["more"]))
-    assert report["methods"]["msp"]["splits"]["far"]["more"] == {"confidence_of_errors": pytest.approx(0.8)}
+def test_its_parameters_count(files, wanted):
+    wanted["user_defined"]["confidence_of_errors"]["least"] = 0.7
+    report = evaluate_run(
+        files, ["msp"], ["far"], EvaluationSettings(replicates=0, user_defined=wanted["user_defined"])
+    )
+    assert report["methods"]["msp"]["splits"]["far"]["user_defined"] == {"confidence_of_errors": pytest.approx(0.8)}
 
 
 @pytest.mark.parametrize(
-    ("more", "problem"),
+    ("asked", "problem"),
     [
-        ({"confidence_of_error": {}}, "unknown figure 'confidence_of_error'. Did you mean 'confidence_of_errors'?"),
+        ({"confidence_of_error": {}}, "unknown metric 'confidence_of_error'. Did you mean 'confidence_of_errors'?"),
         ({"confidence_of_errors": {"most": 1}}, "unknown parameter 'most'. Known: least"),
-        ({"nose": {}}, "evaluate.more: nose: computed anyway; give yours another name"),
+        ({"nose": {}}, "evaluate.user_defined: nose: a metric of farther; choose another name"),
     ],
 )
-def test_a_wrong_line_is_refused_before_anything_is_computed(files, own, more, problem):
+def test_a_wrong_line_is_refused_before_anything_is_computed(files, wanted, asked, problem):
     with pytest.raises(ParameterError, match=re.escape(problem)):
-        evaluate_run(files, ["msp"], ["far"], EvaluationSettings(more=more))
+        evaluate_run(files, ["msp"], ["far"], EvaluationSettings(user_defined=asked))
     assert not files.metrics.exists()
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from farther.metrics.true_classes import not_of_known, true_classes
+from farther.metrics.matching import not_of_known, true_classes
 from farther.tables import Objects, Regions
 
 

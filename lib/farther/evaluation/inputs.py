@@ -1,0 +1,162 @@
+"""Inputs that all methods of a run share: the regions of each split, their overlaps, and the draws of images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from farther.errors import DataError
+from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
+from farther.evaluation.settings import EvaluationSettings
+from farther.evaluation.sweeps import Step
+from farther.evaluation.threshold import read_threshold
+from farther.metrics.bootstrap import ImageDraws
+from farther.metrics.closed_set import ClosedSet
+from farther.metrics.matching import not_of_known
+from farther.metrics.outcomes import Settings, Split
+from farther.tables import Regions
+
+
+class RunInputs:
+    """The splits of a run at its operating threshold; what is computed is computed when it is first needed.
+
+    Args:
+        files: Paths of the run's files.
+        test_splits: Names of the benchmark's OOD test splits.
+        settings: How the run is evaluated.
+
+    Raises:
+        DataError: an input is absent or wrong; names file, row and field.
+    """
+
+    def __init__(self, files: RunFiles, test_splits: Sequence[str], settings: EvaluationSettings):
+        self.files = files
+        self.settings = settings
+        self.threshold = read_threshold(files.threshold)
+        self.id_split = RunSplit(files, settings.id_split)
+        self.tested = [RunSplit(files, name) for name in test_splits]
+        _refuse_other_classes(self.id_split)
+
+    @cached_property
+    def test_splits(self) -> list[TestSplit]:
+        """The OOD test splits."""
+        return [TestSplit(self, split, seed=self.settings.seed + 1) for split in self.tested]
+
+    @cached_property
+    def id_regions(self) -> Regions:
+        """Regions of the ID split at or above t*."""
+        return self.id_split.regions(self.threshold)
+
+    @cached_property
+    def id_above(self) -> np.ndarray:
+        """Stored regions of the ID split at or above t*, bool."""
+        return self.id_split.regions().score >= self.threshold
+
+    @cached_property
+    def id_draws(self) -> ImageDraws | None:
+        """Draws of the images of the ID split; None without replicates."""
+        replicates = self.settings.replicates
+        return ImageDraws(self.id_split.images, replicates, self.settings.seed) if replicates else None
+
+    @cached_property
+    def closed_set(self) -> ClosedSet:
+        """Objects of the ID split and its regions at or above t*."""
+        return ClosedSet.of(self.id_split.objects, self.id_regions)
+
+    def scores(self, method: str, split: RunSplit) -> np.ndarray:
+        """A method's scores of the stored regions of a split.
+
+        Raises:
+            DataError: see `farther.evaluation.files.aligned_scores`.
+        """
+        return aligned_scores(split.regions(), self.files.scores(method, split.name), len(split.folder))
+
+
+class TestSplit:
+    """An OOD split at the operating threshold, and at each value of the sweep over t*.
+
+    Args:
+        inputs: The run's other inputs.
+        split: The split's tables.
+        seed: Seed of the draws of its images.
+    """
+
+    __test__ = False  # not a test case of pytest
+
+    def __init__(self, inputs: RunInputs, split: RunSplit, seed: int):
+        self.inputs = inputs
+        self.data = split
+        self.name = split.name
+        self._seed = seed
+
+    @cached_property
+    def above(self) -> np.ndarray:
+        """Stored regions at or above t*, bool."""
+        return self.data.regions().score >= self.inputs.threshold
+
+    @cached_property
+    def regions(self) -> Regions:
+        """Regions at or above t*."""
+        return self.data.regions(self.inputs.threshold)
+
+    @cached_property
+    def matching(self) -> Settings:
+        """How regions are matched to objects."""
+        settings = self.inputs.settings
+        return Settings(settings.iou, settings.protocol, self.data.known_classes)
+
+    @cached_property
+    def split(self) -> Split:
+        """Regions at or above t*, with their overlaps."""
+        return Split.of(self.data.objects, self.regions, self.matching)
+
+    @cached_property
+    def is_ood(self) -> np.ndarray:
+        """Regions at or above t* that are out of distribution: all but those of known objects."""
+        return self._stored_is_ood[self.above]
+
+    @cached_property
+    def draws(self) -> ImageDraws | None:
+        """Draws of the split's images; None without replicates."""
+        replicates = self.inputs.settings.replicates
+        return ImageDraws(self.data.images, replicates, self._seed) if replicates else None
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The split at each value of t* from which on regions are stored."""
+        id_split = self.inputs.id_split
+        stored = max(split.folder.header.score_threshold for split in (self.data, id_split))
+        return [self._step(confidence) for confidence in self.inputs.settings.confidences if confidence >= stored]
+
+    def _step(self, confidence: float) -> Step:
+        rows = self.data.regions().score >= confidence
+        seen, images = len(set(self.data.regions().image_id[rows])), len(self.data.images)
+        return Step(
+            confidence=confidence,
+            rows=rows,
+            is_ood=self._stored_is_ood[rows],
+            id_rows=self.inputs.id_split.regions().score >= confidence,
+            split=self._stored_split.keeping(rows),
+            no_detection=1 - seen / images if images else None,
+        )
+
+    @cached_property
+    def _stored_split(self) -> Split:
+        return Split.of(self.data.objects, self.data.regions(), self.matching)
+
+    @cached_property
+    def _stored_is_ood(self) -> np.ndarray:
+        iou = self.inputs.settings.iou
+        return not_of_known(self.data.objects, self.data.regions(), self.data.known_classes, iou)
+
+
+def _refuse_other_classes(split: RunSplit) -> None:
+    known = split.known_classes
+    if len(split.objects) and not np.isin(split.objects.category.astype(str), known).any():
+        problem = (
+            f"none of the categories ({', '.join(sorted(set(split.objects.category))[:5])}, …) of split '{split.name}' "
+            f"is a class of the detector ({', '.join(known[:5])}, …): names must agree"
+        )
+        raise DataError(problem, file=split.source, field="category")

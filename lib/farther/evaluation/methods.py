@@ -1,0 +1,202 @@
+"""Evaluation of one method on all OOD splits of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from farther.evaluation import intervals, plots, sweeps
+from farther.evaluation.files import RunFiles
+from farther.evaluation.inputs import RunInputs, TestSplit
+from farther.evaluation.threshold import read_threshold
+from farther.metrics import known_classes, ood, open_set
+from farther.metrics.bootstrap import ImageDraws
+from farther.metrics.outcomes import Outcome, Split
+from farther.metrics.user_defined import Case, UserDefinedMetric
+from farther.tables import ObjectOutcomes, RegionOutcomes
+from farther.tables.files import read_json
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method that applies to the run's detector.
+
+    Args:
+        name: Its name in section `methods` of params.yaml.
+        tau: Its threshold τ.
+        fitted: Its `method.json`.
+    """
+
+    name: str
+    tau: float
+    fitted: Mapping[str, Any]
+
+
+def read_methods(files: RunFiles, names: list[str]) -> tuple[list[Method], dict[str, str]]:
+    """Methods that apply, and the reasons of those that do not apply to this run's detector.
+
+    Raises:
+        DataError: a file of a fitted method is absent or damaged.
+    """
+    applicable, refused = [], {}
+    for name in names:
+        fitted = read_json(files.fitted(name) / "method.json")
+        if fitted.get("not_applicable"):
+            refused[name] = str(fitted["not_applicable"])
+        else:
+            applicable.append(Method(name, read_threshold(files.fitted(name) / "threshold.json"), fitted))
+    return applicable, refused
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """All that is computed for one method.
+
+    Args:
+        results: As in `evaluation/<run>.json` under `methods`, without the comparisons with other methods.
+        rows: Rows of each kind of plot.
+        replicates: {split: {metric: ndarray of shape (B,)}}.
+        outcomes: {split: tables of outcomes}.
+    """
+
+    results: dict[str, Any]
+    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {k: [] for k in plots.OF_METHODS})
+    replicates: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    outcomes: dict[str, tuple[RegionOutcomes, ObjectOutcomes]] = field(default_factory=dict)
+
+
+def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str, UserDefinedMetric]) -> Evaluated:
+    """Evaluates one method on all OOD test splits.
+
+    Raises:
+        DataError: scores are absent or do not belong to the regions.
+    """
+    stored = inputs.scores(method.name, inputs.id_split)
+    id_scores = stored[inputs.id_above]
+    share = float(np.mean(id_scores >= method.tau)) if len(id_scores) else None
+    counts = {"tau": method.tau, "id_regions": len(id_scores), "id_regions_kept": share}
+    evaluated = Evaluated({"fitted": method.fitted, **counts, "splits": {}})
+    map50 = sweeps.closed_set_over_tau(inputs.closed_set, id_scores, inputs.settings.kept)
+    for split in inputs.test_splits:
+        all_scores = inputs.scores(method.name, split.data)
+        scores = all_scores[split.above]
+        of_split = _OnSplit(method, split, id_scores, scores)
+        evaluated.outcomes[split.name] = of_split.outcome.tables(split.regions)
+        evaluated.replicates[split.name] = of_split.replicates()
+        evaluated.results["splits"][split.name] = of_split.metrics(user_defined) | of_split.intervals(
+            evaluated.replicates[split.name]
+        )
+        swept = sweeps.over_tau(split.split, scores, id_scores, inputs.settings.kept)
+        rows = {
+            "roc": plots.roc(id_scores, scores[split.is_ood]),
+            "pr": plots.precision_recall(open_set.curve(of_split.outcome, -scores)),
+            "tau": [{**row, "map50": map50.get(row["kept"])} for row in swept],
+            "confidence": sweeps.over_confidence(split.steps, all_scores, stored, method.tau),
+        }
+        for kind, of_kind in rows.items():
+            evaluated.rows[kind] += [{"split": split.name, "method": method.name, **row} for row in of_kind]
+    return evaluated
+
+
+class _OnSplit:
+    """A method on one OOD split: its scores, and the outcomes of the regions that it flags."""
+
+    def __init__(self, method: Method, split: TestSplit, id_scores: np.ndarray, scores: np.ndarray):
+        self.split, self.inputs = split, split.inputs
+        self.method, self.id_scores, self.scores = method, id_scores, scores
+        self.is_unknown = scores < method.tau
+        self.outcome = split.split.match(self.is_unknown)
+        ood_image = split.regions.image_id[split.is_ood]
+        self.sides = ((self.inputs.id_regions.image_id, id_scores), (ood_image, scores[split.is_ood]))
+        self.by_image = tuple(ood.per_image(image, of_side) for image, of_side in self.sides)
+
+    def metrics(self, user_defined: Mapping[str, UserDefinedMetric]) -> dict[str, Any]:
+        """All metrics of regions, images, objects, and parts of the objects."""
+        settings, outcome = self.inputs.settings, self.outcome
+        regions, images = ([of_side for _, of_side in sides] for sides in (self.sides, self.by_image))
+        found: dict[str, Any] = {
+            "ood": {"id_regions": len(regions[0]), "ood_regions": len(regions[1]), **ood.evaluate(*regions)},
+            "ood_per_image": {"id_images": len(images[0]), "ood_images": len(images[1]), **ood.evaluate(*images)},
+            "open_set": open_set.metrics(outcome, -self.scores),
+            "ap_u_by_confidence": open_set.metrics(outcome)["ap_u"],
+            **{part: open_set.by_group(outcome, group) for part, group in self._groups().items()},
+            "open_set_over_iou": None,
+        }
+        if settings.ious:
+            found["open_set_over_iou"] = open_set.metrics_over(
+                outcome.split, settings.ious, self.is_unknown, -self.scores
+            )
+        if self.split.data.shows_known:
+            found["known"] = known_classes.metrics(self._paper(), self.split.regions, unknown_score=-self.scores)
+        case = Case(
+            id_regions=self.inputs.id_regions,
+            id_scores=self.id_scores,
+            regions=self.split.regions,
+            scores=self.scores,
+            tau=self.method.tau,
+            outcome=outcome,
+        )
+        return {**found, "user_defined": {name: metric.compute(case) for name, metric in user_defined.items()}}
+
+    def replicates(self) -> dict[str, np.ndarray]:
+        """Replicates of the metrics that methods are compared by; none without draws."""
+        id_draws, draws = self.inputs.id_draws, self.split.draws
+        if id_draws is None or draws is None:
+            return {}
+        return {
+            **_separation(id_draws, draws, self.sides),
+            **open_set.metrics(self.outcome, -self.scores, draws.of(self.outcome.split.images)),
+            **{f"per_image_{name}": v for name, v in _separation(id_draws, draws, self.by_image).items()},
+            **({f"known_{name}": v for name, v in self._known(draws).items()} if self.split.data.shows_known else {}),
+        }
+
+    def intervals(self, replicates: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """95% intervals of all metrics, also of parts of the objects; {} without draws."""
+        if self.split.draws is None:
+            return {}
+        settings, split = self.inputs.settings, self.outcome.split
+        weights = self.split.draws.of(split.images)
+        found: dict[str, Any] = {
+            f"intervals_{part}": {
+                name: intervals.within(values)
+                for name, values in open_set.by_group(self.outcome, group, weights).items()
+            }
+            for part, group in self._groups().items()
+        }
+        if settings.ious:
+            over = open_set.metrics_over(split, settings.ious, self.is_unknown, -self.scores, weights)
+            found["intervals_over_iou"] = intervals.within(over)
+        return {**found, "intervals": intervals.within(replicates)}
+
+    def _known(self, draws: ImageDraws) -> dict[str, np.ndarray]:
+        outcome = self._paper()
+        found: dict[str, np.ndarray] = known_classes.metrics(
+            outcome, self.split.regions, unknown_score=-self.scores, weights=draws.of(outcome.split.images)
+        )
+        return found
+
+    def _paper(self) -> Outcome:
+        """The outcome under protocol "paper", by which the known classes are always measured."""
+        settings = self.outcome.split.settings
+        if settings.protocol == "paper":
+            return self.outcome
+        split = Split.of(self.split.data.objects, self.split.regions, replace(settings, protocol="paper"))
+        return split.match(self.is_unknown)
+
+    def _groups(self) -> dict[str, np.ndarray]:
+        """The group of each object, by part."""
+        split, names = self.outcome.split, self.inputs.settings.supercategories
+        groups = {"by_category": split.objects.category, "by_size": split.sizes()}
+        return {**groups, "by_supercategory": split.supercategories(names)} if names else groups
+
+
+#: Images and scores of the ID side and of the OOD side.
+_Sides = tuple[tuple[np.ndarray, np.ndarray], ...]
+
+
+def _separation(id_draws: ImageDraws, draws: ImageDraws, sides: _Sides) -> dict[str, np.ndarray]:
+    (id_image, id_scores), (image, scores) = sides
+    return ood.evaluate(id_scores, scores, id_draws.rows(id_image), draws.rows(image))

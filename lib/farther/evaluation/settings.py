@@ -1,0 +1,53 @@
+"""The section `evaluate` of params.yaml."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.evaluation.sweeps import CONFIDENCES, KEPT
+from farther.metrics.bootstrap import Comparisons
+from farther.metrics.closed_set import COCO_IOUS
+from farther.metrics.outcomes import Protocol
+from farther.registry import STRICT
+
+
+@dataclass(config=STRICT, kw_only=True)
+class EvaluationSettings:
+    """How runs are evaluated: section `evaluate` of params.yaml.
+
+    Args:
+        id_split: ID split that the OOD splits are compared with.
+        calibration_split: ID split that the thresholds of self-awareness are chosen on.
+        iou, protocol: see `farther.metrics.open_set.evaluate`.
+        replicates: Number of replicates of the bootstrap over images, for the intervals; 0 for none.
+        recomputed_replicates: The same for the metrics of wilderness and self-awareness, which are computed anew in
+            each replicate: about 0.1 s each on 20,000 regions; 0 for none.
+        seed: Seed of the bootstrap, and of the order in which wild images are added.
+        comparisons: "all_pairs" allows for the number of methods in comparisons with the best one; "single" compares
+            each with the best as if there were no other. See `farther.metrics.bootstrap.compare_with`.
+        kept: Shares of ID regions that τ keeps, for the curves over τ.
+        confidences: Operating thresholds for the curves over t*.
+        supercategories: {category: supercategory}, for metrics by supercategory; none when empty.
+        user_defined: User-defined metrics, and the parameters of each; see `farther.metrics.user_defined`.
+    """
+
+    id_split: str = "test"
+    calibration_split: str = "val"
+    iou: float = Field(default=0.5, gt=0, le=1)
+    protocol: Protocol = "paper"
+    replicates: int = Field(default=200, ge=0)
+    recomputed_replicates: int = Field(default=0, ge=0)
+    seed: int = 0
+    comparisons: Comparisons = "all_pairs"
+    kept: tuple[float, ...] = KEPT
+    confidences: tuple[float, ...] = CONFIDENCES
+    supercategories: dict[str, str] = Field(default_factory=dict)
+    user_defined: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    @property
+    def ious(self) -> list[float]:
+        """COCO's IoU thresholds from `iou` on."""
+        return [iou for iou in COCO_IOUS.tolist() if iou >= self.iou]

@@ -1,0 +1,59 @@
+"""The stage `threshold`: the operating threshold t* of a run, and the true classes of the detections it is from."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.errors import DataError
+from farther.evaluation.files import RunFiles, RunSplit
+from farther.metrics import operating_threshold
+from farther.metrics.matching import true_classes
+from farther.registry import STRICT
+from farther.tables.files import read_json, write_json
+
+
+@dataclass(config=STRICT, kw_only=True)
+class ThresholdSettings:
+    """How the operating threshold is chosen: section `threshold` of params.yaml.
+
+    Args:
+        split: ID split it is chosen on.
+        rule, tolerance: see `farther.metrics.operating_threshold.choose`.
+    """
+
+    split: str = "val"
+    rule: operating_threshold.Rule = "best_f1"
+    tolerance: float = Field(default=0.0, ge=0, le=1)
+
+
+def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> None:
+    """Chooses the operating threshold of a run and writes `thresholds/<run>.json`, and `truth/<run>.parquet`.
+
+    Raises:
+        DataError: an input is absent or wrong, or has too little to choose from.
+        ParameterError: see `operating_threshold.choose`.
+    """
+    split = RunSplit(files, settings.split)
+    regions = split.regions()
+    chosen = operating_threshold.choose(split.objects, regions, settings.rule, settings.tolerance)
+    true_classes(split.objects, regions).write(files.truth)
+    write_json(files.threshold, {**chosen, "settings": asdict(settings), "inputs": split.inputs()})
+
+
+def read_threshold(file: Path) -> float:
+    """The threshold (t* or τ) that a JSON file holds.
+
+    Raises:
+        DataError: the file is absent or damaged, or its `threshold` is not a finite number.
+    """
+    content = read_json(file)
+    value: Any = content.get("threshold") if isinstance(content, dict) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
+        raise DataError(f"expected a number, found {value!r}", file=file, field="threshold")
+    return float(value)

@@ -1,0 +1,123 @@
+"""Metrics of known classes that share the images with unknown objects (Joseph et al., 2021, arXiv:2103.02603).
+
+They measure what flagging detections as unknown costs the known classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from farther.errors import DataError, ParameterError
+from farther.metrics import open_set, wilderness
+from farther.metrics.closed_set import ClosedSet, Matched
+from farther.metrics.outcomes import KEPT, Outcome
+from farther.metrics.precision_recall import IGNORED, TRUE
+from farther.metrics.weighting import RowWeights, blocks, mean_of_defined, plain, ratio
+from farther.tables import Regions
+
+
+def metrics(
+    outcome: Outcome,
+    regions: Regions,
+    recall: float = 0.8,
+    unknown_score: np.ndarray | None = None,
+    weights: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """Metrics of the known classes that have objects in a split.
+
+    Args:
+        outcome: Regions matched to objects under protocol "paper"; its settings name the known classes.
+        regions: The same N regions.
+        recall: Operating point of the wilderness impact, above 0 and at most 1.
+        unknown_score: see `farther.metrics.open_set.evaluate`.
+        weights: see `farther.metrics.open_set.metrics`.
+
+    Returns:
+        Fractions, None where they are not defined; with weights ndarrays of shape (B,), NaN for None.
+
+        ap_k, p_k, r_k: Means over the known classes with objects of the average precision (all points), the precision
+            and the recall of the regions that are kept; a class without kept regions has no precision.
+        map: Mean average precision over those classes and the class "unknown".
+        wi: Wilderness impact FP_o / (TP_c + FP_c) (Dhamija et al., 2020, doi:10.1109/WACV45572.2020.9093355), counts
+            summed over the classes that reach the recall: detections from each class's operating point on that lie on
+            an unknown object and on no known one of their class, to all others.
+
+    Raises:
+        DataError: there is no known class.
+        ParameterError: the recall is not above 0 and at most 1.
+    """
+    if not 0 < recall <= 1:
+        raise ParameterError(f"a recall is above 0 and at most 1, found {recall}")
+    objects, classes = outcome.split.objects, tuple(outcome.split.settings.known_classes)
+    if not classes:
+        raise DataError("expected names of known classes, found none", field="known_classes")
+    kept = regions[outcome.kind == KEPT]
+    known = ClosedSet.of(objects, kept, classes, max_detections=len(kept) + 1)
+    matched = known.match([outcome.split.settings.iou])
+    # What a detection is depends on more confident ones of its image only, so it is the same at all operating points.
+    anywhere = dict.fromkeys(classes, -np.inf)
+    iou = outcome.split.settings.iou
+    cause = wilderness.diagnose(objects, kept, anywhere, wilderness.Diagnosis(iou=iou, touch=iou))
+    cause = cause[known.detections.row]
+    of_known = None if weights is None else weights[:, np.searchsorted(outcome.split.images, known.images)]
+    each_ap = matched.average_precision(of_known, points=None)[0]
+    precision, found = [], []
+    wrong, others = np.zeros(each_ap.shape[1]), np.zeros(each_ap.shape[1])
+    positives = np.flatnonzero(matched.positives).tolist()
+    objects_of = matched.objects(of_known)
+    for k in positives:
+        kind, rows = matched.kind[0, matched.rows(k)], matched.detections(of_known)[matched.rows(k)]
+        true, ranked = rows[kind == TRUE].total(), rows[kind != IGNORED].total()
+        precision.append(np.where(objects_of[k] > 0, ratio(true, ranked), np.nan))
+        found.append(ratio(true, objects_of[k]))
+        of_class = _at_operating_point(matched, k, cause, rows, objects_of[k] * recall)
+        wrong, others = wrong + of_class[0], others + of_class[1]
+    ap_unknown = open_set.metrics(outcome, unknown_score, _or_ones(weights, outcome))["ap_u"]
+    shape = (-1, each_ap.shape[1])
+    result = {
+        "ap_k": mean_of_defined(each_ap[positives]),
+        "p_k": mean_of_defined(np.reshape(precision, shape)),
+        "r_k": mean_of_defined(np.reshape(found, shape)),
+        "map": mean_of_defined(np.concatenate([each_ap[positives], ap_unknown[None]])),
+        "wi": ratio(wrong, others),
+    }
+    return plain(result) if weights is None else result
+
+
+def _or_ones(weights: np.ndarray | None, outcome: Outcome) -> np.ndarray:
+    return np.ones((1, len(outcome.split.images)), dtype=np.int32) if weights is None else weights
+
+
+def _at_operating_point(
+    matched: Matched, k: int, cause: np.ndarray, weights: RowWeights, needed: np.ndarray
+) -> np.ndarray:
+    """Detections of class k from its operating point on, in each replicate.
+
+    Args:
+        cause: Cause of each detection of `matched`, one of `wilderness.CAUSES`.
+        weights: Weights of the class's detections.
+        needed: Objects that must be found, shape (B,).
+
+    Returns:
+        Number of detections on an unknown object, and of others, ndarray of shape (2, B); 0 where the class does not
+        find enough objects.
+    """
+    rows = matched.rows(k)
+    found, score = matched.kind[0, rows] == TRUE, matched.score[rows]
+    wrong = cause[rows] == "unknown_unknown"
+    other = ~wrong & (cause[rows] != "ignored")
+    # An operating point keeps all detections of equal confidence.
+    last = np.searchsorted(-score, -score, side="right") - 1
+    result = np.zeros((2, len(needed)))
+    if not len(weights):
+        return result
+    for block in blocks(len(needed), len(weights)):
+        each = weights.in_block(block)
+        reached = np.cumsum(each * found, axis=1) >= needed[block][:, None] - 1e-9
+        point = last[np.argmax(reached, axis=1)]
+        counted = (np.arange(len(weights)) <= point[:, None]) & (reached.any(axis=1) & (needed[block] > 0))[:, None]
+        for total, chosen in zip(result, (wrong, other), strict=True):
+            total[block] = np.sum(each * (counted & chosen), axis=1)
+    return result

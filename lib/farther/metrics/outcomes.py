@@ -1,0 +1,367 @@
+"""Matching of regions flagged as unknown or kept as known to unknown objects: the outcome of each.
+
+Under `protocol="paper"`, at an IoU threshold of 0.5 (≥):
+
+- Regions flagged as unknown choose by falling detector confidence the free unknown object they overlap most, one to
+  one. A region that gets one is a true positive (TP_U), any other flagged one a false positive (FP_U).
+- An unknown object that no flagged region got is *misclassified* (FN^M) if a kept region overlaps it enough, else
+  *missed* (FN^D). Each unknown object is counted exactly once, however many regions lie on it; one kept region may
+  misclassify two objects that overlap each other. So TP_U + FN^D + FN^M is the number of unknown objects.
+- Absolute open-set error AOSE = FN^M, and nOSE = AOSE / unknown objects (Eq. 9), never above 1.
+- AP_U ranks the flagged regions by `unknown_score` where it is given, else by confidence. Which regions are true
+  was decided before and does not depend on that ranking.
+- Where `known_classes` names categories of the same images, a kept region on an object of its own class misclassifies
+  nothing, and a flagged region on a known object is a false positive.
+- Crowd and group boxes (and Pascal VOC's difficult objects) are not counted: a flagged region that gets no object is
+  ignored if it lies in one.
+
+`protocol="published-code"` does what the code published with FMIYC does, to reproduce its tables:
+
+- confidence is the largest softmax probability of the stored logits among the known classes, rounded to 0.001;
+- boxes follow Pascal VOC's convention: those of regions are moved by +1 pixel in xmin and ymin and rounded to 0.1, and
+  every width and height is one pixel more than the difference of the edges;
+- IoU must be *above* the threshold; a flagged region is true only if the object it overlaps *most* is still free;
+- AP_U ranks by confidence, whatever `unknown_score` is;
+- AOSE counts *regions* kept as known that overlap an unknown object, several per object: nOSE can be above 1;
+- regions of images without any annotation are ignored.
+
+Crowds are left out there as under "paper": the dataset that the code reads marks none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from farther.errors import DataError, ParameterError
+from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, pairs
+from farther.metrics.matching import assign, ranks
+from farther.tables import ObjectOutcomes, Objects, RegionOutcomes, Regions
+
+Protocol = Literal["paper", "published-code"]
+
+#: Outcomes of an object.
+FOUND, MISCLASSIFIED, MISSED, NOT_COUNTED = 0, 1, 2, 3
+#: Kinds of a region.
+TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, IGNORED = 0, 1, 2, 3
+
+_OBJECT = {FOUND: "found", MISCLASSIFIED: "misclassified", MISSED: "missed", NOT_COUNTED: "not_counted"}
+_REGION = {TRUE_UNKNOWN: "found", FALSE_UNKNOWN: "false_unknown", KEPT: "known", IGNORED: "ignored"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How regions are matched to objects.
+
+    Args:
+        iou: Smallest IoU of a region and an object.
+        protocol: see the module.
+        known_classes: Categories of the objects that the detector was trained on; all are unknown when empty.
+
+    Raises:
+        ParameterError: the protocol is unknown, or the IoU is not above 0 and at most 1.
+    """
+
+    iou: float = 0.5
+    protocol: Protocol = "paper"
+    known_classes: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.protocol not in get_args(Protocol):
+            raise ParameterError(f"unknown protocol {self.protocol!r}. Known: {', '.join(get_args(Protocol))}")
+        if not 0 < self.iou <= 1:
+            raise ParameterError(f"an IoU threshold is above 0 and at most 1, found {self.iou}")
+
+    @property
+    def smallest_overlap(self) -> float:
+        """The smallest overlap that counts; the published code needs more than the threshold."""
+        return float(np.nextafter(self.iou, 2)) if self.protocol == "published-code" else self.iou
+
+
+@dataclass(frozen=True)
+class Detections:
+    """The columns of a split's N regions that matching needs; each has one entry per region.
+
+    Args:
+        confidence: The score that regions are ranked by.
+        rank: Place in that ranking, int64; equal confidences by image and `region_id`.
+        image: Place of the region's image in `Split.images`.
+        counted: False for regions that the protocol ignores.
+        class_name: The class that the region was detected as.
+    """
+
+    confidence: np.ndarray
+    rank: np.ndarray
+    image: np.ndarray
+    counted: np.ndarray
+    class_name: np.ndarray
+
+    def __getitem__(self, rows: np.ndarray) -> Detections:
+        """The regions that a mask selects; their ranks close up."""
+        columns = {field.name: getattr(self, field.name)[rows] for field in fields(self)}
+        return Detections(**{**columns, "rank": np.argsort(np.argsort(columns["rank"]))})
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split's objects and regions with their overlaps, computed once for all methods; `Split.of` builds it.
+
+    Args:
+        settings: How regions are matched.
+        objects: M objects of the split.
+        images: Names of the images that have regions or objects, sorted.
+        object_image: Place of each object's image in `images`, ndarray of shape (M,).
+        is_crowd: Objects that are not counted (crowds, difficult ones), ndarray of shape (M,), bool.
+        is_known: Objects of known classes, ndarray of shape (M,), bool.
+        detections: The split's N regions.
+        candidates: Pairs of a region and an object that overlap enough.
+    """
+
+    settings: Settings
+    objects: Objects
+    images: np.ndarray
+    object_image: np.ndarray
+    is_crowd: np.ndarray
+    is_known: np.ndarray
+    detections: Detections
+    candidates: Pairs
+
+    @classmethod
+    def of(cls, objects: Objects, regions: Regions, settings: Settings | None = None) -> Split:
+        """The split of two tables: ground truth, and the regions at or above the operating threshold."""
+        settings = settings or Settings()
+        images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
+        known_classes = list(settings.known_classes)
+        is_known = np.isin(objects.category.astype(str), known_classes) if known_classes else np.zeros(0, bool)
+        is_crowd = objects.is_crowd | objects.is_difficult
+        region_box, object_box = regions.box, objects.box
+        if settings.protocol == "paper":
+            confidence = regions.score.astype(np.float64)
+            counted = np.ones(len(regions), dtype=bool)
+        else:
+            region_box, object_box = _voc_boxes(region_box), _plus_one_pixel(object_box)
+            confidence = _softmax_confidence(regions)
+            counted = (np.bincount(object_image, minlength=len(images)) > 0)[region_image]
+        overlapping = pairs(
+            region_box, region_image, object_box, object_image, is_crowd, settings.smallest_overlap
+        ).preferred_first(is_crowd, objects.object_id)
+        detections = Detections(
+            confidence=confidence,
+            rank=ranks(confidence, region_image, regions.region_id),
+            image=region_image,
+            counted=counted,
+            class_name=np.array(regions.classes, dtype=object)[regions.label],
+        )
+        return cls(
+            settings=settings,
+            objects=objects,
+            images=images,
+            object_image=object_image,
+            is_crowd=is_crowd,
+            is_known=is_known if known_classes else np.zeros(len(objects), dtype=bool),
+            detections=detections,
+            candidates=overlapping,
+        )
+
+    @property
+    def is_counted(self) -> np.ndarray:
+        """Unknown objects that are counted, ndarray of shape (M,), bool."""
+        return ~self.is_known & ~self.is_crowd
+
+    @cached_property
+    def correctly_known(self) -> np.ndarray:
+        """Regions on a known object of their own class, ndarray of shape (N,), bool; none under "published-code",
+        which counts a kept region on an unknown object even if it lies on one of its class as well."""
+        right = np.zeros(len(self.detections.rank), dtype=bool)
+        if self.settings.protocol == "paper":
+            pair = self.candidates[self.is_known[self.candidates.target]]
+            same = self.detections.class_name[pair.region] == self.objects.category[pair.target]
+            right[pair.region[same]] = True
+        return right
+
+    def sizes(self) -> np.ndarray:
+        """ "small", "medium" or "large" for each object (COCO's area ranges), object array of shape (M,)."""
+        edges = [limits[1] for limits in AREA_RANGES.values()][:-1]
+        places = np.searchsorted(edges, areas(self.objects.box), side="left")
+        return np.array(list(AREA_RANGES), dtype=object)[places]
+
+    def supercategories(self, names: Mapping[str, str]) -> np.ndarray:
+        """The supercategory of each object, "" where its category has none, object array of shape (M,)."""
+        return np.array([names.get(category, "") for category in self.objects.category], dtype=object)
+
+    def keeping(self, kept: np.ndarray) -> Split:
+        """The same split without some regions, as at a higher operating threshold; overlaps are not computed again.
+
+        Args:
+            kept: ndarray of shape (N,), bool.
+
+        Raises:
+            DataError: `kept` is not one bool per region.
+        """
+        rows = self._flags(kept, "kept")
+        left = self.candidates[rows[self.candidates.region]]
+        moved = Pairs((np.cumsum(rows) - 1)[left.region], left.target, left.overlap)
+        return replace(self, detections=self.detections[rows], candidates=moved)
+
+    def at(self, iou: float) -> Split:
+        """The same split at a larger IoU threshold; overlaps are not computed again.
+
+        Raises:
+            ParameterError: the threshold is smaller than that of the split, or above 1.
+        """
+        if not self.settings.iou <= iou <= 1:
+            raise ParameterError(f"an IoU threshold of this split is from {self.settings.iou:g} to 1, found {iou:g}")
+        settings = replace(self.settings, iou=iou)
+        enough = self.candidates.overlap >= settings.smallest_overlap
+        return replace(self, settings=settings, candidates=self.candidates[enough])
+
+    def _flags(self, values: np.ndarray, field: str) -> np.ndarray:
+        """One bool per region, or an error."""
+        flags = np.asarray(values, dtype=None if np.size(values) else bool)
+        if flags.dtype != bool or flags.shape != self.detections.rank.shape:
+            count = len(self.detections.rank)
+            problem = f"expected {count} bool values, found {flags.dtype} of shape {flags.shape}"
+            raise DataError(problem, field=field)
+        return flags
+
+    def match(self, is_unknown: np.ndarray) -> Outcome:
+        """The outcome of each object and each region when these regions are flagged as unknown.
+
+        Raises:
+            DataError: `is_unknown` is not one bool per region.
+        """
+        flagged = self._flags(is_unknown, "is_unknown")
+        on_object = self.candidates[self.is_counted[self.candidates.target]]
+        of_flagged = on_object[(flagged & self.detections.counted)[on_object.region]]
+        if self.settings.protocol == "published-code":
+            of_flagged = of_flagged.first_of_each_region()
+        matched = assign(of_flagged, self.detections.rank, np.zeros(len(self.objects), dtype=bool))
+
+        kind = np.where(flagged, FALSE_UNKNOWN, KEPT)
+        in_crowd = self.candidates.region[self.is_crowd[self.candidates.target]]
+        kind[in_crowd] = np.where(flagged[in_crowd], IGNORED, KEPT)
+        kind[matched >= 0] = TRUE_UNKNOWN
+        kind[~self.detections.counted] = IGNORED
+
+        wrong = on_object[((kind == KEPT) & ~self.correctly_known)[on_object.region]]
+        of_object = np.where(self.is_counted, MISSED, NOT_COUNTED)
+        of_object[wrong.target] = MISCLASSIFIED
+        of_object[matched[matched >= 0]] = FOUND
+        misclassifies = np.zeros(len(kind), dtype=bool)
+        misclassifies[wrong.region] = True
+        return Outcome(self, of_object, kind, matched, misclassifies)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of each object and each region of a split; `Split.match` builds it.
+
+    Args:
+        split: The split that was matched.
+        of_object: ndarray of shape (M,): FOUND, MISCLASSIFIED, MISSED, or NOT_COUNTED (crowds and known objects).
+        kind: ndarray of shape (N,): TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, or IGNORED.
+        matched: ndarray of shape (N,): the object of a true unknown region, else −1.
+        misclassifies: ndarray of shape (N,), bool: kept regions that lie on an unknown object.
+    """
+
+    split: Split
+    of_object: np.ndarray
+    kind: np.ndarray
+    matched: np.ndarray
+    misclassifies: np.ndarray
+
+    def ranked(self, chosen: np.ndarray, unknown_score: np.ndarray | None = None) -> np.ndarray:
+        """Rows of the regions that a mask selects, the best ranked first.
+
+        Raises:
+            DataError: `unknown_score` is not one number per region.
+        """
+        order_by = self.split.detections.confidence
+        if unknown_score is not None:
+            if np.shape(unknown_score) != self.kind.shape:
+                problem = f"expected {len(self.kind)} values, found shape {np.shape(unknown_score)}"
+                raise DataError(problem, field="unknown_score")
+            if self.split.settings.protocol == "paper":
+                order_by = np.asarray(unknown_score, dtype=np.float64)
+        rows = np.flatnonzero(chosen)
+        # Equal scores follow the confidence, and equal confidences the numbers of images and regions.
+        return rows[np.lexsort((self.split.detections.rank[rows], -order_by[rows]))]
+
+    def tables(self, regions: Regions) -> tuple[RegionOutcomes, ObjectOutcomes]:
+        """The same as tables; `regions` are those that were matched."""
+        objects = self.split.objects
+        names = np.array([_REGION[kind] for kind in range(len(_REGION))], dtype=object)[self.kind]
+        names[self.misclassifies] = "misclassified"
+        target, overlap = self.matched_objects()
+        of_regions = RegionOutcomes(
+            image_id=regions.image_id,
+            region_id=regions.region_id,
+            outcome=names,
+            object_id=np.append(objects.object_id, -1)[target],
+            iou=overlap,
+        )
+        of_objects = ObjectOutcomes(
+            image_id=objects.image_id,
+            object_id=objects.object_id,
+            category=objects.category,
+            outcome=np.array([_OBJECT[number] for number in range(len(_OBJECT))], dtype=object)[self.of_object],
+            region_id=np.append(regions.region_id, -1)[self.deciding_region()],
+        )
+        return of_regions, of_objects
+
+    def deciding_region(self) -> np.ndarray:
+        """The region that decided each object's outcome, ndarray of shape (M,): the flagged one that was matched, or
+        the most confident kept one that misclassifies it; −1 where there is none."""
+        pair = self.split.candidates
+        wrong = pair[self.misclassifies[pair.region] & (self.of_object[pair.target] == MISCLASSIFIED)]
+        # Of several values for one object the last remains.
+        wrong = wrong[np.argsort(-self.split.detections.rank[wrong.region])]
+        decided = np.full(len(self.of_object), -1)
+        decided[wrong.target] = wrong.region
+        found = np.flatnonzero(self.matched >= 0)
+        decided[self.matched[found]] = found
+        return decided
+
+    def matched_objects(self) -> tuple[np.ndarray, np.ndarray]:
+        """The unknown object of each region, and the overlap with it, ndarrays of shape (N,).
+
+        That is the matched object of a true unknown region, the object that a misclassifying region overlaps most, and
+        row −1 with overlap 0 for all others.
+        """
+        target, overlap = self.matched.copy(), np.zeros(len(self.matched))
+        pair = self.split.candidates
+        wrong = self.misclassifies[pair.region] & self.split.is_counted[pair.target]
+        most = pair[wrong].first_of_each_region()
+        target[most.region] = most.target
+        chosen = pair.target == target[pair.region]
+        overlap[pair.region[chosen]] = pair.overlap[chosen]
+        return target, overlap
+
+
+def _voc_boxes(boxes: np.ndarray) -> np.ndarray:
+    """Regions' boxes as the published code stores them, then with edges such that widths are one pixel more."""
+    moved = _plus_one_pixel(np.round(boxes.astype(np.float64) + np.array([1, 1, 0, 0]), 1))
+    # The shift turns a box narrower than a pixel inside out only by rounding: its width is then 0.
+    moved[:, 2:] = np.maximum(moved[:, 2:], moved[:, :2])
+    return moved
+
+
+def _plus_one_pixel(boxes: np.ndarray) -> np.ndarray:
+    return boxes.astype(np.float64) + np.array([0, 0, 1, 1])
+
+
+def _softmax_confidence(regions: Regions) -> np.ndarray:
+    if not regions.has("logits"):
+        raise DataError("protocol 'published-code' needs logits, which these regions do not have", field="logits")
+    logits = regions.logits.astype(np.float64)
+    if not logits.size:
+        return np.zeros(len(regions))
+    exponential = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probability = exponential / exponential.sum(axis=1, keepdims=True)
+    if regions.background_index is not None:
+        probability = np.delete(probability, regions.background_index, axis=1)
+    return np.round(probability.max(axis=1), 3)
