@@ -226,7 +226,7 @@ def test_known_objects_in_an_ood_split_are_counted_as_known(files, objects, regi
     write_split(files, "far", mixed, regions(("o1", FIRST, 0.8, "cat"), ("o1", SECOND, 0.6, "cat")))
     write_scores(files, "msp", "far", regions(("o1", FIRST, 0.8), ("o1", SECOND, 0.6)), [0.8, 0.6])
     far = evaluate(files)["methods"]["msp"]["splits"]["far"]
-    # The cat is kept and right; the fox is flagged and found.
+    # The cat is kept, correctly; the fox is flagged and found.
     assert (far["open_set"]["unknown_objects"], far["open_set"]["aose"], far["open_set"]["r_u"]) == (1, 0, 1)
     assert (far["ood"]["ood_regions"], far["ood_per_image"]["ood_images"]) == (
         1,
@@ -235,7 +235,7 @@ def test_known_objects_in_an_ood_split_are_counted_as_known(files, objects, regi
     assert far["known"] == {"ap_k": 1, "p_k": 1, "r_k": 1, "map": 1, "wi": 0}
     # One image: all replicates are the split itself.
     assert {name: far["intervals"][f"known_{name}"] for name in far["known"]} == {
-        name: (value, value) for name, value in far["known"].items()
+        name: [value, value] for name, value in far["known"].items()
     }
     assert far["against_best"]["known_wi"] == {"best": "msp", "interval": (0, 0), "p": 1}
 

@@ -123,4 +123,4 @@ def test_edge_cases_equal_other_libraries(objects, regions, coco, truth, found):
 def test_iou_below_a_half_is_possible(objects, regions):
     truth = objects(("a", [0, 0, 10, 10], "cat"))
     known = closed_set.ClosedSet.of(truth, regions(("a", [0, 0, 10, 2], 0.9)))
-    assert known.verdicts([0.1, 0.5]).kind.tolist() == [[closed_set.TRUE], [closed_set.FALSE]]
+    assert known.match([0.1, 0.5]).kind.tolist() == [[closed_set.TRUE], [closed_set.FALSE]]

@@ -102,7 +102,7 @@ def test_an_image_is_as_familiar_as_its_three_surest_detections(regions):
     scores = self_awareness.image_scores(["b", "a", "c"], found)
     assert scores.tolist() == [-0.125, -0.5, self_awareness.NO_DETECTION]
     assert self_awareness.image_scores(["a", "b"], found, top=1).tolist() == [-0.25, -0.125]
-    with pytest.raises(DataError, match="'b', which is none of the images"):
+    with pytest.raises(DataError, match="'b', which is not one of the images"):
         self_awareness.image_scores(["a"], found)
     with pytest.raises(ParameterError, match="top=0"):
         self_awareness.image_scores(["a", "b"], found, top=0)

@@ -133,8 +133,11 @@ def _self_awareness(inputs: RunInputs) -> dict[str, Any]:
         accepted = kept[~np.isin(kept.image_id.astype(str), rejected)]
 
         def compute(replicate: int) -> dict[str, Any]:
-            tables = (draws.written_out(replicate, table)[0] for table in (id_split.objects, accepted))
-            return self_awareness.evaluate(*tables)
+            objects, regions = (
+                draws.written_out(replicate, id_split.objects)[0],
+                draws.written_out(replicate, accepted)[0],
+            )
+            return self_awareness.evaluate(objects, regions)
 
         found["intervals"] = intervals.within(bootstrap.recomputed(settings.recomputed_replicates, compute))
     calibrated = {}

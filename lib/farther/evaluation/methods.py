@@ -116,10 +116,15 @@ class _OnSplit:
     def metrics(self, user_defined: Mapping[str, UserDefinedMetric]) -> dict[str, Any]:
         """All metrics of regions, images, objects, and parts of the objects."""
         settings, outcome = self.inputs.settings, self.outcome
-        regions, images = ([of_side for _, of_side in sides] for sides in (self.sides, self.by_image))
+        (_, id_scores), (_, scores) = self.sides
+        (_, id_images), (_, images) = self.by_image
         found: dict[str, Any] = {
-            "ood": {"id_regions": len(regions[0]), "ood_regions": len(regions[1]), **ood.evaluate(*regions)},
-            "ood_per_image": {"id_images": len(images[0]), "ood_images": len(images[1]), **ood.evaluate(*images)},
+            "ood": {"id_regions": len(id_scores), "ood_regions": len(scores), **ood.evaluate(id_scores, scores)},
+            "ood_per_image": {
+                "id_images": len(id_images),
+                "ood_images": len(images),
+                **ood.evaluate(id_images, images),
+            },
             "open_set": open_set.metrics(outcome, -self.scores),
             "ap_u_by_confidence": open_set.metrics(outcome)["ap_u"],
             **{part: open_set.by_group(outcome, group) for part, group in self._groups().items()},

@@ -41,7 +41,7 @@ class Curve:
 
 def average_precision(
     kind: np.ndarray,
-    positives: np.ndarray,
+    positives: np.ndarray | float,
     points: int | None = None,
     weights: RowWeights | None = None,
 ) -> np.ndarray:
