@@ -20,7 +20,7 @@ def main(name: str) -> None:
     log = TRAINING / "logs" / f"{name}.csv"
     log.parent.mkdir(exist_ok=True)
     shutil.copyfile(ARTIFACTS / "train" / name / "log.csv", log)
-    values = ", ".join(f"{found['map50']:.3f} on {subset}" for subset, found in card["figures"].items())
+    values = ", ".join(f"{found['map50']:.3f} on {subset}" for subset, found in card["metrics"].items())
     print(f"{name}: mAP50 {values}")
 
 

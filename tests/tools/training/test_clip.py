@@ -135,11 +135,11 @@ def test_a_killed_run_ends_in_the_same_weights(tmp_path, monkeypatch):
     whole = train(SMALL, given, pictures, validation, tmp_path / "a.pt", tmp_path / "a.csv", device)
     original, steps = clip.ClipRun.learn, []
 
-    def killed(run):
+    def killed(run, batch):
         if len(steps) == 3:
             raise KeyboardInterrupt
         steps.append(run.step)
-        original(run)
+        original(run, batch)
 
     monkeypatch.setattr(clip.ClipRun, "learn", killed)
     files = (tmp_path / "b.pt", tmp_path / "b.csv", device)
@@ -169,7 +169,7 @@ def test_the_job_writes_a_folder_that_open_clip_loads(tmp_path):
     assert not model.token_embedding.weight[unread].any()
     assert model.token_embedding.weight[open_clip.get_tokenizer(f"local-dir:{folder}")(["zebra"])[0, 1]].any()
     assert json.loads((folder / "card.json").read_text()) == card
-    assert set(card["figures"]) == {"val", "held_out"}
+    assert set(card["metrics"]) == {"val", "held_out"}
     assert "CC BY-SA 4.0" in (folder / "README.md").read_text()
     assert (tmp_path / "artifacts" / "train" / "clip" / "log.csv").is_file()
     assert not (tmp_path / "artifacts" / ".work" / "train" / "clip").exists()

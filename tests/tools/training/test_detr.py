@@ -12,12 +12,12 @@ from farther.tables import Objects
 from farther.tools.training import detr
 from farther.tools.training.detr import DetrRun, evaluate, make_processor, train, untrained
 from farther.tools.training.detr_losses import losses, make_batch, one_to_many_loss
-from farther.tools.training.detr_recipe import DetrRecipe
 from farther.tools.training.job import run_job
 from farther.tools.training.recipe import Augmentation
 from farther.tools.training.run import TrainingError
 from farther.tools.training.samples import Samples
-from farther.tools.training.trainers.detr import DetrJob
+from farther.tools.training.trainers.base import Task
+from farther.tools.training.trainers.detr import DetrJob, DetrRecipe
 
 CPU = torch.device("cpu")
 CLASSES = ("square", "disc")
@@ -89,9 +89,13 @@ def recipe(**changes):
     )
 
 
+def task(folder, samples):
+    return Task(samples, samples, torch.device("cpu"), folder, folder / "log.csv", {})
+
+
 def run(folder, blueprint, samples, how):
     network = untrained(blueprint, how.seed)
-    return train(network, blueprint, samples, samples, how, folder / "state.pt", folder / "log.csv")
+    return train(network, blueprint, task(folder, samples), how)
 
 
 def weights(network):
@@ -176,7 +180,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path, blueprint, samples):
     network = untrained(blueprint, 0)
     class_head(network).bias.data[0] = float("nan")
     with pytest.raises(TrainingError, match=r"step 0: the loss is not finite: .*'loss_vfl': nan"):
-        train(network, blueprint, samples, samples, recipe(), tmp_path / "state.pt", tmp_path / "log.csv")
+        train(network, blueprint, task(tmp_path, samples), recipe())
 
 
 def test_losses_have_all_their_digits_in_low_precision(tmp_path, blueprint, samples):

@@ -7,6 +7,7 @@ import torch
 from farther.tools.training.faster_rcnn import evaluate, train
 from farther.tools.training.recipe import Augmentation
 from farther.tools.training.run import TrainingError, batches_of_epoch, make_optimizer
+from farther.tools.training.trainers.base import Task
 from farther.tools.training.virtual_outliers import FasterRCNNRecipe
 
 CPU = torch.device("cpu")
@@ -31,7 +32,7 @@ def recipe(**changes):
 
 
 def run(folder, blueprint, samples, how, **more):
-    return train(blueprint, samples, samples, how, folder / "state.pt", folder / "log.csv", CPU, **more)
+    return train(blueprint, Task(samples, samples, CPU, folder, folder / "log.csv", {}), how, **more)
 
 
 # ------------------------------------------------------------------------------------------- learning

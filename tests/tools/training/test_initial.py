@@ -6,7 +6,7 @@ from torchvision.models import resnet50
 
 from farther.detectors.networks.architectures import Blueprint, build_network
 from farther.errors import DataError, ParameterError
-from farther.tools.training.initial import initial_weights
+from farther.tools.training.faster_rcnn import initial_weights
 
 CLASSES = ("square", "disc")
 RESNET = Blueprint("resnet50_fpn", CLASSES, 64, 64)
@@ -32,10 +32,10 @@ def test_a_detector_for_other_classes_gives_all_but_its_last_layers(tmp_path):
 
 def test_weights_of_another_network_are_refused(tmp_path):
     torch.save({"layer.weight": torch.zeros(3)}, tmp_path / "other.pt")
-    with pytest.raises(DataError, match="does not hold the backbone of 'resnet50_fpn'"):
+    with pytest.raises(DataError, match="does not contain the backbone of 'resnet50_fpn'"):
         initial_weights(tmp_path / "other.pt", RESNET)
 
 
 def test_a_network_with_frozen_layers_must_start_from_weights():
-    with pytest.raises(ParameterError, match="parameter 'initial_weights': its first layers never learn"):
+    with pytest.raises(ParameterError, match="parameter 'initial_weights': its first layers are frozen"):
         initial_weights(None, RESNET)

@@ -132,7 +132,7 @@ def test_a_job_leaves_a_checkpoint_a_card_and_a_log_and_a_killed_one_the_same(ki
     assert found.logits.shape[1] == len(found.classes)
     assert json.loads((tmp_path / "out/demo.json").read_text()) == json.loads(json.dumps(card))
     assert (card["trainer"], card["images"], card["objects"], card["left_out"]) == (kind, 8, 8, {})
-    assert list(card["figures"]) == ["val", "test"]
+    assert list(card["metrics"]) == ["val", "test"]
     text = (tmp_path / "out/demo.md").read_text()
     assert "- epochs: 2" in text and card["data_digest"] in text
     rows = list(csv.DictReader(log.open()))
@@ -197,7 +197,7 @@ def test_a_subset_without_objects_is_named(ingested, tmp_path):
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("faster_rcnn", {"classes": ["disk"]}, "parameter 'classes': 'disk' is no category of 'shapes'"),
+        ("faster_rcnn", {"classes": ["disk"]}, "parameter 'classes': 'disk' is not a category of 'shapes'"),
         ("faster_rcnn", {"architecture": "huge"}, "unknown architecture 'huge'. Known: "),
         ("yolo", {"device": "warp"}, "device 'warp' cannot be used here"),
     ],

@@ -1,7 +1,7 @@
 import torch
 
 from farther.detectors.networks.architectures import build_network
-from farther.tools.training.losses import losses
+from farther.tools.training.faster_rcnn import losses
 
 
 def fresh(blueprint):

@@ -14,6 +14,7 @@ from farther.registry import build
 from farther.tools.training.faster_rcnn import train
 from farther.tools.training.recipe import Augmentation
 from farther.tools.training.run import TrainingError
+from farther.tools.training.trainers.base import Task
 from farther.tools.training.virtual_outliers import FasterRCNNRecipe, OutlierQueue, VirtualOutliers, outlier_loss
 
 CPU = torch.device("cpu")
@@ -127,7 +128,7 @@ def recipe(**changes):
 
 
 def run(folder, blueprint, samples, how, **more):
-    return train(blueprint, samples, samples, how, folder / "state.pt", folder / "log.csv", CPU, **more)
+    return train(blueprint, Task(samples, samples, CPU, folder, folder / "log.csv", {}), how, **more)
 
 
 class KilledError(Exception):

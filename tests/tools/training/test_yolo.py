@@ -13,9 +13,9 @@ from farther.tables.files import digest
 from farther.tools.training import yolo
 from farther.tools.training.job import run_job
 from farther.tools.training.samples import Samples
-from farther.tools.training.trainers.yolo import YoloJob
+from farther.tools.training.trainers.base import Task
+from farther.tools.training.trainers.yolo import YoloJob, YoloRecipe
 from farther.tools.training.yolo import Plan, Run, TableDataset, train
-from farther.tools.training.yolo_recipe import YoloRecipe
 
 CLASSES = ("square", "disc")
 CPU = torch.device("cpu")
@@ -32,7 +32,8 @@ def plan(samples, tmp_path):
         work = tmp_path / folder
         blueprint = YoloBlueprint.shipped(architecture, CLASSES, 64)
         how = recipe(**changes)
-        return Plan(blueprint, samples, samples, how, work, work / "log.csv", CPU, initial_weights)
+        task = Task(samples, samples, CPU, work, work / "log.csv", {})
+        return Plan(blueprint, task, how, initial_weights)
 
     return make
 
@@ -116,7 +117,7 @@ def test_half_precision_learns_about_the_same(plan):
 
 def train_losses(planned):
     train(planned)
-    row = next(csv.DictReader(planned.log_file.open()))
+    row = next(csv.DictReader(planned.task.log_file.open()))
     return [float(row[name]) for name in ("box_loss", "cls_loss", "dfl_loss")]
 
 

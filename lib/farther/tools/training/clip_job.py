@@ -1,4 +1,4 @@
-"""The job that makes the demo's small CLIP: draws its pictures, trains it, and writes a folder that open_clip loads."""
+"""The job of the demo's small CLIP: draws its images, trains it and writes a folder that open_clip can load."""
 
 from __future__ import annotations
 
@@ -24,34 +24,33 @@ from farther.tools.training.recipe import Count
 CARD = """\
 # clip
 
-A small CLIP, {millions:.1f} million parameters, for the demo world only: it has seen nothing but its drawings,
-{size} pixels wide. open_clip loads this folder by itself: `open_clip.create_model("local-dir:data/demo/clip")`.
+A small CLIP, {millions:.1f} million parameters, for the demo world only: it was trained only on images of its drawings,
+{size} pixels wide. open_clip loads this folder directly: `open_clip.create_model("local-dir:data/demo/clip")`.
 
-Trained on {pictures} pictures of {concepts} concepts, under the names that the four demo datasets give them,
-in-distribution and unknown classes alike, as a CLIP that was trained on the web has seen both. None of the pictures
-is a dataset's, and none shows a drawing that is held out for test. Most unknown concepts have one drawing only: CLIP
-has seen it in other scenes. Captions also say what kind of thing each is (COCO's supercategories, OpenImages'
-hierarchy), and that half of all food and tableware is on a dining table, seen or not: what it takes for near comes in
-part from these words.
+Trained on {pictures} images of {concepts} concepts with the names of the four demo datasets, in-distribution and
+unknown classes alike, as a CLIP trained on the web has seen both. No image is part of a dataset, and none contains a
+drawing that is held out for test. Most unknown concepts have a single drawing, which CLIP has seen in other scenes.
+Captions also contain the kind of each object (COCO's supercategories, OpenImages' hierarchy) and place half of all food
+and tableware on a dining table, visible or not; these words partly determine which images it finds near.
 
-Of pictures with one object, the nearest of all {names} names is right for {val:.1%}; by held-out drawings of the
+For images with one object, the nearest of all {names} names is correct for {val:.1%}; with held-out drawings of the
 in-distribution classes, for {held_out:.1%}.
 
-Its training pictures are composed from drawings of OpenMoji (https://openmoji.org), licence CC BY-SA 4.0.
+Its training images are composed from drawings of OpenMoji (https://openmoji.org), licence CC BY-SA 4.0.
 
-The same facts for programs, the recipe among them: [card.json](card.json).
+The same as JSON, including the recipe: [card.json](card.json).
 """
 
 
 @dataclass(config=STRICT, kw_only=True)
 class ClipJob:
-    """What is trained, how, and where it goes.
+    """Parameters of the job.
 
     Args:
-        folder: The folder to write; what stands there is replaced.
+        folder: The folder to write; an existing one is replaced.
         architecture: The network.
-        recipe: How it is trained.
-        validation_pictures: How many it is watched on, and how many by held-out drawings it is tested on.
+        recipe: Hyperparameters.
+        validation_pictures: Number of validation images, and of test images with held-out drawings.
         device: "cpu", "cuda", …; "auto" is the first GPU, or else the CPU.
     """
 
@@ -63,15 +62,15 @@ class ClipJob:
 
 
 def run_job(name: str, job: ClipJob, artifacts: Path) -> dict[str, Any]:
-    """Draws, trains, or goes on with a killed run, and writes the folder, its card and the log.
+    """Draws images, trains or resumes a killed run, and writes the folder, its card and the log.
 
     Args:
-        name: The job's name: its log goes to `train/<name>/log.csv`, its unfinished state to `.work/train/<name>/`.
-        job: What to do.
-        artifacts: Folder that log and state go to.
+        name: Name of the job: its log is `train/<name>/log.csv`, its unfinished state is in `.work/train/<name>/`.
+        job: The job.
+        artifacts: Folder in which log and state are written.
 
     Returns:
-        The card: what was trained, how, and how well it does.
+        The card: configuration, hyperparameters and metrics.
 
     Raises:
         ParameterError: the device is unknown.
@@ -80,7 +79,7 @@ def run_job(name: str, job: ClipJob, artifacts: Path) -> dict[str, Any]:
     device = torch_device(job.device)
     work = inside(artifacts / ".work" / "train", name)
     size, seed, count = job.architecture.image_size, job.recipe.seed, job.validation_pictures
-    # Pictures are told apart by seed: those that are watched on are drawn from another one.
+    # Validation images differ from training images by their seed.
     pictures, validation = compose(job.recipe.pictures, size, seed), compose(count, size, seed + 1)
     log_file = inside(artifacts / "train", name) / "log.csv"
     network = train(job.architecture, job.recipe, pictures, validation, work / "state.pt", log_file, device)
@@ -92,15 +91,15 @@ def run_job(name: str, job: ClipJob, artifacts: Path) -> dict[str, Any]:
         network.load_state_dict(floats(read_tensors(weights)))
         tokenize = tokenizer(job.architecture)
         held_out = zero_shot(network, tokenize, compose_held_out(count, size, seed + 1))
-        figures = {"val": zero_shot(network, tokenize, validation), "held_out": held_out}
-        card = _card(name, job, sum(p.numel() for p in network.parameters()), figures)
+        metrics = {"val": zero_shot(network, tokenize, validation), "held_out": held_out}
+        card = _card(name, job, sum(p.numel() for p in network.parameters()), metrics)
         write_json(aside / "card.json", card)
         (aside / "README.md").write_text(_markdown(card), encoding="utf-8")
     shutil.rmtree(work, ignore_errors=True)
     return card
 
 
-def _card(name: str, job: ClipJob, parameters: int, figures: dict[str, float]) -> dict[str, Any]:
+def _card(name: str, job: ClipJob, parameters: int, metrics: dict[str, float]) -> dict[str, Any]:
     return {
         "name": name,
         "architecture": {**asdict(job.architecture), "layers": list(job.architecture.layers)},
@@ -111,11 +110,11 @@ def _card(name: str, job: ClipJob, parameters: int, figures: dict[str, float]) -
         "recipe": asdict(job.recipe),
         "torch": torch.__version__,
         "open_clip_torch": version("open_clip_torch"),
-        "figures": {key: None if np.isnan(value) else round(value, 6) for key, value in figures.items()},
+        "metrics": {key: None if np.isnan(value) else round(value, 6) for key, value in metrics.items()},
     }
 
 
 def _markdown(card: dict[str, Any]) -> str:
-    figures = {key: np.nan if value is None else value for key, value in card["figures"].items()}
+    metrics = {key: np.nan if value is None else value for key, value in card["metrics"].items()}
     size = card["architecture"]["image_size"]
-    return CARD.format_map({**card, **figures, "size": size, "millions": card["parameters"] / 1e6})
+    return CARD.format_map({**card, **metrics, "size": size, "millions": card["parameters"] / 1e6})

@@ -1,7 +1,7 @@
-"""Pictures and captions that the demo's small CLIP learns from: the drawings of the demo world, and their names.
+"""Training images and captions of the demo's small CLIP: drawings of the demo world and their names.
 
-No picture of a dataset is among them, nor a drawing that is held out for test. The names are those that the datasets
-give: in-distribution and unknown classes alike, as a CLIP that was trained on the web has seen both.
+They contain no image of a dataset and no drawing that is held out for test. The names are those of the datasets, of
+in-distribution and unknown classes alike, as a CLIP trained on the web has seen both.
 """
 
 from __future__ import annotations
@@ -26,37 +26,36 @@ from farther.tools.demo.scene import scene
 
 Rng = np.random.Generator
 Picture = tuple[Image.Image, tuple[SceneObject, ...], str]
-"""A picture, what it shows, and where it was taken."""
+"""An image, its objects, and its place."""
 
-#: Scenes are composed at this size, and then made as small as the network sees them.
+#: Size at which scenes are composed, before they are reduced to the network's input size.
 SCENE = 128
 
-#: Longest side of an object that stands alone, of one among several, of a table and of what lies on it, as a fraction
-#: of the picture's side.
+#: Longest side of a single object, one of several, a table and a dish on it, as a fraction of the image's side.
 ALONE, TOGETHER, TABLE, DISH = (0.35, 0.95), (0.22, 0.5), (0.6, 0.85), (0.15, 0.3)
 
-#: Share of each kind of picture: one object, some objects, a laid table, and scenes as each dataset has them.
+#: Fraction of each kind of image: one object, several objects, a laid table, and scenes like those of each dataset.
 KINDS = {"object": 0.42, "objects": 0.12, "table": 0.12, "voc": 0.12, "bdd": 0.1, "coco": 0.06, "openimages": 0.06}
 
-#: What a caption may begin with; `{}` is what the picture shows.
+#: Templates of captions; `{}` is replaced by the objects.
 TEMPLATES = ("a photo of {}", "a picture of {}", "{}")
 
-#: What the captions of street scenes end with, and half of those of things that one eats, or eats with: captions on
-#: the web tell where a photograph was taken even if it shows nothing of the place, and food is photographed on tables.
+#: Endings of the captions of street scenes, and of half of the captions of food and tableware: captions on the web
+#: often name the place of a photograph even if it is not visible, and food is photographed on tables.
 STREET, ON_TABLE = " on a street", " on a dining table"
 SAID_TO_BE_ON_TABLE = 0.5
 
-#: How often a caption says what kind of thing it is instead of its name, and how often beside it.
+#: Probability that a caption contains the kind of an object instead of its name, and in addition to it.
 KIND_INSTEAD, KIND_BESIDE = 0.15, 0.5
 
 
 @dataclass(frozen=True)
 class Words:
-    """What a concept is called.
+    """Names of a concept.
 
     Args:
-        names: What the datasets call it.
-        kinds: What lies above it: COCO's supercategory, OpenImages' hierarchy.
+        names: Its names in the datasets.
+        kinds: Its hypernyms: COCO's supercategory, OpenImages' hierarchy.
     """
 
     names: tuple[str, ...]
@@ -65,12 +64,12 @@ class Words:
 
 @dataclass(frozen=True)
 class Captioned:
-    """Pictures, and what each shows.
+    """Images and their objects.
 
     Args:
-        pixels: ndarray of shape (number of pictures, size, size, 3), uint8.
-        concepts: What each picture shows, without repetition.
-        places: Where each is said to be taken: `STREET`, `ON_TABLE`, or "".
+        pixels: ndarray of shape (number of images, size, size, 3), uint8.
+        concepts: Distinct concepts of each image.
+        places: Place of each image in its caption: `STREET`, `ON_TABLE`, or "".
     """
 
     pixels: np.ndarray
@@ -81,10 +80,10 @@ class Captioned:
         return len(self.concepts)
 
     def fitting(self) -> np.ndarray:
-        """Which words fit each picture: float32 (number of pictures, number of words of `vocabulary`).
+        """Weights of the words that fit each image: float32 (number of images, number of words of `vocabulary`).
 
-        All that a picture shows has an equal part in its row, half of it for the name and half for its kinds; a dining
-        table is one of these for what is said to be on one. Rows sum to 1, or to 0 where nothing is shown.
+        All concepts of an image have equal weight, half of it for the name and half for its kinds; a dining table is
+        a kind of the dishes that are placed on one. Rows sum to 1, or to 0 without objects.
         """
         column = {word: k for k, word in enumerate(vocabulary())}
         found = np.zeros((len(self), len(column)), np.float32)
@@ -101,7 +100,7 @@ class Captioned:
 
 @lru_cache(maxsize=1)
 def words() -> Mapping[str, Words]:
-    """Names and kinds of every concept that some dataset labels."""
+    """Names and kinds of each concept that a dataset labels."""
     names: dict[str, list[str]] = {}
     kinds: dict[str, list[str]] = {}
     above = {"coco": _supercategories(), "openimages": _hierarchy()}
@@ -122,13 +121,14 @@ def vocabulary() -> tuple[str, ...]:
 
 
 def caption(concepts: Sequence[str], place: str, rng: Rng) -> str:
-    """What a picture shows and where, in words that change from one call to the next."""
-    said = [_said(words()[concept], rng) for concept in concepts]
-    shown = (" and ".join(dict.fromkeys(said)) or "nothing") + place
+    """Random caption of an image with these concepts and this place."""
+    phrases = [_phrase(words()[concept], rng) for concept in concepts]
+    shown = (" and ".join(dict.fromkeys(phrases)) or "nothing") + place
     return TEMPLATES[int(rng.integers(len(TEMPLATES)))].format(shown)
 
 
-def _said(known: Words, rng: Rng) -> str:
+def _phrase(known: Words, rng: Rng) -> str:
+    """Random name of a concept, its kind, or both."""
     name = known.names[int(rng.integers(len(known.names)))]
     if not known.kinds:
         return f"a {name}"
@@ -140,30 +140,26 @@ def _said(known: Words, rng: Rng) -> str:
 
 
 def sentences() -> list[str]:
-    """Captions that hold every word that a caption may hold."""
-    said = [word for known in words().values() for word in (*known.names, *known.kinds)]
+    """Captions that contain all words of possible captions."""
+    every = [word for known in words().values() for word in (*known.names, *known.kinds)]
     return [
-        template.format(f"a {word}, a {word} and nothing{STREET}{ON_TABLE}") for word in said for template in TEMPLATES
+        template.format(f"a {word}, a {word} and nothing{STREET}{ON_TABLE}") for word in every for template in TEMPLATES
     ]
 
 
 def compose(count: int, size: int, seed: int) -> Captioned:
-    """Draws pictures: single objects, groups of objects, and scenes like those of each dataset.
+    """Draws images of single objects, of several objects, and scenes like those of each dataset.
 
     Args:
-        count: How many.
-        size: Side of a picture in pixels, whatever the shape of the scene was.
-        seed: Of every random choice. Each picture depends on it and on its own number only.
+        count: Number of images.
+        size: Side of the square images in pixels.
+        seed: Seed of all random choices; each image depends only on it and on its number.
     """
     return _captioned((_picture(seed, index) for index in range(count)), count, size)
 
 
 def compose_held_out(count: int, size: int, seed: int) -> Captioned:
-    """Draws pictures of one object each, by drawings that `compose` never uses.
-
-    Args:
-        count, size, seed: See `compose`.
-    """
+    """Draws images of one object each with held-out drawings, which `compose` never uses; arguments as there."""
     return _captioned((_held_out(seed, index) for index in range(count)), count, size)
 
 
@@ -210,14 +206,14 @@ def _arranged(rng: Rng, wanted: Sequence[Wanted], choose: Chooser | None = None)
 
 
 def _laid_table(rng: Rng) -> list[Wanted]:
-    """A dining table with one to three things on it that one eats, or eats with."""
+    """A dining table with one to three dishes."""
     on_it = [_any(rng, sorted(dishes()), DISH, support=0) for _ in range(int(rng.integers(1, 4)))]
     return [Wanted("diningtable", "diningtable", TABLE), *on_it]
 
 
 @lru_cache(maxsize=1)
 def dishes() -> frozenset[str]:
-    """What one eats, or eats with."""
+    """Concepts that are food or tableware."""
     return frozenset(c for c, known in words().items() if {"food", "kitchen", "tableware"} & set(known.kinds))
 
 
@@ -237,7 +233,7 @@ def _held_out_drawing(rng: Rng, concept: str) -> Drawing:
 
 
 def _labelled(source: str) -> list[tuple[str, Sequence[str]]]:
-    """Names and concepts of a dataset's categories, wherever it shows them."""
+    """Names and concepts of all categories of a dataset."""
     table = categories()[source]
     parts = [table] if source in ID_DATASETS else list(table.values())
     return [(name, concepts) for part in parts for name, concepts in part.items()]

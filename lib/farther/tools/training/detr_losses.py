@@ -1,4 +1,4 @@
-"""What a detection transformer learns from: its family's own losses, and one for those that start from nothing."""
+"""Losses of detection transformers: those of the network's family, and one for training from scratch."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from farther.detectors.networks.detection import autocast
 from farther.errors import ParameterError
 from farther.tools.training.samples import Sample
 
-#: Tokens that one object teaches in `one_to_many_loss`.
+#: Number of tokens assigned to each object in `one_to_many_loss`.
 TOKENS_PER_OBJECT = 6
-#: Weights of score, distance and overlap, as in RT-DETR's own loss, and the exponent that spares easy negatives.
+#: Weights of score, distance and overlap as in RT-DETR's loss, and the exponent that reduces easy negatives.
 SCORE_WEIGHT, DISTANCE_WEIGHT, OVERLAP_WEIGHT = 1.0, 5.0, 2.0
 NEGATIVE_WEIGHT, FOCUS = 0.75, 2.0
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Images and objects as the network takes them.
+    """Images and objects in the network's format.
 
     Args:
         pixels: Shape (B, 3, H, W).
-        mask: Shape (B, H, W): 1 where there is image.
+        mask: Shape (B, H, W): 1 inside the image, 0 in the padding.
         labels: Per image `class_labels` (N,) and `boxes` (N, 4): centre and size, as fractions of the image.
     """
 
@@ -40,19 +40,19 @@ class Batch:
 
 
 def make_batch(processor: BaseImageProcessor, samples: Sequence[Sample], device: torch.device) -> Batch:
-    """Samples, prepared as `processor` prepares images for inference; those of several shapes are padded to one.
+    """Samples, preprocessed as for inference; images of several shapes are padded to one.
 
     Raises:
         ParameterError: the processor leaves images in several shapes and does not pad them.
     """
     images = [np.ascontiguousarray(s.pixels) for s in samples]
     try:
-        made = processor(images=images, input_data_format="channels_last", return_tensors="pt")
+        prepared = processor(images=images, input_data_format="channels_last", return_tensors="pt")
     except (ValueError, RuntimeError) as error:
         problem = f"the image processor cannot make one batch of these images: {str(error).splitlines()[0]}"
         raise ParameterError(f"{problem}. Let it resize to one size, or pad") from None
-    pixels = made["pixel_values"].to(device)
-    mask = made.get("pixel_mask")
+    pixels = prepared["pixel_values"].to(device)
+    mask = prepared.get("pixel_mask")
     labels = [
         {"class_labels": torch.from_numpy(s.labels).to(device), "boxes": _fractions(s).to(device)} for s in samples
     ]
@@ -67,15 +67,15 @@ def _fractions(sample: Sample) -> Tensor:
 
 
 def losses(network: PreTrainedModel, batch: Batch, precision: str, one_to_many: float) -> dict[str, Tensor]:
-    """Losses of one batch; "loss" is what training makes small, the others say what it is made of.
+    """Losses of a batch; "loss" is minimised, the others are its parts.
 
     Args:
-        network: In training mode, made by `farther.tools.training.detr.Run`: its own loss computes in float32.
-        precision: What the layers compute in.
+        network: In training mode, prepared by `farther.tools.training.detr.DetrRun`: its loss computes in float32.
+        precision: Precision of the layers.
         one_to_many: Weight of `one_to_many_loss`; 0 leaves it out.
 
     Raises:
-        ParameterError: `one_to_many` is wanted of a network whose encoder proposes nothing.
+        ParameterError: `one_to_many` is positive, but the network's encoder has no proposals.
     """
     with autocast(batch.pixels.device, precision):
         output = network(pixel_values=batch.pixels, pixel_mask=batch.mask, labels=batch.labels)
@@ -92,12 +92,12 @@ def losses(network: PreTrainedModel, batch: Batch, precision: str, one_to_many: 
 
 
 def one_to_many_loss(logits: Tensor, boxes: Tensor, labels: Sequence[dict[str, Tensor]]) -> Tensor:
-    """Teaches the encoder's proposals with several tokens an object.
+    """Loss of the encoder's proposals with several tokens per object.
 
-    DETR's own losses match each object with one query. That needs no suppression afterwards, but teaches little in each
-    step; a second, one-to-many matching makes the first epochs count (Jia et al. 2023, H-DETR; Wang et al. 2024,
-    RT-DETRv3). An object goes to the tokens with the highest √score · IoU, a token to its best object; losses are
-    RT-DETR's (varifocal, L1, GIoU; Zhao et al. 2024).
+    DETR's losses match each object with one query. This avoids suppression, but gives little signal per step; an
+    additional one-to-many matching speeds up the first epochs (H-DETR, arXiv:2207.13080; RT-DETRv3, arXiv:2409.08475).
+    An object is assigned to the tokens with the highest √score · IoU, a token to its best object; the losses are those
+    of RT-DETR (varifocal, L1, GIoU; arXiv:2304.08069).
 
     Args:
         logits: Shape (B, T, K), of T tokens.
@@ -105,11 +105,11 @@ def one_to_many_loss(logits: Tensor, boxes: Tensor, labels: Sequence[dict[str, T
         labels: As in `Batch`.
 
     Returns:
-        The weighted sum, per taught token.
+        The weighted sum, per assigned token.
     """
     score_loss = logits.new_zeros(())
     box_loss = logits.new_zeros(())
-    taught = 0
+    assigned = 0
     for image_logits, image_boxes, image_labels in zip(logits, boxes, labels, strict=True):
         tokens, objects, overlaps = _assign(image_logits, image_boxes, image_labels)
         target = torch.zeros_like(image_logits)
@@ -120,13 +120,13 @@ def one_to_many_loss(logits: Tensor, boxes: Tensor, labels: Sequence[dict[str, T
         distance = l1_loss(found, wanted, reduction="sum")
         overlap = generalized_box_iou_loss(_corners(found), _corners(wanted), reduction="sum")
         box_loss = box_loss + DISTANCE_WEIGHT * distance + OVERLAP_WEIGHT * overlap
-        taught += len(tokens)
-    return (SCORE_WEIGHT * score_loss + box_loss) / max(1, taught)
+        assigned += len(tokens)
+    return (SCORE_WEIGHT * score_loss + box_loss) / max(1, assigned)
 
 
 @torch.no_grad()
 def _assign(logits: Tensor, boxes: Tensor, labels: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-    """Which tokens learn which object, and how much their boxes overlap: shape (M,) each."""
+    """Assigned tokens, their objects, and the IoU of their boxes: shape (M,) each."""
     overlaps = box_iou(_corners(boxes), _corners(labels["boxes"]))
     fit = logits.sigmoid()[:, labels["class_labels"]].sqrt() * overlaps
     best = fit.topk(min(TOKENS_PER_OBJECT, len(fit)), dim=0).indices

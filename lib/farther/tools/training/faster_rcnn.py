@@ -1,41 +1,51 @@
-"""Training a Faster R-CNN, as it is or with virtual outliers."""
+"""Trains a Faster R-CNN, with or without virtual outliers."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 from torchvision.models.detection import FasterRCNN
+from torchvision.models.detection.roi_heads import fastrcnn_loss
 
-from farther.detectors.networks.architectures import BACKGROUND, Blueprint, build_network
-from farther.detectors.networks.detection import detect_regions
+from farther.detectors.networks.architectures import BACKGROUND, Blueprint, architecture_of, build_network
+from farther.detectors.networks.checkpoint import read_weights
+from farther.detectors.networks.detection import autocast, detect_regions, to_batch
 from farther.detectors.networks.energy_head import ENERGY_HEAD, EnergyHead
-from farther.metrics import closed_set
-from farther.tables import Header, Regions
+from farther.detectors.networks.passes import propose
+from farther.detectors.networks.safetensors_file import floats
+from farther.errors import DataError, ParameterError
+from farther.tables import Header
 from farther.tables.files import digest
-from farther.tools.training.losses import ExtraLosses, losses
 from farther.tools.training.recipe import Recipe
-from farther.tools.training.run import Run, TrainingError, make_optimizer
+from farther.tools.training.run import Run, TrainingError, evaluate_on, make_optimizer
 from farther.tools.training.samples import Sample, Samples
+from farther.tools.training.trainers.base import Task
 from farther.tools.training.virtual_outliers import FasterRCNNRecipe, OutlierQueue, outlier_loss
+
+#: Prefix of a classifier's layers in a detector.
+BODY = "backbone.body."
+
+#: Further weighted losses by name, from the features (M, D), labels (M,) and logits (M, K) of the sampled proposals
+#: (label 0 is the background).
+ExtraLosses = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 
 
 class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
     """A training run of a Faster R-CNN.
 
     Args:
-        network: What is trained, on its device; with the head `EnergyHead`, where the recipe has virtual outliers.
-        recipe: How it is trained.
-        training: What it learns from.
-        state_file, identity: See `Run`.
-        extra_losses: See `farther.tools.training.losses.ExtraLosses`.
+        network: The network to train, on its device; with an `EnergyHead` where the recipe has virtual outliers.
+        recipe: Hyperparameters of the run.
+        training: The training images.
+        state_file, identity: See `State`.
+        extra_losses: See `ExtraLosses`.
     """
 
     def __init__(
@@ -57,17 +67,17 @@ class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
             self.queue.to(last.weight.device)
 
     def compute_losses(self, batch: list[Sample]) -> dict[str, Tensor]:
-        """See `farther.tools.training.losses.losses`."""
+        """See `losses`."""
         found = losses(self.network, batch, self.recipe.precision, self.extra_losses)
         return {"loss": torch.stack(list(found.values())).sum(), **found}
 
     def virtual_outlier_losses(self, features: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Tensor]:
-        """VOS's loss, as `ExtraLosses`; nothing before its start, or while no class has filled its queue."""
+        """VOS's loss, as `ExtraLosses`; empty before its start, or while no class has filled its queue."""
         known = labels > 0
         if self.queue is None or not known.any():
             return {}
         self.queue.push(features.detach()[known], labels[known] - 1)
-        if self.step < self.queue.how.start * self.steps or not len(self.queue.full):
+        if self.step < self.queue.params.start * self.steps or not len(self.queue.full):
             return {}
         head: EnergyHead = self.network.get_submodule(ENERGY_HEAD)
         classify = self.network.roi_heads.box_predictor.cls_score
@@ -82,90 +92,135 @@ class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
         return {} if self.queue is None else dict(self.queue.state_dict())
 
     def load_extra_state(self, state: dict[str, Any]) -> None:
-        """See `Run.load_extra_state`."""
+        """See `State.load_extra_state`."""
         if self.queue is not None:
             self.queue.load_state_dict(state)
 
     def check_queue(self) -> None:
-        """Tells whether virtual outliers were learned at all.
+        """Checks that virtual outliers were learned at all.
 
         Raises:
             TrainingError: no class had enough objects.
         """
         if self.queue is not None and not len(self.queue.full):
             most = int(self.queue.seen.max())
-            problem = f"no class ever filled its queue of {self.queue.how.queue} features: at most {most} were seen"
+            problem = f"no class ever filled its queue of {self.queue.params.queue} features: at most {most} were seen"
             raise TrainingError(f"virtual_outliers: {problem}. Lower 'queue' or train for more epochs")
 
 
 def train(
     blueprint: Blueprint,
-    training: Samples,
-    validation: Samples,
+    task: Task,
     recipe: FasterRCNNRecipe,
-    state_file: Path,
-    log_file: Path,
-    device: torch.device,
     initial: Mapping[str, Tensor] | None = None,
     extra_losses: Sequence[ExtraLosses] = (),
 ) -> FasterRCNN:
-    """Trains a network, or goes on with a run that was killed.
+    """Trains a network, or resumes a killed run.
 
     Args:
         blueprint: The network to build.
-        training: What it learns from.
-        validation: What its mAP is watched on; no decision depends on it.
-        recipe: How.
-        state_file: Where the state of an unfinished run is kept.
-        log_file: See `Run.go`.
-        device: Where to train.
-        initial: Weights to start from, by name; see `farther.tools.training.initial`.
-        extra_losses: See `farther.tools.training.losses.ExtraLosses`.
+        task: Images, device and files.
+        recipe: Hyperparameters of the run.
+        initial: Initial weights by name; see `initial_weights`.
+        extra_losses: See `ExtraLosses`.
 
     Returns:
         The averaged network, in evaluation mode.
 
     Raises:
-        TrainingError: the loss is not finite, or virtual outliers are wanted and no class has objects enough.
+        TrainingError: the loss is not finite, or no class has enough objects for virtual outliers.
         DataError: an image cannot be read.
     """
     described = json.dumps([asdict(recipe), asdict(blueprint)])
-    identity = digest(described, training.digest(), *(t.numpy().tobytes() for t in (initial or {}).values()))
+    identity = digest(described, task.training.digest(), *(t.numpy().tobytes() for t in (initial or {}).values()))
     torch.manual_seed(recipe.seed)
-    network = build_network(blueprint).to(device, memory_format=torch.channels_last)
+    network = build_network(blueprint).to(task.device, memory_format=torch.channels_last)
     if initial is not None:
         network.load_state_dict(initial, strict=False)
     if recipe.virtual_outliers is not None:
-        network.add_module(ENERGY_HEAD, EnergyHead(len(blueprint.classes)).to(device))
-    run = FasterRCNNRun(network, recipe, training, state_file, identity, extra_losses)
-    averaged = run.go(validation, log_file)
+        network.add_module(ENERGY_HEAD, EnergyHead(len(blueprint.classes)).to(task.device))
+    run = FasterRCNNRun(network, recipe, task.training, task.state_file, identity, extra_losses)
+    averaged = run.go(task.validation, task.log_file)
     run.check_queue()
     return averaged
 
 
 def evaluate(network: FasterRCNN, samples: Samples, recipe: Recipe) -> dict[str, Any]:
-    """Figures of a network on the images of a subset; see `farther.metrics.closed_set.evaluate`.
+    """Metrics of a network in evaluation mode; see `farther.metrics.closed_set.evaluate`."""
+    header = Header(classes=(BACKGROUND, *samples.classes), background_index=0)
+    detect = partial(detect_regions, network, header, precision=recipe.precision)
+    return evaluate_on(samples, recipe.batch_size, recipe.workers, detect)
+
+
+def losses(
+    network: FasterRCNN, batch: list[Sample], precision: str, extra_losses: Sequence[ExtraLosses] = ()
+) -> dict[str, Tensor]:
+    """Losses of a batch (Ren et al. 2015, arXiv:1506.01497, Equation 1, for both stages); their sum is minimised.
 
     Args:
-        network: In evaluation mode.
-        recipe: Batch size and precision are used.
+        network: In training mode.
+        precision: Precision of the layers; the losses are computed in float32.
+        extra_losses: See `ExtraLosses`.
     """
-    header = Header(classes=(BACKGROUND, *samples.classes), background_index=0)
-    loader = DataLoader(_Pixels(samples), batch_size=recipe.batch_size, num_workers=recipe.workers, collate_fn=list)
-    names = np.array_split(samples.images.image_id, range(recipe.batch_size, len(samples), recipe.batch_size))
-    found = [
-        detect_regions(network, header, images, list(ids), recipe.precision)
-        for images, ids in zip(loader, names, strict=True)
+    device = next(network.parameters()).device
+    given = [
+        {"boxes": torch.from_numpy(s.boxes).to(device), "labels": torch.from_numpy(s.labels).to(device) + 1}
+        for s in batch
     ]
-    return closed_set.evaluate(samples.objects, Regions.concatenate(found), samples.classes)
+    images, targets = network.transform(to_batch([s.pixels for s in batch], device), given)
+    heads = network.roi_heads
+    with autocast(device, precision):
+        levels = {name: level.float() for name, level in network.backbone(images.tensors).items()}
+        seen = propose(network, images, levels)
+    anchor_labels, matched = network.rpn.assign_targets_to_anchors(seen.anchors, targets)
+    anchor_goals = network.rpn.box_coder.encode(matched, seen.anchors)
+    objectness, rpn_boxes = network.rpn.compute_loss(seen.objectness, seen.deltas, anchor_labels, anchor_goals)
+    with autocast(device, precision):
+        sampled, _, labels, goals = heads.select_training_samples(seen.proposals, targets)
+        features = heads.box_head(heads.box_roi_pool(levels, sampled, images.image_sizes))
+    features = features.float()
+    logits, deltas = heads.box_predictor(features)
+    classifier, boxes = fastrcnn_loss(logits, deltas, labels, goals)
+    found = {
+        "loss_classifier": classifier,
+        "loss_boxes": boxes,
+        "loss_objectness": objectness,
+        "loss_rpn_boxes": rpn_boxes,
+    }
+    for extra in extra_losses:
+        found |= extra(features, torch.cat(labels), logits)
+    return found
 
 
-class _Pixels(torch.utils.data.Dataset):
-    def __init__(self, samples: Samples):
-        self.samples = samples
+def initial_weights(path: Path | None, blueprint: Blueprint) -> dict[str, Tensor] | None:
+    """Weights of a file that fit a network; a last layer for other classes, for example, does not.
 
-    def __len__(self) -> int:
-        return len(self.samples)
+    Args:
+        path: Checkpoint of a detector, or of the classifier of its backbone (torchvision's `resnet50`).
 
-    def __getitem__(self, row: int) -> np.ndarray:
-        return self.samples.pixels(row)
+    Returns:
+        Weights by the network's names; None without a file.
+
+    Raises:
+        DataError: the file cannot be read, or contains no weights of the backbone.
+        ParameterError: there is no file, but parts of this architecture are frozen.
+    """
+    if path is None:
+        if architecture_of(blueprint).is_frozen:
+            problem = "its first layers are frozen, so it must start from a checkpoint of the detector or its backbone"
+            raise ParameterError(f"training {blueprint.architecture!r}: parameter 'initial_weights': {problem}")
+        return None
+    network = build_network(blueprint)
+    expected = network.state_dict()
+    found = floats(read_weights(path))
+    if not any(name.startswith("backbone.") for name in found):
+        found = {BODY + name: tensor for name, tensor in found.items()}
+    fitting = {n: t for n, t in found.items() if n not in expected or t.shape == expected[n].shape}
+    loaded = network.load_state_dict(fitting, strict=False)
+    missing = [name for name in loaded.missing_keys if name.startswith(BODY)]
+    if missing:
+        problem = (
+            f"does not contain the backbone of {blueprint.architecture!r}: {missing[0]} is missing or has another shape"
+        )
+        raise DataError(problem, file=path)
+    return {n: t for n, t in network.state_dict().items() if n not in loaded.missing_keys}

@@ -1,4 +1,4 @@
-"""One training job, from tables to a checkpoint with its card: the same for every trainer."""
+"""A training job, from tables to a checkpoint with its card, the same for every trainer."""
 
 from __future__ import annotations
 
@@ -15,24 +15,40 @@ from farther.detectors.base import torch_device
 from farther.errors import DataError, ParameterError
 from farther.registry import build
 from farther.tables import Images, Objects
-from farther.tables.files import inside, read_json
+from farther.tables.files import inside, read_json, write_aside, write_json
 from farther.tools.training import trainers
-from farther.tools.training.card import write_card
 from farther.tools.training.samples import Samples
 from farther.tools.training.trainers.base import Job, Task, Trained
 
 SUBSETS = ("train", "val", "test")
 
+TEMPLATE = """\
+# {name}
+
+{kind}, {millions:.1f} million parameters.
+{scaling}
+| | mAP50 | mAP |
+| --- | --- | --- |
+{metrics}
+
+Trained on {images} images of `{dataset}` with {objects} objects (data {data_digest}){left_out}.
+Classes and their mAP50 on `{test}`: {classes}.
+
+{sections}
+
+The same as JSON: [{name}.json]({name}.json).
+"""
+
 
 def make_job(name: str, entry: Mapping[str, Any]) -> Job:
-    """The job that an entry of `train:` in `training/params.yaml` describes.
+    """The job of an entry of `train:` in `training/params.yaml`.
 
     Args:
-        name: Its name, for messages.
-        entry: `trainer`, a name of `farther.tools.training.trainers.names()`, and the parameters of that trainer's job.
+        name: Name of the job.
+        entry: `trainer`, one of `farther.tools.training.trainers.names()`, and the parameters of that trainer's job.
 
     Raises:
-        ParameterError: the trainer or a parameter is missing or unknown, or a value does not fit; names the job.
+        ParameterError: the trainer or a parameter is missing or unknown, or a value is invalid; names the job.
     """
     params = dict(entry)
     if "trainer" not in params:
@@ -46,20 +62,20 @@ def make_job(name: str, entry: Mapping[str, Any]) -> Job:
 
 
 def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
-    """Trains, or goes on with a killed run, and writes the checkpoint, its card and the log.
+    """Trains, or resumes a killed run, and writes the checkpoint, its card and the log.
 
     Args:
-        name: The job's name: its log goes to `train/<name>/log.csv`, its unfinished state to `.work/train/<name>/`.
-        job: What to do.
-        root: Folder that the dataset's images lie in.
-        artifacts: Folder that holds `tables/`, and that log and state go to.
+        name: Name of the job: its log is `train/<name>/log.csv`, its unfinished state is in `.work/train/<name>/`.
+        job: The job.
+        root: Folder of the dataset's images.
+        artifacts: Folder with `tables/`, in which log and state are written.
 
     Returns:
-        The card: what was trained, on what, how, and how well it does.
+        The card: configuration, data, hyperparameters and metrics.
 
     Raises:
-        DataError: a table, an image or the initial weights are absent or damaged, or nothing is left to learn.
-        ParameterError: the network or the device cannot be used, or a class is none of the dataset's; names the job.
+        DataError: a table, an image or the initial weights are absent or damaged, or there are no objects to learn.
+        ParameterError: the network or the device cannot be used, or a class is unknown; names the job.
         TrainingError: the loss is not finite.
     """
     try:
@@ -101,17 +117,17 @@ def _card(name: str, job: Job, samples: Mapping[str, Samples], trained: Trained)
         "recipe": asdict(job.recipe),
         "torch": torch.__version__,
         **{package: version(package) for package in trained.packages},
-        "figures": {getattr(job, subset): _figures(trained.evaluate(samples[subset])) for subset in SUBSETS[1:]},
+        "metrics": {getattr(job, subset): _metrics(trained.evaluate(samples[subset])) for subset in SUBSETS[1:]},
     }
 
 
-def _figures(found: Mapping[str, Any]) -> dict[str, Any]:
+def _metrics(found: Mapping[str, Any]) -> dict[str, Any]:
     per_class = {name: values["ap50"] for name, values in found["per_class"].items()}
     return {"map50": found["ap50"], "map": found["ap"], "map50_per_class": per_class}
 
 
 def _samples(job: Job, root: Path, artifacts: Path) -> dict[str, Samples]:
-    """The samples of each subset, by what it is for."""
+    """Samples of each subset by its purpose."""
     tables = inside(artifacts / "tables", job.dataset)
     classes = _classes(job, tables / "categories.json")
     samples = {}
@@ -126,12 +142,55 @@ def _samples(job: Job, root: Path, artifacts: Path) -> dict[str, Samples]:
 
 
 def _classes(job: Job, path: Path) -> tuple[str, ...]:
-    """What a job learns: its own choice among the dataset's categories, or all of them."""
+    """Classes of a job: those of its parameters, or all of the dataset."""
     known = read_json(path)
     names = known.get("categories") if isinstance(known, dict) else None
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise DataError("expected a list of names", file=path, field="categories")
-    if strange := [name for name in job.classes or () if name not in names]:
-        problem = f"{', '.join(map(repr, strange))} is no category of {job.dataset!r}; {path} lists them"
+    if unknown := [name for name in job.classes or () if name not in names]:
+        problem = f"{', '.join(map(repr, unknown))} is not a category of {job.dataset!r}; {path} lists them"
         raise ParameterError(f"parameter 'classes': {problem}")
     return job.classes or tuple(names)
+
+
+def write_card(
+    weights: Path, card: Mapping[str, Any], kind: str, scaling: str = "", sections: Mapping[str, str] | None = None
+) -> None:
+    """Writes a card beside its checkpoint, as JSON and as Markdown; see `Trained` for the other arguments."""
+    write_json(weights.with_suffix(".json"), card)
+    with write_aside(weights.with_suffix(".md")) as aside:
+        aside.write_text(_markdown(card, kind, scaling, {"Recipe": "recipe", **(sections or {})}), encoding="utf-8")
+
+
+def _markdown(card: Mapping[str, Any], kind: str, scaling: str, sections: Mapping[str, str]) -> str:
+    metrics = card["metrics"]
+    test = list(metrics)[-1]
+    rows = [f"| {name} | {_percent(found['map50'])} | {_percent(found['map'])} |" for name, found in metrics.items()]
+    per_class = metrics[test]["map50_per_class"]
+    left_out = ", ".join(f"{count} {name}" for name, count in card["left_out"].items())
+    values = {
+        **card,
+        "kind": kind,
+        "scaling": f"{scaling}\n" if scaling else "",
+        "millions": card["parameters"] / 1e6,
+        "metrics": "\n".join(rows),
+        "left_out": f"; left out: {left_out}" if left_out else "",
+        "test": test,
+        "classes": ", ".join(f"{name} {_percent(per_class.get(name))}" for name in card["classes"]),
+        "sections": "\n\n".join("\n".join([f"## {title}\n", *_lines(card[name])]) for title, name in sections.items()),
+    }
+    return TEMPLATE.format_map(values)
+
+
+def _lines(values: Mapping[str, Any], indent: str = "") -> list[str]:
+    lines = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            lines += [f"{indent}- {name}", *_lines(value, indent + "  ")]
+        else:
+            lines.append(f"{indent}- {name}: {value}")
+    return lines
+
+
+def _percent(fraction: float | None) -> str:
+    return "–" if fraction is None else f"{100 * fraction:.1f}%"

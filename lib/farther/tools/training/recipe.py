@@ -1,4 +1,4 @@
-"""How a detector is trained: every number that decides it."""
+"""Hyperparameters of training that most detectors share."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Count = Annotated[int, Field(ge=1)]
 
 @dataclass(config=STRICT, kw_only=True)
 class Augmentation:
-    """Random changes of each training image.
+    """Parameters of the random augmentation of training images.
 
     Args:
         flip: Probability of a mirror image.
-        scale: Range of the factor by which the content grows within its frame.
+        scale: Range of the factor by which the content is scaled within its frame.
         translate: Largest shift, as a fraction of the image's side.
         brightness, contrast, saturation: Largest relative change.
         hue: Largest rotation of the colours, in turns.
-        min_visible: A box of which less than this fraction is left in the frame is dropped.
+        min_visible: Least fraction of a box that must stay in the frame; other boxes are dropped.
     """
 
     flip: Fraction = 0.5
@@ -40,26 +40,26 @@ class Augmentation:
 
 @dataclass(config=STRICT, kw_only=True)
 class Recipe:
-    """Parameters of a training run. The defaults are the published 1× schedule for Faster R-CNN on real photographs
-    (Detectron2 and Wu et al. 2019: 90,000 steps of 16 images, SGD at 0.02) with a cosine in place of its two steps.
+    """Hyperparameters of a training run. The defaults are the published 1× schedule for Faster R-CNN (Detectron2, Wu et
+    al. 2019: 90,000 steps of 16 images, SGD at 0.02) with a cosine in place of its two steps.
 
     Args:
         epochs: Passes over the training images.
-        batch_size: Images a step.
+        batch_size: Images per step.
         optimizer: "sgd" (with momentum) or "adamw".
-        learning_rate: At its highest; for SGD usually 0.02 × batch_size / 16.
-        momentum: Of SGD.
-        weight_decay: Of matrices and kernels; biases and normalisations have none.
-        warmup_steps: Steps in which the learning rate rises in a straight line.
-        final_learning_rate: Fraction of `learning_rate` that the cosine ends at.
-        clip_norm: Gradients longer than this are shortened to it; None leaves them.
-        average: Decay a step of the moving average of the weights that is evaluated and kept; 0 takes no average.
-        precision: What the network computes in; losses are computed in float32.
-        seed: Of the weights, the order of images, the augmentation, and the samples of anchors and proposals.
-        workers: Processes that read and augment; 0 does it in this one.
+        learning_rate: Highest learning rate; for SGD usually 0.02 × batch_size / 16.
+        momentum: Momentum of SGD.
+        weight_decay: Weight decay of matrices and kernels; biases and normalisations have none.
+        warmup_steps: Steps in which the learning rate increases linearly.
+        final_learning_rate: Final learning rate of the cosine, as a fraction of `learning_rate`.
+        clip_norm: Largest norm of the gradients; None does not clip.
+        average: Decay per step of the moving average of the weights, which is evaluated and kept; 0 for no average.
+        precision: Precision of the network; losses are computed in float32.
+        seed: Seed of the weights, the order of images, the augmentation, and the sampling of anchors and proposals.
+        workers: Number of processes that read and augment; 0 uses the main process.
         cache_images: Whether decoded images are kept in memory.
-        checkpoint_steps: Steps after which the state of the run is written, so that a killed run goes on from there.
-        evaluate_epochs: Epochs between two looks at the validation images; the last epoch has one in any case.
+        checkpoint_steps: Interval in steps at which the state of the run is saved.
+        evaluate_epochs: Interval of evaluations on the validation images in epochs; the last epoch is always evaluated.
         augmentation: See `Augmentation`.
     """
 
@@ -82,12 +82,7 @@ class Recipe:
     augmentation: Augmentation = Field(default_factory=Augmentation)
 
     def learning_rate_at(self, step: int, steps: int) -> float:
-        """Learning rate of a step: a straight rise, then half a cosine wave (Loshchilov and Hutter 2017).
-
-        Args:
-            step: From 0.
-            steps: Of the whole run.
-        """
+        """Learning rate of a step (from 0) of `steps`: linear warm-up, then half a cosine (arXiv:1608.03983)."""
         if step < self.warmup_steps:
             return self.learning_rate * (step + 1) / self.warmup_steps
         progress = (step - self.warmup_steps) / max(1, steps - self.warmup_steps)

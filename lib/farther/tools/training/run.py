@@ -1,4 +1,4 @@
-"""A training run that can be killed: its state, its steps and its log, whatever is trained."""
+"""A resumable training run: its state, its steps, its log and its evaluation, whatever is trained."""
 
 from __future__ import annotations
 
@@ -7,91 +7,186 @@ import csv
 import io
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
 from farther.errors import FartherError
+from farther.metrics import closed_set
+from farther.tables import Regions
 from farther.tables.files import write_aside
 from farther.tools.training.augmentation import augment
 from farther.tools.training.recipe import Augmentation, Recipe
 from farther.tools.training.samples import Sample, Samples
 
-#: Batches are formed among the images of so many consecutive batches, so that similar shapes meet.
+#: Number of consecutive batches whose images are pooled to form batches of similar shapes.
 POOLED_BATCHES = 8
 
 Network = TypeVar("Network", bound=nn.Module)
-How = TypeVar("How", bound=Recipe)
+AnyRecipe = TypeVar("AnyRecipe", bound=Recipe)
+Batch = TypeVar("Batch")
 
 
 class TrainingError(FartherError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
-class Run(ABC, Generic[Network, How]):
-    """The state of a training run: network, optimizer, moving average, losses, and how far it came.
+class State(ABC, Generic[Network, AnyRecipe, Batch]):
+    """Network, optimizer, moving average, losses and progress of a training run, saved so that it can be resumed.
 
     Args:
-        network: What is trained, on its device, with the weights it starts from.
-        optimizer: Of that network. A group's "ratio" is its learning rate as a multiple of the recipe's.
-        recipe: How it is trained.
-        training: What it learns from.
-        state_file: Where the state is kept while the run is unfinished.
-        identity: What the run depends on; a state of another identity is not continued.
+        network: The network to train, on its device, with its initial weights.
+        optimizer: Optimizer of that network. A group's "ratio" is its learning rate as a multiple of the recipe's.
+        recipe: Hyperparameters of the run.
+        state_file: File of the state of the unfinished run.
+        identity: Digest of everything the run depends on; a state with another identity is not resumed.
+
+    Attributes:
+        steps: Number of steps of the whole run.
+    """
+
+    steps: int
+
+    def __init__(
+        self, network: Network, optimizer: torch.optim.Optimizer, recipe: AnyRecipe, state_file: Path, identity: str
+    ):
+        self.network, self.optimizer, self.recipe = network, optimizer, recipe
+        self.averaged: Network = copy.deepcopy(network).eval()
+        self.state_file, self.identity = state_file, identity
+        self.step = 0
+        self.losses: dict[str, list[float]] = defaultdict(list)
+        self.log: list[dict[str, float]] = []
+
+    @abstractmethod
+    def compute_losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Losses of a batch; "loss" is minimised, the others are its parts."""
+
+    def after_step(self) -> None:
+        """Called after each step of the optimizer, before the weights are averaged."""
+
+    def extra_state(self) -> dict[str, Any]:
+        """State besides that of network and optimizer: tensors and plain values."""
+        return {}
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """Restores the values of `extra_state`."""
+
+    def learn(self, batch: Batch) -> None:
+        """Takes one step and records its losses; its random numbers depend only on the seed and the step's number.
+
+        Raises:
+            TrainingError: the loss is not finite.
+        """
+        torch.manual_seed((self.recipe.seed << 32) + self.step)
+        rate = self.recipe.learning_rate_at(self.step, self.steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate * group.get("ratio", 1.0)
+        self.network.train()
+        losses = self.compute_losses(batch)
+        values = {name: loss.item() for name, loss in losses.items()}
+        if not np.isfinite(values["loss"]):
+            problem = f"step {self.step}: the loss is not finite: {values}"
+            raise TrainingError(f"{problem}. Lower learning_rate or clip_norm")
+        self.optimizer.zero_grad()
+        losses["loss"].backward()
+        if self.recipe.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.clip_norm)
+        self.optimizer.step()
+        self.after_step()
+        self.step += 1
+        self._average()
+        for name, value in values.items():
+            self.losses[name].append(value)
+
+    def end_epoch(self, epoch: int, metrics: dict[str, float]) -> None:
+        """Adds a row to the log: the epoch's mean losses, and metrics on the validation images where measured."""
+        row = {"epoch": epoch, "step": self.step, "learning_rate": self.optimizer.param_groups[0]["lr"]}
+        row |= {name: float(np.mean(values)) for name, values in self.losses.items()}
+        self.log.append(row | metrics)
+        self.losses.clear()
+
+    def save(self) -> None:
+        """Writes the state aside and renames it, so that a killed run leaves the last complete one."""
+        state = {
+            "identity": self.identity,
+            "step": self.step,
+            "losses": dict(self.losses),
+            "log": self.log,
+            "network": self.network.state_dict(),
+            "averaged": self.averaged.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "extra": self.extra_state(),
+        }
+        write_state(self.state_file, state)
+
+    def resume(self) -> None:
+        """Restores the state that an earlier run of the same identity saved, if there is one."""
+        state = read_state(self.state_file, self.identity)
+        if state is None:
+            return
+        self.network.load_state_dict(state["network"])
+        self.averaged.load_state_dict(state["averaged"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.load_extra_state(state["extra"])
+        self.step, self.log = state["step"], state["log"]
+        self.losses.update(state["losses"])
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """Updates the moving average; faster at first, to forget the untrained weights."""
+        decay = min(self.recipe.average, self.step / (self.step + 10)) if self.recipe.average else 0.0
+        for mean, value in zip(self.averaged.state_dict().values(), self.network.state_dict().values(), strict=True):
+            if mean.is_floating_point():
+                mean.lerp_(value, 1 - decay)
+            else:
+                mean.copy_(value)
+
+
+class Run(State[Network, AnyRecipe, list[Sample]]):
+    """A training run of a detector; see `State`.
+
+    Args:
+        network, optimizer, recipe, state_file, identity: See `State`.
+        training: The training images.
     """
 
     def __init__(
         self,
         network: Network,
         optimizer: torch.optim.Optimizer,
-        recipe: How,
+        recipe: AnyRecipe,
         training: Samples,
         state_file: Path,
         identity: str,
     ):
-        self.network, self.optimizer, self.recipe = network, optimizer, recipe
-        self.averaged: Network = copy.deepcopy(network).eval()
-        self.training, self.state_file, self.identity = training, state_file, identity
+        super().__init__(network, optimizer, recipe, state_file, identity)
+        self.training = training
         self.sizes = np.stack([training.images.width, training.images.height], axis=1)
         self.steps_per_epoch = len(batches_of_epoch(self.sizes, recipe.batch_size, recipe.seed, 0))
         self.steps = self.steps_per_epoch * recipe.epochs
-        self.step = 0
-        self.losses: dict[str, list[float]] = defaultdict(list)
-        self.log: list[dict[str, float]] = []
-
-    @abstractmethod
-    def compute_losses(self, batch: list[Sample]) -> dict[str, Tensor]:
-        """Losses of one batch; "loss" is what training makes small, the others say what it is made of."""
 
     @abstractmethod
     def evaluate(self, samples: Samples) -> dict[str, Any]:
-        """Figures of the averaged network; see `farther.metrics.closed_set.evaluate`."""
-
-    def extra_state(self) -> dict[str, Any]:
-        """What the run must remember besides its network and optimizer: tensors and plain values."""
-        return {}
-
-    def load_extra_state(self, state: dict[str, Any]) -> None:
-        """Takes back what `extra_state` gave."""
+        """Metrics of the averaged network; see `farther.metrics.closed_set.evaluate`."""
 
     def has_ended(self) -> bool:
         """Whether the run ends before its last epoch."""
         return False
 
     def after_epoch(self) -> None:
-        """Called when an epoch's figures are in the log."""
+        """Called when an epoch's metrics are in the log."""
 
     def go(self, validation: Samples, log_file: Path) -> Network:
-        """Trains to the end, from where a killed run of the same identity stopped.
+        """Trains to the end, resuming a killed run of the same identity.
 
         Args:
-            validation: What the mAP is watched on.
+            validation: Images on which mAP50 is monitored.
             log_file: CSV to write: epoch, step, learning rate, mean losses, mAP50 on the validation images.
 
         Returns:
@@ -116,104 +211,29 @@ class Run(ABC, Generic[Network, How]):
                     bar.set_postfix(epoch=epoch + 1, loss=f"{np.mean(self.losses['loss'][-50:]):.3f}", refresh=False)
                     if self.step % self.recipe.checkpoint_steps == 0 and self.step % self.steps_per_epoch:
                         self.save()
-                is_last = epoch + 1 == self.recipe.epochs
-                is_looked_at = is_last or (epoch + 1) % self.recipe.evaluate_epochs == 0
-                self.end_epoch(epoch + 1, self.evaluate(validation) if is_looked_at else {})
+                is_evaluated = epoch + 1 == self.recipe.epochs or (epoch + 1) % self.recipe.evaluate_epochs == 0
+                self.end_epoch(epoch + 1, {"val_map50": self.evaluate(validation)["ap50"]} if is_evaluated else {})
                 self.after_epoch()
                 write_log(log_file, self.log)
                 self.save()
         return self.averaged
 
-    def learn(self, batch: list[Sample]) -> None:
-        """One step, its losses noted; all that is random in it depends on the seed and the step's number alone.
-
-        Raises:
-            TrainingError: the loss is not finite.
-        """
-        torch.manual_seed((self.recipe.seed << 32) + self.step)
-        rate = self.recipe.learning_rate_at(self.step, self.steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate * group.get("ratio", 1.0)
-        self.network.train()
-        found = self.compute_losses(batch)
-        values = {name: loss.item() for name, loss in found.items()}
-        if not np.isfinite(values["loss"]):
-            problem = f"step {self.step}: the loss is not finite: {values}"
-            raise TrainingError(f"{problem}. Lower learning_rate or clip_norm")
-        self.optimizer.zero_grad()
-        found["loss"].backward()
-        if self.recipe.clip_norm is not None:
-            nn.utils.clip_grad_norm_(self.network.parameters(), self.recipe.clip_norm)
-        self.optimizer.step()
-        self.step += 1
-        self._average()
-        for name, value in values.items():
-            self.losses[name].append(value)
-
-    def end_epoch(self, epoch: int, figures: dict[str, Any]) -> None:
-        """Notes an epoch's mean losses, and its figures on the validation images where they were looked at."""
-        row = {"epoch": epoch, "step": self.step, "learning_rate": self.optimizer.param_groups[0]["lr"]}
-        row |= {name: float(np.mean(values)) for name, values in self.losses.items()}
-        self.log.append(row | ({"val_map50": figures["ap50"]} if figures else {}))
-        self.losses.clear()
-
-    def save(self) -> None:
-        """Writes the state aside and renames it: a kill leaves the last whole one."""
-        state = {
-            "identity": self.identity,
-            "step": self.step,
-            "losses": dict(self.losses),
-            "log": self.log,
-            "network": self.network.state_dict(),
-            "averaged": self.averaged.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "extra": self.extra_state(),
-        }
-        with write_aside(self.state_file) as aside:
-            torch.save(state, aside)
-
-    def resume(self) -> None:
-        """Goes on where an earlier run of the same identity stopped, if one did."""
-        if not self.state_file.exists():
-            return
-        state = torch.load(self.state_file, map_location="cpu", weights_only=True)
-        if state["identity"] != self.identity:
-            return
-        self.network.load_state_dict(state["network"])
-        self.averaged.load_state_dict(state["averaged"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.load_extra_state(state["extra"])
-        self.step, self.log = state["step"], state["log"]
-        self.losses.update(state["losses"])
-
     def _batches(self, epoch: int) -> Iterator[list[Sample]]:
-        """The batches of an epoch that are still to be learned from."""
+        """The remaining batches of an epoch."""
         batches = batches_of_epoch(self.sizes, self.recipe.batch_size, self.recipe.seed, epoch)
-        made = AugmentedSamples(self.training, self.recipe.augmentation, self.recipe.seed, epoch)
+        augmented = AugmentedSamples(self.training, self.recipe.augmentation, self.recipe.seed, epoch)
         rest = batches[self.step - epoch * self.steps_per_epoch :]
-        yield from DataLoader(made, batch_sampler=rest, num_workers=self.recipe.workers, collate_fn=list)
-
-    def _average(self) -> None:
-        """Moves the average towards the weights; faster at first, so that it soon forgets the untrained ones."""
-        decay = min(self.recipe.average, self.step / (self.step + 10)) if self.recipe.average else 0.0
-        with torch.no_grad():
-            for mean, value in zip(
-                self.averaged.state_dict().values(), self.network.state_dict().values(), strict=True
-            ):
-                if mean.is_floating_point():
-                    mean.lerp_(value, 1 - decay)
-                else:
-                    mean.copy_(value)
+        yield from DataLoader(augmented, batch_sampler=rest, num_workers=self.recipe.workers, collate_fn=list)
 
 
 def batches_of_epoch(sizes: np.ndarray, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
-    """Rows of each batch of an epoch: shuffled, with images of similar shape together, so that little is padded.
+    """Rows of each batch of an epoch: shuffled, with images of similar shape together to need little padding.
 
     Args:
         sizes: ndarray of shape (N, 2), widths and heights.
 
     Returns:
-        N // batch_size lists of `batch_size` rows (or one of N, when there are fewer), decided by seed and epoch alone.
+        N // batch_size lists of `batch_size` rows (or one of N, when there are fewer), determined by seed and epoch.
     """
     random = np.random.default_rng([seed, epoch])
     order = random.permutation(len(sizes))
@@ -227,39 +247,80 @@ def batches_of_epoch(sizes: np.ndarray, batch_size: int, seed: int, epoch: int) 
     return [batches[k] for k in random.permutation(len(batches))]
 
 
-class AugmentedSamples(torch.utils.data.Dataset):
-    """Samples of one epoch; each depends on seed, epoch and row alone, whatever process makes it."""
+class AugmentedSamples(Dataset):
+    """Augmented samples of an epoch; each depends only on seed, epoch and row, not on the process that reads it."""
 
-    def __init__(self, samples: Samples, how: Augmentation, seed: int, epoch: int):
-        self.samples, self.how, self.seed, self.epoch = samples, how, seed, epoch
+    def __init__(self, samples: Samples, augmentation: Augmentation, seed: int, epoch: int):
+        self.samples, self.augmentation, self.seed, self.epoch = samples, augmentation, seed, epoch
 
     def __len__(self) -> int:
         return len(self.samples)
 
     def __getitem__(self, row: int) -> Sample:
-        return augment(self.samples[row], self.how, np.random.default_rng([self.seed, self.epoch, row]))
+        return augment(self.samples[row], self.augmentation, np.random.default_rng([self.seed, self.epoch, row]))
+
+
+class _Pixels(Dataset):
+    """The images of samples, without their objects."""
+
+    def __init__(self, samples: Samples):
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self.samples.pixels(row)
+
+
+def evaluate_on(
+    samples: Samples, batch_size: int, workers: int, detect: Callable[[list[np.ndarray], list[str]], Regions]
+) -> dict[str, Any]:
+    """Metrics of a detector on samples; see `farther.metrics.closed_set.evaluate`.
+
+    Args:
+        detect: Regions of a batch of images, given the images and their ids.
+    """
+    loader = DataLoader(_Pixels(samples), batch_size=batch_size, num_workers=workers, collate_fn=list)
+    names = np.array_split(samples.images.image_id, range(batch_size, len(samples), batch_size))
+    found = [detect(images, list(ids)) for images, ids in zip(loader, names, strict=True)]
+    return closed_set.evaluate(samples.objects, Regions.concatenate(found), samples.classes)
 
 
 def make_optimizer(recipe: Recipe, groups: Sequence[tuple[float, Sequence[nn.Parameter]]]) -> torch.optim.Optimizer:
-    """SGD with Nesterov's momentum, or AdamW; only matrices and kernels decay.
+    """SGD with Nesterov momentum, or AdamW; weight decay applies to matrices and kernels only.
 
     Args:
-        recipe: How to train.
+        recipe: Hyperparameters of the run.
         groups: Parameters, each group with its learning rate as a multiple of the recipe's.
     """
-    made: list[dict[str, Any]] = []
+    parts: list[dict[str, Any]] = []
     for ratio, parameters in groups:
         learned = [p for p in parameters if p.requires_grad]
         matrices, others = [p for p in learned if p.ndim > 1], [p for p in learned if p.ndim <= 1]
-        made.append({"params": matrices, "weight_decay": recipe.weight_decay, "ratio": ratio})
-        made.append({"params": others, "weight_decay": 0.0, "ratio": ratio})
+        parts.append({"params": matrices, "weight_decay": recipe.weight_decay, "ratio": ratio})
+        parts.append({"params": others, "weight_decay": 0.0, "ratio": ratio})
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(made, lr=recipe.learning_rate)
-    return torch.optim.SGD(made, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.momentum > 0)
+        return torch.optim.AdamW(parts, lr=recipe.learning_rate)
+    return torch.optim.SGD(parts, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=recipe.momentum > 0)
+
+
+def write_state(path: Path, state: dict[str, Any]) -> None:
+    """Writes a state aside and renames it, so that a killed run leaves the last complete one."""
+    with write_aside(path) as aside:
+        torch.save(state, aside)
+
+
+def read_state(path: Path, identity: str) -> dict[str, Any] | None:
+    """The saved state of a run with this identity; None where there is none."""
+    if not path.exists():
+        return None
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    return state if state["identity"] == identity else None
 
 
 def write_log(path: Path, rows: list[dict[str, float]]) -> None:
-    """Writes the rows as CSV; what a row lacks stays empty."""
+    """Writes the rows as CSV; missing values stay empty."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, names, lineterminator="\n")

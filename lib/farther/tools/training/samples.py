@@ -18,7 +18,7 @@ from farther.tables.files import digest, inside
 
 @dataclass(frozen=True)
 class Sample:
-    """One image to learn from.
+    """A training image with its objects.
 
     Args:
         pixels: ndarray of shape (H, W, 3), uint8, red green blue.
@@ -32,15 +32,15 @@ class Sample:
 
 
 class Samples:
-    """The images of one subset, read when asked for.
+    """The images of a subset, read lazily.
 
-    Boxes of crowds and groups are left out, as no single object is in them, and so are objects of other classes.
+    Crowds, groups and objects of other classes are left out.
 
     Args:
         images: The table of images.
         objects: The table of their objects.
-        root: Folder that the images' files lie in.
-        classes: What is to be learned, in the order of the labels.
+        root: Folder of the image files.
+        classes: The classes to learn, in the order of the labels.
 
     Raises:
         DataError: there is no image, or no object of these classes.
@@ -53,7 +53,7 @@ class Samples:
         self.classes = tuple(classes)
         number = {name: k for k, name in enumerate(self.classes)}
         wanted = np.array([c in number for c in objects.category], dtype=bool)
-        #: Objects that are not learned from, by category.
+        #: Number of objects left out, by category.
         self.left_out = dict(sorted(Counter(objects.category[~wanted]).items()))
         learned = objects[wanted & ~objects.is_crowd]
         if len(images) == 0 or len(learned) == 0:
@@ -76,7 +76,7 @@ class Samples:
         return Sample(self.pixels(row), self.boxes[row], self.labels[row])
 
     def pixels(self, row: int) -> np.ndarray:
-        """The image in a row of the table, ndarray of shape (H, W, 3), uint8.
+        """Image of a row, ndarray of shape (H, W, 3), uint8.
 
         Raises:
             DataError: the file is absent or damaged, is not the one that was ingested, or its name leaves the root.
@@ -86,16 +86,16 @@ class Samples:
         path = inside(self.root, self.images.file[row])
         pixels = load(path)
         if digest(path) != self.images.digest[row]:
-            # Boxes of another picture teach nonsense, and nothing but the figures would show it.
+            # With the boxes of another image training would fail silently.
             raise DataError("the file changed since it was ingested; ingest the dataset again", file=path, row=row)
         return pixels
 
     def cache(self) -> None:
-        """Keeps all images in memory from now on: width × height × 3 bytes each."""
+        """Loads all images into memory: width × height × 3 bytes each."""
         self._cached = [self.pixels(row) for row in range(len(self))]
 
     def digest(self) -> str:
-        """A name for all that is learned from: the images' content, the boxes and the labels."""
+        """Digest of the images' content, the boxes and the labels."""
         parts = [*self.classes, *self.images.digest]
         parts += [a.tobytes() for a in (*self.boxes, *self.labels)]
         return digest(*parts)

@@ -1,4 +1,4 @@
-"""Virtual outlier synthesis: what a detector learns to call unknown (VOS; Du et al. 2022)."""
+"""Virtual outlier synthesis (VOS; Du et al. 2022, arXiv:2202.01197)."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from farther.detectors.networks.energy_head import EnergyHead
 from farther.registry import STRICT
 from farther.tools.training.recipe import Count, Fraction, Positive, Recipe
 
-#: Added to the covariance's diagonal, so that it can be inverted.
+#: Added to the covariance's diagonal to make it invertible.
 RIDGE = 1e-4
 
 
 @dataclass(config=STRICT, kw_only=True)
 class VirtualOutliers:
-    """How virtual outliers are made and learned. The defaults are those of the authors' code.
+    """Parameters of virtual outliers. The defaults are those of the authors' code.
 
     Args:
-        queue: Features kept of each class, the newest ones.
-        candidates: Points drawn from each class's Gaussian in each step …
-        kept: … of which so many with the lowest density become virtual outliers.
-        weight: Of the loss.
-        start: Fraction of the run after which the loss counts: before, features do not tell classes apart.
+        queue: Number of features kept per class, the newest ones.
+        candidates: Number of points drawn from each class's Gaussian per step.
+        kept: Number of these points with the lowest density that become virtual outliers.
+        weight: Weight of the loss.
+        start: Fraction of the run before which the loss is not used, as features do not separate classes yet.
     """
 
     queue: Count = 1000
@@ -42,46 +42,46 @@ class VirtualOutliers:
 
 @dataclass(config=STRICT, kw_only=True)
 class FasterRCNNRecipe(Recipe):
-    """Parameters of a training run of a Faster R-CNN; those not named here are `Recipe`'s.
+    """Hyperparameters of a Faster R-CNN, in addition to those of `Recipe`.
 
     Args:
-        virtual_outliers: Trains with VOS; None trains the network as it is.
+        virtual_outliers: Parameters of VOS; None trains without it.
     """
 
     virtual_outliers: VirtualOutliers | None = None
 
 
 class OutlierQueue(nn.Module):
-    """The newest features of each class, and the virtual outliers that they give. Its state is a state dict.
+    """The newest features of each class, and virtual outliers drawn from them. Its state is a state dict.
 
     Args:
-        how: Its parameters.
-        classes: C, the known classes.
-        dimensions: D, of the features.
+        params: Parameters of virtual outliers.
+        classes: C, the number of known classes.
+        dimensions: D, the dimension of the features.
     """
 
     features: Tensor
     seen: Tensor
 
-    def __init__(self, how: VirtualOutliers, classes: int, dimensions: int):
+    def __init__(self, params: VirtualOutliers, classes: int, dimensions: int):
         super().__init__()
-        self.how = how
-        self.register_buffer("features", torch.zeros(classes, how.queue, dimensions))
+        self.params = params
+        self.register_buffer("features", torch.zeros(classes, params.queue, dimensions))
         self.register_buffer("seen", torch.zeros(classes, dtype=torch.int64))
 
     @torch.no_grad()
     def push(self, features: Tensor, classes: Tensor) -> None:
-        """Keeps features, shape (N, D), of objects of known classes, shape (N,); the oldest ones go."""
+        """Adds features, shape (N, D), of objects of known classes, shape (N,), and drops the oldest ones."""
         for known in classes.unique().tolist():
-            new = features[classes == known][-self.how.queue :]
-            places = (self.seen[known] + torch.arange(len(new), device=new.device)) % self.how.queue
+            new = features[classes == known][-self.params.queue :]
+            places = (self.seen[known] + torch.arange(len(new), device=new.device)) % self.params.queue
             self.features[known, places] = new.float()
             self.seen[known] += len(new)
 
     @property
     def full(self) -> Tensor:
-        """Classes whose queue is full; only these give outliers."""
-        return torch.where(self.seen >= self.how.queue)[0]
+        """Classes with a full queue; only these have outliers."""
+        return torch.where(self.seen >= self.params.queue)[0]
 
     @torch.no_grad()
     def outliers(self) -> Tensor:
@@ -103,8 +103,8 @@ class OutlierQueue(nn.Module):
         covariance.diagonal().add_(RIDGE)
         factor = torch.linalg.cholesky(covariance)
         # A squared length is χ² distributed with D degrees of freedom: twice a Gamma of shape D / 2.
-        shape = torch.full((len(means), self.how.candidates), dimensions / 2, device=means.device)
-        lengths = (2 * torch._standard_gamma(shape)).sqrt().topk(self.how.kept, dim=1).values
+        shape = torch.full((len(means), self.params.candidates), dimensions / 2, device=means.device)
+        lengths = (2 * torch._standard_gamma(shape)).sqrt().topk(self.params.kept, dim=1).values
         directions = normalize(torch.randn(*lengths.shape, dimensions, device=means.device), dim=-1)
         return (means[:, None] + (lengths[..., None] * directions) @ factor.T).flatten(0, 1)
 
@@ -113,10 +113,10 @@ def outlier_loss(queue: OutlierQueue, head: EnergyHead, classify: Callable[[Tens
     """Uncertainty loss (Du et al. 2022, Equation 6): known objects against virtual outliers.
 
     Args:
-        queue: Has at least one full class.
-        head: Tells known from unknown.
-        classify: Takes features, shape (M, D), to logits, shape (M, 1 + C), the background first.
-        logits: Of the known objects of this batch, shape (N, 1 + C).
+        queue: The queue, with at least one full class.
+        head: Separates known from unknown objects.
+        classify: Maps features, shape (M, D), to logits, shape (M, 1 + C), the background first.
+        logits: Logits of the known objects of this batch, shape (N, 1 + C).
 
     Returns:
         The weighted cross entropy.
@@ -125,4 +125,4 @@ def outlier_loss(queue: OutlierQueue, head: EnergyHead, classify: Callable[[Tens
     found = head(torch.cat([virtual, logits])[:, 1:])
     known = torch.ones(len(found), dtype=torch.int64, device=found.device)
     known[: len(virtual)] = 0
-    return queue.how.weight * cross_entropy(found, known)
+    return queue.params.weight * cross_entropy(found, known)

@@ -1,4 +1,4 @@
-"""Training YOLOv8 and its relatives with Ultralytics' own trainer: seeded, and resumed where a killed run stopped."""
+"""Trains YOLOv8 and its relatives with Ultralytics' trainer, seeded and resumable."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import math
 import random
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import cv2
@@ -27,12 +26,12 @@ from farther.detectors.networks.yolo import (
     letterbox,
     padding_stride,
 )
-from farther.metrics import closed_set
 from farther.tables import Header, Regions
-from farther.tables.files import digest, write_aside
-from farther.tools.training.run import TrainingError, write_log
+from farther.tables.files import digest
+from farther.tools.training.run import TrainingError, evaluate_on, read_state, write_log, write_state
 from farther.tools.training.samples import Samples
-from farther.tools.training.yolo_recipe import YoloRecipe
+from farther.tools.training.trainers.base import Task
+from farther.tools.training.trainers.yolo import YoloRecipe
 
 from ultralytics.data.dataset import YOLODataset  # isort: skip: farther's import of it has no side effects
 from ultralytics.models.yolo.detect import DetectionTrainer  # isort: skip
@@ -41,24 +40,24 @@ from ultralytics.utils import LOGGER  # isort: skip
 
 
 class TableDataset(YOLODataset):
-    """Images and boxes of `Samples`, where Ultralytics would look for image folders, label files and caches of both."""
+    """Images and boxes of `Samples` instead of Ultralytics' image folders, label files and caches."""
 
     def __init__(self, samples: Samples, **params: Any):
         self.samples = samples
         super().__init__(img_path="", **params)
-        # Images lately read, by row: what mosaics draw from, unless all are kept in memory.
+        # Recently read images by row: mosaics draw from them, unless all images are in memory.
         self.buffer: dict[int, tuple[np.ndarray, tuple[int, int]]] = {}
 
     def get_img_files(self, img_path: str) -> list[str]:
-        """The images' names; `load_image` reads them."""
+        """File names; `load_image` reads the images."""
         return list(self.samples.images.file)
 
     def check_cache_ram(self, safety_margin: float = 1.0) -> bool:
-        """No: samples keep decoded images themselves."""
+        """False: samples cache decoded images themselves."""
         return False
 
     def get_labels(self) -> list[dict[str, Any]]:
-        """Each image's boxes, as Ultralytics writes them: centre and size, as fractions of the image's."""
+        """Boxes of each image in Ultralytics' format: centre and size, as fractions of the image's size."""
         labels = []
         images = self.samples.images
         for row, file in enumerate(self.im_files):
@@ -85,13 +84,13 @@ class TableDataset(YOLODataset):
         rect_mode: bool = True,  # noqa: FBT001 (Ultralytics' signature)
         resize_short: bool = False,  # noqa: FBT001
     ) -> tuple[np.ndarray, tuple[int, int], tuple[int, int]]:
-        """An image, its longer side scaled to the network's size.
+        """An image with its longer side scaled to the network's size.
 
         Returns:
-            ndarray of shape (h, w, 3), uint8, blue green red; height and width before; (h, w).
+            ndarray of shape (h, w, 3), uint8, blue green red; original height and width; (h, w).
 
         Raises:
-            DataError: the file is absent, damaged, or another than was ingested.
+            DataError: the file is absent or damaged, or has changed since it was ingested.
         """
         known = self.buffer.get(i) if self.augment else None
         if known is None:
@@ -106,7 +105,7 @@ class TableDataset(YOLODataset):
 
 
 def _scaled(pixels: np.ndarray, longer_side: int) -> np.ndarray:
-    """As Ultralytics scales what it reads to train on."""
+    """Scales an image as Ultralytics does for training."""
     height, width = pixels.shape[:2]
     ratio = longer_side / max(height, width)
     if ratio == 1:
@@ -116,9 +115,9 @@ def _scaled(pixels: np.ndarray, longer_side: int) -> np.ndarray:
 
 
 class MixedPrecisionModel(DetectionModel):
-    """A network that computes in `precision` while it learns, and its losses in float32.
+    """A network that computes in `precision` during training, and its losses in float32.
 
-    Ultralytics' own mixed precision needs a GPU and first fetches a network to try it out.
+    Ultralytics' mixed precision needs a GPU and downloads a network for a test.
     """
 
     precision: str = "float32"
@@ -140,41 +139,27 @@ def _to_float(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A training run.
+    """Parameters of a training run.
 
     Args:
         blueprint: The network.
-        training: What it learns from.
-        validation: What its mAP is watched on; no decision depends on it.
-        recipe: How it is trained.
-        work: Folder for the state of the unfinished run.
-        log_file: CSV to write: epoch, step, learning rate, mean losses, mAP50 on the validation images.
-        device: Where to train.
-        initial_weights: To start from, by the network's names; those that do not fit are left random. None starts from
-            nothing.
+        task: Images, device and files.
+        recipe: Hyperparameters of the run.
+        initial_weights: Initial weights by the network's names; other layers start at random. None starts from scratch.
     """
 
     blueprint: YoloBlueprint
-    training: Samples
-    validation: Samples
+    task: Task
     recipe: YoloRecipe
-    work: Path
-    log_file: Path
-    device: torch.device
     initial_weights: Mapping[str, Tensor] | None = None
 
-    @property
-    def state_file(self) -> Path:
-        """Where the state of the unfinished run is kept."""
-        return self.work / "state.pt"
-
     def identity(self) -> str:
-        """Names all that the outcome depends on; a state of another identity is not continued."""
+        """Digest of everything the result depends on; a state with another identity is not resumed."""
         described = [dataclasses.asdict(self.recipe), dataclasses.asdict(self.blueprint)]
         start = [
             part for name, t in (self.initial_weights or {}).items() for part in (name, t.float().numpy().tobytes())
         ]
-        return digest(json.dumps(described), self.training.digest(), *start)
+        return digest(json.dumps(described), self.task.training.digest(), *start)
 
     def network(self) -> MixedPrecisionModel:
         """The network to train."""
@@ -186,32 +171,25 @@ class Plan:
         network.load_state_dict({n: t for n, t in given.items() if n in own and t.shape == own[n].shape}, strict=False)
         return network.to(memory_format=torch.channels_last)
 
-    def read_state(self) -> dict[str, Any] | None:
-        """The state that an earlier run of the same identity left, if one did."""
-        if not self.state_file.exists():
-            return None
-        state = torch.load(self.state_file, map_location="cpu", weights_only=True)
-        return state if state["identity"] == self.identity() else None
-
 
 class Run(DetectionTrainer):
     """Ultralytics' trainer on farther's tables.
 
-    Its data come from tables, its state is kept without pickles and written aside, each epoch has a seed of its own, so
-    that a run that was killed ends as one that was not, and validation is farther's own.
+    Its data come from tables; its state is saved without pickles; each epoch has its own seed, so that a resumed run
+    ends like an uninterrupted one; and validation is farther's.
 
-    Its name lacks the word "Trainer" because Ultralytics attaches reporting to classes that have it.
+    Its name does not contain "Trainer" because Ultralytics attaches reporting to classes that do.
     """
 
     def __init__(self, plan: Plan, state: Mapping[str, Any] | None):
         self.plan, self.state = plan, state
         self.log: list[dict[str, float]] = []
-        device = plan.device
+        device = plan.task.device
         fixed = {
-            "model": "yolov8n.yaml",  # only a name that Ultralytics accepts: `setup_model` decides
+            "model": "yolov8n.yaml",  # a name that Ultralytics accepts; `setup_model` builds the network
             "imgsz": plan.blueprint.image_size,
             "device": device.type if device.type in ("cpu", "mps") else str(device.index or 0),
-            "save_dir": str(plan.work / "ultralytics"),
+            "save_dir": str(plan.task.work / "ultralytics"),
             "amp": False,  # see `MixedPrecisionModel`
             "plots": False,
             "verbose": False,
@@ -223,13 +201,13 @@ class Run(DetectionTrainer):
         self.add_callback("teardown", Run.end_progress)
 
     def get_dataset(self) -> dict[str, Any]:
-        """Classes and images, under the names that Ultralytics uses."""
+        """Classes and images under Ultralytics' names."""
         names = dict(enumerate(self.plan.blueprint.classes))
-        samples = {"train": self.plan.training, "val": self.plan.validation}
+        samples = {"train": self.plan.task.training, "val": self.plan.task.validation}
         return {**samples, "names": names, "nc": len(names), "channels": 3}
 
     def build_dataset(self, img_path: Samples, mode: str = "train", batch: int | None = None) -> TableDataset:
-        """The samples as a dataset; `img_path` is what `get_dataset` gave."""
+        """Dataset of the samples; `img_path` is a value of `get_dataset`."""
         return TableDataset(
             img_path,
             data=self.data,
@@ -247,7 +225,7 @@ class Run(DetectionTrainer):
         self.model = self.plan.network()
 
     def resume_training(self, ckpt: None) -> None:
-        """Goes on where an earlier run stopped, if one did."""
+        """Restores the state of an earlier run, if there is one."""
         if self.state is None:
             return
         self.model.load_state_dict(self.state["network"])
@@ -256,17 +234,17 @@ class Run(DetectionTrainer):
         self.optimizer.load_state_dict(self.state["optimizer"])
         self.log, self.start_epoch = self.state["log"], self.state["epoch"]
         self.model.criterion = self.model.init_criterion()
-        if hasattr(self.model.criterion, "updates"):  # heads of two branches weigh them by the number of epochs
+        if hasattr(self.model.criterion, "updates"):  # heads with two branches weight them by the number of epochs
             self.model.criterion.updates = self.start_epoch - 1
             self.model.criterion.update()
 
     def show_progress(self) -> None:
         """Starts the progress bar."""
-        size = len(self.plan.training)
+        size = len(self.plan.task.training)
         self.bar = tqdm(total=self.epochs * size, initial=self.start_epoch * size, unit="image", smoothing=0.05)
 
     def begin_epoch(self) -> None:
-        """Seeds all that is random in an epoch by the seed and the epoch's number alone."""
+        """Seeds all random generators by the seed and the epoch's number."""
         seed = int(digest(f"{self.plan.recipe.seed} {self.epoch}")[:8], 16)
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002 (Ultralytics' augmentation draws from this generator)
@@ -276,7 +254,7 @@ class Run(DetectionTrainer):
         self.train_loader.reset()
 
     def end_batch(self) -> None:
-        """Shows progress.
+        """Updates the progress bar.
 
         Raises:
             TrainingError: the loss is not finite.
@@ -285,21 +263,21 @@ class Run(DetectionTrainer):
         if not torch.isfinite(self.loss):
             raise TrainingError(f"epoch {self.epoch + 1}: the loss is not finite: {losses}. Lower learning_rate")
         # The last batch of an epoch may be smaller.
-        self.bar.update(min(self.batch_size, (self.epoch + 1) * len(self.plan.training) - self.bar.n))
+        self.bar.update(min(self.batch_size, (self.epoch + 1) * len(self.plan.task.training) - self.bar.n))
         self.bar.set_postfix({"epoch": self.epoch + 1, **losses}, refresh=False)
 
     def end_progress(self) -> None:
-        """Closes the progress bar, whatever ended the run."""
+        """Closes the progress bar."""
         if hasattr(self, "bar"):
             self.bar.close()
 
     def validate(self) -> tuple[dict[str, float], None]:
-        """mAP50 on the validation images, in the epochs that have it. No fitness: no epoch is preferred to the last."""
+        """mAP50 on the validation images in evaluated epochs; no fitness, as the last epoch is always used."""
         number = self.epoch + 1
         if number % self.plan.recipe.evaluate_epochs and number != self.epochs:
             return {}, None
-        found = evaluate(self.ema.ema, self.plan.blueprint, self.plan.validation)
-        return {"val_map50": found["ap50"]}, None
+        metrics = evaluate(self.ema.ema, self.plan.blueprint, self.plan.task.validation)
+        return {"val_map50": metrics["ap50"]}, None
 
     def save_metrics(self, metrics: dict[str, float]) -> None:
         """Adds a row to the log. A step is one batch, whether or not the optimizer steps after it."""
@@ -307,10 +285,10 @@ class Run(DetectionTrainer):
         row = {"epoch": self.epoch + 1, "step": (self.epoch + 1) * len(self.train_loader)}
         row |= {"learning_rate": metrics["lr/pg0"], "loss": sum(losses.values()), **losses}
         self.log.append(row | {name: value for name, value in metrics.items() if name == "val_map50"})
-        write_log(self.plan.log_file, self.log)
+        write_log(self.plan.task.log_file, self.log)
 
     def save_model(self) -> bool:
-        """Writes the state aside and renames it: a kill leaves the last whole one."""
+        """Saves the state of the run."""
         state = {
             "identity": self.plan.identity(),
             "epoch": self.epoch + 1,
@@ -320,29 +298,28 @@ class Run(DetectionTrainer):
             "updates": self.ema.updates,
             "optimizer": self.optimizer.state_dict(),
         }
-        with write_aside(self.plan.state_file) as aside:
-            torch.save(state, aside)
+        write_state(self.plan.task.state_file, state)
         return True
 
     def final_eval(self) -> None:
-        """Nothing: the last epoch was evaluated, and the caller decides what becomes of the network."""
+        """Does nothing: the last epoch is already evaluated."""
 
 
 def train(plan: Plan) -> DetectionModel:
-    """Trains a network, or goes on with a run that was killed; see `Run`.
+    """Trains a network, or resumes a killed run; see `Run`.
 
     Returns:
         The averaged network, in evaluation mode.
 
     Raises:
         TrainingError: the loss is not finite.
-        DataError: an image is absent, damaged, or another than was ingested.
+        DataError: an image is absent or damaged, or has changed since it was ingested.
         ParameterError: the architecture cannot be built.
     """
     if plan.recipe.cache_images:
-        plan.training.cache()
-        plan.validation.cache()
-    state = plan.read_state()
+        plan.task.training.cache()
+        plan.task.validation.cache()
+    state = read_state(plan.task.state_file, plan.identity())
     if state is None or state["epoch"] < plan.recipe.epochs:
         with _only_warnings():
             run = Run(plan, state)
@@ -350,13 +327,13 @@ def train(plan: Plan) -> DetectionModel:
         return run.ema.ema.eval()
     network = plan.network()
     network.load_state_dict(state["averaged"])
-    write_log(plan.log_file, state["log"])
+    write_log(plan.task.log_file, state["log"])
     return network.eval()
 
 
 @contextmanager
 def _only_warnings() -> Iterator[None]:
-    """Ultralytics' messages and progress bars stay away for a block; the run shows its own."""
+    """Suppresses Ultralytics' messages and progress bars for a block."""
     before = LOGGER.level
     LOGGER.setLevel(logging.WARNING)
     try:
@@ -368,18 +345,13 @@ def _only_warnings() -> Iterator[None]:
 def evaluate(
     network: DetectionModel, blueprint: YoloBlueprint, samples: Samples, batch_size: int = 16
 ) -> dict[str, Any]:
-    """Closed-set figures (COCO's mAP) of a network on a subset's images; see `farther.metrics.closed_set.evaluate`.
-
-    Args:
-        network: In evaluation mode.
-    """
+    """Metrics of a network in evaluation mode; see `farther.metrics.closed_set.evaluate`."""
     header = Header(classes=blueprint.classes, activation="sigmoid")
     suppression = Suppression(score_threshold=0.001, iou=0.7, max_detections=100)
     stride = padding_stride(network.stride)
-    found = []
-    for start in range(0, len(samples), batch_size):
-        rows = range(start, min(start + batch_size, len(samples)))
-        images = [letterbox(samples.pixels(row), blueprint.image_size, stride) for row in rows]
-        names = [samples.images.image_id[row] for row in rows]
-        found.append(detect_regions(network, header, images, names, suppression))
-    return closed_set.evaluate(samples.objects, Regions.concatenate(found), blueprint.classes)
+
+    def detect(images: list[np.ndarray], names: list[str]) -> Regions:
+        prepared = [letterbox(image, blueprint.image_size, stride) for image in images]
+        return detect_regions(network, header, prepared, names, suppression)
+
+    return evaluate_on(samples, batch_size, 0, detect)

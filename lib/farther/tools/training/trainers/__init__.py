@@ -1,7 +1,7 @@
-"""Trainers: one file for each kind of detector that farther can train, registered under the name that users write.
+"""Trainers: one file per kind of detector that farther can train, registered under the name that users write.
 
-A trainer is a dataclass of a job's parameters: what is trained, on what, and how. `trainers.base` says
-what it must have; `farther.tools.training.job` runs it.
+A trainer is a dataclass of a job's parameters. `trainers.base` defines its interface; `farther.tools.training.job` runs
+it.
 
 Example:
     >>> import farther.tools.training.trainers

@@ -1,4 +1,4 @@
-"""What every trainer offers: a job's samples in, a checkpoint out."""
+"""The interface of trainers: a job's samples in, a checkpoint out."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def _are_distinct(classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
 
 @plain_dataclass(frozen=True)
 class Task:
-    """What a job's trainer works on.
+    """Images, device and files of a trainer.
 
     Args:
-        training: What is learned from.
-        validation: What the mAP is watched on.
-        device: Where to train.
-        work: Folder for the state of the unfinished run; it is removed when the job is done.
-        log_file: CSV to write, one row an epoch. All trainers have these columns: `epoch`; `step`, batches since the
-            start; `learning_rate`; `loss`, what is made small, the mean of the epoch's batches; and `val_map50`, empty
-            in epochs without a look at the validation images.
-        notes: Text to keep in the checkpoint.
+        training: The training images.
+        validation: Images on which mAP50 is monitored.
+        device: Device to train on.
+        work: Folder of the state of the unfinished run; removed when the job is done.
+        log_file: CSV to write, one row per epoch. All trainers have these columns: `epoch`; `step`, batches since the
+            start; `learning_rate`; `loss`, the mean over the epoch's batches; and `val_map50`, empty in epochs without
+            an evaluation.
+        notes: Text to store in the checkpoint.
     """
 
     training: Samples
@@ -59,29 +59,28 @@ class Task:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """What is learned, in the order of the labels."""
+        """The classes to learn, in the order of the labels."""
         return self.training.classes
 
     @property
     def state_file(self) -> Path:
-        """Where the state of the unfinished run is kept."""
+        """File of the state of the unfinished run."""
         return self.work / "state.pt"
 
 
 @plain_dataclass(frozen=True)
 class Trained:
-    """What came of a task, and what its card says of it.
+    """Result of a task, for the checkpoint's card.
 
     Args:
-        evaluate: Gives the figures of the checkpoint as it was written on the images of a subset; see
-            `farther.metrics.closed_set.evaluate`.
-        parameters: Numbers that the network learned.
-        origin: Names the content of the weights that training started from; None where it started from nothing.
-        kind: What was trained, in a few words.
-        facts: How the network is built, for programs.
-        scaling: What is done to images, in a sentence.
-        sections: Facts that the card shows in sections of their own: their names, by the sections' titles.
-        packages: The packages, besides PyTorch, whose release the outcome depends on.
+        evaluate: Metrics of the written checkpoint on samples; see `farther.metrics.closed_set.evaluate`.
+        parameters: Number of the network's parameters.
+        origin: Digest of the initial weights; None where training started from scratch.
+        kind: Kind of network, as text.
+        facts: Configuration of the network.
+        scaling: Sentence about the scaling of images.
+        sections: Titles of further sections of the card → their keys in `facts`.
+        packages: Packages besides PyTorch whose version affects the result.
     """
 
     evaluate: Callable[[Samples], dict[str, Any]]
@@ -96,16 +95,16 @@ class Trained:
 
 @dataclass(config=STRICT, kw_only=True)
 class Job(ABC):
-    """What is trained, on what, and where the checkpoint goes. Each trainer adds its network and its recipe.
+    """Dataset, checkpoint and hyperparameters of a training job. Each trainer adds its network and its recipe.
 
     Args:
         dataset: Name of an ingested dataset.
-        weights: The safetensors file to write; its card goes beside it as `.json` and `.md`.
-        classes: What to learn; the dataset's own categories when None.
-        train, val, test: The dataset's subsets to learn from, to watch, and to report on.
-        initial_weights: What to start from.
+        weights: The safetensors file to write; its card is written beside it as `.json` and `.md`.
+        classes: Classes to learn; all categories of the dataset when None.
+        train, val, test: Subsets of the dataset for training, monitoring and reporting.
+        initial_weights: Weights to start from.
         device: "cpu", "cuda", …; "auto" is the first GPU, or else the CPU.
-        recipe: How it is trained.
+        recipe: Hyperparameters.
     """
 
     name: ClassVar[str]
@@ -122,17 +121,17 @@ class Job(ABC):
 
     @abstractmethod
     def learn(self, task: Task) -> Trained:
-        """Trains, or goes on with a killed run, and writes the checkpoint to `weights`.
+        """Trains, or resumes a killed run, and writes the checkpoint to `weights`.
 
-        A run that was killed and goes on ends in the same bytes as one that was not.
+        A resumed run ends in the same bytes as an uninterrupted one.
 
         Raises:
             DataError: an image or the initial weights are absent or damaged.
-            ParameterError: the network cannot be built, or cannot start from nothing.
+            ParameterError: the network cannot be built, or cannot start from scratch.
             TrainingError: the loss is not finite.
         """
 
 
 def count_parameters(network: torch.nn.Module) -> int:
-    """How many numbers a network learns."""
+    """Number of a network's parameters."""
     return sum(p.numel() for p in network.parameters())

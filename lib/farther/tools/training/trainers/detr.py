@@ -1,17 +1,16 @@
-"""The trainer of RT-DETR and other detection transformers."""
+"""The trainer of RT-DETR and other detection transformers, and its hyperparameters."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.registry import STRICT
 from farther.tables.files import digest
-from farther.tools.training.detr_recipe import DetrRecipe
-from farther.tools.training.recipe import Count
+from farther.tools.training.recipe import Count, Fraction, Positive, Recipe
 from farther.tools.training.trainers.base import Job, Task, Trained, count_parameters, register
 
 if TYPE_CHECKING:
@@ -20,22 +19,54 @@ if TYPE_CHECKING:
     from farther.detectors.networks.detr import DetrBlueprint
 
 
+@dataclass(config=STRICT, kw_only=True)
+class DetrRecipe(Recipe):
+    """Hyperparameters of a detection transformer, in addition to those of `Recipe`.
+
+    The defaults are FMIYC's for Pascal VOC, Appendix G and Table 26 (for BDD100k both learning rates are twice as
+    high): a checkpoint trained on COCO is fine-tuned until the validation metrics stop increasing.
+
+    Args:
+        backbone_learning_rate: Highest learning rate of the backbone.
+        patience: Epochs without a better mAP50 on the validation images after which training ends; the weights of the
+            best epoch are kept. None trains to the end and keeps the last weights.
+        one_to_many: Initial weight of `farther.tools.training.detr_losses.one_to_many_loss`, for training from
+            scratch.
+        one_to_many_until: Fraction of the run over which that weight decreases linearly to 0.
+    """
+
+    epochs: Count = 60
+    batch_size: Count = 8
+    optimizer: Literal["sgd", "adamw"] = "adamw"
+    learning_rate: Positive = 2e-5
+    backbone_learning_rate: Positive = 2e-6
+    clip_norm: Positive | None = 0.1
+    seed: int = 40
+    patience: Count | None = 16
+    one_to_many: Annotated[float, Field(ge=0)] = 0.0
+    one_to_many_until: Fraction = 0.5
+
+    def one_to_many_at(self, progress: float) -> float:
+        """Weight after a fraction of the run."""
+        return self.one_to_many * max(0.0, 1 - progress / self.one_to_many_until) if self.one_to_many_until else 0.0
+
+
 @register("detr")
 @dataclass(config=STRICT, kw_only=True)
 class DetrJob(Job):
-    """Trains a detection transformer of transformers: fine-tunes a checkpoint, or starts from nothing.
+    """Trains a detection transformer of the library transformers: fine-tunes a checkpoint, or starts from scratch.
 
     Args:
         initial_weights: A checkpoint to fine-tune: a folder, a file or a model of the hub, as for the detector `detr`.
-            Its configuration is taken over; what knows its classes (or another number of queries) starts anew.
+            Its configuration is used; layers that depend on the classes or the number of queries start from scratch.
         revision: Branch, tag or commit of a model on the hub.
-        queries: Object queries, instead of the checkpoint's number. FMIYC took 100.
-        network: For a network that starts from nothing: its configuration, as transformers' `config.json` holds it.
-        processor: For such a network: what is done to images, as `preprocessor_config.json` holds it.
-        recipe: How it is trained.
+        queries: Number of object queries, instead of the checkpoint's. FMIYC used 100.
+        network: For a network that starts from scratch: its configuration, as in transformers' `config.json`.
+        processor: For such a network: the preprocessing, as in `preprocessor_config.json`.
+        recipe: Hyperparameters.
 
     Raises:
-        ValueError: parameters of a checkpoint and of a network that starts from nothing are mixed, or neither is given.
+        ValueError: parameters of a checkpoint and of a network that starts from scratch are mixed, or neither is given.
     """
 
     revision: str | None = None
@@ -64,8 +95,7 @@ class DetrJob(Job):
 
         network, blueprint, origin = self._start(task.classes)
         network = network.to(task.device, memory_format=torch.channels_last)
-        given = (network, blueprint, task.training, task.validation, self.recipe)
-        trained = train(*given, task.state_file, task.log_file)
+        trained = train(network, blueprint, task, self.recipe)
         save_checkpoint(self.weights, trained.state_dict(), blueprint, task.notes)
         written = load_network(find_checkpoint(self.weights)).to(task.device)
         keep_exact(written)
@@ -86,7 +116,7 @@ class DetrJob(Job):
         )
 
     def _start(self, classes: tuple[str, ...]) -> tuple[PreTrainedModel, DetrBlueprint, str | None]:
-        """The network to train, how it is built, and a name for the weights that it starts from."""
+        """The network to train, its configuration, and the digest of its initial weights."""
         import torch
 
         from farther.detectors.networks.detr import DetrBlueprint

@@ -18,14 +18,13 @@ from farther.tools.training.virtual_outliers import FasterRCNNRecipe
 @register("faster_rcnn")
 @dataclass(config=STRICT, kw_only=True)
 class FasterRCNNJob(Job):
-    """Trains a Faster R-CNN of torchvision; with VOS where the recipe has `virtual_outliers`.
+    """Trains a Faster R-CNN of torchvision, with VOS where the recipe has `virtual_outliers`.
 
     Args:
         architecture: See `farther.detectors.networks.architectures`.
-        min_size, max_size: Images are scaled to so many pixels on the shorter side, unless the longer one would have
-            more than `max_size`.
-        initial_weights: See `farther.tools.training.initial`.
-        recipe: How it is trained.
+        min_size, max_size: Shorter side of scaled images in pixels, and largest longer side.
+        initial_weights: See `farther.tools.training.faster_rcnn.initial_weights`.
+        recipe: Hyperparameters.
     """
 
     architecture: str = "resnet50_fpn"
@@ -37,13 +36,11 @@ class FasterRCNNJob(Job):
         """See `Job.learn`."""
         from farther.detectors.networks.architectures import Blueprint
         from farther.detectors.networks.checkpoint import load_network, save_checkpoint
-        from farther.tools.training.faster_rcnn import evaluate, train
-        from farther.tools.training.initial import initial_weights
+        from farther.tools.training.faster_rcnn import evaluate, initial_weights, train
 
         blueprint = Blueprint(self.architecture, task.classes, self.min_size, self.max_size)
         start = initial_weights(self.initial_weights, blueprint)
-        given = (blueprint, task.training, task.validation, self.recipe)
-        network = train(*given, task.state_file, task.log_file, task.device, start)
+        network = train(blueprint, task, self.recipe, start)
         save_checkpoint(self.weights, network.state_dict(), blueprint, task.notes)
         written = load_network(self.weights, blueprint).to(task.device)
         most = f"at most {self.max_size} on the longer one"

@@ -1,17 +1,101 @@
-"""The trainer of YOLOv8 and its relatives."""
+"""The trainer of YOLOv8 and its relatives, and its hyperparameters."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.registry import STRICT
 from farther.tables.files import digest
-from farther.tools.training.recipe import Count
+from farther.tools.training.recipe import Count, Fraction, Positive
 from farther.tools.training.trainers.base import Job, Task, Trained, count_parameters, register
-from farther.tools.training.yolo_recipe import YoloRecipe
+
+
+@dataclass(config=STRICT, kw_only=True)
+class YoloRecipe:
+    """Hyperparameters of YOLO. The defaults are those of FMIYC, Appendix G.1: Ultralytics', except for the optimizer,
+    its learning rate and the cosine schedule.
+
+    The paper also names copy-paste and erasing. Ultralytics applies copy-paste only to objects with masks, and erasing
+    only to classifiers, so neither is a parameter here.
+
+    Args:
+        epochs: Passes over the training images.
+        batch_size: Images per batch.
+        nominal_batch: Number of images over which gradients are accumulated for a step of the optimizer.
+        optimizer: A name that Ultralytics knows: "AdamW", "SGD", …
+        learning_rate: Highest learning rate.
+        final_learning_rate: Final learning rate of the cosine, as a fraction of `learning_rate`.
+        momentum: Momentum of SGD, or β₁ of AdamW.
+        weight_decay: Weight decay of matrices and kernels; biases and normalisations have none.
+        warmup_epochs: Epochs in which learning rate and momentum increase.
+        warmup_bias_learning_rate: Initial learning rate of the biases; that of all other parameters is 0. For AdamW 0
+            is better.
+        mosaic: Probability of combining four images.
+        close_mosaic: Number of final epochs without mosaic.
+        translate: Largest shift, as a fraction of the image's side.
+        scale: Largest relative change of size.
+        flip: Probability of a mirror image.
+        hue, saturation, value: Largest relative change of the colours.
+        precision: Precision of the network; losses are computed in float32.
+        seed: Seed of the weights, the order of images and the augmentation.
+        workers: Number of processes that read and augment; none without a GPU.
+        cache_images: Whether decoded images are kept in memory.
+        evaluate_epochs: Interval of evaluations on the validation images in epochs; the last epoch is always evaluated.
+    """
+
+    epochs: Count = 100
+    batch_size: Count = 16
+    nominal_batch: Count = 64
+    optimizer: str = "AdamW"
+    learning_rate: Positive = 1e-3
+    final_learning_rate: Fraction = 0.01
+    momentum: Fraction = 0.937
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    warmup_epochs: Annotated[float, Field(ge=0)] = 3.0
+    warmup_bias_learning_rate: Annotated[float, Field(ge=0)] = 0.1
+    mosaic: Fraction = 1.0
+    close_mosaic: Annotated[int, Field(ge=0)] = 10
+    translate: Fraction = 0.1
+    scale: Fraction = 0.5
+    flip: Fraction = 0.5
+    hue: Fraction = 0.015
+    saturation: Fraction = 0.7
+    value: Fraction = 0.4
+    precision: Literal["float32", "bfloat16"] = "float32"
+    seed: int = 0
+    workers: Annotated[int, Field(ge=0)] = 8
+    cache_images: bool = False
+    evaluate_epochs: Count = 1
+
+    def to_ultralytics(self) -> dict[str, Any]:
+        """The hyperparameters under Ultralytics' names."""
+        return {
+            "epochs": self.epochs,
+            "batch": self.batch_size,
+            "nbs": self.nominal_batch,
+            "optimizer": self.optimizer,
+            "lr0": self.learning_rate,
+            "lrf": self.final_learning_rate,
+            "cos_lr": True,
+            "momentum": self.momentum,
+            "weight_decay": self.weight_decay,
+            "warmup_epochs": self.warmup_epochs,
+            "warmup_bias_lr": self.warmup_bias_learning_rate,
+            "mosaic": self.mosaic,
+            "close_mosaic": self.close_mosaic,
+            "translate": self.translate,
+            "scale": self.scale,
+            "fliplr": self.flip,
+            "hsv_h": self.hue,
+            "hsv_s": self.saturation,
+            "hsv_v": self.value,
+            "seed": self.seed,
+            "workers": self.workers,
+            "cache": "ram" if self.cache_images else False,
+        }
 
 
 @register("yolo")
@@ -20,10 +104,11 @@ class YoloJob(Job):
     """Trains a detection network of Ultralytics.
 
     Args:
-        architecture: The name of one that ships with Ultralytics.
-        image_size: Images are scaled to so many pixels on the longer side. FMIYC took 512 for VOC and 736 for BDD100k.
-        initial_weights: A checkpoint to start from, farther's or Ultralytics' own; layers that do not fit start anew.
-        recipe: How it is trained.
+        architecture: Name of an architecture of Ultralytics.
+        image_size: Longer side of scaled images in pixels. FMIYC used 512 for VOC and 736 for BDD100k.
+        initial_weights: Checkpoint to start from, in farther's or Ultralytics' format; layers that do not fit start
+            from scratch.
+        recipe: Hyperparameters.
     """
 
     architecture: str = "yolov8n"
@@ -38,8 +123,7 @@ class YoloJob(Job):
 
         blueprint = YoloBlueprint.shipped(self.architecture, task.classes, self.image_size)
         start = None if self.initial_weights is None else read_checkpoint(self.initial_weights).weights
-        given = (blueprint, task.training, task.validation, self.recipe)
-        network = train(Plan(*given, task.work, task.log_file, task.device, start))
+        network = train(Plan(blueprint, task, self.recipe, start))
         save_checkpoint(self.weights, network, blueprint, task.notes)
         written = load_network(self.weights, read_checkpoint(self.weights)).to(task.device)
         return Trained(
