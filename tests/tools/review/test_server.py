@@ -87,7 +87,7 @@ def test_a_file_that_is_no_picture_is_not_sent(client, project):
 
 def test_a_name_in_the_tables_cannot_lead_out_of_the_dataset(client, catalogue, project):
     (project / "secret.png").write_bytes((project / "photos" / "a.png").read_bytes())
-    catalogue.images.file[0] = "../secret.png"
+    catalogue.images = catalogue.images.with_columns(file=["../secret.png", *catalogue.images.file[1:]])
     status, _, content = client.ask(f"/{client.token}/picture/0")
     assert status == 500
     assert b"leaves its folder" in content

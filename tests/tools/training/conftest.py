@@ -70,7 +70,7 @@ def ingested(tmp_path):
     folder = tmp_path / "artifacts" / "tables" / "shapes"
     for seed, subset in enumerate(("train", "val", "test")):
         images, objects = draw(tmp_path / "pictures" / subset, 8, seed)
-        images.file = np.array([f"{subset}/{name}" for name in images.file], dtype=object)
+        images = images.with_columns(file=[f"{subset}/{name}" for name in images.file])
         images.write(folder / subset / "images.parquet")
         objects.write(folder / subset / "objects.parquet")
     (folder / "categories.json").write_text(json.dumps({"categories": list(CLASSES), "parents": {}}))
