@@ -1,4 +1,4 @@
-"""Two sets of figures side by side, and whether they differ by more than chance."""
+"""`farther compare`: two sets of metrics side by side, and whether they differ by more than chance."""
 
 import json
 import shutil
@@ -22,9 +22,9 @@ from farther.tables import Images, Scores
 RUN, SPLIT = "voc-faster_rcnn", "coco_far"
 
 
-def write(folder, figures):
+def write(folder, files):
     """Files of metrics by path."""
-    for name, values in figures.items():
+    for name, values in files.items():
         file = folder / f"{name}.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(values))
@@ -98,7 +98,7 @@ def test_the_largest_change_comes_first_when_asked_for(folders, capsys):
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_without_regions_nothing_is_tested_and_it_says_so(folders, capsys):
+def test_without_regions_nothing_is_tested_and_the_output_states_it(folders, capsys):
     assert main(["compare", *folders]) == 0
     text = capsys.readouterr().out
     assert "none was tested" in text and "are not beside the metrics" in text
@@ -120,7 +120,7 @@ def test_markdown_is_a_table_that_can_be_pasted(folders, capsys):
 
 
 @pytest.mark.parametrize(
-    ("change", "verdict"),
+    ("change", "result"),
     [
         (Change(Subject("r", "s", "m"), "auroc", 0.5, 0.6, p=0.01), "better"),
         (Change(Subject("r", "s", "m"), "fpr95", 0.5, 0.6, p=0.01), "worse"),
@@ -130,8 +130,8 @@ def test_markdown_is_a_table_that_can_be_pasted(folders, capsys):
         (Change(Subject("r", "s", "m"), "auroc", 0.5, 0.6, apart=False), ""),
     ],
 )
-def test_better_and_worse_know_which_way_a_figure_goes(change, verdict):
-    assert change.verdict == verdict
+def test_better_and_worse_follow_the_direction_of_the_metric(change, result):
+    assert change.result == result
 
 
 def test_what_is_neither_path_nor_revision_is_an_error(tmp_path, capsys, monkeypatch):
@@ -157,7 +157,7 @@ def copy(finished, tmp_path):
     shutil.copytree(finished / "artifacts/splits/voc", root / "splits/voc")
     file = root / f"scores/{RUN}/msp/{SPLIT}.parquet"
     scores = Scores.read(file)
-    scores.with_columns(score=scores.score - 100.0).write(file)  # told apart without an error
+    scores.with_columns(score=scores.score - 100.0).write(file)  # perfectly separated from ID
     metrics = root / f"metrics/{RUN}/{SPLIT}/msp.json"
     metrics.write_text(json.dumps({**json.loads(metrics.read_text()), "auroc": 1.0, "fpr95": 0.0}))
     return tmp_path
@@ -167,7 +167,7 @@ def test_a_clear_change_on_the_same_images_is_found_and_its_direction(finished, 
     found = rows(compared(capsys, str(finished), str(copy), "--run", RUN))
     assert set(found) == {(RUN, SPLIT, "msp", "auroc"), (RUN, SPLIT, "msp", "fpr95")}
     for row in found.values():
-        assert row["verdict"] == "better"
+        assert row["result"] == "better"
         assert row["interval"][0] * row["change"] > 0  # the interval is all on the change's side
     assert main(["compare", str(finished), str(copy), "--run", RUN, "--check"]) == 0
     assert main(["compare", str(copy), str(finished), "--run", RUN, "--check"]) == 1  # the other way it got worse
@@ -251,7 +251,7 @@ def test_a_commit_is_tested_from_what_dvc_keeps_of_it(history, capsys, monkeypat
     monkeypatch.chdir(history)
     found = compared(capsys)  # the last commit, and now
     assert (found["a"], found["b"], found["notes"]) == ("HEAD", "workspace", [])
-    assert {row["verdict"] for row in found["metrics"]} == {"better"}
+    assert {row["result"] for row in found["metrics"]} == {"better"}
     assert all(row["p"] < 0.5 for row in found["metrics"])
 
 

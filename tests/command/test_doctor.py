@@ -1,4 +1,4 @@
-"""What doctor looks for, and what it says of what it does not find."""
+"""`farther doctor`: what is missing, and the estimate of time and disk."""
 
 import importlib.util
 import json
@@ -46,7 +46,7 @@ def doctor(capsys, *arguments):
     return status, json.loads(capsys.readouterr().out)["findings"]
 
 
-def test_without_any_file_it_says_where_each_belongs_where_it_comes_from_and_how_large_it_is(here, capsys):
+def test_each_absent_file_comes_with_its_place_its_source_and_its_size(here, capsys):
     status, findings = doctor(capsys, "--quick")
     assert status == 1
     lacking = [finding for finding in findings if finding["topic"] == "datasets" and finding["state"] == "missing"]
@@ -78,7 +78,7 @@ def test_wrong_parameters_are_found_before_anything_runs(here, capsys):
 
     change(spoil)
     status, findings = doctor(capsys, "--quick")
-    wrong = {finding["name"]: finding["says"] for finding in findings if finding["state"] == "wrong"}
+    wrong = {finding["name"]: finding["text"] for finding in findings if finding["state"] == "wrong"}
     assert status == 1 and set(wrong) == {"methods.knnn", "methods.gen", "detectors.voc-vos", "evaluate"}
     assert "Did you mean 'knn'?" in wrong["methods.knnn"]
     assert "unknown parameter 'gama'" in wrong["methods.gen"]
@@ -112,7 +112,7 @@ def test_a_file_that_is_no_checkpoint_is_named_with_what_is_wrong(here, capsys):
     change(lambda params: params.update(inference={"batch_size": 2}))
     findings = checkpoints(Project())
     assert findings[0].state == "wrong"
-    assert "bad.pt" in findings[0].says
+    assert "bad.pt" in findings[0].text
 
 
 def test_a_model_of_the_hub_is_not_looked_for_on_disk(here):
@@ -126,7 +126,7 @@ def test_too_small_a_disk_is_found(here, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 90, 10))
     findings = disk(Project(), datasets(Project()))
     assert {finding.state for finding in findings} == {"missing"}
-    assert all("10 B free" in finding.says for finding in findings)
+    assert all("10 B free" in finding.text for finding in findings)
 
 
 @pytest.mark.parametrize(("memory", "state"), [(4, "missing"), (80, "ok")])
@@ -139,7 +139,7 @@ def test_memory_of_the_gpu_is_held_against_what_a_batch_needs(here, monkeypatch,
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "a GPU")
     by_name = {finding.name: finding for finding in gpu(Project())}
     assert by_name["faster_rcnn"].state == state
-    assert "rough" in by_name["faster_rcnn"].says
+    assert "rough" in by_name["faster_rcnn"].text
 
 
 def test_images_are_those_of_the_published_subsets_until_curate_counted_them(here):
@@ -153,7 +153,7 @@ def test_images_are_those_of_the_published_subsets_until_curate_counted_them(her
     assert split_images(Project(), "voc")["coco_near"] == 3
 
 
-def test_a_drawn_dataset_has_as_many_images_as_are_drawn(here):
+def test_a_demo_dataset_has_the_size_that_the_parameters_give(here):
     root = {"format": "coco", "root": "artifacts/demo/coco"}
     change(lambda params: params.update(demo={"coco": 7, "voc": {"train": 3}}))
     change(lambda params: params["datasets"].update(coco=root, voc={"format": "voc", "root": "artifacts/demo/voc"}))
@@ -161,7 +161,7 @@ def test_a_drawn_dataset_has_as_many_images_as_are_drawn(here):
     assert subset_images(Project(), "voc", "train") == 3
 
 
-def test_artifacts_of_other_parameters_are_not_believed(here):
+def test_artifacts_of_other_parameters_are_not_counted(here):
     params = Project().params
     lock = {"stages": {"curate@voc": {"params": {"params.yaml": {"benchmarks.voc": params["benchmarks"]["voc"]}}}}}
     Path("dvc.lock").write_text(yaml.safe_dump(lock))
@@ -171,7 +171,7 @@ def test_artifacts_of_other_parameters_are_not_believed(here):
     assert not made_with(Project(), "curate@voc", "benchmarks.voc")
 
 
-def test_a_sample_of_ones_own_images_tells_time_and_disk_for_each_stage(data, here, switch):
+def test_a_sample_of_the_images_gives_time_and_disk_for_each_stage(data, here, switch):
 
     switch("fmiyc-rebuilt", data)
     costs = {cost.stage: cost for cost in estimate(Project(), 4, ["voc-yolov8"])}
@@ -186,7 +186,7 @@ def test_a_sample_of_ones_own_images_tells_time_and_disk_for_each_stage(data, he
     assert costs["evaluate@voc-yolov8"].seconds > 0 and "4 splits and 15 methods" in costs["evaluate@voc-yolov8"].how
 
 
-def test_an_estimate_without_images_or_checkpoints_says_so(here):
+def test_an_estimate_without_images_is_empty_and_wrong_arguments_are_refused(here):
     costs = {cost.stage: cost for cost in estimate(Project(), 4, ["voc-yolov8"])}
     assert costs["infer@voc-yolov8"].seconds is None
     with pytest.raises(ParameterError, match="Did you mean 'voc-yolov8'"):

@@ -1,4 +1,4 @@
-"""Why an image is where it is, and where a figure comes from."""
+"""`farther explain` on a finished project: why an image is in a split, and how a value was computed."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def test_a_kept_image_comes_with_its_split_and_all_its_objects(finished, capsys)
 def test_an_id_image_is_where_its_subset_is(finished, capsys):
     image = str(Images.read(finished / "artifacts/splits/voc/test/images.parquet").image_id[0])
     found = explained(capsys, "image", image)
-    # `val` and `test` are made of the same subset.
+    # `val` and `test` are from the same subset.
     assert sorted(place["splits"][0] for place in found["benchmarks"]["voc"]) == ["test", "val"]
     assert "bdd" not in found["benchmarks"]
 
@@ -94,11 +94,11 @@ def test_an_unknown_image_or_benchmark_brings_what_is_near(finished, capsys):
 
 
 @pytest.mark.parametrize("metric", sorted(name for name in METRICS if METRICS[name].group in ("ood", "open_set")))
-def test_every_figure_of_a_method_is_explained_and_is_the_one_in_the_metrics(finished, capsys, metric):
+def test_every_metric_of_a_method_is_explained_with_its_value(finished, capsys, metric):
     found = explained(capsys, "number", RUN, "msp", "coco_far", metric)
     report = json.loads((finished / f"artifacts/evaluation/{RUN}.json").read_text())
-    figures = report["methods"]["msp"]["splits"]["coco_far"]
-    assert found["value"] == {**figures["ood"], **figures["open_set"]}[metric]
+    results = report["methods"]["msp"]["splits"]["coco_far"]
+    assert found["value"] == {**results["ood"], **results["open_set"]}[metric]
     assert not re.search(r"\{\w+\}|\?", found["formula"])
     assert found["t*"]["threshold"] == report["threshold"]
     assert found["tau"]["threshold"] == report["methods"]["msp"]["tau"]
@@ -114,7 +114,7 @@ def test_counts_behind_a_ratio_give_the_ratio(capsys):
 
 
 @pytest.mark.parametrize("metric", ["map", "map50", "threshold"])
-def test_figures_of_the_detector_need_no_method(finished, capsys, metric):
+def test_metrics_of_the_detector_need_no_method(finished, capsys, metric):
     found = explained(capsys, "number", RUN, "-", "-", metric)
     written = json.loads((finished / f"artifacts/metrics/{RUN}/detector.json").read_text())
     assert found["value"] == written[metric]
@@ -139,7 +139,7 @@ def test_the_text_fits_80_columns_and_names_digests_and_stages(capsys):
         (("voc-yolov8", "knn", "coco_far", "nose"), "knn needs features"),
     ],
 )
-def test_what_cannot_be_explained_says_why(arguments, problem, capsys):
+def test_what_cannot_be_explained_is_an_error_with_the_reason(arguments, problem, capsys):
     assert main(["explain", "number", *arguments]) == 2
     assert problem in capsys.readouterr().err
 

@@ -38,26 +38,26 @@ def test_doctor_finds_nothing_missing_once_files_are_where_it_said(finished, mon
     assert {one["name"] for one in findings if one["topic"] == "checkpoints"} == {*RUNS, "embed"}
 
 
-def test_doctor_opens_checkpoints_and_says_what_they_are(finished, tmp_path, monkeypatch, capsys):
+def test_doctor_opens_checkpoints_and_describes_them(finished, tmp_path, monkeypatch, capsys):
     params = yaml.safe_load((finished / "params.yaml").read_text())
     params["detectors"] = {run: params["detectors"][run] for run in ("voc-vos", "bdd-yolov8")}
     (tmp_path / "two.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.chdir(finished)
     assert main(["doctor", "--json", "--params", str(tmp_path / "two.yaml")]) == 0
     findings = json.loads(capsys.readouterr().out)["findings"]
-    opened = {one["name"]: one["says"] for one in findings if one["topic"] == "checkpoints"}
+    opened = {one["name"]: one["text"] for one in findings if one["topic"] == "checkpoints"}
     assert "20 classes, last layer 21×1024" in opened["voc-vos"]
     assert "10 classes" in opened["bdd-yolov8"] and "last layer" not in opened["bdd-yolov8"]
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_every_method_has_figures_in_every_split_or_a_reason_why_not(finished, run):
+def test_every_method_has_results_in_every_split_or_a_reason_why_not(finished, run):
     report = read(finished / f"artifacts/evaluation/{run}.json")
     params = yaml.safe_load((finished / "params.yaml").read_text())
     assert set(report["methods"]) | set(report["not_applicable"]) == set(params["methods"])
-    for figures in report["methods"].values():
-        assert set(figures["splits"]) == SPLITS[run.partition("-")[0]]
-        for one in figures["splits"].values():
+    for results in report["methods"].values():
+        assert set(results["splits"]) == SPLITS[run.partition("-")[0]]
+        for one in results["splits"].values():
             assert one["open_set"]["unknown_objects"] > 0
     needs = {name: read_entry(name, values).create().needs for name, values in params["methods"].items()}
     features = {name for name, columns in needs.items() if columns & {"features", "last_layer"}}
@@ -90,7 +90,7 @@ def test_similarity_is_measured_for_every_split(finished):
         assert splits <= figures
 
 
-def test_the_report_puts_all_runs_beside_the_published_figures(finished):
+def test_the_report_of_all_runs_is_written(finished):
     assert (finished / "artifacts/report/index.html").stat().st_size > 1000
 
 

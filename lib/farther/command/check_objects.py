@@ -45,7 +45,7 @@ class Found:
 
     @property
     def is_absent(self) -> bool:
-        """Whether a whole output is not there, which is no damage: a part of the outputs may be pushed, or pulled."""
+        """Whether a whole output is absent, which is not a fault: it may not have been pushed or pulled."""
         return self.digest is None and self.wanted.folder is None
 
     def __str__(self) -> str:
@@ -141,7 +141,7 @@ def _report(found: list[Found]) -> list[Found]:
 
 
 def _remove(odb: Any, faults: list[Found]) -> None:
-    """Deletes damaged objects, and the lists of their folders: to DVC, a list says that all in it is there."""
+    """Deletes damaged objects and the lists of their folders: where a list exists, DVC takes its files for complete."""
     damaged = {fault.wanted.oid for fault in faults if fault.digest is not None}
     for oid in sorted(damaged | {fault.wanted.folder for fault in faults if fault.wanted.folder}):
         odb.fs.remove(odb.oid_to_path(oid))

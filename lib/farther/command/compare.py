@@ -58,7 +58,7 @@ class Change:
         return None if self.before is None or self.after is None else self.after - self.before
 
     @property
-    def verdict(self) -> str:
+    def result(self) -> str:
         """better, worse or different, if by more than chance; "apart" for intervals without a test; else ""."""
         from farther.metrics.catalogue import METRICS as CATALOGUE
 
@@ -161,7 +161,7 @@ def compare(
         print(_to_json(rows, notes, names))
     else:
         print(_markdown(rows, notes, names) if as_markdown else _shown(rows, notes, names, by_name=sort == "name"))
-    return 1 if check and any(row.verdict == "worse" for row in rows) else 0
+    return 1 if check and any(row.result == "worse" for row in rows) else 0
 
 
 def _sides(names: tuple[str, str], chosen: Chosen, *, tested: bool) -> tuple[list[Change], list[str]]:
@@ -190,7 +190,7 @@ def changes(before: Values, after: Values) -> list[Change]:
 
 
 def _refuse_unknown(rows: Sequence[Change], chosen: Chosen) -> None:
-    """Names the first unknown name; or says that no metric has all the names at once."""
+    """Names the first unknown name; or states that no metric has all the names at once."""
     known = {
         "run": {row.subject.run for row in rows},
         "split": {row.subject.split for row in rows},
@@ -239,7 +239,7 @@ def _cells(row: Change) -> tuple[str, ...]:
         change,
         interval,
         "" if row.p is None else f"{row.p:.3f}",
-        row.verdict,
+        row.result,
     )
 
 
@@ -253,7 +253,7 @@ def _short(name: str) -> str:
 
 def _summary(rows: Sequence[Change]) -> str:
     tested = [row for row in rows if row.p is not None]
-    counts = {kind: sum(row.verdict == kind for row in tested) for kind in ("better", "worse", "different")}
+    counts = {kind: sum(row.result == kind for row in tested) for kind in ("better", "worse", "different")}
     listed = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count) or "none significantly different"
     differ = "1 metric differs" if len(rows) == 1 else f"{len(rows)} metrics differ"
     if not tested:
@@ -276,7 +276,7 @@ def _to_json(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str
             "change": row.change,
             "interval": row.interval,
             "p": row.p,
-            "verdict": row.verdict,
+            "result": row.result,
         }
         for row in rows
     ]

@@ -36,7 +36,7 @@ class Finding:
         topic: "parameters", "packages", "datasets", "checkpoints", "disk", "GPU" or "repository".
         name: What was checked.
         state: "ok"; "missing" or "wrong": something will not run; "note": worth knowing.
-        says: The result in a few words.
+        text: The result in a few words.
         more: Where it belongs, where it comes from, and the like.
         bytes: Approximate size of what is missing; 0 where that is unknown or nothing is missing.
     """
@@ -44,7 +44,7 @@ class Finding:
     topic: str
     name: str
     state: Literal["ok", "missing", "wrong", "note"]
-    says: str
+    text: str
     more: Mapping[str, str] = field(default_factory=dict)
     bytes: int = 0
 
@@ -115,7 +115,7 @@ def _shown(findings: Sequence[Finding], problems: int) -> str:
         lines += ["", coloured(topic.capitalize() if topic.islower() else topic, "head")]
         for finding in (one for one in findings if one.topic == topic):
             about = f", about {size(finding.bytes)}" if finding.bytes else ""
-            text = paragraph(f"{finding.name}: {finding.says}{about}", 10).strip()
+            text = paragraph(f"{finding.name}: {finding.text}{about}", 10).strip()
             lines.append(f"  {coloured(finding.state.ljust(8), finding.state)}{text}")
             lines += [hanging(f"{name:<11} {value}", 12, 24) for name, value in finding.more.items()]
     total = sum(finding.bytes for finding in findings)
@@ -125,7 +125,7 @@ def _shown(findings: Sequence[Finding], problems: int) -> str:
 
 
 def parameters(project: Project) -> list[Finding]:
-    """One finding for each entry that no stage would accept; one that says so where all are right."""
+    """One finding for each entry that no stage would accept, or one for all where there is none."""
     found = [
         Finding("parameters", name, "wrong", str(error))
         for name, check in _checks(project)
@@ -170,7 +170,7 @@ def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def datasets(project: Project) -> list[Finding]:
-    """One finding per file or folder that a dataset lacks, or one that says that it lacks nothing.
+    """One finding per file or folder that a dataset lacks, or one for a complete dataset.
 
     Raises:
         ParameterError: a format or a parameter is unknown.
@@ -186,8 +186,8 @@ def datasets(project: Project) -> list[Finding]:
             params = {**params, "root": str(project.folder / root)}
         lacking = missing({name: params}, {name: needed.get(name, set())})
         if root.is_relative_to(ARTIFACTS):
-            says = "the pipeline will write it" if lacking else f"at {root}, written by the pipeline"
-            findings.append(Finding("datasets", name, "ok", says))
+            text = "the pipeline will write it" if lacking else f"at {root}, written by the pipeline"
+            findings.append(Finding("datasets", name, "ok", text))
         elif not lacking:
             findings.append(Finding("datasets", name, "ok", f"at {root}"))
         else:

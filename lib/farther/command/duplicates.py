@@ -32,17 +32,17 @@ def duplicates(
     from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, near_duplicates
 
     project = Project(params)
-    made = project.benchmark(benchmark)
+    checked = project.benchmark(benchmark)
     section = {name: value for name, value in project.section("stratify").items() if name != "wordnet"}
     settings = build(StratifyParams, f"{params}: stratify", section)
     least = settings.duplicate if cosine is None else cosine
     embeddings = project.artifacts / "embeddings"
-    id_files = SimilarityFiles(project.artifacts / "tables" / made.id, embeddings)
+    id_files = SimilarityFiles(project.artifacts / "tables" / checked.id, embeddings)
     files = SimilarityFiles(project.artifacts / "splits" / benchmark, embeddings)
-    splits = [id_files.split(SplitSource(subset, made.id, subset, "ID")) for subset in made.subsets.values()]
+    splits = [id_files.split(SplitSource(subset, checked.id, subset, "ID")) for subset in checked.subsets.values()]
     splits += [
         files.split(SplitSource(name, split.dataset, split.subset, split.distance))
-        for name, split in made.splits.items()
+        for name, split in checked.splits.items()
     ]
     pairs, count = near_duplicates(splits, least, settings.duplicate_pairs)
     columns = pairs.columns()

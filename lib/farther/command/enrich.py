@@ -21,17 +21,17 @@ def enrich(benchmark: BenchmarkName, params: Params = PARAMS) -> None:
     from farther.tools.enrichment import describe, enrichment, find, images_by_subset, present
 
     project = Project(params)
-    made = project.benchmark(benchmark)
+    checked = project.benchmark(benchmark)
     settings = enrichment(benchmark, project.entry("enrich", benchmark))
     tables, embeddings = TablesFolder(project.artifacts / "tables"), project.artifacts / "embeddings"
-    splits = present(made, tables)
-    known = images_by_subset(made, splits)
-    ids = [(made.id, subset) for subset in made.subsets.values()]
+    splits = present(checked, tables)
+    known = images_by_subset(checked, splits)
+    ids = [(checked.id, subset) for subset in checked.subsets.values()]
     absent = not_embedded(embeddings, [*ids, *known, *((pool.dataset, pool.subset) for pool in settings.pools)])
     if absent:
         print(f"No embeddings of {', '.join(absent)}: only equal files are left out, not near-duplicates.")
     looks = None if absent else Lookalikes(embeddings, ids, known, settings.duplicate)
-    found = find(settings, made, tables, splits, looks)
+    found = find(settings, checked, tables, splits, looks)
     assert settings.file is not None  # `enrichment` fills it in
     write_candidates(settings.file, found.candidates)
     print(describe(found), f"Written: {settings.file}", sep="\n")

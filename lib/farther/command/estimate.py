@@ -202,7 +202,7 @@ def _detected(project: Project, entry: Mapping[str, Any], files: Sequence[Path])
     params = build(InferenceParams, "inference", dict(project.section("inference")))
     detector = make_detector(entry)
     if not isinstance(detector, Detector):
-        raise ParameterError("detections made elsewhere are imported, not computed: name the other runs with --run")
+        raise ParameterError("imported detections are not computed here: name other runs with --run")
     detector.detect(files[: params.batch_size], batch_size=params.batch_size)
     start = time.perf_counter()
     regions = detector.detect(files, batch_size=params.batch_size)

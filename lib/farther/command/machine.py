@@ -41,14 +41,14 @@ def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
     """
     import pyarrow.parquet as pq
 
-    made = project.benchmark(benchmark)
-    drawn_from = {name: (made.id, subset) for name, subset in made.subsets.items()}
-    drawn_from |= {name: (split.dataset, split.subset) for name, split in made.splits.items()}
+    checked = project.benchmark(benchmark)
+    sources = {name: (checked.id, subset) for name, subset in checked.subsets.items()}
+    sources |= {name: (split.dataset, split.subset) for name, split in checked.splits.items()}
     counts: dict[str, int | None] = {}
-    for name, (dataset, subset) in drawn_from.items():
+    for name, (dataset, subset) in sources.items():
         table = project.artifacts / "splits" / benchmark / name / "images.parquet"
         known = subset_images(project, dataset, subset)
-        most = made.most.get(name)
+        most = checked.most.get(name)
         if table.is_file() and made_with(project, f"curate@{benchmark}", f"benchmarks.{benchmark}"):
             counts[name] = pq.read_metadata(table).num_rows
         else:
@@ -57,7 +57,7 @@ def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
 
 
 def subset_images(project: Project, dataset: str, subset: str) -> int | None:
-    """Images of a subset: counted where `ingest` ran, as many as are drawn, or as are published; None if unknown."""
+    """Images of a subset: counted where `ingest` ran, else its size in the demo or as published; None if unknown."""
     import pyarrow.parquet as pq
 
     from farther.datasets.sizes import images_of
@@ -68,8 +68,8 @@ def subset_images(project: Project, dataset: str, subset: str) -> int | None:
         return pq.read_metadata(table).num_rows
     if not str(params.get("root", "")).startswith(DRAWN):
         return images_of(params, subset)
-    drawn = project.section("demo").get(dataset)
-    return drawn.get(subset) if isinstance(drawn, dict) else drawn
+    sizes = project.section("demo").get(dataset)
+    return sizes.get(subset) if isinstance(sizes, dict) else sizes
 
 
 def regions_bytes(project: Project, run: str, entry: Mapping[str, Any]) -> int | None:
@@ -101,11 +101,11 @@ def disk(project: Project, data: Iterable[Finding]) -> list[Finding]:
     need = sum(one or 0 for one in needs)
     free = shutil.disk_usage(_existing(project.artifacts)).free
     how = f"{DETECTIONS} detections per image assumed; `farther doctor --estimate` measures"
-    says = f"{size(free)} free, about {size(need)} needed for regions{unknown}"
+    text = f"{size(free)} free, about {size(need)} needed for regions{unknown}"
     if need == 0 and not unknown:
-        says, how = f"{size(free)} free; the regions of all runs are there", ""
+        text, how = f"{size(free)} free; the regions of all runs are there", ""
     more = {"how": how} if how else {}
-    return [*findings, Finding("disk", str(project.artifacts), "ok" if free > need else "missing", says, more)]
+    return [*findings, Finding("disk", str(project.artifacts), "ok" if free > need else "missing", text, more)]
 
 
 def _room_for_data(data: Iterable[Finding]) -> Iterator[Finding]:
@@ -116,8 +116,8 @@ def _room_for_data(data: Iterable[Finding]) -> Iterator[Finding]:
             need[place] = need.get(place, 0) + finding.bytes
     for place, count in need.items():
         free = shutil.disk_usage(place).free
-        says = f"{size(free)} free, about {size(count)} of datasets missing"
-        yield Finding("disk", str(place), "ok" if free > count else "missing", says)
+        text = f"{size(free)} free, about {size(count)} of datasets missing"
+        yield Finding("disk", str(place), "ok" if free > count else "missing", text)
 
 
 def _existing(path: Path) -> Path:
@@ -135,8 +135,8 @@ def gpu(project: Project) -> list[Finding]:
     except ModuleNotFoundError:
         return [Finding("GPU", "none", "note", "PyTorch is not installed, so none can be used")]
     if not torch.cuda.is_available():
-        says = "PyTorch finds none: the CPU is used, 10 to 100 times slower"
-        return [Finding("GPU", "none", "note", says)]
+        text = "PyTorch finds none: the CPU is used, 10 to 100 times slower"
+        return [Finding("GPU", "none", "note", text)]
     has = torch.cuda.get_device_properties(0).total_memory / GIB
     findings = [Finding("GPU", torch.cuda.get_device_name(0), "ok", f"{has:.0f} GiB")]
     batch = int(project.section("inference").get("batch_size", 16))
@@ -144,8 +144,8 @@ def gpu(project: Project) -> list[Finding]:
         if adapter in MEMORY:
             network, image = MEMORY[adapter]
             need = network + image * batch
-            says = f"about {need:.1f} GiB for a batch of {batch} (rough; --estimate measures), {has:.0f} GiB there"
-            findings.append(Finding("GPU", adapter, "ok" if need < has else "missing", says, _smaller(need, has)))
+            text = f"about {need:.1f} GiB for a batch of {batch} (rough; --estimate measures), {has:.0f} GiB there"
+            findings.append(Finding("GPU", adapter, "ok" if need < has else "missing", text, _smaller(need, has)))
     return findings
 
 
@@ -164,8 +164,8 @@ def repository(project: Project) -> list[Finding]:
     if not (project.folder / ".dvc").is_dir():
         return [*findings, Finding("repository", "DVC", "missing", "not initialised", {"remedy": "dvc init"})]
     lock = project.folder / "dvc.lock"
-    says = "dvc.lock records an earlier run" if lock.is_file() else "nothing has run yet"
-    return [*findings, Finding("repository", "DVC", "ok", says)]
+    text = "dvc.lock records an earlier run" if lock.is_file() else "nothing has run yet"
+    return [*findings, Finding("repository", "DVC", "ok", text)]
 
 
 def made_with(project: Project, stage: str, *keys: str) -> bool:

@@ -10,10 +10,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-#: Escape codes of the colours; each is told from the others by its word too, never by colour alone.
+#: Escape codes of the colours; the words alone carry the meaning, too.
 COLOURS = {"ok": "32", "missing": "31", "wrong": "31", "worse": "31", "better": "32", "note": "33", "head": "1"}
 
-#: Columns that a table has where nobody says how wide the terminal is, and at least.
+#: Width where the output is not a terminal, and the least width of a wrapped cell.
 USUAL_WIDTH = 80
 LEAST_CELL = 16
 

@@ -38,9 +38,9 @@ def publish(
     from farther.tools.publication import publish as write
 
     project = Project(params)
-    made = project.benchmark(benchmark)
+    checked = project.benchmark(benchmark)
     text = read_words(words) if words else Words()
-    publication = collect(benchmark, made, project.section("datasets"), project.artifacts, split or [], text)
+    publication = collect(benchmark, checked, project.section("datasets"), project.artifacts, split or [], text)
     write(publication, out, format)
     for one in publication.splits:
         print(f"{one.name}: {len(one.images):,} images, {len(one.objects):,} objects")
