@@ -180,7 +180,7 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
     train = per_image * (counts.get(str(fit.get("split", "train"))) or 0)
     others = per_image * images - train
     for name, params in project.section("methods").items():
-        stage = f"fit, score@{run}-{name}"
+        stage = f"score@{run}: {name}"
         try:
             yield _of_method(
                 stage, read_entry(name, params or {}), regions, min(train, fit.get("max_regions") or train), others
