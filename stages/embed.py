@@ -19,7 +19,7 @@ def main() -> None:
     params = build(EmbedParams, "params.yaml: embed.images", section("embed", "images"))
     for name, root in image_roots(section("datasets"), ARTIFACTS / "tables").items():
         out, work = ARTIFACTS / "embeddings" / name, ARTIFACTS / ".work" / "embeddings" / name
-        embed_dataset(encoder, ARTIFACTS / "tables" / name, root, out, work, params, say=print)
+        embed_dataset(encoder, ARTIFACTS / "tables" / name, root, out, work, params)
 
 
 if __name__ == "__main__":

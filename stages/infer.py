@@ -4,6 +4,7 @@ Usage: stages/infer.py RUN
 """
 
 import sys
+from functools import partial
 from pathlib import Path
 
 from farther import detectors
@@ -23,12 +24,13 @@ def main(run: str) -> None:
     detector = detectors.create(entry["adapter"], **weights, **entry.get("params", {}))
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")
     params = build(InferenceParams, "params.yaml: inference", section("inference"))
+    log = partial(print, flush=True)
     splits = ARTIFACTS / "splits" / entry["benchmark"]
     out, work = ARTIFACTS / "regions" / run, ARTIFACTS / ".work" / "regions" / run
     if isinstance(detector, Imported):
-        import_splits(detector, splits, out, work, params, say=lambda line: print(line, flush=True))
+        import_splits(detector, splits, out, work, params.shard_images, log=log)
     else:
-        infer_splits(detector, splits, roots, out, work, params, say=lambda line: print(line, flush=True))
+        infer_splits(detector, splits, roots, out, work, params, log=log)
 
 
 if __name__ == "__main__":

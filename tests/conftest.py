@@ -1,10 +1,11 @@
-"""A headless Chromium that tests type into, over its debugging pipe: fixture `browser`."""
+"""Fixtures `browser`, a headless Chromium that tests type into over its debugging pipe, and `ray_cluster`."""
 
 from __future__ import annotations
 
 import base64
 import json
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -201,3 +202,21 @@ def browser(chromium: Chromium) -> Iterator[Browser]:
     """A page that no other test has used."""
     with chromium.page() as page:
         yield page
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> Iterator[None]:
+    """Ray on this machine, with room for two workers; they find the tests' modules as the tests do."""
+    variables = {"PYTHONPATH": str(Path(__file__).parents[1]), "RAY_worker_niceness": "0", "OMP_NUM_THREADS": "1"}
+    # A token of the test's own: Ray would write one to the user's home.
+    variables |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        patch.delenv("RAY_ADDRESS", raising=False)
+        import ray  # it reads the variables when it is imported
+
+        options = {"include_dashboard": False, "log_to_driver": False, "logging_level": "critical"}
+        ray.init("local", num_cpus=2, num_gpus=0, object_store_memory=80 * 2**20, **options)
+        yield
+        ray.shutdown()

@@ -16,7 +16,7 @@ them through `dvc push` and `dvc pull`.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -71,6 +71,31 @@ class Keyed:
         """Stores the key of an item that was written by other means, whole."""
         self._keys[item] = key
         self._save()
+
+    def update(
+        self,
+        keys: Mapping[str, str],
+        make: Callable[[str, Path], str],
+        log: Callable[[str], None],
+        is_whole: Callable[[Path], bool] = Path.exists,
+    ) -> None:
+        """Makes the items whose key changed, and deletes all others.
+
+        Args:
+            keys: Key of each item.
+            make: Writes an item to a path and returns a summary of it.
+            log: Takes one line per item.
+            is_whole: Whether the file or folder of an item that was made is undamaged.
+        """
+        for item in self.keep_only(keys):
+            log(f"{item}: removed")
+        for item, key in keys.items():
+            if self.is_current(item, key) and is_whole(self.path(item)):
+                log(f"{item}: unchanged")
+                continue
+            with self.make(item, key) as aside:
+                summary = make(item, aside)
+            log(f"{item}: {summary}")
 
     def keep_only(self, items: Collection[str]) -> list[str]:
         """Deletes all items but these, and everything else in the folder that belongs to none of them.

@@ -11,7 +11,6 @@ from safetensors.numpy import save_file
 from farther import detectors
 from farther.detectors.imported import import_splits, json_stream
 from farther.detectors.imported.json_stream import list_elements, listed_in
-from farther.detectors.inference import InferenceParams
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Images, Regions
 
@@ -57,7 +56,7 @@ class World:
         self.lines = []
         made = detectors.create(adapter, **params)
         out, work = self.root / "regions", self.root / "work"
-        import_splits(made, self.root / "splits", out, work, InferenceParams(shard_images=1), say=self.lines.append)
+        import_splits(made, self.root / "splits", out, work, shard_images=1, log=self.lines.append)
         assert list(work.iterdir()) == []
         return {split: Regions.read(out / split) for split in ("test", "far")}
 

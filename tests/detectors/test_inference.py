@@ -280,10 +280,10 @@ def run_until_killed(root, out, work, images, where):
 
 KILLED = """
 import importlib.util, sys
-spec = importlib.util.spec_from_file_location("killed", sys.argv[1])
-sys.modules["killed"] = module = importlib.util.module_from_spec(spec)
+spec = importlib.util.spec_from_file_location(sys.argv[1], sys.argv[2])
+sys.modules[sys.argv[1]] = module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
-module.run_until_killed(*sys.argv[2:])
+module.run_until_killed(*sys.argv[3:])
 """
 
 
@@ -293,9 +293,9 @@ def test_a_killed_process_leaves_whole_shards_and_no_workers_and_the_next_run_fi
 ):
     whole = content(world.run("whole").path)
     world.images.write(tmp_path / "images.parquet")
-    paths = [__file__, world.root, tmp_path / "regions/killed", world.work, tmp_path / "images.parquet", where]
+    paths = [world.root, tmp_path / "regions/killed", world.work, tmp_path / "images.parquet", where]
     pipes = {"stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", KILLED, *map(str, paths)], **pipes) as process:
+    with subprocess.Popen([sys.executable, "-c", KILLED, __name__, __file__, *map(str, paths)], **pipes) as process:
         assert process.stdout.readline() == b"waiting\n"
         process.kill()
         # The workers hold the other end of the pipe too: it only ends when all of them are gone.
@@ -323,10 +323,10 @@ def test_unusable_images_are_left_out_and_listed_with_reasons_in_the_order_of_th
     reasons = {failure["image_id"]: failure["reason"] for failure in folder.failures}
     assert list(reasons) == ["image 1", "image 3", "image 6", "image 7", "image 11"]
     assert reasons["image 1"].startswith("not an image")
-    assert reasons["image 3"].startswith("the detector's answer cannot be used: row 0: field 'logits': not a finite")
+    assert reasons["image 3"].startswith("the model's output cannot be used: row 0: field 'logits': not a finite")
     assert reasons["image 6"].startswith("5×5 pixels, but 6×4 in the images table")
     assert reasons["image 7"] == "the file does not exist"
-    assert reasons["image 11"] == "the detector cannot prepare it: ZeroDivisionError: no red at all"
+    assert reasons["image 11"] == "cannot be prepared: ZeroDivisionError: no red at all"
     assert set(Regions.read(folder.path).image_id) == {"image 2", "image 5", "image 9", "image 10"}
     assert folder.info["images"] == 13
 
@@ -383,14 +383,14 @@ def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do(world):
 
 
 def test_an_unknown_dataset_is_refused_before_anything_is_done(world):
-    world.images.dataset[4] = "elsewhere"
+    world.images = world.images.with_columns(dataset=[*["drawn"] * 12, "elsewhere"])
     with pytest.raises(ParameterError, match=r"'elsewhere'.*Known: drawn"):
         world.run("a")
 
 
 @pytest.mark.parametrize("name", ["../secret.png", "/etc/passwd"])
 def test_files_outside_of_their_root_are_refused(world, name):
-    world.images.file[4] = name
+    world.images = world.images.with_columns(file=[*world.images.file[:12], name])
     with pytest.raises(DataError, match="leaves its folder"):
         world.run("a")
 
@@ -410,7 +410,7 @@ def test_an_answer_for_another_image_is_refused(world):
     def renamed(regions):
         return Regions(header=regions.header, **{**regions.columns(), "image_id": ["image 99"] * len(regions)})
 
-    with pytest.raises(DataError, match="'image 99', which it was not given"):
+    with pytest.raises(DataError, match="rows of 'image 99', which it was not given"):
         world.run("a", answers(renamed))
 
 
@@ -483,7 +483,7 @@ def benchmark(tmp_path):
             lines = []
             detector = detector or Speckles()
             roots = {"drawn": self.root}
-            infer_splits(detector, self.splits, roots, self.out, self.work, params, progress=False, say=lines.append)
+            infer_splits(detector, self.splits, roots, self.out, self.work, params, progress=False, log=lines.append)
             return lines
 
     made = Benchmark()
@@ -527,8 +527,7 @@ def test_a_changed_split_is_inferred_again_alone(benchmark):
 def test_an_image_with_new_content_makes_its_split_a_changed_one(benchmark):
     benchmark.run()
     images = Images.read(benchmark.splits / "test/images.parquet")
-    images.digest[2] = "another"
-    images.write(benchmark.splits / "test/images.parquet")
+    images.with_columns(digest=[*["-"] * 5, "another"]).write(benchmark.splits / "test/images.parquet")
     assert benchmark.run()[1] == "test: 6 images, 7 regions, 0 failures"
 
 
@@ -584,16 +583,23 @@ def test_splits_that_are_gone_are_removed_with_their_unfinished_work(benchmark):
         benchmark.run(Speckles(version=2, stop_after=5))
     (benchmark.splits / "near/images.parquet").unlink()
     (benchmark.splits / "near").rmdir()
-    assert benchmark.run() == ["near: removed, it is no split any more", "test: unchanged"]
-    assert [path.name for path in benchmark.out.iterdir()] == ["test"]
+    assert benchmark.run() == ["near: removed", "test: unchanged"]
+    assert sorted(path.name for path in benchmark.out.iterdir()) == ["keys.json", "test"]
     assert not list(benchmark.work.iterdir())
 
 
-def test_what_a_kill_left_half_removed_is_cleared_away_and_other_files_stay(benchmark):
+def test_leftovers_of_a_killed_run_are_removed(benchmark):
     (benchmark.out / ".4711.near").mkdir(parents=True)
-    (benchmark.out / "notes").mkdir()
+    (benchmark.work / "far").mkdir(parents=True)
     benchmark.run()
-    assert sorted(path.name for path in benchmark.out.iterdir()) == ["near", "notes", "test"]
+    assert sorted(path.name for path in benchmark.out.iterdir()) == ["keys.json", "near", "test"]
+    assert not list(benchmark.work.iterdir())
+
+
+def test_a_folder_of_a_run_that_was_killed_before_its_key_was_stored_is_made_again(benchmark):
+    benchmark.run()
+    (benchmark.out / "keys.json").unlink()
+    assert not set(benchmark.run()) & set(UNCHANGED)
 
 
 def test_a_folder_without_splits_is_refused(benchmark, tmp_path):

@@ -23,12 +23,12 @@ def dataset(tmp_path, paint):
 
 def run(encoder, dataset, tmp_path, **params):
     root, tables = dataset
-    said = []
+    lines = []
     given = EmbedParams(**{**ONE_BY_ONE, **params})
     folders = embed_dataset(
-        encoder, tables, root, tmp_path / "out", tmp_path / "work", given, progress=False, say=said.append
+        encoder, tables, root, tmp_path / "out", tmp_path / "work", given, progress=False, log=lines.append
     )
-    return folders, said
+    return folders, lines
 
 
 def test_embeddings_have_length_one_and_stand_in_the_order_of_the_table(encoder, dataset, tmp_path):
@@ -127,13 +127,13 @@ def test_a_broken_image_is_listed_and_left_out(encoder, dataset, tmp_path):
 
 def test_too_many_broken_images_are_an_error(encoder, dataset, tmp_path):
     (dataset[0] / "3.png").write_bytes(b"no picture")
-    with pytest.raises(DataError, match=r"1 of 10 images cannot be read, more than max_failures = 0\.05"):
+    with pytest.raises(DataError, match=r"1 of 10 images cannot be used, more than max_failures = 0\.05"):
         run(encoder, dataset, tmp_path, max_failures=0.05)
 
 
 def test_a_file_name_that_leaves_the_root_is_refused(encoder, dataset, tmp_path, paint):
     images = paint(dataset[0], 2)
-    images.file[1] = "../secret.png"
+    images = images.with_columns(file=[images.file[0], "../secret.png"])
     with pytest.raises(DataError, match="leaves its folder"):
         embed(encoder, images, dataset[0], tmp_path / "out", tmp_path / "work", EmbedParams(workers=0), progress=False)
 

@@ -14,7 +14,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError, ParameterError
-from farther.images.read import load
+from farther.images.device import torch_device
+from farther.images.read import as_pixels
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
 from farther.tables.files import digest
@@ -170,36 +171,3 @@ class Detector(Adapter):
     def __getstate__(self) -> dict[str, Any]:
         names = {f.name for f in fields(self)}
         return {name: value for name, value in self.__dict__.items() if name in names}
-
-
-def torch_device(name: str) -> torch.device:
-    """The PyTorch device of a name; "auto" is the first GPU, or else the CPU.
-
-    Raises:
-        ParameterError: PyTorch does not know it, or this machine has none.
-    """
-    import torch
-
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        problem = str(error).splitlines()[0]
-        raise ParameterError(f"device {name!r} cannot be used here: {problem}. Use 'auto' or 'cpu'") from None
-    return device
-
-
-def as_pixels(image: np.ndarray | str | Path, name: str) -> np.ndarray:
-    """The pixels of an image file, or of an array that holds them already.
-
-    Raises:
-        DataError: the file cannot be read, or the array has another shape or type.
-    """
-    if not isinstance(image, np.ndarray):
-        return load(image)
-    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:
-        found = f"{image.dtype} of shape {image.shape}"
-        raise DataError(f"image {name!r}: expected uint8 of shape (height, width, 3), found {found}")
-    return image

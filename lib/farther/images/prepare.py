@@ -1,18 +1,16 @@
-"""Work on images in processes of their own, a batch at a time and in order: decoding, preparing, on CPUs all of it."""
+"""The worker pool: decodes and prepares images in processes, batch by batch and in order."""
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
@@ -22,65 +20,47 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from farther.errors import DataError, FartherError
-from farther.images import read as pictures
+from farther.images import read
+from farther.images.plan import Batch
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Batch:
-    """Images that the network sees together.
-
-    Args:
-        shard: Number of the shard that their rows go to.
-        image_ids: Their names.
-        files: Their files.
-        sizes: Width and height of each, as the images table says.
-    """
-
-    shard: int
-    image_ids: list[str]
-    files: list[Path]
-    sizes: list[tuple[int, int]]
-
-    def __len__(self) -> int:
-        return len(self.image_ids)
-
-
-@dataclass(frozen=True)
 class Unusable:
-    """Stands in the place of an image that could not be read or prepared."""
+    """Takes the place of an image that could not be read or prepared."""
 
     reason: str
 
 
 class Preparer(Protocol):
-    """What turns the pixels of an image into what a network takes; a detector is one."""
+    """Turns the pixels of an image into the input of a network; see `farther.images.stream.Model`."""
 
-    def prepare(self, image: np.ndarray) -> Any:
-        """One prepared image from uint8 pixels of shape (height, width, 3)."""
+    def prepare(self, image: np.ndarray, image_id: str) -> Any:
+        """Input for one image from uint8 pixels of shape (height, width, 3)."""
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Turns a batch of files into what the detector's `forward` takes; `Unusable` where that fails.
+    """Turns a batch of files into inputs of the model; `Unusable` where that fails.
 
     Args:
-        detector: Its `prepare` is called.
+        model: Its `prepare` is called.
         exif, max_pixels: See `farther.images.read.load`.
     """
 
-    detector: Preparer
-    exif: pictures.Exif
+    model: Preparer
+    exif: read.Exif
     max_pixels: int
 
     def __call__(self, batch: Batch) -> list[Any]:
         """One prepared image, or `Unusable`, for each image of the batch."""
-        return [self._one(file, size) for file, size in zip(batch.files, batch.sizes, strict=True)]
+        images = zip(batch.image_ids, batch.files, batch.sizes, strict=True)
+        return [self._one(image_id, file, size) for image_id, file, size in images]
 
-    def _one(self, file: Path, size: tuple[int, int]) -> Any:
+    def _one(self, image_id: str, file: Path, size: tuple[int, int]) -> Any:
         try:
-            pixels = pictures.load(file, self.exif, self.max_pixels)
+            pixels = read.load(file, self.exif, self.max_pixels)
         except DataError as error:
             return Unusable(error.problem)
         height, width = pixels.shape[:2]
@@ -88,21 +68,21 @@ class Preparation:
         if (width, height) != size and (self.exif == "ignore" or (height, width) != size):
             return Unusable(f"{width}×{height} pixels, but {size[0]}×{size[1]} in the images table; ingest it again")
         try:
-            return self.detector.prepare(pixels)
+            return self.model.prepare(pixels, image_id)
         except MemoryError:
             raise
-        except Exception as error:  # one odd image must not end a run, whatever an adapter trips over
-            return Unusable(f"the detector cannot prepare it: {type(error).__name__}: {error}")
+        except Exception as error:  # one odd image must not end a run, whatever a model meets
+            return Unusable(f"cannot be prepared: {type(error).__name__}: {error}")
 
 
 def spread(
     work: Callable[[Batch], T], batches: Iterable[Batch], processes: int
 ) -> Generator[tuple[Batch, T], None, None]:
-    """Each batch with what was made of it, in order.
+    """Each batch with its result, in order.
 
     Args:
-        work: What is done to a batch; torch has one thread in it.
-        batches: The work; read a few batches ahead of what was taken.
+        work: Called with each batch; torch has one thread in it.
+        batches: The batches; read a few ahead of what was taken.
         processes: Worker processes; each has at most two batches under way. 0 works in this process.
 
     Raises:
@@ -112,7 +92,7 @@ def spread(
         for batch in batches:
             yield batch, work(batch)
         return
-    # Forked workers share the detector and start at once. Elsewhere than on Linux forking is not safe, and it is sent.
+    # Forked workers share the model and start at once. On other systems forking is not safe, and the model is sent.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     pool = ProcessPoolExecutor(processes, context, initializer=_start_worker, initargs=(work,))
     ahead: deque[tuple[Batch, Future[T]]] = deque()
@@ -130,41 +110,6 @@ def spread(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Keeps torch to one thread in this process, if the network uses torch: then it has imported it by now.
-
-    Work that is spread over processes on one core each gives the same bytes when there are none.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None:
-        yield
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def by_shard(
-    stream: Iterator[tuple[Batch, T]], batch_count: Callable[[int], int]
-) -> Iterator[tuple[int, Iterator[tuple[Batch, T]]]]:
-    """The shards of a stream, each with its batches; they must be taken before the next shard is.
-
-    Batches are counted: a group of `itertools.groupby` ends when the next one starts, and a finished shard would wait
-    for the first batch of the next.
-
-    Args:
-        stream: What `spread` gives.
-        batch_count: Number of a shard → how many batches it has.
-    """
-    for first in stream:
-        shard = first[0].shard
-        yield shard, itertools.chain([first], itertools.islice(stream, batch_count(shard) - 1))
 
 
 def _taken(ahead: deque[tuple[Batch, Future[T]]]) -> tuple[Batch, T]:

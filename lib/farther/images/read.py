@@ -1,4 +1,4 @@
-"""Reading one image file, whatever its kind, as the pixels that a detector takes."""
+"""Reads one image file of any kind as RGB pixels."""
 
 from __future__ import annotations
 
@@ -55,6 +55,20 @@ def load(path: str | Path, exif: Exif = "ignore", max_pixels: int = MAX_PIXELS) 
         raise DataError(f"more than max_pixels = {max_pixels} pixels; raise it to read the image", file=path) from None
     except Exception as error:  # decoders meet damage with nearly anything: OSError, SyntaxError, struct.error, …
         raise DataError(f"cannot be read: {error or type(error).__name__}", file=path) from None
+
+
+def as_pixels(image: np.ndarray | str | Path, name: str) -> np.ndarray:
+    """The pixels of an image file, or of an array that holds them already.
+
+    Raises:
+        DataError: the file cannot be read, or the array has another shape or type.
+    """
+    if not isinstance(image, np.ndarray):
+        return load(image)
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:
+        found = f"{image.dtype} of shape {image.shape}"
+        raise DataError(f"image {name!r}: expected uint8 of shape (height, width, 3), found {found}")
+    return image
 
 
 def _open(file: IO[bytes], max_pixels: int) -> Image.Image:

@@ -11,6 +11,7 @@ import polars as pl
 from farther.errors import DataError
 from farther.tables import VECTOR, Column, Table
 from farther.tables.files import inside, read_json
+from farther.tables.shards import ShardWriter
 
 #: Version of the folder's layout.
 VERSION = 1
@@ -20,7 +21,7 @@ LENGTH_TOLERANCE = 0.01
 
 
 class Embeddings(Table):
-    """One row an image.
+    """One row per image.
 
     Columns:
         image_id: The image.
@@ -36,7 +37,7 @@ class Embeddings(Table):
 
 
 class NameEmbeddings(Table):
-    """One row a class name.
+    """One row per class name.
 
     Columns:
         name: The name, as its dataset writes it.
@@ -58,8 +59,8 @@ class EmbeddingsFolder:
         path: The folder: `embeddings.json` and the shards that it lists.
 
     Attributes:
-        info: What `embeddings.json` says: `key`, `encoder` (model, digest of its weights, preprocessing), `dimensions`,
-            `images`, `failures`, `shards`.
+        info: Content of `embeddings.json`: `key`, `encoder` (model, digest of its weights, preprocessing), `images`,
+            `failures`, `shards`.
 
     Raises:
         DataError: the header is absent, damaged, or of another version.
@@ -81,7 +82,7 @@ class EmbeddingsFolder:
 
     @property
     def key(self) -> str:
-        """Names all that the embeddings were made from."""
+        """Digest of all that the embeddings were made from."""
         return self.info["key"]
 
     @property
@@ -97,6 +98,33 @@ class EmbeddingsFolder:
         """
         parts = [part for shard in self.shards if len(part := Embeddings.read(shard))]
         return Embeddings.concatenate(parts) if parts else Embeddings.empty()
+
+
+class EmbeddingsWriter(ShardWriter):
+    """Writes a folder of embeddings shard by shard; a killed run resumes.
+
+    Args:
+        path: The folder to be.
+        encoder: The CLIP, see `Encoder.identity`.
+        work, key: See `ShardWriter`.
+    """
+
+    DESCRIPTION = "embeddings.json"
+
+    def __init__(self, path: str | Path, encoder: dict[str, Any], work: str | Path, key: str):
+        super().__init__(path, key, work)
+        self._encoder = encoder
+
+    def _describe(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "format": "farther.embeddings",
+            "version": VERSION,
+            "key": self.key,
+            "encoder": self._encoder,
+            "images": sum(part["images"] for part in parts),
+            "failures": [failure for part in parts for failure in part["failures"]],
+            "shards": [part["file"] for part in parts],
+        }
 
 
 def _check_lengths(vectors: np.ndarray, source: str | Path | None) -> None:

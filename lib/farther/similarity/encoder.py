@@ -6,16 +6,19 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import torch_device
 from farther.errors import FartherError, ParameterError
+from farther.images.device import torch_device
 from farther.registry import STRICT
 from farther.tables.files import digest
+
+if TYPE_CHECKING:
+    import torch
 
 #: What `model` may start with; the rest is a folder or a name on the hub.
 LOCAL, HUB = "local-dir:", "hf-hub:"
@@ -26,14 +29,14 @@ NAMES_AT_ONCE = 256
 
 @dataclass(config=STRICT, kw_only=True)
 class EncoderParams:
-    """Which CLIP, and how it is asked.
+    """Which CLIP, and its prompt for class names.
 
     Args:
         model: `local-dir:<folder>` with `open_clip_config.json` and weights beside it, `hf-hub:<owner>/<name>`, or the
             name of an architecture that open_clip ships ("ViT-B-32").
         pretrained: Weights of a shipped architecture: a tag that open_clip knows ("openai"), or a file.
         cache: Folder for weights from the hub; the hub's own by default.
-        template: What a class name is put into; `{}` is its place.
+        template: Sentence for a class name; `{}` is its place.
         device: "cpu", "cuda", …; "auto" is the first GPU, or else the CPU.
     """
 
@@ -46,7 +49,7 @@ class EncoderParams:
 
 @dataclass(config=STRICT, kw_only=True, frozen=True)
 class Preprocessing:
-    """What is done to pixels before CLIP sees them.
+    """Preprocessing of images for CLIP; it can be pickled without the network.
 
     Args:
         config: open_clip's: size, mean, std, interpolation, resize_mode, fill_color, mode.
@@ -71,7 +74,7 @@ class Preprocessing:
 
 
 class Encoder:
-    """A CLIP that is loaded and ready.
+    """A loaded CLIP. A pickled encoder leaves the network behind, and loads it again where it is needed.
 
     Args:
         params: Which one.
@@ -83,16 +86,24 @@ class Encoder:
 
     def __init__(self, params: EncoderParams):
         self.params = params
-        self.device = torch_device(params.device)
-        self._model, self._tokenizer = _load(params)
-        self._model.to(self.device).eval()
-        config = json.loads(json.dumps(self._model.visual.preprocess_cfg))
-        self.preprocessing = Preprocessing(config=config)
+        self.preprocessing = Preprocessing(config=json.loads(json.dumps(self.network.visual.preprocess_cfg)))
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device that the network runs on."""
+        return torch_device(self.params.device)
+
+    @cached_property
+    def network(self) -> Any:
+        """open_clip's model, on its device and in evaluation mode."""
+        device = self.device
+        model, self._tokenizer = _load(self.params)
+        return model.to(device).eval()
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """Where the numbers come from: the model's name, the content of its weights, preprocessing, and template."""
-        state = self._model.state_dict()
+        """Origin of the embeddings: the model's name, a digest of its weights, preprocessing, and template."""
+        state = self.network.state_dict()
         parts = [part for name in sorted(state) for part in (name, state[name].cpu().contiguous().numpy().tobytes())]
         return {
             "model": self.params.model,
@@ -102,11 +113,14 @@ class Encoder:
             "template": self.params.template,
         }
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {"params": self.params, "preprocessing": self.preprocessing}
+
     def images(self, prepared: Sequence[Any]) -> np.ndarray:
         """Embeddings of prepared images.
 
         Args:
-            prepared: What `preprocessing.prepare` gave for each.
+            prepared: Output of `preprocessing.prepare` for each.
 
         Returns:
             ndarray of shape (number of images, D), float32, rows of length 1.
@@ -115,7 +129,7 @@ class Encoder:
 
         with torch.inference_mode():
             batch = torch.stack(list(prepared)).to(self.device)
-            found = self._model.encode_image(batch, normalize=True)
+            found = self.network.encode_image(batch, normalize=True)
         return _of_length_one(found.float().cpu().numpy())
 
     def names(self, names: Sequence[str]) -> np.ndarray:
@@ -127,16 +141,16 @@ class Encoder:
         import torch
 
         sentences = [self.params.template.replace("{}", name) for name in names]
-        found = []
+        found, network = [], self.network
         with torch.inference_mode():
             for start in range(0, len(sentences), NAMES_AT_ONCE):
                 tokens = self._tokenizer(sentences[start : start + NAMES_AT_ONCE]).to(self.device)
-                found.append(self._model.encode_text(tokens, normalize=True).float().cpu().numpy())
+                found.append(network.encode_text(tokens, normalize=True).float().cpu().numpy())
         return _of_length_one(np.concatenate(found)) if found else np.zeros((0, 1), np.float32)
 
 
 def _load(params: EncoderParams) -> tuple[Any, Any]:
-    """The model and its tokenizer."""
+    """open_clip's model on the CPU, and its tokenizer."""
     try:
         import open_clip
     except ImportError as error:

@@ -235,8 +235,7 @@ class RegionsWriter(ShardWriter):
 
     def __init__(self, path: str | Path, header: Header, work: str | Path | None = None, key: str = ""):
         self.header = header
-        self.key = key
-        super().__init__(path, {"header": header.to_json(), "last_layer": header.layer_digest(), "key": key}, work)
+        super().__init__(path, key, work, {"header": header.to_json(), "last_layer": header.layer_digest()})
         header.write_last_layer(self.rows)
 
     def _describe(self, parts: list[dict[str, Any]]) -> dict[str, Any]:

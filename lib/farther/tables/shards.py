@@ -24,9 +24,10 @@ class ShardWriter(ABC):
 
     Args:
         path: The folder to be.
-        started: All that the rows are made from, as JSON. A run with the same value keeps the finished shards that it
-            finds in the work folder; other work is deleted.
+        key: Digest of all that the rows are made from. A run with the same key keeps the finished shards that it finds
+            in the work folder; other work is deleted.
         work: Folder for unfinished work, on the file system of `path`; `.<name>.unfinished` beside it by default.
+        facts: What else must be the same, as JSON.
 
     Raises:
         DataError: `work` and `path` are on different file systems, so that no rename could connect them.
@@ -35,10 +36,12 @@ class ShardWriter(ABC):
     #: Name of the file that describes the folder.
     DESCRIPTION: ClassVar[str]
 
-    def __init__(self, path: str | Path, started: dict[str, Any], work: str | Path | None = None):
+    def __init__(self, path: str | Path, key: str, work: str | Path | None = None, facts: dict[str, Any] | None = None):
         self.path = Path(path)
+        self.key = key
         self.work = Path(work) if work is not None else self.path.with_name(f".{self.path.name}.unfinished")
         self.rows = self.work / "rows"
+        started = {**(facts or {}), "key": key}
         earlier = self.work / "started.json"
         if not earlier.exists() or read_json(earlier) != json.loads(json.dumps(started)):
             shutil.rmtree(self.work, ignore_errors=True)

@@ -5,6 +5,7 @@ A table class declares its columns as class attributes; constructor, reader, wri
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +24,18 @@ ROW_GROUP = 16_384
 BOX = pl.Array(pl.Float32, 4)
 #: A row of float16 or float32 values; the data decides on precision and width.
 VECTOR = pl.Array
+
+#: Whether this process was forked. Polars' threads are in the parent only, and operations on frames would wait for them
+#: forever; operations on Series do not.
+_forked = False
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = True
+
+
+os.register_at_fork(after_in_child=_note_fork)
 
 _NUMPY = {
     pl.Boolean: np.bool_,
@@ -237,11 +250,21 @@ class Table:
         if rows.dtype in (np.bool_, pl.Boolean):
             if len(rows) != len(self):
                 raise IndexError(f"a mask of {len(rows)} values for {len(self)} rows")
+            if _forked:
+                return self.with_frame(pl.DataFrame([series.filter(rows) for series in self.frame]))
             return self.with_frame(self.frame.filter(rows))
+        if _forked:
+            return self.with_frame(pl.DataFrame([series[rows] for series in self.frame]))
         return self.with_frame(self.frame[rows])
 
     def filter(self, *predicates: Any) -> Self:
-        """The rows for which Polars expressions hold."""
+        """The rows for which Polars expressions hold.
+
+        Raises:
+            RuntimeError: this process was forked.
+        """
+        if _forked:
+            raise RuntimeError("Polars expressions never return in a forked process; select rows by a mask instead")
         return self.with_frame(self.frame.filter(*predicates))
 
     def with_frame(self, frame: pl.DataFrame) -> Self:
@@ -270,6 +293,10 @@ class Table:
         if not tables:
             raise ValueError("nothing to concatenate")
         names = [n for n in tables[0].frame.columns if all(n in t.frame.columns for t in tables)]
+        if _forked:
+            known = [c for c in cls.COLUMNS if c.name in names]
+            joined = [c.series(np.concatenate([t.frame[c.name].to_numpy() for t in tables])) for c in known]
+            return tables[0].with_frame(pl.DataFrame(joined))
         frames = [t.frame.select(names) for t in tables]
         return tables[0].with_frame(pl.concat(frames, how="vertical_relaxed", rechunk=True))
 
@@ -308,7 +335,7 @@ class Table:
 
 def as_numpy(series: pl.Series) -> np.ndarray:
     """A column as an array; texts as objects, one per run of equal texts where runs are long."""
-    if series.dtype != pl.String:
+    if series.dtype != pl.String or _forked:
         return series.to_numpy()
     starts = (series != series.shift()).fill_null(True).to_numpy()
     if 2 * np.count_nonzero(starts) > len(series):

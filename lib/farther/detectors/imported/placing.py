@@ -14,8 +14,7 @@ import numpy as np
 from farther.code import digest_of
 from farther.detectors.imported.base import Imported, Source
 from farther.detectors.imported.spool import Spool, spooled
-from farther.detectors.inference import InferenceParams, update_splits
-from farther.detectors.shards import REGIONS_PER_IMAGE
+from farther.detectors.splits import read_splits, region_ids, update_splits
 from farther.errors import DataError
 from farther.tables import Header, Images, RegionsFolder, RegionsWriter
 from farther.tables.files import digest
@@ -29,44 +28,41 @@ def import_splits(
     splits: str | Path,
     out: str | Path,
     work: str | Path,
-    params: InferenceParams | None = None,
+    shard_images: int = 512,
     *,
-    say: Callable[[str], None] = print,
+    log: Callable[[str], None] = print,
 ) -> dict[str, RegionsFolder]:
-    """Puts detections into a regions folder a split, but for the splits where nothing changed.
+    """Imports detections into one regions folder per split, for those splits whose cache key changed.
 
-    All files are read once, if any split needs them, and laid down as columns in the work folder (about as large as the
-    regions will be); then each split picks its rows, a shard at a time. Rows stand in the order of the images table,
-    those of one image in the order of the file; regions are numbered as `farther.detectors.inference.infer` does.
+    All files are read once, if any split needs them, and stored as columns in the work folder (about as large as the
+    regions will be); then each split selects its rows, shard by shard. Rows are in the order of the images table, those
+    of one image in the order of the file; regions are numbered as `farther.detectors.inference.infer` does.
 
     Args:
         adapter: Reads the detections.
         splits: Folder whose sub-folders are the splits; each holds `images.parquet`.
-        out: The regions of a split go to the sub-folder of the same name.
-        work: Unfinished work, likewise, on the same file system.
-        params: Of these, only `shard_images` matters.
-        say: Takes a line about each split, and one about detections that no split wants.
+        out, work: Folders of the results and of unfinished work, on one file system.
+        shard_images: Images in one shard.
+        log: Takes one line per split, and one about detections that no split uses.
 
     Returns:
         The regions folder of each split.
 
     Raises:
-        DataError: a file or a row is wrong; no image of a split is known to the files; two of them show detections of
+        DataError: a file or a row is wrong; no image of a split is known to the files; two of them have detections of
             the same image.
     """
-    params = params or InferenceParams()
-    header = adapter.header()
-    work = Path(work)
+    work, tables = Path(work), read_splits(splits)
     with ExitStack() as stack:
-        making = _Making(adapter, header, Scopes.read(splits), work / ".rows", params.shard_images, stack, say)
-        folders = update_splits(splits, out, work, making.key, making.make, say)
-        making.say_unused({name: Images.read(Path(splits) / name / "images.parquet") for name in folders})
+        making = _Making(adapter, adapter.header(), tables, shard_images, stack, work / ".rows", log)
+        folders = update_splits({split: making.key(split) for split in tables}, out, work, making.make, log)
+        making.log_unused()
     return folders
 
 
 @dataclass(frozen=True)
 class Scopes:
-    """Names that say what a source serves.
+    """Names of sources that restrict them to a split or a dataset.
 
     Args:
         splits: The benchmark's splits.
@@ -75,12 +71,6 @@ class Scopes:
 
     splits: frozenset[str]
     datasets: frozenset[str]
-
-    @classmethod
-    def read(cls, folder: str | Path) -> Scopes:
-        """Those of a folder of splits."""
-        tables = {file.parent.name: Images.read(file) for file in sorted(Path(folder).glob("*/images.parquet"))}
-        return cls(frozenset(tables), frozenset(name for images in tables.values() for name in images.dataset))
 
     def of(self, source: Source) -> str:
         """What a source serves: one "split", one "dataset", or "all"."""
@@ -94,33 +84,36 @@ class _Making:
         self,
         adapter: Imported,
         header: Header,
-        scopes: Scopes,
-        folder: Path,
+        tables: dict[str, Images],
         shard_images: int,
         stack: ExitStack,
-        say: Callable[[str], None],
+        folder: Path,
+        log: Callable[[str], None],
     ):
-        self.adapter, self.header, self.scopes = adapter, header, scopes
-        self._folder, self._shard_images, self._stack, self._say = folder, shard_images, stack, say
+        self.adapter, self.header, self.tables = adapter, header, tables
+        datasets = frozenset(name for images in tables.values() for name in images.dataset)
+        self.scopes = Scopes(frozenset(tables), datasets)
+        self._shard_images, self._stack, self._folder, self._log = shard_images, stack, folder, log
 
     @cached_property
     def spool(self) -> Spool:
         """All detections."""
         spool = self._stack.enter_context(spooled(self.adapter, self.header, self._folder))
         optional = [n for n in ("logits", "features", "latent", "box_variance", "uncertainty") if n in spool.columns]
-        self._say(f"read {len(spool)} detections, each with {', '.join(optional) or 'neither logits nor features'}")
+        self._log(f"read {len(spool)} detections, each with {', '.join(optional) or 'neither logits nor features'}")
         return spool
 
-    def key(self, split: str, images: Images) -> str:
-        """Names all that a split's regions folder is made from."""
+    def key(self, split: str) -> str:
+        """Digest of all that a split's regions folder is made from."""
         scopes = [[source.name, self.scopes.of(source)] for source in self.adapter.sources()]
-        shared = json.dumps([self.header.to_json(), self._shard_images, split, scopes], sort_keys=True)
-        layer = [part.tobytes() for part in (self.header.weight, self.header.bias) if part is not None]
-        columns = (json.dumps(values.tolist()) for values in images.columns().values())
-        return digest(shared, *layer, digest_of(__name__, type(self.adapter).__module__), *columns)
+        facts = [self.header.to_json(), self.header.layer_digest(), self._shard_images, split, scopes]
+        columns = (json.dumps(values.tolist()) for values in self.tables[split].columns().values())
+        code = digest_of(__name__, type(self.adapter).__module__)
+        return digest(json.dumps(facts, sort_keys=True), code, *columns)
 
-    def make(self, split: str, images: Images, out: Path, work: Path) -> RegionsFolder:
+    def make(self, split: str, out: Path, work: Path) -> str:
         """Writes the regions folder of a split."""
+        images = self.tables[split]
         place = places(self.spool.names, split, images, self.scopes)
         _refuse_unknown_split(self.spool, place, split, images)
         _refuse_two_sources(self.spool, place, split, images)
@@ -128,36 +121,30 @@ class _Making:
         order = np.argsort(rows, kind="stable")
         order = order[np.searchsorted(rows[order], 0) :]
         rows = rows[order]
-        rank = np.arange(len(rows)) - np.searchsorted(rows, rows)
-        if len(rank) and rank.max() >= REGIONS_PER_IMAGE:
-            image_id = images.image_id[rows[rank.argmax()]]
-            problem = f"{rank.max() + 1} detections in image {image_id!r}, at most {REGIONS_PER_IMAGE} can be numbered"
-            raise DataError(f"{problem}. Raise 'score_threshold'", file=self.adapter.weights)
-        writer = RegionsWriter(out, self.header, work, self.key(split, images))
+        image_id = images.image_id[rows]
+        numbers = region_ids(rows, image_id)
+        writer = RegionsWriter(out, self.header, work, self.key(split))
         starts = range(0, len(images), self._shard_images)
         for shard, start in enumerate(starts):
             stop = min(start + self._shard_images, len(images))
-            low, high = np.searchsorted(rows, [start, stop])
-            number = rows[low:high] * REGIONS_PER_IMAGE + rank[low:high]
-            regions = self.spool.take(order[low:high], images.image_id[rows[low:high]], number, self.header)
+            part = slice(*np.searchsorted(rows, [start, stop]))
+            regions = self.spool.take(order[part], image_id[part], numbers[part], self.header)
             writer.write_shard(shard, regions, stop - start)
         writer.close(len(starts))
         empty = len(images) - len(np.unique(rows))
-        self._say(f"{split}: {len(images)} images, {len(rows)} regions; {empty} images are without a detection")
-        return RegionsFolder(out)
+        return f"{len(images)} images, {len(rows)} regions; {empty} images are without a detection"
 
-    def say_unused(self, splits: dict[str, Images]) -> None:
-        """Says how many detections no split wants, if the files were read at all."""
+    def log_unused(self) -> None:
+        """Logs how many detections no split uses, if the files were read at all."""
         if "spool" not in self.__dict__:
             return
         wanted = np.zeros(len(self.spool.names), bool)
-        for split, images in splits.items():
+        for split, images in self.tables.items():
             wanted |= places(self.spool.names, split, images, self.scopes) >= 0
         counts = np.bincount(self.spool.image, minlength=len(wanted))
-        shown = counts > 0
-        unused = int(counts[~wanted].sum())
-        if unused:
-            self._say(f"{unused} detections of {int((shown & ~wanted).sum())} images are in no split: left out")
+        unused = counts * ~wanted
+        if unused.any():
+            self._log(f"{unused.sum()} detections of {np.count_nonzero(unused)} images are in no split: left out")
 
 
 def places(names: Sequence[tuple[Source, str]], split: str, images: Images, scopes: Scopes) -> np.ndarray:
@@ -232,7 +219,7 @@ def _refuse_unknown_split(spool: Spool, place: np.ndarray, split: str, images: I
     ours = ", ".join(f"{i!r} ({file})" for i, file in zip(images.image_id[:3], images.file[:3], strict=True))
     raise DataError(
         f"no image of split {split!r} is in the detections. They name {theirs}; the split has {ours}. Use the same "
-        "names, or say in the parameter 'annotations' which file each number stands for"
+        "names, or log in the parameter 'annotations' which file each number stands for"
     )
 
 

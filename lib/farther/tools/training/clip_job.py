@@ -13,8 +13,8 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import torch_device
 from farther.detectors.networks.safetensors_file import floats, read_tensors, write_tensors
+from farther.images.device import torch_device
 from farther.registry import STRICT
 from farther.tables.files import inside, write_aside, write_json
 from farther.tools.training.clip import ClipArchitecture, ClipRecipe, tokenizer, train, zero_shot

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from farther.detectors.base import torch_device
 from farther.errors import DataError, ParameterError
+from farther.images.device import torch_device
 from farther.registry import build
 from farther.tables import Images, Objects
 from farther.tables.files import inside, read_json, write_aside, write_json

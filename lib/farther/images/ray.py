@@ -1,12 +1,12 @@
-"""The inference engine on a Ray cluster: one worker for each GPU, the same shards, the same bytes.
+"""The engine on a Ray cluster: one worker per GPU (or per core), the same shards, the same bytes.
 
-A worker is a Ray actor that holds the network. It takes the number of one shard after the other from the *desk*, an
-actor beside the driver, and writes each shard itself, so that no rows travel. All machines therefore see the project's
-folder, the images and the checkpoint under the same paths. When a worker is lost, with its process or its machine, the
-desk gives its shards to the others, and a new worker is started as soon as the cluster has room for one.
+A worker is a Ray actor that holds the network. It takes one shard after the other from the *queue*, an actor beside the
+driver, and writes each shard itself, so that no rows travel. All machines must therefore see the project's folder, the
+images and the checkpoint under the same paths. When a worker is lost, with its process or its machine, its shards go
+back to the queue, and a new worker is started as soon as the cluster has room for one.
 
-The workers are plain actors rather than an actor pool of Ray Data: with Ray 2.60 such a pool was seen to make no
-progress any more after a machine was lost.
+The workers are plain actors rather than an actor pool of Ray Data: with Ray 2.60 such a pool made no further progress
+after a machine was lost.
 """
 
 from __future__ import annotations
@@ -14,28 +14,47 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from farther.detectors.inference import folder_key
-from farther.detectors.shards import Job
 from farther.errors import FartherError, ParameterError
 
-#: So many workers may be lost over one shard, then the run ends: the shard itself is what ends them.
+#: The run ends when this number of workers were lost over one shard: the shard itself is the cause.
 LOSSES = 3
 
 
+class Job(Protocol):
+    """All that making shards takes, see `farther.images.stream.Job`; it can be pickled."""
+
+    @property
+    def device(self) -> str:
+        """Where the network runs: "auto", "cpu", "cuda"."""
+
+    @property
+    def processes(self) -> int | None:
+        """Worker processes beside each network, where the user gave a number."""
+
+    def size(self, shard: int) -> int:
+        """Number of images of a shard."""
+
+    def check(self) -> None:
+        """Raises a FartherError where this machine would make other rows."""
+
+    def make(self, shards: Iterable[int], processes: int, count: Callable[[int], Any]) -> Iterator[int]:
+        """Makes shards and yields the number of each that was written."""
+
+
 @dataclass(frozen=True)
-class Crew:
-    """How many workers there are, and what each of them takes of its machine.
+class Pool:
+    """The number of workers, and what each of them claims of its machine.
 
     Args:
-        workers: How many.
-        cpus: Cores that one claims.
-        gpus: GPUs that one claims: 1, or 0 when the network runs on the CPU.
-        processes: Its worker processes.
+        workers: Their number.
+        cpus: Cores of each.
+        gpus: GPUs of each: 1, or 0 when the network runs on the CPU.
+        processes: Worker processes of each.
     """
 
     workers: int
@@ -44,12 +63,12 @@ class Crew:
     processes: int
 
 
-def crew_for(machines: Sequence[Mapping[str, float]], device: str, processes: int | None) -> Crew:
+def pool_for(machines: Sequence[Mapping[str, float]], device: str, processes: int | None) -> Pool:
     """As many workers as a cluster has room for.
 
     Args:
-        machines: What each machine has: numbers under "CPU" and "GPU".
-        device: The detector's. With "auto", machines with GPUs are used if there are any, or else all.
+        machines: Resources of each machine: numbers under "CPU" and "GPU".
+        device: The model's. With "auto", machines with GPUs are used if there are any, or else all.
         processes: Worker processes of each; None takes what a GPU's share of its machine's cores allows, at most 8. On
             the CPU None is 0: each worker runs the network on one core, as a process of the local engine does.
 
@@ -74,13 +93,13 @@ def crew_for(machines: Sequence[Mapping[str, float]], device: str, processes: in
         found = "; ".join(f"{m.get('CPU', 0):g} cores, {m.get('GPU', 0):g} GPUs" for m in machines) or "no machine"
         raise ParameterError(
             f"a worker takes {cpus} cores and {gpus} GPUs, and no machine of the cluster has them ({found}). "
-            "Set inference.workers lower"
+            "Set `workers` lower"
         )
-    return Crew(workers, cpus, gpus, processes)
+    return Pool(workers, cpus, gpus, processes)
 
 
-class Desk:
-    """Hands out shards and knows who has which."""
+class Queue:
+    """Hands out shards and records which worker has which."""
 
     def __init__(self, shards: Sequence[int]):
         self._waiting = deque(shards)
@@ -99,34 +118,34 @@ class Desk:
         """A worker wrote a shard.
 
         Raises:
-            KeyError: the worker was given up, and its shards went to others.
+            KeyError: the worker was given up, and its shards went back to the queue.
         """
         self._held[worker].remove(shard)
         self._finished.append(shard)
 
     def give_up(self, worker: str) -> list[int]:
-        """Takes back what a lost worker had, in the order in which it took it; the next to ask get it."""
+        """Takes back the shards of a lost worker, in the order in which it took them; they are the next to be taken."""
         shards = self._held.pop(worker, [])
         self._waiting.extendleft(reversed(shards))
         return shards
 
     def finished(self, since: int) -> list[int]:
-        """The shards that were finished, but for the first `since`."""
+        """The shards that were finished, without the first `since`."""
         return self._finished[since:]
 
 
 class Worker:
     """Makes shards until there are no more."""
 
-    def work(self, job: Job, desk: Any, name: str, crew: Crew, folder: Path) -> None:
-        """Takes shards from the desk and writes them.
+    def work(self, job: Job, queue: Any, name: str, processes: int, folder: Path) -> None:
+        """Takes shards from the queue and writes them.
 
         Args:
-            job: What making shards takes.
-            desk: Handle of the `Desk`.
-            name: What the desk calls this worker.
-            crew: What it takes of its machine.
-            folder: Where the driver runs: paths may be relative to it.
+            job: Makes the shards.
+            queue: Handle of the `Queue`.
+            name: Name of this worker in the queue.
+            processes: Its worker processes.
+            folder: Working directory of the driver: paths may be relative to it.
 
         Raises:
             FartherError: this machine does not see the folder, or would make other rows.
@@ -134,14 +153,17 @@ class Worker:
         import ray
 
         _enter(folder)
-        _check_same(job)
+        try:
+            job.check()
+        except FartherError as error:
+            raise FartherError(f"machine {socket.gethostname()}: {error}") from None
 
         def taken() -> Iterator[int]:
-            while (shard := ray.get(desk.take.remote(name))) is not None:
+            while (shard := ray.get(queue.take.remote(name))) is not None:
                 yield shard
 
-        for shard in job.make(taken(), crew.processes, lambda images: None):
-            ray.get(desk.finish.remote(name, shard))
+        for shard in job.make(taken(), processes, lambda images: None):
+            ray.get(queue.finish.remote(name, shard))
 
 
 def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]) -> None:
@@ -151,12 +173,12 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
     ends.
 
     Args:
-        job: What making shards takes.
+        job: Makes the shards.
         shards: Their numbers.
-        count: Hears how many images each shard held that is finished.
+        count: Takes the number of images of each finished shard.
 
     Raises:
-        ParameterError: Ray is not installed, or see `crew_for`.
+        ParameterError: Ray is not installed, or see `pool_for`.
         FartherError: workers were lost again and again over one shard, or a machine does not see the project's folder
             or has another version of it.
     """
@@ -164,19 +186,17 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
         return
     ray = _connected()
     machines = [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
-    device = getattr(job.detector, "device", "cpu")
-    crew = crew_for(machines, device, job.plan.params.workers)
-    site = _Site(ray, job, shards, crew)
+    driver = _Driver(ray, job, shards, pool_for(machines, job.device, job.processes))
     try:
-        site.run(count)
+        driver.run(count)
     finally:
-        site.clear()
+        driver.clear()
 
 
-class _Site:
-    """The driver's side: starts workers, and others in place of those that are lost."""
+class _Driver:
+    """Starts workers, and others in place of those that are lost."""
 
-    def __init__(self, ray: Any, job: Job, shards: Sequence[int], crew: Crew):
+    def __init__(self, ray: Any, job: Job, shards: Sequence[int], pool: Pool):
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=False
         )
@@ -184,43 +204,43 @@ class _Site:
         self._job = job
         self._sent = ray.put(job)
         self._shards = shards
-        self._crew = crew
-        self._desk = ray.remote(Desk).options(num_cpus=0, scheduling_strategy=here).remote(list(shards))
-        self._at_work: dict[Any, tuple[str, Any]] = {}
+        self._pool = pool
+        self._queue = ray.remote(Queue).options(num_cpus=0, scheduling_strategy=here).remote(list(shards))
+        self._running: dict[Any, tuple[str, Any]] = {}
         self._started = 0
         self._losses: Counter[int | None] = Counter()
 
     def run(self, count: Callable[[int], Any]) -> None:
         """Waits for all shards."""
-        for _ in range(min(self._crew.workers, len(self._shards))):
+        for _ in range(min(self._pool.workers, len(self._shards))):
             self._start()
         done = 0
         while done < len(self._shards):
-            ended, _ = self._ray.wait(list(self._at_work), timeout=1)
+            ended, _ = self._ray.wait(list(self._running), timeout=1)
             for answer in ended:
                 self._end(answer)
-            finished = self._ray.get(self._desk.finished.remote(done))
+            finished = self._ray.get(self._queue.finished.remote(done))
             done += len(finished)
             for shard in finished:
-                count(len(self._job.plan.rows(shard)))
+                count(self._job.size(shard))
 
     def clear(self) -> None:
-        """Ends what still runs."""
-        for _, actor in self._at_work.values():
+        """Ends all workers and the queue."""
+        for _, actor in self._running.values():
             self._ray.kill(actor)
-        self._ray.kill(self._desk)
+        self._ray.kill(self._queue)
 
     def _start(self) -> None:
         name = str(self._started)
         self._started += 1
-        options = {"num_cpus": self._crew.cpus, "num_gpus": self._crew.gpus, "max_restarts": 0, "max_task_retries": 0}
+        options = {"num_cpus": self._pool.cpus, "num_gpus": self._pool.gpus, "max_restarts": 0, "max_task_retries": 0}
         actor = self._ray.remote(Worker).options(**options).remote()
-        answer = actor.work.remote(self._sent, self._desk, name, self._crew, Path.cwd())
-        self._at_work[answer] = name, actor
+        answer = actor.work.remote(self._sent, self._queue, name, self._pool.processes, Path.cwd())
+        self._running[answer] = name, actor
 
     def _end(self, answer: Any) -> None:
-        """A worker is done, or met an error, or is lost."""
-        name, actor = self._at_work.pop(answer)
+        """Handles a worker that is done, raised an error, or is lost."""
+        name, actor = self._running.pop(answer)
         try:
             self._ray.get(answer)
         except self._ray.exceptions.RayTaskError as error:
@@ -230,25 +250,25 @@ class _Site:
             self._replace(name, error)
 
     def _replace(self, name: str, error: Exception) -> None:
-        # The first of its shards is the one that it was making; the others it only had ahead.
-        shards = self._ray.get(self._desk.give_up.remote(name))
+        # The first of its shards is the one that it was making; the others it only had taken ahead.
+        shards = self._ray.get(self._queue.give_up.remote(name))
         culprit = shards[0] if shards else None
         self._losses[culprit] += 1
         if self._losses[culprit] == LOSSES:
             what = "before they took a shard" if culprit is None else f"over shard {culprit}"
             raise FartherError(
-                f"{LOSSES} workers were lost {what}, most likely for memory: run again with fewer workers or smaller "
+                f"{LOSSES} workers were lost {what}, most likely for memory: rerun with fewer workers or smaller "
                 f"batches (what is finished is kept). The last one: {str(error).splitlines()[0]}"
             )
         self._start()
 
 
 def _connected() -> Any:
-    """Ray, connected to the cluster that there is, or to one of this machine's own."""
+    """Ray, connected to the existing cluster, or to a new one on this machine alone."""
     try:
         import ray
     except ImportError as error:
-        raise ParameterError("inference: engine 'ray' needs Ray: pip install 'farther[ray]'") from error
+        raise ParameterError("engine 'ray' needs Ray: pip install 'farther[ray]'") from error
     import ray.util.scheduling_strategies
 
     if not ray.is_initialized():
@@ -261,18 +281,3 @@ def _enter(folder: Path) -> None:
         problem = f"the folder {folder}, where the run was started, does not exist on machine {socket.gethostname()}"
         raise FartherError(f"{problem}: all machines of the cluster must see it under the same path")
     os.chdir(folder)
-
-
-def _check_same(job: Job) -> None:
-    """Refuses to make rows that would be others than the driver's.
-
-    Raises:
-        FartherError: this machine finds another checkpoint, or another version of farther or of the adapter.
-    """
-    header = job.detector.header()
-    if folder_key(job.detector, header, job.plan.images, job.plan.params) != job.writer.key:
-        machine = socket.gethostname()
-        raise FartherError(
-            f"machine {machine} would make other rows than the machine that started the run: it finds another "
-            "checkpoint, or another version of farther. Give all machines the same environment and files"
-        )

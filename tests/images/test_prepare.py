@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from farther.images.prepare import Batch, Preparation, Unusable, spread
+from farther.images.plan import Batch
+from farther.images.prepare import Preparation, Unusable, spread
 
 
 class Brightness:
-    def prepare(self, image):
+    def prepare(self, image, image_id):
         return int(image.max())
 
 
@@ -52,16 +53,16 @@ def test_a_stream_that_is_closed_early_reads_no_further(batches):
     assert batches.read == 2
 
 
-def test_an_error_in_a_worker_that_is_no_fault_of_an_image_reaches_the_caller(batches):
+def test_an_error_in_a_worker_that_no_image_caused_reaches_the_caller(batches):
     class Starved:
-        def prepare(self, image):
+        def prepare(self, image, image_id):
             raise MemoryError("no room")
 
     with pytest.raises(MemoryError, match="no room"):
         list(spread(Preparation(Starved(), "ignore", 1_000), batches, 1))
 
 
-def test_a_mended_size_is_usable_and_a_wrong_one_is_named(tmp_path):
+def test_a_fitting_size_is_usable_and_a_wrong_one_is_named(tmp_path):
     Image.fromarray(np.zeros((3, 2, 3), np.uint8)).save(tmp_path / "a.png")
     fits, too_wide = (PREPARATION(Batch(0, ["a"], [tmp_path / "a.png"], [size])) for size in [(2, 3), (3, 3)])
     assert fits == [0]

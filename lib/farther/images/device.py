@@ -1,0 +1,55 @@
+"""PyTorch's device and settings, for code that must also run without PyTorch."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from farther.errors import ParameterError
+
+if TYPE_CHECKING:
+    import torch
+
+
+def torch_device(name: str) -> torch.device:
+    """The PyTorch device of a name; "auto" is the first GPU, or else the CPU.
+
+    Raises:
+        ParameterError: PyTorch does not know it, or this machine has none.
+    """
+    import torch
+
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        problem = str(error).splitlines()[0]
+        raise ParameterError(f"device {name!r} cannot be used here: {problem}. Use 'auto' or 'cpu'") from None
+    return device
+
+
+def inference_mode() -> AbstractContextManager[Any]:
+    """torch's, if the network uses torch: then it has imported it by now."""
+    return sys.modules["torch"].inference_mode() if "torch" in sys.modules else nullcontext()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keeps torch to one thread in this process, if the network uses torch: then it has imported it by now.
+
+    Work that is spread over processes on one core each gives the same bytes when there are none.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

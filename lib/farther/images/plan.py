@@ -1,0 +1,129 @@
+"""Which images go into which shard and batch of a stream, and the parameters that say so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from dataclasses import dataclass as plain_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.errors import ParameterError
+from farther.images import read
+from farther.registry import STRICT
+from farther.tables import Images
+from farther.tables.files import inside
+
+
+@dataclass(config=STRICT, kw_only=True)
+class StreamParams:
+    """How the engine streams images.
+
+    Args:
+        batch_size: Images that the model sees at once. Another size changes numbers by rounding only.
+        workers: Worker processes; 0 does all in this one. Beside a model on a GPU they decode and prepare: one fewer
+            than there are cores, and at most 8, by default. On the CPU each decodes, prepares and runs the model on one
+            core, with memory for a batch: as many as there are cores, and at most 8, by default. With "ray", the number
+            beside each model; see `farther.images.ray`.
+        shard_images: Images in one shard, which is what is written at once, kept after a kill, and held in memory.
+        batches: Which images of a shard share a batch: those of "similar shape", so that little is padded, or those
+            that follow each other in the "table". The order of the rows is that of the table either way.
+        exif: See `farther.images.read.load`.
+        max_pixels: Images with more are not decoded and count as failures.
+        max_failures: Fraction of the images that may be unusable before the run ends in an error.
+        engine: Where the model runs: on this machine ("local"), or in one process for each GPU of a Ray cluster
+            ("ray"). The output is the same.
+    """
+
+    batch_size: Annotated[int, Field(ge=1)] = 16
+    workers: Annotated[int, Field(ge=0)] | None = None
+    shard_images: Annotated[int, Field(ge=1)] = 512
+    batches: Literal["similar shape", "table"] = "similar shape"
+    exif: read.Exif = "ignore"
+    max_pixels: Annotated[int, Field(ge=1)] = read.MAX_PIXELS
+    max_failures: Annotated[float, Field(ge=0, le=1)] = 0.01
+    engine: Literal["local", "ray"] = "local"
+
+    def shaping(self) -> dict[str, Any]:
+        """The parameters that the output depends on: not who does the work, nor what is tolerated."""
+        others = ("workers", "max_failures", "engine")
+        return {name: value for name, value in asdict(self).items() if name not in others}
+
+    def processes(self, cores_left: int = 1) -> int:
+        """Number of worker processes, with `cores_left` cores left to this process."""
+        return min(8, _cores() - cores_left) if self.workers is None else self.workers
+
+
+@plain_dataclass(frozen=True)
+class Batch:
+    """Images that the network sees together.
+
+    Args:
+        shard: Number of the shard that their rows go to.
+        image_ids: Their names.
+        files: Their files.
+        sizes: Width and height of each, as the images table says.
+    """
+
+    shard: int
+    image_ids: list[str]
+    files: list[Path]
+    sizes: list[tuple[int, int]]
+
+    def __len__(self) -> int:
+        return len(self.image_ids)
+
+
+class Plan:
+    """Which images go into which shard and batch."""
+
+    def __init__(self, images: Images, roots: Mapping[str, Path], params: StreamParams):
+        unknown = sorted(set(images.dataset) - set(roots))
+        if unknown:
+            raise ParameterError(f"no root for dataset {unknown[0]!r} of the images. Known: {', '.join(sorted(roots))}")
+        self.images = images
+        self.roots = roots
+        self.params = params
+        self.shards = -(-len(images) // params.shard_images)
+
+    def rows(self, shard: int) -> range:
+        """Rows of the images table that make a shard."""
+        start = shard * self.params.shard_images
+        return range(start, min(start + self.params.shard_images, len(self.images)))
+
+    def row_of(self, shard: int) -> dict[str, int]:
+        """Row of each image of a shard."""
+        return {self.images.image_id[row]: row for row in self.rows(shard)}
+
+    def batch_count(self, shard: int) -> int:
+        """Number of batches of a shard."""
+        return -(-len(self.rows(shard)) // self.params.batch_size)
+
+    def batches(self, shard: int) -> Iterator[Batch]:
+        """The batches of a shard."""
+        rows = np.asarray(self.rows(shard))
+        if self.params.batches == "similar shape":
+            width, height = self.images.width[rows], self.images.height[rows]
+            # Networks resize before they pad, so what must be padded depends on the aspect ratio first.
+            rows = rows[np.lexsort((rows, width, width / np.maximum(height, 1)))]
+        for start in range(0, len(rows), self.params.batch_size):
+            yield self.batch(shard, rows[start : start + self.params.batch_size])
+
+    def batch(self, shard: int, rows: Sequence[int] | np.ndarray) -> Batch:
+        """These rows as a batch."""
+        images = self.images
+        return Batch(
+            shard,
+            [images.image_id[row] for row in rows],
+            [inside(self.roots[images.dataset[row]], images.file[row]) for row in rows],
+            [(int(images.width[row]), int(images.height[row])) for row in rows],
+        )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
