@@ -10,7 +10,7 @@ import pytest
 
 from farther.errors import DataError
 from farther.report import build
-from farther.report.site import Entry, Site
+from farther.report.site import Site
 from farther.tables.files import digest
 
 #: Pages of the miniature project.
@@ -139,6 +139,6 @@ def test_the_same_inputs_give_the_same_bytes(built, params, tmp_path):
 
 
 def test_a_page_that_would_leave_the_report_is_refused(tmp_path):
-    site = Site(tmp_path / "site", [Entry("index.html", "Start")])
+    site = Site(tmp_path / "site", {"index.html": "Start"})
     with pytest.raises(DataError, match="leaves its folder"):
         site.write_text("../elsewhere.js", "")

@@ -1,4 +1,4 @@
-"""The description of a method: its own documentation, and how a run fitted it."""
+"""The description of a method: its documentation, and how a run fitted it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Example images with their boxes: ground truth, and what the detector and the method made of them."""
+"""Example images with their boxes: ground truth and detections."""
 
 from __future__ import annotations
 

@@ -93,7 +93,8 @@ def methods(params: Mapping[str, Mapping[str, Any]], runs: Sequence[Run], summar
 def parameters_by_run(runs: Sequence[Run], method: str) -> Listing:
     """Parameters of a method and its threshold τ: one row per run."""
     rows = ({"Detector": run.name, "Parameters": parameters(run, method), **_tau(run, method)} for run in runs)
-    return Listing.of("Parameters, threshold τ, and the share of ID test detections at or above it.", rows)
+    caption = "Parameters, threshold τ, and the share of ID test detections at or above it."
+    return Listing.of(caption, rows, numbers=["τ"])
 
 
 def parameters_by_method(run: Run) -> Listing:

@@ -17,7 +17,7 @@ from farther.report.gallery.page import Gallery
 from farther.report.outcomes import read_run_outcomes
 from farther.report.results import Run, read_runs
 from farther.report.settings import ReportSettings
-from farther.report.site import Entry, Site
+from farther.report.site import Site
 from farther.scoring.entries import OWN
 from farther.tables.files import write_aside
 
@@ -25,15 +25,15 @@ from farther.tables.files import write_aside
 PAGE = "index.html"
 TABLES = "tables"
 
-NAVIGATION = (
-    Entry(PAGE, "Overview"),
-    Entry("detectors.html", "Detectors"),
-    Entry("methods.html", "Methods"),
-    Entry("splits.html", "Splits"),
-    Entry("charts.html", "Charts"),
-    Entry("published.html", "Published"),
-    Entry(GALLERY, "Gallery"),
-)
+NAVIGATION = {
+    PAGE: "Overview",
+    "detectors.html": "Detectors",
+    "methods.html": "Methods",
+    "splits.html": "Splits",
+    "charts.html": "Charts",
+    "published.html": "Published",
+    GALLERY: "Gallery",
+}
 
 
 def build(params: Mapping[str, Any], root: str | Path = ".") -> Path:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -22,30 +21,17 @@ from farther.tables.files import inside
 ASSETS = "assets"
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A link of the navigation.
-
-    Args:
-        page: File name, relative to the report's folder.
-        title: Its text.
-    """
-
-    page: str
-    title: str
-
-
 class Site:
     """Writes pages into a folder. Use it in a `with` block, at the end of which the plotting library is written.
 
     Args:
         folder: It must not exist yet.
-        navigation: The links at the top of each page.
+        navigation: The links at the top of each page: page, relative to the folder → text.
     """
 
-    def __init__(self, folder: Path, navigation: Sequence[Entry]):
+    def __init__(self, folder: Path, navigation: Mapping[str, str]):
         self.folder = folder
-        self._navigation = tuple(navigation)
+        self._navigation = dict(navigation)
         self._environment = _environment()
         for file in files("farther.report").joinpath("static").iterdir():
             self.write_text(f"{ASSETS}/{file.name}", file.read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ from farther.report.gallery.page import Gallery
 from farther.report.outcomes import read_run_outcomes
 from farther.report.results import Run, Split, values
 from farther.report.settings import GallerySettings
-from farther.report.site import Entry, Site
+from farther.report.site import Site
 from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, Scores
 
 SIZE = (64, 48)
@@ -158,7 +158,7 @@ class Project:
     def write_gallery(self, images: int = 5000) -> Path:
         """The page of a report that holds nothing else."""
         report = self.artifacts / "report"
-        site = Site(report, [Entry(page.PAGE, "Gallery")])
+        site = Site(report, {page.PAGE: "Gallery"})
         gallery = Gallery(site, self.roots, report, GallerySettings(images=images))
         gallery.add(self.run, read_run_outcomes(self.run, self.artifacts), "one")
         gallery.write()

@@ -108,8 +108,8 @@ def similarity(benchmark: str, distances: Mapping[str, str], bins: pl.DataFrame)
     words = f"CLIP similarity of images to ID images in {benchmark}; means by split: {text}."
     points = bins.select(series=pl.col("split").str.replace_all("_", " "), x="similarity", y="fraction")
     x, y = Axis("largest cosine to an ID image", "~g", None), Axis("share of images", domain=None)
-    made = lines("CLIP similarity to ID images", words, line_rows(points), legend, x, y)
-    return ChartGroup(tuple(legend), (made,))
+    similar = lines("CLIP similarity to ID images", words, line_rows(points), legend, x, y)
+    return ChartGroup(tuple(legend), (similar,))
 
 
 def _distances(present: Iterable[str]) -> tuple[Key, ...]:

@@ -32,7 +32,7 @@ PALE, DEEP = "#F2F6FA", "#08519C"
 INK = "#111111"
 
 #: Axes and scales of shares.
-PERCENT: dict[str, Any] = {"format": "~%", "tickCount": 5}
+PERCENT: dict[str, Any] = {"format": "~%", "tickCount": 5, "labelSeparation": 6}
 UNIT: dict[str, Any] = {"domain": [0, 1]}
 
 

@@ -12,7 +12,7 @@
   const draw = (place) => {
     const spec = JSON.parse(document.getElementById(place.dataset.spec).textContent);
     return vegaEmbed(place, spec, { renderer: "svg", config, actions }).catch((error) => {
-      place.textContent = `No figure: ${error.message}`;
+      place.textContent = `No chart: ${error.message}`;
     });
   };
 

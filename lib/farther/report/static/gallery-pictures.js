@@ -8,17 +8,17 @@
   const short = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
 
   const element = (tag, text, className) => {
-    const made = document.createElement(tag);
-    if (text !== undefined) made.textContent = text;
-    if (className) made.className = className;
-    return made;
+    const result = document.createElement(tag);
+    if (text !== undefined) result.textContent = text;
+    if (className) result.className = className;
+    return result;
   };
 
   const SVG = "http://www.w3.org/2000/svg";
   const shape = (tag, attributes) => {
-    const made = document.createElementNS(SVG, tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    return made;
+    const result = document.createElementNS(SVG, tag);
+    for (const [name, value] of Object.entries(attributes)) result.setAttribute(name, value);
+    return result;
   };
 
   function place(box, row, width, height) {
@@ -61,11 +61,11 @@
   }
 
   function drawMark(mark, width, height, size) {
-    const made = shape("g", { class: `mark ${mark.kind}${mark.isWanted ? "" : " other"}` });
+    const result = shape("g", { class: `mark ${mark.kind}${mark.isWanted ? "" : " other"}` });
     const box = { x: mark.x, y: mark.y, width: mark.width, height: mark.height };
-    if (mark.kind === "truth") made.append(shape("rect", { class: "halo", ...box }));
-    made.append(shape("rect", { class: "edge", ...box }));
-    if (!size) return made;
+    if (mark.kind === "truth") result.append(shape("rect", { class: "halo", ...box }));
+    result.append(shape("rect", { class: "edge", ...box }));
+    if (!size) return result;
     // Above the box for a detection, at its lower edge for ground truth, so that the two do not hide each other.
     const plate = { width: size * (0.63 * mark.text.length + 0.6), height: 1.35 * size };
     const x = Math.max(Math.min(mark.x, width - plate.width), 0);
@@ -73,8 +73,8 @@
     const y = Math.max(Math.min(wanted, height - plate.height), 0);
     const text = shape("text", { x: x + 0.3 * size, y: y + size, style: `font-size: ${size}px` });
     text.textContent = mark.text;
-    made.append(shape("rect", { class: "plate", x, y, ...plate }), text);
-    return made;
+    result.append(shape("rect", { class: "plate", x, y, ...plate }), text);
+    return result;
   }
 
   function picture(card, isLarge) {
@@ -82,12 +82,12 @@
     const [width, height] = [images.width[card.image], images.height[card.image]];
     const root = roots[images.root[card.image]];
     const marks = marksOf(card);
-    const made = element("span", undefined, "shot");
-    if (isLarge) made.style.aspectRatio = `${width} / ${height}`;
-    const missing = (text) => made.replaceChildren(element("span", text, "missing"));
+    const result = element("span", undefined, "shot");
+    if (isLarge) result.style.aspectRatio = `${width} / ${height}`;
+    const missing = (text) => result.replaceChildren(element("span", text, "missing"));
     if (root === null) {
       missing("params.yaml does not say where this dataset lies.");
-      return { made, marks };
+      return { shot: result, marks };
     }
     const img = element("img");
     img.loading = isLarge ? "eager" : "lazy";
@@ -97,16 +97,16 @@
     img.onload = () => {
       const [w, h] = [img.naturalWidth, img.naturalHeight];
       if (w === width && h === height) return;
-      made.querySelector("svg").remove();
+      result.querySelector("svg").remove();
       const sizes = `this file has ${w} × ${h} pixels, the tables say ${width} × ${height}`;
-      made.append(element("span", `Shown without boxes: ${sizes}.`, "missing"));
+      result.append(element("span", `Shown without boxes: ${sizes}.`, "missing"));
     };
     img.src = `${root}/${images.file[card.image]}`;
     const overlay = shape("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
     const size = Math.max(width, height) / (isLarge && innerWidth > 700 ? 45 : 21);
     for (const mark of marks) overlay.append(drawMark(mark, width, height, isLarge || mark.isWanted ? size : 0));
-    made.append(img, overlay);
-    return { made, marks };
+    result.append(img, overlay);
+    return { shot: result, marks };
   }
 
   function words(event) {

@@ -83,14 +83,14 @@
   }
 
   function group(passed) {
-    const made = new Map();
-    for (const part of loaded) made.set(part, new Map());
+    const result = new Map();
+    for (const part of loaded) result.set(part, new Map());
     for (const event of passed) {
-      const images = made.get(event.part);
+      const images = result.get(event.part);
       if (!images.has(event.image)) images.set(event.image, { part: event.part, image: event.image, events: [] });
       images.get(event.image).events.push(event);
     }
-    const found = [...made.values()].flatMap((images) => [...images.values()].sort((a, b) => a.image - b.image));
+    const found = [...result.values()].flatMap((images) => [...images.values()].sort((a, b) => a.image - b.image));
     const by = $("by").value;
     const order = $("order").value;
     if (order === "table") return found;
@@ -213,7 +213,7 @@
     button.dataset.place = number;
     const shown = one.events.slice(0, 3).map((event) => element("span", words(event), "event"));
     if (one.events.length > 3) shown.push(element("span", `and ${one.events.length - 3} more`, "event"));
-    button.append(picture(one, false).made, element("b", one.part.images.id[one.image]), ...shown);
+    button.append(picture(one, false).shot, element("b", one.part.images.id[one.image]), ...shown);
     const item = element("li");
     item.append(button);
     return item;
@@ -261,16 +261,16 @@
     if (number < 0 || number >= cards.length) return;
     open = number;
     const one = cards[number];
-    const { made, marks } = picture(one, true);
+    const { shot, marks } = picture(one, true);
     $("large-name").textContent = one.part.images.id[one.image];
     const split = one.part.split.replaceAll("_", " ");
     $("large-place").textContent = `${grouped(number + 1)} of ${counted(cards.length, "image")}, ${split}`;
-    $("large-picture").replaceChildren(made);
+    $("large-picture").replaceChildren(shot);
     const section = (title, lines) => {
-      const [made, list] = [element("section"), element("ul")];
+      const [result, list] = [element("section"), element("ul")];
       list.append(...lines.map((line) => element("li", line)));
-      made.append(element("h3", title), list);
-      return lines.length ? [made] : [];
+      result.append(element("h3", title), list);
+      return lines.length ? [result] : [];
     };
     $("large-words").replaceChildren(
       ...section("Outcomes that pass the filters", one.events.map(words)),

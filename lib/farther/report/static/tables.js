@@ -1,5 +1,5 @@
 "use strict";
-// Tables that are sorted, filtered and saved. Each stands in a <section class="sheet"> with its controls.
+// Tables that are sorted, filtered and saved. Each is in a <section class="sheet"> with its controls.
 {
   const text = (cell) => cell.textContent.trim();
   const number = (cell) => parseFloat(text(cell));
@@ -85,7 +85,7 @@
       const place = columns.indexOf(head);
       const rises = head.dataset.rises !== undefined;
       const isLabel = labels.includes(head);
-      // The first click puts the best on top, the second turns it round, the third gives the first order again.
+      // The first click puts the best on top, the second reverses the order, the third restores the first order.
       const first = isLabel || !rises ? "ascending" : "descending";
       const second = first === "ascending" ? "descending" : "ascending";
       const next = { none: first, [first]: second, [second]: "none" }[head.getAttribute("aria-sort")];
@@ -104,9 +104,9 @@
       const wanted = labels.map((_, place) => control(`label-${place}`)?.value ?? "");
       const words = control("search").value.toLowerCase().split(/\s+/);
       for (const row of original) {
-        const own = labels.map((_, place) => text(row.cells[place]));
-        const all = own.join(" ").toLowerCase();
-        row.hidden = !(wanted.every((one, place) => one === "" || one === own[place])
+        const values = labels.map((_, place) => text(row.cells[place]));
+        const all = values.join(" ").toLowerCase();
+        row.hidden = !(wanted.every((one, place) => one === "" || one === values[place])
           && words.every((word) => all.includes(word)));
       }
       control("count").textContent = `${original.filter(shown).length} of ${original.length} rows`;
