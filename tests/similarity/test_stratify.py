@@ -8,11 +8,12 @@ from farther.similarity.prototypes import prototypes
 from farther.similarity.sources import EmbeddedSplit, SplitSource
 from farther.similarity.stratify import (
     Cuts,
+    ImageSimilarity,
     StratifyParams,
     best_cut,
     histogram,
-    order_of_distances,
-    split_figures,
+    mean_similarities,
+    split_similarities,
     stratify,
 )
 from farther.tables import Objects
@@ -115,15 +116,22 @@ def test_prototypes_are_mean_directions_and_name_the_nearest_class():
 
 def test_figures_and_histograms_say_how_near_each_split_is():
     images, _ = stratify(REFERENCE, [split("n", "near", [0, 0, 0, 60]), split("f", "far", [-60, -60, -60, -60])])
-    near = split_figures(images)["n"]
+    near = split_similarities(images).row(0, named=True)
+    assert near["split"] == "n"
     assert near["similarity"] == pytest.approx((3 + np.cos(np.deg2rad(30))) / 4, abs=1e-6)
     assert near["images"] == 4
-    assert order_of_distances(images) == {"near": near["similarity"], "far": 0.5}
-    rows = histogram(images, 0.1)
+    assert mean_similarities(images) == {"near": near["similarity"], "far": 0.5}
+    rows = histogram(images, 0.1).to_dicts()
     assert [row["split"] for row in rows].count("n") == [row["split"] for row in rows].count("f")
     far = {row["similarity"]: row["fraction"] for row in rows if row["split"] == "f"}
     assert sum(far.values()) == pytest.approx(1)
     assert max(far, key=far.get) == pytest.approx(0.5, abs=0.051)
+
+
+def test_without_images_there_are_columns_and_no_rows():
+    nothing = ImageSimilarity.empty()
+    assert histogram(nothing, 0.1).columns == ["split", "similarity", "fraction"]
+    assert (len(histogram(nothing, 0.1)), len(split_similarities(nothing)), mean_similarities(nothing)) == (0, 0, {})
 
 
 def test_a_reference_without_images_is_an_error():

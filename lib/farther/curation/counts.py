@@ -1,14 +1,15 @@
-"""What a split shows and what became of the images it was chosen from, in numbers."""
+"""Counts of categories, and of the fates of the images that a benchmark was chosen from."""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import NamedTuple
+from dataclasses import dataclass
+
+import polars as pl
 
 from farther.curation.fates import Fates
 from farther.tables import Objects
 
-#: What can become of an image of an OOD source, the nearest to the ID dataset first.
+#: Fates of an image of an OOD source, the nearest to the ID dataset first.
 FATES = ("near", "far", "farther", "removed")
 
 #: Kinds of rules, in words.
@@ -17,12 +18,13 @@ REASONS = {
     "overlap": "a category that overlaps with an ID class is labelled",
     "near": "a near category is labelled",
     "decision": "people decided",
-    "candidate": "nobody has reviewed the candidate yet",
+    "candidate": "the candidate has not been reviewed yet",
 }
 
 
-class CategoryCount(NamedTuple):
-    """How often a category occurs: objects, and images that show one."""
+@dataclass(frozen=True, slots=True)
+class CategoryCount:
+    """Number of objects of a category, and of images that show one."""
 
     category: str
     objects: int
@@ -31,16 +33,14 @@ class CategoryCount(NamedTuple):
 
 def category_counts(objects: Objects) -> list[CategoryCount]:
     """Objects and images of each category that occurs, the most frequent first (FMIYC, Figures 8 and 9)."""
-    shown = Counter(objects.category.tolist())
-    images = Counter(category for category, _ in set(zip(objects.category, objects.image_id, strict=True)))
-    return sorted(
-        (CategoryCount(category, count, images[category]) for category, count in shown.items()),
-        key=lambda one: (-one.objects, one.category),
-    )
+    counts = objects.frame.group_by("category").agg(objects=pl.len(), images=pl.col("image_id").n_unique())
+    ordered = counts.sort("objects", "category", descending=[True, False])
+    return [CategoryCount(**row) for row in ordered.iter_rows(named=True)]
 
 
-class FateCount(NamedTuple):
-    """How many images of a source met a fate for one kind of reason."""
+@dataclass(frozen=True, slots=True)
+class FateCount:
+    """Number of images of a source with one fate for one kind of reason."""
 
     dataset: str
     subset: str
@@ -51,7 +51,7 @@ class FateCount(NamedTuple):
 
 def fate_counts(fates: Fates) -> list[FateCount]:
     """Images by source, fate and kind of reason, in words."""
-    kinds = [REASONS.get(kind := rule.partition(": ")[0], kind) for rule in fates.rule]
-    found = Counter(zip(fates.dataset, fates.subset, fates.fate, kinds, strict=True))
-    counts = [FateCount(*key, images) for key, images in found.items()]
-    return sorted(counts, key=lambda one: (one.dataset, one.subset, FATES.index(one.fate), -one.images, one.reason))
+    reason = pl.col("rule").str.split(": ").list.first().replace(REASONS)
+    counts = fates.frame.group_by("dataset", "subset", "fate", reason=reason).agg(images=pl.len())
+    order = ["dataset", "subset", pl.col("fate").cast(pl.Enum(FATES)), -pl.col("images").cast(pl.Int64), "reason"]
+    return [FateCount(**row) for row in counts.sort(order).iter_rows(named=True)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from farther.curation.decisions import Decision, Decisions, ImageKey
-from farther.curation.fates import NO_OBJECT, Fates, why
+from farther.curation.fates import NO_OBJECT, REASON, Fates
 
 #: Starts the `rule` of an image whose fate people decided.
 DECISION = "decision"
@@ -70,56 +71,61 @@ def overrule(fates: Fates, kept: np.ndarray, decisions: Decisions) -> tuple[Fate
     """The fates of a source's images after people decided.
 
     Args:
-        fates: What the rules made of them; one dataset and subset.
+        fates: The fates by the rules; one dataset and subset.
         kept: ndarray of shape (number of images,), str: see `outcome`.
         decisions: On images of this and other sources.
 
     Returns:
         The fates, and in plain words the images whose reviewers have no majority.
     """
-    columns = {name: values.copy() for name, values in fates.columns().items()}
-    undecided = []
-    for row in _rows(fates, decisions.standing):
-        key = key_of(fates, row)
-        found = joint_decision(decisions.standing[key], kept[row])
-        if not found.fate:
-            said = ", ".join(f"{reviewer}: {one}" for reviewer, one in sorted(decisions.standing[key].items()))
-            undecided.append(f"{key}: no majority ({said}), so the rules decide: {fates.fate[row]}")
+    changes, undecided = [], []
+    decided = {(*key,): made for key, made in decisions.standing.items()}
+    rows = fates.frame.with_columns(kept=pl.Series(kept, dtype=pl.String)).join(
+        pl.DataFrame(list(decided), schema=dict.fromkeys(ImageKey._fields, pl.String), orient="row"),
+        on=ImageKey._fields,
+        how="semi",
+        maintain_order="left",
+    )
+    for row in rows.iter_rows(named=True):
+        key = ImageKey(row["dataset"], row["subset"], row["image_id"])
+        found = joint_decision(decided[key], row["kept"])
+        if found.fate:
+            changes.append((key.image_id, found.fate, found.rule, found.reviewers))
             continue
-        columns["by_rules"][row] = f"{fates.fate[row]}; {why(fates, row)}"
-        columns["fate"][row] = found.fate
-        columns["rule"][row] = found.rule
-        columns["decided_by"][row] = found.reviewers
-        columns["category"][row] = ""
-        columns["object_id"][row] = NO_OBJECT
-    return Fates(**columns), undecided
+        said = ", ".join(f"{reviewer}: {one}" for reviewer, one in sorted(decided[key].items()))
+        undecided.append(f"{key}: no majority ({said}), so the rules decide: {row['fate']}")
+    return _changed(fates, pl.DataFrame(changes, schema=_CHANGES, orient="row")), undecided
 
 
 def withhold_unreviewed(fates: Fates) -> Fates:
-    """The fates of images of which those that nobody decided on enter no split.
+    """The fates by rules and people, with the images removed that no one decided on yet."""
+    unreviewed = fates.frame.filter(pl.col("decided_by") == "", pl.col("fate") != "removed")
+    changes = unreviewed.select(
+        "image_id", fate=pl.lit("removed"), rule=pl.lit(NOT_REVIEWED), decided_by=pl.lit("", pl.String)
+    )
+    return _changed(fates, changes)
 
-    Args:
-        fates: What rules and people made of them.
-    """
-    columns = {name: values.copy() for name, values in fates.columns().items()}
-    for row in np.flatnonzero((fates.decided_by == "") & (fates.fate != "removed")).tolist():
-        columns["by_rules"][row] = f"{fates.fate[row]}; {why(fates, row)}"
-        columns["fate"][row] = "removed"
-        columns["rule"][row] = NOT_REVIEWED
-        columns["category"][row] = ""
-        columns["object_id"][row] = NO_OBJECT
-    return Fates(**columns)
+
+#: Image of a source, and the values that replace those by the rules.
+_CHANGES = dict.fromkeys(("image_id", "fate", "rule", "decided_by"), pl.String)
+
+
+def _changed(fates: Fates, changes: pl.DataFrame) -> Fates:
+    """Fates of one source with some replaced; `by_rules` then tells the fate and reason before."""
+    joined = fates.frame.join(changes, on="image_id", how="left", suffix="_new", maintain_order="left")
+    changed = pl.when(pl.col("fate_new").is_not_null())
+    return fates.with_frame(
+        joined.with_columns(
+            pl.col("fate_new").fill_null(pl.col("fate")).alias("fate"),
+            pl.col("rule_new").fill_null(pl.col("rule")).alias("rule"),
+            pl.col("decided_by_new").fill_null(pl.col("decided_by")).alias("decided_by"),
+            category=changed.then(pl.lit("")).otherwise("category"),
+            object_id=changed.then(NO_OBJECT).otherwise("object_id"),
+            by_rules=changed.then(pl.format("{}; {}", "fate", REASON)).otherwise("by_rules"),
+        ).select(fates.frame.columns)
+    )
 
 
 def key_of(fates: Fates, row: int) -> ImageKey:
     """Names the image of a row."""
     return ImageKey(fates.dataset[row], fates.subset[row], fates.image_id[row])
-
-
-def _rows(fates: Fates, images: Iterable[ImageKey]) -> list[int]:
-    """The rows of images, sorted; those of other sources are left out."""
-    if not len(fates):
-        return []
-    source = fates.dataset[0], fates.subset[0]
-    wanted = {key.image_id for key in images if (key.dataset, key.subset) == source}
-    return [row for row, image_id in enumerate(fates.image_id) if image_id in wanted] if wanted else []

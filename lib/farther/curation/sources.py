@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import polars as pl
 
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
@@ -60,26 +59,24 @@ class Source:
     def __init__(self, images: Images, objects: Objects, name: str | Path = "objects"):
         self.images = images
         self.objects = objects
-        known = pa.array(images.image_id, pa.string())
-        self.image_row = pc.index_in(pa.array(objects.image_id, pa.string()), known).fill_null(-1).to_numpy()
-        lost = np.flatnonzero(self.image_row < 0)
-        if len(lost):
-            row = int(lost[0])
-            problem = f"{objects.image_id[row]!r} is not in the images table"
+        row_of = images.frame.select("image_id", row=pl.int_range(pl.len(), dtype=pl.Int64))
+        rows = objects.frame.select("image_id").join(row_of, on="image_id", how="left", maintain_order="left")["row"]
+        if rows.null_count():
+            row = int(rows.is_null().arg_max() or 0)
+            problem = f"{objects.frame['image_id'][row]!r} is not in the images table"
             raise DataError(problem, file=name, row=row, field="image_id")
+        self.image_row = rows.to_numpy()
 
     def select(self, rows: np.ndarray) -> Source:
         """The images that a mask of shape (number of images,) selects, with their objects, in their order."""
         return Source(self.images[rows], self.objects[rows[self.image_row]])
 
     def at_most(self, count: int | None) -> Source:
-        """So many images, those whose names have the smallest digests, in their order; all when None or fewer."""
+        """At most `count` images, those whose names have the smallest digests, in their order; all when None."""
         if count is None or count >= len(self.images):
             return self
-        by_digest = np.argsort([digest(image_id) for image_id in self.images.image_id], kind="stable")
-        rows = np.zeros(len(self.images), bool)
-        rows[by_digest[:count]] = True
-        return self.select(rows)
+        digests = pl.Series([digest(image_id) for image_id in self.images.image_id])
+        return self.select((digests.rank("ordinal") <= count).to_numpy())
 
 
 class Tables(Protocol):

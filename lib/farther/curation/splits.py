@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 
 from farther.curation.candidates import listed
 from farther.curation.decisions import HEADER, Decisions, DecisionsFile
-from farther.curation.fates import Fates, as_published, count_by_rule, decide
+from farther.curation.fates import Fates, as_published, decide
 from farther.curation.overruling import overrule, withhold_unreviewed
 from farther.curation.parameters import Benchmark, Split
 from farther.curation.rules import Rules
@@ -48,13 +49,14 @@ class Curation:
             write_json(aside / "warnings.json", {"count": len(self.warnings), "warnings": self.warnings})
 
     def counts(self) -> dict[str, int]:
-        """Counts in one flat mapping: images and objects a split, images a rule, warnings."""
+        """Counts in one flat mapping: images and objects per split, images per dataset and rule, warnings."""
         counts: dict[str, int] = {}
         for name, split in self.splits.items():
             counts[f"{name}.images"] = len(split.images)
             counts[f"{name}.objects"] = len(split.objects)
-        counts["removed.images"] = int(np.sum(self.fates.fate == "removed"))
-        return {**counts, **count_by_rule(self.fates), "warnings": len(self.warnings)}
+        counts["removed.images"] = len(self.fates.filter(pl.col("fate") == "removed"))
+        rules = self.fates.frame.group_by(pl.format("{}: {}", "dataset", "rule").alias("name")).len().sort("name")
+        return {**counts, **dict(rules.iter_rows()), "warnings": len(self.warnings)}
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from farther.errors import DataError, ParameterError
 from farther.similarity.categories import CategorySimilarity, IdClasses, category_similarities
@@ -15,31 +15,30 @@ from farther.similarity.duplicates import Duplicates, near_duplicates
 from farther.similarity.prototypes import prototypes
 from farther.similarity.sources import EmbeddedSplit, SimilarityFiles, SplitSource
 from farther.similarity.stratify import (
+    DECIMALS,
+    ELSEWHERE,
     Cuts,
     ImageSimilarity,
     StratifyParams,
     histogram,
-    order_of_distances,
-    split_figures,
+    mean_similarities,
+    split_similarities,
     stratify,
 )
 from farther.similarity.wordnet import WordNet, WordNetParams, read_synsets
-from farther.tables.files import write_aside, write_json
-
-#: Decimals of cosines in files that git compares.
-DECIMALS = 6
+from farther.tables.files import write_aside, write_csv, write_json
 
 
 @dataclass(frozen=True)
 class BenchmarkSimilarity:
-    """All that is known about the similarity of a benchmark's splits to ID.
+    """Similarity of a benchmark's splits and categories to ID.
 
     Args:
-        images: One row an image.
-        categories: One row a category of an OOD dataset.
+        images: One row per image.
+        categories: One row per category of an OOD dataset.
         duplicates: Pairs of near-duplicates.
-        duplicate_pairs: How many there are; `duplicates` may list fewer.
-        cuts: What parts near, far and farther.
+        duplicate_pairs: Number of all pairs; `duplicates` may list fewer.
+        cuts: What separates near, far and farther.
         borderline: The doubtful images, the most doubtful first.
         bin_width: Of the histograms.
     """
@@ -58,27 +57,27 @@ class BenchmarkSimilarity:
         Args:
             tables: Folder to replace: `images.parquet`, `categories.parquet`, `borderline.parquet`,
                 `duplicates.parquet`, and `summary.json` with the cuts.
-            counts: JSON file: one row per split, and the row `similarity` of the benchmark.
+            counts: JSON file: `split_similarities` by split, and the row `similarity` of the benchmark.
             plots: Folder to replace: `histogram.csv` (Figure 3), `borderline.csv`.
         """
         with write_aside(tables) as aside:
             for name in ("images", "categories", "borderline", "duplicates"):
                 getattr(self, name).write(aside / f"{name}.parquet")
             write_json(aside / "summary.json", self.summary())
-        write_json(counts, {"similarity": self.summary(), **split_figures(self.images)})
+        by_split = split_similarities(self.images).rows_by_key("split", named=True, unique=True)
+        write_json(counts, {"similarity": self.summary(), **by_split})
         with write_aside(plots) as aside:
             aside.mkdir()
             write_csv(aside / "histogram.csv", histogram(self.images, self.bin_width))
-            write_csv(aside / "borderline.csv", _borderline_rows(self.borderline))
+            write_csv(aside / "borderline.csv", _for_csv(self.borderline))
 
     def summary(self) -> dict[str, Any]:
         """Mean similarity by distance, the cuts, doubtful images and near-duplicates."""
-        suggested = (self.images.suggested != "") & (self.images.suggested != self.images.distance)
         cuts = {"near_cut": self.cuts.near, "farther_cut": self.cuts.farther}
         return {
-            **order_of_distances(self.images),
+            **mean_similarities(self.images),
             **{name: round(cut, DECIMALS) for name, cut in cuts.items() if cut is not None},
-            "elsewhere": int(suggested.sum()),
+            "elsewhere": self.images.frame.select(ELSEWHERE.sum()).item(),
             "near_duplicates": self.duplicate_pairs,
         }
 
@@ -90,17 +89,17 @@ def stratify_benchmark(
     params: StratifyParams | None = None,
     wordnet: WordNetParams | None = None,
 ) -> BenchmarkSimilarity:
-    """Measures how near a benchmark's images and categories are to ID.
+    """Similarity of a benchmark's images and categories to ID.
 
     Args:
-        files: Where splits and embeddings lie.
+        files: Folders of splits and embeddings.
         id_splits: The ID splits, the reference among them.
         ood_splits: The OOD splits.
-        params: What counts as near and farther.
-        wordnet: A local WordNet, if class names shall be compared by it.
+        params: Thresholds of near and farther.
+        wordnet: A local WordNet to compare class names by.
 
     Raises:
-        ParameterError: no ID split is called as `params.reference` says.
+        ParameterError: no ID split is called `params.reference`.
         DataError: a table is absent or damaged, datasets were embedded by different models, or WordNet is absent.
     """
     params = params or StratifyParams()
@@ -122,18 +121,6 @@ def stratify_benchmark(
     )
 
 
-def write_csv(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Writes rows that have the same keys as CSV; no row, no columns."""
-    listed = list(rows)
-    text = io.StringIO()
-    if listed:
-        writer = csv.DictWriter(text, list(listed[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(listed)
-    with write_aside(path) as aside:
-        aside.write_text(text.getvalue(), encoding="utf-8")
-
-
 def _categories(
     files: SimilarityFiles, oods: Sequence[EmbeddedSplit], id_classes: IdClasses, params: WordNetParams | None
 ) -> CategorySimilarity:
@@ -149,17 +136,14 @@ def _categories(
     return CategorySimilarity.concatenate(parts) if parts else CategorySimilarity.empty()
 
 
-def _borderline_rows(images: ImageSimilarity) -> list[dict[str, Any]]:
+def _for_csv(images: ImageSimilarity) -> pl.DataFrame:
+    rounded = (pl.col("similarity", "margin").cast(pl.Float64)).round(DECIMALS)
     names = ("split", "image_id", "distance", "suggested", "similarity", "margin", "neighbour", "id_class")
-    columns = images.columns()
-    return [
-        {name: round(float(value), DECIMALS) if name in ("similarity", "margin") else value for name, value in row}
-        for row in ([(name, columns[name][k]) for name in names] for k in range(len(images)))
-    ]
+    return images.frame.with_columns(rounded).select(names)
 
 
 def _check_one_encoder(files: SimilarityFiles, sources: Sequence[SplitSource]) -> None:
-    """Cosines between embeddings of two models mean nothing."""
+    """Refuses embeddings by several models, whose cosines mean nothing."""
     first = files.encoder(sources[0])
     for source in sources[1:]:
         other = files.encoder(source)

@@ -1,4 +1,4 @@
-"""Near-duplicate images: pairs whose embeddings are all but equal."""
+"""Near-duplicate images: pairs whose embeddings are almost equal."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from farther.tables import Column, Table
 
 
 class Duplicates(Table):
-    """One row a pair of images that look the same, the most alike first.
+    """One row per pair of images that look the same, the most similar first.
 
     Columns:
         split, image_id: One image.
-        other_split, other_image_id: The other; it stands later in the order of splits and rows.
+        other_split, other_image_id: The other one, later in the order of splits and rows.
         cosine: Of their embeddings.
         same_file: Whether their files are equal byte by byte.
     """
@@ -62,10 +62,10 @@ def near_duplicates(splits: Sequence[EmbeddedSplit], threshold: float, limit: in
     Args:
         splits: Splits with their embeddings, ID training data among them.
         threshold: The lowest cosine of a pair.
-        limit: At most so many pairs are listed.
+        limit: Largest number of pairs that is listed.
 
     Returns:
-        The pairs, those with the highest cosine first, and how many there are in all.
+        The pairs, those with the highest cosine first, and the number of all pairs.
 
     Raises:
         DataError: the splits were embedded by two models.
@@ -76,16 +76,18 @@ def near_duplicates(splits: Sequence[EmbeddedSplit], threshold: float, limit: in
         for i, j, cosines in pairs_above(splits[a].vectors, splits[b].vectors, threshold, first_row=first_row):
             best.add(np.stack([cosines, np.full(len(i), a), i, np.full(len(i), b), j], axis=1))
     rows = best.sorted()
+    first = np.cumsum([0, *(len(split) for split in splits)])
+    names = np.repeat(np.array([split.name for split in splits], dtype=object), np.diff(first))
+    images = np.concatenate([np.zeros(0, object), *(split.image_id for split in splits)])
+    digests = np.concatenate([np.zeros(0, object), *(split.digest for split in splits)])
     places = rows[:, 1:].astype(np.int64)
-    one = [(splits[a], row) for a, row in places[:, :2].tolist()]
-    other = [(splits[b], row) for b, row in places[:, 2:].tolist()]
-    same = [s.digest[r] == t.digest[q] for (s, r), (t, q) in zip(one, other, strict=True)]
+    one, other = first[places[:, 0]] + places[:, 1], first[places[:, 2]] + places[:, 3]
     table = Duplicates(
-        split=[split.name for split, _ in one],
-        image_id=[split.image_id[row] for split, row in one],
-        other_split=[split.name for split, _ in other],
-        other_image_id=[split.image_id[row] for split, row in other],
-        cosine=rows[:, 0].astype(np.float32),
-        same_file=np.array(same, dtype=bool),
+        split=names[one],
+        image_id=images[one],
+        other_split=names[other],
+        other_image_id=images[other],
+        cosine=rows[:, 0],
+        same_file=(digests[one] == digests[other]).astype(bool),
     )
     return table, best.found

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import polars as pl
 
 from farther.similarity.sources import EmbeddedSplit
 from farther.tables import Objects
@@ -13,12 +14,12 @@ from farther.tables import Objects
 
 @dataclass(frozen=True)
 class Prototypes:
-    """One vector a class.
+    """One vector per class.
 
     Args:
         classes: Their names.
         vectors: ndarray of shape (number of classes, D), float32, rows of length 1.
-        images: ndarray of shape (number of classes,), int64: images behind each.
+        images: ndarray of shape (number of classes,), int64: number of images of each.
     """
 
     classes: tuple[str, ...]
@@ -55,14 +56,12 @@ def prototypes(splits: Sequence[tuple[EmbeddedSplit, Objects]], classes: Iterabl
     sums: dict[str, np.ndarray] = {}
     counts: dict[str, int] = {}
     for split, objects in splits:
-        row_of = {image_id: row for row, image_id in enumerate(split.image_id)}
-        shown: dict[str, set[int]] = {}
-        for image_id, name in zip(objects.image_id, objects.category, strict=True):
-            if image_id in row_of:
-                shown.setdefault(name, set()).add(row_of[image_id])
-        for name, rows in shown.items():
-            sums[name] = sums.get(name, 0) + split.vectors[sorted(rows)].astype(np.float64).sum(axis=0)
-            counts[name] = counts.get(name, 0) + len(rows)
+        images = pl.DataFrame({"image_id": pl.Series(split.image_id, dtype=pl.String)}).with_row_index("row")
+        shown = objects.frame.select("image_id", "category").unique().join(images, on="image_id").sort("row")
+        for (name,), rows in shown.group_by("category", maintain_order=True):
+            vectors = split.vectors[rows["row"].to_numpy()].astype(np.float64)
+            sums[name] = sums.get(name, 0) + vectors.sum(axis=0)
+            counts[name] = counts.get(name, 0) + len(vectors)
     wanted = sorted(sums) if classes is None else [name for name in classes if name in sums]
     if not wanted:
         return Prototypes((), np.zeros((0, 1), np.float32), np.zeros(0, np.int64))

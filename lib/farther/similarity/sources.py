@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
+import polars as pl
 
 from farther.errors import DataError
 from farther.similarity.embeddings import EmbeddingsFolder, NameEmbeddings
@@ -18,12 +19,12 @@ Distance = Literal["ID", "near", "far", "farther"]
 
 @dataclass(frozen=True)
 class SplitSource:
-    """Where the images of a split come from.
+    """Origin and distance of the images of a split.
 
     Args:
         name: The split.
-        dataset, subset: Where its images come from.
-        distance: How far from ID the benchmark's rules put it; "ID" for the ID dataset's own.
+        dataset, subset: Origin of its images.
+        distance: Distance to ID by the benchmark's rules; "ID" for splits of the ID dataset.
     """
 
     name: str
@@ -39,7 +40,7 @@ class EmbeddedSplit:
     Args:
         source: Which split.
         image_id: ndarray of shape (N,), str.
-        digest: ndarray of shape (N,), str: names of the files' contents.
+        digest: ndarray of shape (N,), str: digests of the files.
         vectors: ndarray of shape (N, D), rows of length 1.
         without: Number of images that have no embedding.
     """
@@ -61,7 +62,7 @@ class EmbeddedSplit:
 
 @dataclass(frozen=True)
 class SimilarityFiles:
-    """Where splits, embeddings and class names lie.
+    """Folders of splits, embeddings and class names.
 
     Args:
         splits: Folder of the benchmark's splits, as `curate` writes them.
@@ -75,21 +76,22 @@ class SimilarityFiles:
         """A split with its embeddings, in the order of its images table.
 
         Raises:
-            DataError: the dataset was not embedded, or not by the CLIP that read these files.
+            DataError: the dataset was not embedded, or without one of the images.
         """
         images = Images.read(inside(self.splits, source.name) / "images.parquet")
         folder = EmbeddingsFolder(self._dataset(source.dataset) / source.subset)
         stored = folder.read()
-        row_of = {image_id: row for row, image_id in enumerate(stored.image_id)}
-        rows = np.array([row_of.get(image_id, -1) for image_id in images.image_id], dtype=np.int64)
-        failed = {failure["image_id"] for failure in folder.info["failures"]}
-        for row in np.flatnonzero(rows < 0):
-            if images.image_id[row] not in failed:
-                problem = f"image {images.image_id[row]!r} of split {source.name!r} has no embedding; run `embed` again"
-                raise DataError(problem, file=folder.path)
-        found = images[rows >= 0]
-        vectors = stored.embedding[rows[rows >= 0]]
-        return EmbeddedSplit(source, found.image_id, found.digest, vectors, int(np.sum(rows < 0)))
+        row_of = stored.frame.select("image_id", row=pl.int_range(pl.len()))
+        joined = images.frame.join(row_of, on="image_id", how="left", maintain_order="left")
+        failed = [failure["image_id"] for failure in folder.info["failures"]]
+        lost = joined.filter(pl.col("row").is_null(), ~pl.col("image_id").is_in(failed))
+        if lost.height:
+            problem = f"image {lost['image_id'][0]!r} of split {source.name!r} has no embedding; run `embed` again"
+            raise DataError(problem, file=folder.path)
+        found = joined.drop_nulls("row")
+        vectors = stored.embedding[found["row"].to_numpy()]
+        without = joined.height - found.height
+        return EmbeddedSplit(source, found["image_id"].to_numpy(), found["digest"].to_numpy(), vectors, without)
 
     def objects(self, source: SplitSource) -> Objects:
         """The objects of a split."""
@@ -101,7 +103,7 @@ class SimilarityFiles:
         return dict(zip(table.name, table.embedding.astype(np.float32), strict=True))
 
     def encoder(self, source: SplitSource) -> dict[str, object]:
-        """What embedded the split's dataset: the header's `encoder`."""
+        """The encoder that embedded the split's dataset, from the header."""
         return EmbeddingsFolder(self._dataset(source.dataset) / source.subset).info["encoder"]
 
     def _dataset(self, dataset: str) -> Path:

@@ -1,10 +1,10 @@
-"""How near each OOD image, split and category is to ID, by CLIP; and which images stand in a doubtful split."""
+"""Similarity of each OOD image and split to ID by CLIP, and the images whose split is doubtful."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, get_args
 
 import numpy as np
 import polars as pl
@@ -20,15 +20,18 @@ from farther.tables import Column, Table
 
 Cosine = Annotated[float, Field(ge=-1, le=1)]
 
+#: Decimals of cosines in files that git compares.
+DECIMALS = 6
+
 
 @checked(config=STRICT, kw_only=True)
 class StratifyParams:
-    """How similarity is measured and what is made of it.
+    """Parameters of the similarity to ID.
 
     Args:
         reference: The ID split that OOD images are compared with. FMIYC's code takes up to 2,000 images of ID
             validation; all ID training images are what a detector has learned from.
-        reference_images: At most so many of its images, evenly spread; all of them when None.
+        reference_images: Largest number of its images, evenly spread; all of them when None.
         near: An image of at least this similarity is suggested for near. None: the cut that tells the benchmark's
             near images from its far images best.
         farther: An image below this similarity is suggested for farther. None: likewise between far and farther;
@@ -36,7 +39,7 @@ class StratifyParams:
         borderline: Number of doubtful images that are listed.
         bin_width: Of the histograms.
         duplicate: Pairs of images of at least this cosine are near-duplicates.
-        duplicate_pairs: At most so many of them are listed.
+        duplicate_pairs: Largest number of them that is listed.
         engine: See `farther.similarity.nearest.nearest`.
     """
 
@@ -56,16 +59,16 @@ class StratifyParams:
 
 
 class ImageSimilarity(Table):
-    """One row an image of a split that is not the reference.
+    """One row per image of a split that is not the reference.
 
     Columns:
         image_id, dataset, split: The image.
-        distance: How far from ID the benchmark's rules put it; "ID" for ID images.
+        distance: Distance to ID by the benchmark's rules; "ID" for ID images.
         similarity: Its largest cosine to a reference image (FMIYC, Figure 3).
         neighbour: That reference image.
         id_class: The ID class whose prototype is the most similar, "" without prototypes.
         class_similarity: Its cosine to it, 0 without prototypes.
-        suggested: The distance that its similarity speaks for; "" for ID images and where there is no cut.
+        suggested: The distance that its similarity suggests; "" for ID images and where there is no cut.
         margin: How far `similarity` lies on its own distance's side of the cut; negative on the other side. The
             smallest is the most doubtful. 0 where nothing is suggested.
     """
@@ -84,17 +87,16 @@ class ImageSimilarity(Table):
     def borderline(self, count: int) -> ImageSimilarity:
         """The images whose distance is the most doubtful, the most doubtful first.
 
-        Those come first whose similarity speaks for another distance than their split's, the clearest ahead; then
-        those that lie closest to a cut.
+        First those whose similarity suggests another distance than their split's, the clearest ahead; then those
+        closest to a cut.
         """
-        rows = np.flatnonzero(self.suggested != "")
-        order = np.lexsort((self.image_id[rows], self.split[rows], self.margin[rows]))
-        return self[rows[order[:count]]]
+        doubtful = self.frame.filter(pl.col("suggested") != "").sort("margin", "split", "image_id").head(count)
+        return self.with_frame(doubtful)
 
 
 @dataclass(frozen=True)
 class Cuts:
-    """The similarities that part near from far and far from farther; None where nothing is known to part.
+    """Similarities that separate near from far, and far from farther; None where there is nothing to separate.
 
     Args:
         near: The least similarity of near.
@@ -105,7 +107,7 @@ class Cuts:
     farther: float | None
 
     def suggest(self, similarity: np.ndarray) -> np.ndarray:
-        """The distance that each similarity, float (N,), speaks for; "" everywhere without any cut."""
+        """The distance that each similarity, float (N,), suggests; "" everywhere without any cut."""
         if self.near is None and self.farther is None:
             return np.full(len(similarity), "", dtype=object)
         is_near = np.zeros(len(similarity), bool) if self.near is None else similarity >= self.near
@@ -145,7 +147,7 @@ def stratify(
         params: What counts as near and farther.
 
     Returns:
-        One row an image, in the order of splits and of their tables; and the cuts that were used.
+        One row per image, in the order of splits and of their tables; and the cuts that were used.
 
     Raises:
         DataError: the reference has no image, or the embeddings are of two models.
@@ -162,7 +164,7 @@ def stratify(
 
 
 def cuts_of(splits: Sequence[EmbeddedSplit], similarities: Sequence[np.ndarray], params: StratifyParams) -> Cuts:
-    """The cuts of the parameters; where they name none, those that part the benchmark's own splits best."""
+    """The cuts of the parameters; where they name none, those that separate the benchmark's splits best."""
     by_distance: dict[Distance, list[np.ndarray]] = {}
     for split, similarity in zip(splits, similarities, strict=True):
         by_distance.setdefault(split.source.distance, []).append(similarity)
@@ -173,7 +175,7 @@ def cuts_of(splits: Sequence[EmbeddedSplit], similarities: Sequence[np.ndarray],
 
 
 def best_cut(low: np.ndarray | None, high: np.ndarray | None) -> float | None:
-    """The value that parts two groups of numbers with the highest balanced accuracy.
+    """The value that separates two groups of numbers with the highest balanced accuracy.
 
     Args:
         low, high: Groups whose members should lie below, and at or above the cut.
@@ -194,54 +196,50 @@ def best_cut(low: np.ndarray | None, high: np.ndarray | None) -> float | None:
     return float(cuts[accuracy.argmax()])
 
 
-def split_figures(images: ImageSimilarity) -> dict[str, dict[str, float | int | str]]:
-    """Mean, median and 5% and 95% points of the similarity, and how many images are suggested elsewhere, a split each.
+#: The image's similarity suggests another distance than its split's.
+ELSEWHERE = (pl.col("suggested") != "") & (pl.col("suggested") != pl.col("distance"))
 
-    The means are FMIYC's Figure 3 in one number.
+
+def split_similarities(images: ImageSimilarity) -> pl.DataFrame:
+    """Mean, median and 5% and 95% quantile of the similarity per split; the means are FMIYC's Figure 3 in one number.
+
+    Columns: `split`, `images`, `similarity` (the mean), `median`, `low`, `high`, `elsewhere` (number of images whose
+    similarity suggests another distance).
     """
-    rows: dict[str, dict[str, float | int | str]] = {}
-    for split in dict.fromkeys(images.split):
-        one = images[images.split == split]
-        low, middle, high = np.quantile(one.similarity.astype(np.float64), (0.05, 0.5, 0.95)).tolist()
-        rows[split] = {
-            "images": len(one),
-            "similarity": _rounded(one.similarity.mean(dtype=np.float64)),
-            "median": _rounded(middle),
-            "low": _rounded(low),
-            "high": _rounded(high),
-            "elsewhere": int(np.sum((one.suggested != "") & (one.suggested != one.distance))),
-        }
-    return rows
+    similarity = pl.col("similarity").cast(pl.Float64)
+    return images.frame.group_by("split", maintain_order=True).agg(
+        images=pl.len(),
+        similarity=similarity.mean().round(DECIMALS),
+        median=similarity.quantile(0.5, "linear").round(DECIMALS),
+        low=similarity.quantile(0.05, "linear").round(DECIMALS),
+        high=similarity.quantile(0.95, "linear").round(DECIMALS),
+        elsewhere=ELSEWHERE.sum(),
+    )
 
 
-def histogram(images: ImageSimilarity, bin_width: float) -> list[dict[str, float | str]]:
-    """Histograms of the similarity, one a split over the same bins: rows of split, middle of the bin, fraction.
+def histogram(images: ImageSimilarity, bin_width: float) -> pl.DataFrame:
+    """Histograms of the similarity, one per split over the same bins, which start at -1.
 
-    Bins start at -1; those outside all similarities are left out.
+    Columns: `split`, `similarity` (middle of the bin), `fraction`. Bins outside all similarities are left out.
     """
-    if not len(images):
-        return []
-    bins = np.floor((images.similarity.astype(np.float64) + 1) / bin_width).astype(np.int64)
-    first, last = int(bins.min()), int(bins.max())
-    rows: list[dict[str, float | str]] = []
-    for split in dict.fromkeys(images.split):
-        counts = np.bincount(bins[images.split == split] - first, minlength=last - first + 1)
-        middles = (np.arange(first, last + 1) + 0.5) * bin_width - 1
-        rows += [
-            {"split": split, "similarity": round(float(x), 6), "fraction": round(float(y), 6)}
-            for x, y in zip(middles, counts / counts.sum(), strict=True)
-        ]
-    return rows
+    bins = ((pl.col("similarity").cast(pl.Float64) + 1) / bin_width).floor().cast(pl.Int64)
+    counts = images.frame.group_by("split", bin=bins, maintain_order=True).len("count")
+    between = pl.int_range(pl.col("bin").min(), pl.col("bin").max() + 1)
+    all_bins = counts.select(between) if counts.height else counts.select("bin")
+    grid = counts.select("split").unique(maintain_order=True).join(all_bins, how="cross", maintain_order="left_right")
+    filled = grid.join(counts, on=["split", "bin"], how="left", maintain_order="left").fill_null(0)
+    return filled.select(
+        "split",
+        similarity=((pl.col("bin") + 0.5) * bin_width - 1).round(DECIMALS),
+        fraction=(pl.col("count") / pl.col("count").sum().over("split")).round(DECIMALS),
+    )
 
 
-def order_of_distances(images: ImageSimilarity) -> dict[str, float]:
-    """Mean similarity of all images of a distance: ID, near, far, farther, as far as there are some."""
-    means: Mapping[str, float] = {
-        distance: _rounded(images.similarity[images.distance == distance].mean(dtype=np.float64))
-        for distance in ("ID", "near", "far", "farther")
-        if np.any(images.distance == distance)
-    }
-    return dict(means)
+def mean_similarities(images: ImageSimilarity) -> dict[str, float]:
+    """Mean similarity of all images of a distance, for those of ID, near, far and farther that occur."""
+    means = images.frame.group_by("distance").agg(pl.col("similarity").cast(pl.Float64).mean().round(DECIMALS))
+    found = dict(means.iter_rows())
+    return {distance: found[distance] for distance in get_args(Distance) if distance in found}
 
 
 def _rows(
@@ -256,9 +254,9 @@ def _rows(
         classes, cosines = prototypes.nearest(split.vectors)
     return ImageSimilarity(
         image_id=split.image_id,
-        dataset=np.full(count, source.dataset, dtype=object),
-        split=np.full(count, source.name, dtype=object),
-        distance=np.full(count, source.distance, dtype=object),
+        dataset=[source.dataset] * count,
+        split=[source.name] * count,
+        distance=[source.distance] * count,
         similarity=found.cosine,
         neighbour=neighbours[found.row],
         id_class=classes,
@@ -275,7 +273,3 @@ def _spread(count: int, limit: int | None) -> np.ndarray:
     if limit is None or count <= limit:
         return np.arange(count)
     return np.arange(limit) * count // limit
-
-
-def _rounded(value: float) -> float:
-    return round(float(value), 6)

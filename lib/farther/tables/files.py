@@ -11,15 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from farther.errors import DataError
 
 
 @contextmanager
 def write_aside(path: str | Path) -> Iterator[Path]:
-    """Gives a path to write to; renames it to `path` when the block ends without an error.
+    """A path to write to, renamed to `path` when the block ends without an error.
 
     The name that is written to starts with a dot and ends as `path` does, in the same folder, so that the rename is
-    atomic. After an error nothing is left behind, and what stood at `path` before is untouched.
+    atomic. After an error nothing is left behind, and `path` is as before.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +39,7 @@ def write_aside(path: str | Path) -> Iterator[Path]:
 
 
 def write_json(path: str | Path, value: Any) -> None:
-    """Writes JSON that git diffs well: keys in the order given, one a line, and no NaN.
+    """Writes JSON that git diffs well: keys in the order given, one per line, and no NaN.
 
     Raises:
         ValueError: `value` holds a NaN or an infinity, which JSON cannot.
@@ -45,6 +47,12 @@ def write_json(path: str | Path, value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with write_aside(path) as aside:
         aside.write_text(text, encoding="utf-8")
+
+
+def write_csv(path: str | Path, frame: pl.DataFrame) -> None:
+    """Writes a frame as CSV: a line of column names, one line per row, nothing for null."""
+    with write_aside(path) as aside:
+        frame.write_csv(aside)
 
 
 def read_json(path: str | Path) -> Any:
@@ -65,7 +73,7 @@ def read_json(path: str | Path) -> Any:
 
 
 def digest(*parts: str | bytes | Path) -> str:
-    """A name for content: 32 hexadecimal digits of BLAKE2b over texts, bytes, and the bytes of files (a `Path`).
+    """Digest of content: 32 hexadecimal digits of BLAKE2b over texts, bytes, and the bytes of files (a `Path`).
 
     Each part is framed by its length, so that `("ab", "c")` and `("a", "bc")` differ.
     """
