@@ -136,7 +136,7 @@ def _size_of(file: Path) -> tuple[int, int]:
 
 def _sample(root: Path, count: int) -> list[Path]:
     """Some image files of a folder, spread over those that are found first."""
-    from farther.datasets.roots import EXTRACTED
+    from farther.datasets.presence import EXTRACTED
 
     found = (file for file in root.rglob("*") if file.suffix.lower() in PICTURES) if root.is_dir() else iter(())
     files = sorted(islice((file for file in found if EXTRACTED not in file.parts), count * LISTED))

@@ -6,8 +6,7 @@ adds what only the image files can say (size, digest), checks, and writes the ta
 
 from farther.datasets.base import Annotations, DataWarning, Expected, Reader, create, names
 from farther.datasets.class_names import ClassNames
-from farther.datasets.presence import Missing, missing
-from farther.datasets.roots import image_roots
+from farther.datasets.presence import Missing, image_roots, missing
 
 __all__ = [
     "Annotations",

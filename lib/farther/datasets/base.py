@@ -12,7 +12,6 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.credits import Credit
 from farther.errors import DataError
 from farther.registry import STRICT, Registry
 from farther.tables.files import inside
@@ -68,6 +67,26 @@ class Expected:
     what: str
     paths: tuple[str, ...]
     source: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Credit:
+    """Licence and origin of an image, as the dataset's files give them; "" where they do not.
+
+    Args:
+        license: Name of the licence.
+        license_url: Its text.
+        author: Its author.
+        source_url: Address that it was downloaded from.
+    """
+
+    license: str = ""
+    license_url: str = ""
+    author: str = ""
+    source_url: str = ""
+
+    def __bool__(self) -> bool:
+        return self != Credit()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from farther.datasets.base import (
     AnnotatedImages,
     Annotations,
+    Credit,
     DataWarning,
     Expected,
     ObjectRows,
@@ -20,7 +21,6 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.credits import Credit
 from farther.datasets.records import Record, read_json
 from farther.errors import DataError
 from farther.registry import STRICT

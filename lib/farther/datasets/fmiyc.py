@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.base import register
-from farther.datasets.huggingface import HuggingFace, data_files, split_of
+from farther.datasets.huggingface import HuggingFace
+from farther.datasets.huggingface_files import data_files, split_of
 from farther.datasets.records import Record, shorten
 from farther.registry import STRICT
 

@@ -5,17 +5,12 @@ The library `datasets` itself is not needed.
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import yaml
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -31,13 +26,11 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.records import Record, read_json, shorten
+from farther.datasets.huggingface_files import METADATA, card, class_names, data_files, rows, schema_features, split_of
+from farther.datasets.records import Record, shorten
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import inside
-
-#: Rows that are held in memory at once, images included.
-BATCH = 64
 
 #: What the fields of an object are called, the first that is there.
 CATEGORY = ("category", "category_id", "categories", "label", "labels", "class")
@@ -47,8 +40,6 @@ DIFFICULT = ("is_difficult", "difficult")
 
 #: First bytes of image files, and the ending of their names.
 SIGNATURES = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"), (b"RIFF", ".webp"))
-
-METADATA = "metadata.jsonl"
 
 
 @register("huggingface")
@@ -142,7 +133,7 @@ class HuggingFace(Reader):
         names = self._names(path)
         for name in names:
             found.categories.setdefault(name, len(found.categories))
-        for number, values in enumerate(_rows(path)):
+        for number, values in enumerate(rows(path)):
             row = Record(values, path, str(number))
             image_id = self._image_id(row, len(found.images))
             if image_id in found.known:
@@ -218,7 +209,7 @@ class HuggingFace(Reader):
         """Row and bytes of each image that the files hold."""
         image = 0
         for shard in shards:
-            for values in _rows(inside(self.root, shard)):
+            for values in rows(inside(self.root, shard)):
                 if holds[image]:
                     picture = values[self.image]
                     yield image, picture["bytes"] if isinstance(picture, dict) else picture
@@ -229,8 +220,8 @@ class HuggingFace(Reader):
         if self.categories:
             return list(self.categories)
         wanted = (self.category,) if self.category else CATEGORY
-        features = [_schema_features(path), self._described()]
-        return next((names for f in features if (names := _class_names(f, wanted, ""))), [])
+        features = [schema_features(path), self._described()]
+        return next((names for f in features if (names := class_names(f, wanted, ""))), [])
 
     def _shards(self) -> dict[str, list[str]]:
         """Files of each split, within the root."""
@@ -267,7 +258,7 @@ class HuggingFace(Reader):
 
     def _configurations(self) -> dict[str, dict[str, Any]]:
         """The configurations that `README.md` describes, by name."""
-        configs = _card(self.root).get("configs") or ()
+        configs = card(self.root).get("configs") or ()
         return {str(c.get("config_name", "default")): c for c in configs if isinstance(c, dict)}
 
     def _in_card(self) -> dict[str, list[str]]:
@@ -277,7 +268,7 @@ class HuggingFace(Reader):
 
     def _described(self) -> Any:
         """What `README.md` says about the features of the configuration; None where it says nothing."""
-        described = _card(self.root).get("dataset_info")
+        described = card(self.root).get("dataset_info")
         if not isinstance(described, list):
             return described
         configs = self._configurations()
@@ -374,129 +365,3 @@ def _edges(values: list[float], form: str) -> tuple[float, float, float, float]:
 def _suffix(content: bytes) -> str:
     """Ending of the name of an image file, by its first bytes; "" where they are of none that is known."""
     return next((suffix for start, suffix in SIGNATURES if content.startswith(start)), "")
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet, Arrow or JSON lines file, a few in memory at once.
-
-    Raises:
-        DataError: it is something else; names the file.
-    """
-    if path.name == METADATA:
-        yield from _json_lines(path)
-        return
-    try:
-        for batch in _parquet_batches(path) if path.suffix == ".parquet" else _arrow_batches(path):
-            yield from batch.to_pylist()
-    except FileNotFoundError:
-        raise DataError("the file does not exist", file=path) from None
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"not a readable {path.suffix[1:]} file: {error}; is it whole?", file=path) from None
-
-
-def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path, pre_buffer=False) as file:
-        yield from file.iter_batches(batch_size=BATCH)
-
-
-def _arrow_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Batches of the stream format, which `datasets` writes, or of the file format."""
-    with pa.memory_map(str(path)) as file:
-        is_file = file.read(6) == b"ARROW1"
-        file.seek(0)
-        if is_file:
-            reader = pa.ipc.open_file(file)
-            batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
-        else:
-            batches = iter(pa.ipc.open_stream(file))
-        for batch in batches:
-            yield from (batch.slice(start, BATCH) for start in range(0, batch.num_rows, BATCH))
-
-
-def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    value = json.loads(line)
-                    if not isinstance(value, dict):
-                        raise DataError(f"expected an object, found {shorten(value)}", file=path, row=number)
-                    yield value
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error.msg}; is the file whole?", file=path, row=number) from None
-
-
-def _schema_features(path: Path) -> Any:
-    """The features that a file's schema, or the `dataset_info.json` beside it, describes; None without any."""
-    beside = path.with_name("dataset_info.json")
-    if beside.exists():
-        content = read_json(beside)
-        return content.get("features") if isinstance(content, dict) else None
-    if path.suffix != ".parquet":
-        return None
-    try:
-        metadata = pq.read_schema(path).metadata or {}
-        content = json.loads(metadata.get(b"huggingface", b"{}"))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"not a readable parquet file: {error}; is it whole?", file=path) from None
-    except ValueError as error:
-        raise DataError(f"not JSON: {error}", file=path, field="huggingface (in the schema)") from None
-    return content.get("info") if isinstance(content, dict) else None
-
-
-def _class_names(features: Any, wanted: tuple[str, ...], field: str) -> list[str]:
-    """Names of the `ClassLabel` of one of the wanted fields, wherever it stands; [] where there is none.
-
-    A field is a key, or, in `README.md`, the `name` of an item of a list.
-    """
-    if isinstance(features, list):
-        parts = [(str(item.get("name", field)), item) for item in features if isinstance(item, dict)]
-    elif isinstance(features, dict):
-        names = features.get("names")
-        if field in wanted and isinstance(names, list):
-            return [str(name) for name in names]
-        if field in wanted and isinstance(names, dict):
-            return [str(names[key]) for key in sorted(names, key=int)]
-        inner = ("feature", "sequence", "list", "struct", "dtype", "class_label", "features")
-        parts = [(field if key in inner else key, item) for key, item in features.items()]
-    else:
-        return []
-    return next((found for name, item in parts if (found := _class_names(item, wanted, name))), [])
-
-
-def _card(root: Path) -> dict[str, Any]:
-    """What stands between the two `---` at the top of `README.md`; {} without such a file."""
-    path = root / "README.md"
-    if not path.exists():
-        return {}
-    try:
-        match = re.match(r"---\s*\n(.*?)\n---", path.read_text(encoding="utf-8-sig"), re.DOTALL)
-        content = yaml.safe_load(match[1]) if match else {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"not YAML between the lines ---: {error}", file=path) from None
-    return content if isinstance(content, dict) else {}
-
-
-def data_files(config: dict[str, Any]) -> dict[str, list[str]]:
-    """Patterns of a configuration's files by split; all of them are "train" where the card names no split."""
-    value = config.get("data_files")
-    if isinstance(value, dict):
-        return {str(split): _texts(paths) for split, paths in value.items()}
-    if isinstance(value, list) and all(isinstance(item, dict) for item in value):
-        return {str(item.get("split", "train")): _texts(item.get("path")) for item in value}
-    return {"train": _texts(value)} if value else {}
-
-
-def _texts(value: Any) -> list[str]:
-    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
-
-
-def split_of(path: Path) -> str:
-    """The split that a file's name, or its folder's, tells."""
-    match = re.fullmatch(r"(.+?)-\d+-of-\d+", path.stem)
-    name = match[1] if match else path.stem
-    if name not in ("data", "metadata") and not name.isdigit():
-        return name
-    return path.parent.name if path.parent.name not in ("", "data") else "train"

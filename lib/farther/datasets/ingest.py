@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
 from farther.datasets.base import Annotations, DataWarning, Reader
-from farther.datasets.roots import EXTRACTED
+from farther.datasets.presence import EXTRACTED
 from farther.errors import DataError
 from farther.tables import Images, Objects
 from farther.tables.files import digest, inside, write_aside, write_json

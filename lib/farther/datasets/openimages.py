@@ -19,6 +19,7 @@ from farther.datasets.base import (
     AnnotatedImages,
     AnnotatedObjects,
     Annotations,
+    Credit,
     DataWarning,
     Expected,
     Place,
@@ -28,7 +29,6 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.credits import Credit
 from farther.datasets.records import Record, read_json
 from farther.errors import DataError
 from farther.registry import STRICT

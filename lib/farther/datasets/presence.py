@@ -1,4 +1,4 @@
-"""Which files of the datasets are not on disk, where they belong, and where they come from."""
+"""Files of the datasets on disk: folders of images, and what is missing and where to get it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 from farther.datasets.base import Expected, Reader, create
 from farther.errors import DataError
 from farther.tables.files import inside
+
+#: Folder, in a dataset's tables, of the images that its files held: `ingest` writes it, once.
+EXTRACTED = "extracted-images"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,3 +96,22 @@ def _holds_something(path: Path) -> bool:
     if path.is_dir():
         return any(path.iterdir())
     return path.is_file() and path.stat().st_size > 0
+
+
+def image_roots(
+    datasets: Mapping[str, Mapping[str, Any]], tables: str | Path, project: str | Path = "."
+) -> dict[str, Path]:
+    """Folder of the image files of each dataset.
+
+    The dataset's root, or, where `ingest` extracted the images from the dataset's files, the folder of those.
+
+    Args:
+        datasets: The section `datasets` of the parameters: name → parameters, `root` among them.
+        tables: The folder that `ingest` writes, one folder per dataset.
+        project: Folder that relative roots are relative to.
+    """
+    roots = {}
+    for name, params in datasets.items():
+        extracted = Path(tables) / name / EXTRACTED
+        roots[name] = extracted if extracted.is_dir() else Path(project) / params["root"]
+    return roots

@@ -16,7 +16,7 @@ from farther.curation.parameters import Benchmark
 from farther.curation.rules import Rules
 from farther.curation.sources import Categories, Source, TablesFolder
 from farther.datasets import Reader, create, image_roots
-from farther.datasets.credits import Credit
+from farther.datasets.base import Credit
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
 from farther.tables.files import digest, inside, read_json
