@@ -3,6 +3,7 @@
 # make lock    writes requirements.lock from pyproject.toml
 
 VENV := .venv
+UV := 0.13.9
 BIN := $(CURDIR)/$(VENV)/bin
 export PATH := $(BIN):$(PATH)
 # Each stage is a process of its own: without bytecode files it would compile all that it imports.
@@ -38,17 +39,16 @@ machine:
 	fi; \
 	[ -z "$$missing" ] || echo "Not installed:$$missing. The tests that need it are skipped."
 
-# The environment: by uv where there is one, else by venv and pip. Every file is checked against its hash.
+# The environment, by uv, which is several times as fast as pip; where there is none, it is installed into .venv first.
+# Every file is checked against its hash.
 $(VENV)/ready: requirements.lock pyproject.toml
 	@if command -v uv >/dev/null 2>&1; then \
-	    uv venv --quiet --allow-existing --python 3.11 $(VENV) && \
-	    VIRTUAL_ENV=$(CURDIR)/$(VENV) uv pip install --quiet --require-hashes -r requirements.lock && \
-	    VIRTUAL_ENV=$(CURDIR)/$(VENV) uv pip install --quiet --no-deps --no-build-isolation --editable .; \
+	    uv venv --quiet --allow-existing --python 3.11 $(VENV); \
 	else \
-	    python3 -m venv $(VENV) && \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock && \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .; \
+	    python3 -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV); \
 	fi
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) uv pip install --quiet --require-hashes -r requirements.lock
+	@VIRTUAL_ENV=$(CURDIR)/$(VENV) uv pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 lock:

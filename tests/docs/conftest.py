@@ -68,9 +68,8 @@ class Project:
         self.stage("curate", "voc")
         self.stage("infer", run)
         self.stage("threshold", run)
-        for method in self.params["methods"]:
-            self.stage("fit", run, method)
-            self.stage("score", run, method)
+        self.stage("code_digests")
+        self.stage("score", run)
         self.stage("evaluate", run)
 
 

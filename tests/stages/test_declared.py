@@ -1,0 +1,152 @@
+"""What the stages of dvc.yaml declare, compared with what their scripts read."""
+
+import ast
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+from farther import code
+from farther.code import digest_of, source_files
+
+ROOT = Path(__file__).parents[2]
+PIPELINES = {"dvc.yaml": "params.yaml", "training/dvc.yaml": "training/params.yaml"}
+
+
+def stages(pipeline: str) -> dict[str, dict]:
+    found = yaml.safe_load((ROOT / pipeline).read_text())["stages"]
+    return {name: stage.get("do", stage) for name, stage in found.items()}
+
+
+def script(stage: dict) -> Path:
+    return ROOT / re.search(r"python (\S+\.py)", stage["cmd"])[1]
+
+
+def constants(tree: ast.Module) -> dict[str, list[str]]:
+    """Tuples of texts that the script assigns at its top level."""
+    assigned = [node for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)]
+    return {
+        node.targets[0].id: [part.value for part in node.value.elts if isinstance(part, ast.Constant)]
+        for node in assigned
+    }
+
+
+def sections_read(file: Path) -> set[tuple[str, tuple[str, ...]]]:
+    """(file of parameters, keys) of each `section(…)` of a script; "*" is a key that is only known when it runs."""
+    tree = ast.parse(file.read_text())
+    tuples = constants(tree)
+    loops = [node for node in ast.walk(tree) if isinstance(node, ast.comprehension)]
+    values = {
+        loop.target.id: tuples.get(getattr(loop.iter, "id", ""), ["*"])
+        for loop in loops
+        if isinstance(loop.target, ast.Name)
+    }
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "section":
+            source = ast.unparse(node.keywords[0].value) if node.keywords else "params.yaml"
+            name = "training/params.yaml" if "raining" in source else "params.yaml"
+            keys = [arg.value if isinstance(arg, ast.Constant) else "*" for arg in node.args]
+            first = values.get(ast.unparse(node.args[0]), [keys[0]]) if keys else ["*"]
+            found |= {(name, (key, *keys[1:])) for key in first}
+    return found
+
+
+def declared(stage: dict, default: str) -> set[tuple[str, tuple[str, ...]]]:
+    """(file, keys) of each declared parameter; "*" for what dvc.yaml fills in."""
+    found = set()
+    for entry in stage.get("params", []):
+        for file, keys in (entry if isinstance(entry, dict) else {default: [entry]}).items():
+            name = file.removeprefix("../")
+            found |= {(name, tuple(re.sub(r"\$\{[^}]*\}", "*", key).split("."))) for key in keys}
+    return found
+
+
+def outputs(stage: dict) -> list[str]:
+    entries = [entry for kind in ("outs", "metrics", "plots") for entry in stage.get(kind, [])]
+    return [next(iter(entry)) if isinstance(entry, dict) else entry for entry in entries]
+
+
+def covers(wide: tuple[str, ...], narrow: tuple[str, ...]) -> bool:
+    """True if a declared key is the key that is read, or one above it."""
+    return len(wide) <= len(narrow) and all("*" in (a, b) or a == b for a, b in zip(wide, narrow, strict=False))
+
+
+ALL = [(pipeline, name) for pipeline in PIPELINES for name in stages(pipeline)]
+
+
+@pytest.mark.parametrize(("pipeline", "name"), ALL)
+def test_a_stage_declares_every_section_that_its_script_reads(pipeline, name):
+    stage = stages(pipeline)[name]
+    known = declared(stage, PIPELINES[pipeline])
+    read = sections_read(script(stage))
+    if (
+        pipeline == "training/dvc.yaml"
+    ):  # the images of its dataset are declared as the tables that `ingest` made of them
+        read = {key for key in read if key[0] == "training/params.yaml"}
+    missing = {key for key in read if not any(key[0] == file and covers(keys, key[1]) for file, keys in known)}
+    assert not missing
+
+
+@pytest.mark.parametrize(("pipeline", "name"), ALL)
+def test_a_stage_depends_on_the_digest_of_its_own_code_and_lists_no_file_of_the_library(pipeline, name):
+    stage = stages(pipeline)[name]
+    if name == "code":
+        assert {"lib/farther", "stages"} <= set(stage["deps"])
+        return
+    own = {keys[0] for file, keys in declared(stage, "") if file == "artifacts/code.json"}
+    assert own == {script(stage).stem}
+    assert not [dep for dep in stage.get("deps", []) if dep.startswith("lib")]
+
+
+#: A folder of artifacts in a script.
+FOLDER = re.compile(r"""["']?(?:ARTIFACTS|artifacts|root)["']? / ["']([a-z]+)["']""")
+
+
+@pytest.mark.parametrize("name", [name for name in stages("dvc.yaml") if name != "code"])
+def test_a_stage_declares_every_folder_of_artifacts_that_its_script_names(name):
+    stage = stages("dvc.yaml")[name]
+    outs = [
+        next(iter(out)) if isinstance(out, dict) else out
+        for kind in ("outs", "metrics", "plots")
+        for out in stage.get(kind, [])
+    ]
+    known = {path.split("/")[1] for path in (*stage.get("deps", []), *outs) if path.startswith("artifacts/")}
+    text = script(stage).read_text()
+    named = set(FOLDER.findall(text)) | set(re.findall(r"f?\"artifacts/([a-z]+)/", text))
+    images = {"tables"} if "image_roots" in text else set()  # the folder is looked at for where images are, not read
+    assert named - images <= known
+
+
+def test_no_two_stages_write_one_path():
+    paths = [
+        str(next(iter(out)) if isinstance(out, dict) else out)
+        for s in stages("dvc.yaml").values()
+        for kind in ("outs", "metrics", "plots")
+        for out in s.get(kind, [])
+    ]
+    assert len(paths) == len(set(paths))
+
+
+@pytest.mark.parametrize("name", ["ingest", "score", "threshold", "evaluate", "report", "infer"])
+def test_the_code_of_a_stage_that_reads_regions_has_the_module_of_regions(name):
+    modules = source_files(ROOT / "stages" / f"{name}.py")
+    assert ("farther.tables.regions" in modules) is (name != "ingest")
+
+
+@pytest.mark.parametrize(("change", "changed"), [("# a comment\n", False), ("UNUSED = 1\n", True)])
+def test_a_changed_line_of_a_module_changes_the_stages_that_use_it_and_a_comment_changes_none(
+    monkeypatch, tmp_path, change, changed
+):
+    shutil.copytree(ROOT / "lib/farther", tmp_path / "farther", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(code, "__file__", str(tmp_path / "farther/code.py"))
+    scripts = {name: script(stage) for name, stage in stages("dvc.yaml").items()}
+    before = {name: digest_of(file) for name, file in scripts.items()}
+    with (tmp_path / "farther/tables/regions.py").open("a") as file:
+        file.write(change)
+    after = {name: digest_of(file) for name, file in scripts.items()}
+    different = {name for name in before if before[name] != after[name]}
+    assert {"infer", "threshold", "score", "evaluate", "report"} <= different if changed else not different
+    assert not different & {"demo", "ingest", "curate", "synthesize"}
