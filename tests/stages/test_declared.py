@@ -2,14 +2,18 @@
 
 import ast
 import re
+import runpy
 import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from dvc.dependency import ParamsDependency
+from dvc.repo import Repo
 
 from farther import code
 from farther.code import digest_of, source_files
+from farther.params import code_digest
 
 ROOT = Path(__file__).parents[2]
 PIPELINES = {"dvc.yaml": "params.yaml", "training/dvc.yaml": "training/params.yaml"}
@@ -118,6 +122,22 @@ def test_a_stage_declares_every_folder_of_artifacts_that_its_script_names(name):
     named = set(FOLDER.findall(text)) | set(re.findall(r"f?\"artifacts/([a-z]+)/", text))
     images = {"tables"} if "image_roots" in text else set()  # the folder is looked at for where images are, not read
     assert named - images <= known
+
+
+def test_every_digest_that_a_stage_names_is_one_that_the_stage_code_writes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    runpy.run_path(str(ROOT / "stages/code_digests.py"), run_name="__main__")
+    named = {
+        key
+        for stage in Repo(str(ROOT)).index.stages
+        for dep in stage.deps
+        if isinstance(dep, ParamsDependency) and str(dep).endswith("code.json")
+        for key in dep.params
+    }
+    assert len(named) > 10
+    for key in named:
+        assert code_digest(*key.split(".")) if key != "score" else code_digest("score", "knn")
 
 
 def test_no_two_stages_write_one_path():

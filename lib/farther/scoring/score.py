@@ -46,7 +46,7 @@ class Done:
         parts = [f"fitted {', '.join(self.fitted)}"] if self.fitted else []
         parts += [f"scored {', '.join(splits)}"] if splits else []
         parts += [f"{_count(len(self.unchanged), 'method')} unchanged"] if self.unchanged else []
-        parts += [f"does not apply: {', '.join(self.refused)}"] if self.refused else []
+        parts += [f"{name} does not apply ({reason})" for name, reason in self.refused.items()]
         return "; ".join(parts) or "no methods"
 
 
