@@ -20,7 +20,7 @@ from dvc.cli.parser import get_main_parser
 
 ROOT = Path(__file__).parents[2]
 RUN = "voc-faster_rcnn"
-STAGES = ("demo", "ingest", "curate", "infer", "threshold", "code", "fit", "score", "evaluate")
+STAGES = ("demo", "ingest", "curate", "infer", "threshold", "code", "score", "evaluate")
 WEIGHTS = f"{RUN}.safetensors"
 
 
@@ -162,15 +162,16 @@ def test_a_colleague_with_an_empty_cache_pulls_and_nothing_runs(colleague: Clone
 
 
 def test_a_partial_pull_fetches_only_what_is_asked(project: Clone, colleague: Clone):
-    path = f"artifacts/scores/{RUN}/msp"
-    folder = project.out(f"score@{RUN}-msp", path)
+    path = f"artifacts/scores/{RUN}"
+    folder = project.out(f"score@{RUN}", path)
     threshold = [
         project.out(f"threshold@{RUN}", f"artifacts/{name}")
         for name in (f"thresholds/{RUN}.json", f"truth/{RUN}.parquet")
     ]
     colleague.run("dvc", "pull", path, f"threshold@{RUN}")
     assert colleague.cached() == {folder, *project.listed(folder).values(), *threshold}
-    assert {file.name for file in (colleague.folder / path).iterdir()} == set(project.listed(folder))
+    pulled = {str(file.relative_to(colleague.folder / path)) for file in (colleague.folder / path).rglob("*.*")}
+    assert pulled == set(project.listed(folder))
     assert not (colleague.folder / "artifacts/regions").exists()
 
 
@@ -203,8 +204,8 @@ def wait(process: subprocess.Popen, seconds: float) -> None:
 
 def test_a_corrupted_object_is_detected_named_and_replaced(project: Clone, remote, colleague: Clone):
     project.connect(remote)
-    path = f"artifacts/scores/{RUN}/knn"
-    oid = project.listed(project.out(f"score@{RUN}-knn", path))["test.parquet"]
+    path = f"artifacts/scores/{RUN}"
+    oid = project.listed(project.out(f"score@{RUN}", path))["knn/test.parquet"]
     content = remote.read(object_name(oid))
     remote.write(object_name(oid), bytes([content[0] ^ 1]) + content[1:])
 
@@ -215,18 +216,18 @@ def test_a_corrupted_object_is_detected_named_and_replaced(project: Clone, remot
 
     status, printed = project.try_to("farther", "check-objects", "--remove")
     assert status == 1
-    assert f"{path}/test.parquet: object {oid} is damaged" in printed
+    assert f"{path}/knn/test.parquet: object {oid} is damaged" in printed
     assert "Faults: 1." in printed
 
     project.run("dvc", "push")
     assert remote.read(object_name(oid)) == content
     colleague.run("dvc", "pull", path)
-    assert (colleague.folder / path / "test.parquet").read_bytes() == content
+    assert (colleague.folder / path / "knn/test.parquet").read_bytes() == content
 
 
 def test_a_corrupted_object_in_the_cache_is_named(project: Clone):
-    path = f"artifacts/scores/{RUN}/msp"
-    oid = project.listed(project.out(f"score@{RUN}-msp", path))["val.parquet"]
+    path = f"artifacts/scores/{RUN}"
+    oid = project.listed(project.out(f"score@{RUN}", path))["msp/val.parquet"]
     file = project.folder / ".dvc/cache/files/md5" / oid[:2] / oid[2:]
     content = file.read_bytes()
     file.chmod(0o644)
@@ -234,7 +235,7 @@ def test_a_corrupted_object_in_the_cache_is_named(project: Clone):
     status, printed = project.try_to("farther", "check-objects", "--cache")
     file.write_bytes(content)
     assert status == 1
-    assert f"{path}/val.parquet: object {oid} is damaged" in printed
+    assert f"{path}/msp/val.parquet: object {oid} is damaged" in printed
 
 
 def test_secrets_stay_out_of_git(project: Clone, remote):
@@ -263,7 +264,7 @@ def test_what_an_experiment_changed_is_shown_by_every_diff(project: Clone):
 
 def test_an_experiment_runs_only_what_its_parameters_concern(experiment: str):
     ran = re.findall(r"^Running stage '(.+)':$", experiment, flags=re.MULTILINE)
-    assert ran == ["code", f"fit@{RUN}-knn", f"score@{RUN}-knn", f"evaluate@{RUN}"]
+    assert ran == ["code", f"score@{RUN}", f"evaluate@{RUN}"]
 
 
 @pytest.mark.usefixtures("experiment")
@@ -294,8 +295,24 @@ def test_every_command_of_the_guides_is_one_that_dvc_knows(guide: str):
         assert parser.parse_args(command).func is not None
 
 
-def test_every_script_that_the_guides_call_exists():
-    text = "".join((ROOT / "docs" / guide).read_text() for guide in ("dvc.md", "sharing.md"))
-    scripts = re.findall(r"^python (\S+)", text, flags=re.MULTILINE)
-    assert scripts
-    assert all((ROOT / script).is_file() for script in scripts)
+@pytest.fixture
+def shipped(tmp_path: Path) -> Clone:
+    """The project as it is shipped, with params.yaml as people write it, under git and DVC."""
+    for name in ("stages", "lib", "training"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    shutil.copytree(ROOT / "data/methods", tmp_path / "data/methods")
+    for name in (".dvcignore", ".gitignore", "params.yaml", "dvc.yaml"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    clone = Clone(tmp_path)
+    clone.run("git", "init", "--quiet", "--initial-branch", "main")
+    clone.run("dvc", "init", "--quiet")
+    clone.commit()
+    return clone
+
+
+def test_experiments_run_and_are_queued_on_the_shipped_parameters(shipped: Clone):
+    printed = shipped.run("dvc", "exp", "run", "--name", "wider", "--set-param", "methods.knn.k=3", "code")
+    assert "Running stage 'code'" in printed
+    assert yaml.safe_load((shipped.folder / "params.yaml").read_text())["methods"]["knn"] == {"k": 3}
+    printed = shipped.run("dvc", "exp", "run", "--queue", "--set-param", "methods.knn.k=5,7", "code")
+    assert printed.count("Queued experiment") == 2

@@ -58,7 +58,7 @@ class Project:
 
     def repro(self) -> list[str]:
         """Runs what changed; returns the stages that ran, in order."""
-        return re.findall(r"^Running stage '(.+)':$", self.run("dvc", "repro"), flags=re.MULTILINE)
+        return stages_in(self.run("dvc", "repro"))
 
     def commit(self) -> None:
         self.run("git", "add", "--all")
@@ -92,6 +92,16 @@ def restored(project: Project):
     project.repro()
 
 
+def stages_in(printed: str) -> list[str]:
+    return re.findall(r"^Running stage '(.+)':$", printed, flags=re.MULTILINE)
+
+
+def scores_of_others(project: Project, method: str) -> dict[Path, int]:
+    """When the scores of all other methods were written."""
+    files = (project.folder / "artifacts/scores").glob("*/*/*.parquet")
+    return {file: file.stat().st_mtime_ns for file in files if file.parent.name != method}
+
+
 def families(stages: list[str]) -> set[str]:
     return {stage.split("@")[0] for stage in stages}
 
@@ -119,26 +129,44 @@ def test_nothing_runs_when_nothing_changed(project: Project):
 
 def test_a_changed_parameter_of_one_method_runs_only_that_method_and_what_aggregates(project: Project):
     project.change(lambda params: params["methods"]["knn"].update(k=5))
-    ran = project.repro()
-    assert set(ran) == {
-        "code",
-        *(f"{stage}@{run}-knn" for stage in ("fit", "score") for run in RUNS),
-        *(f"evaluate@{run}" for run in RUNS),
-        "report",
-    }
+    before = scores_of_others(project, "knn")
+    printed = project.run("dvc", "repro")
+    assert set(stages_in(printed)) == {"code", *(f"{s}@{run}" for s in ("score", "evaluate") for run in RUNS), "report"}
+    for run in RUNS:
+        assert re.search(rf"^{run}: fitted knn; scored [a-z_, ]+; 2 methods unchanged$", printed, flags=re.MULTILINE)
+    assert scores_of_others(project, "knn") == before
     table = project.run("dvc", "metrics", "diff", "HEAD")
     assert re.search(r"Path +Metric +HEAD +workspace +Change", table)
     assert "knn.json" in table
     assert "msp.json" not in table
 
 
-def test_a_new_method_runs_alone(project: Project):
-    project.change(lambda params: params["methods"].update(mls={}))
+def test_a_comment_in_the_library_reruns_nothing_and_a_line_of_code_what_uses_it(project: Project):
+    file = project.folder / "lib/farther/tools/derived/generate.py"
+    text = file.read_text()
+    try:
+        file.write_text(text + "\n# A comment, which changes no result.\n")
+        assert project.repro() == ["code"]
+        file.write_text(text + "\nUNUSED = 1\n")
+        assert project.repro() == ["code", "synthesize@voc_pasted"]
+    finally:
+        file.write_text(text)
+
+
+def test_a_split_that_is_no_longer_tested_is_no_longer_evaluated(project: Project):
+    project.change(lambda params: params["benchmarks"]["bdd"]["splits"]["coco_farther"].update(use="validation"))
     ran = project.repro()
-    assert {stage for stage in ran if stage.startswith(("fit", "score"))} == {
-        f"{stage}@{run}-mls" for stage in ("fit", "score") for run in ("voc-faster_rcnn", "bdd-faster_rcnn")
-    }
-    assert families(ran) == {"code", "fit", "score", "evaluate", "report"}
+    assert {"score@bdd-faster_rcnn", "evaluate@bdd-faster_rcnn"} <= set(ran)
+    assert not (project.folder / "artifacts/metrics/bdd-faster_rcnn/coco_farther").exists()
+
+
+def test_a_new_method_runs_alone(project: Project):
+    before = scores_of_others(project, "mls")
+    project.change(lambda params: params["methods"].update(mls={}))
+    printed = project.run("dvc", "repro")
+    assert printed.count(": fitted mls; scored ") == len(RUNS)
+    assert families(stages_in(printed)) == {"code", "score", "evaluate", "report"}
+    assert scores_of_others(project, "mls") == before
 
 
 def test_a_new_split_leaves_the_regions_and_scores_of_the_others_as_they_are(project: Project):
@@ -148,7 +176,7 @@ def test_a_new_split_leaves_the_regions_and_scores_of_the_others_as_they_are(pro
     line = {"dataset": "voc", "subset": "test", "distance": "farther", "vocabulary": "coco"}
     project.change(lambda params: params["benchmarks"]["bdd"]["splits"].update(voc_farther=line))
     ran = project.repro()
-    assert not any("voc-faster_rcnn" in stage or stage.startswith(("demo", "ingest", "fit")) for stage in ran)
+    assert not any("voc-faster_rcnn" in stage or stage.startswith(("demo", "ingest")) for stage in ran)
     assert "infer@bdd-faster_rcnn" in ran
     assert {file: file.stat().st_mtime_ns for file in before} == before
     assert (scores / "voc_farther.parquet").exists()
@@ -181,7 +209,7 @@ def test_a_decision_on_the_review_page_changes_the_split_and_only_what_depends_o
     assert image not in Images.read(table).image_id
     assert {"curate@bdd", "stratify@bdd", "infer@bdd-faster_rcnn", "evaluate@bdd-faster_rcnn"} <= set(ran)
     assert not any("voc" in stage for stage in ran)
-    assert not families(ran) & {"demo", "ingest", "synthesize", "embed", "threshold", "fit"}
+    assert not families(ran) & {"demo", "ingest", "synthesize", "embed", "threshold"}
 
 
 def test_a_new_detector_runs_alone(project: Project):
@@ -194,7 +222,7 @@ def test_a_new_detector_runs_alone(project: Project):
     project.change(lambda params: params["detectors"].update({"voc-strict": line}))
     ran = project.repro()
     assert all("voc-strict" in stage for stage in ran if stage != "report")
-    assert families(ran) == {"infer", "threshold", "fit", "score", "evaluate", "report"}
+    assert families(ran) == {"infer", "threshold", "score", "evaluate", "report"}
 
 
 def test_the_same_inputs_give_the_same_metrics(project: Project):
