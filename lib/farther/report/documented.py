@@ -68,7 +68,7 @@ def _text(name: str, folder: Path) -> MethodText:
 
 
 def how_chosen(fitted: Mapping[str, Any]) -> str:
-    """How the parameters of a fitted method were chosen, "" where they were given.
+    """Sentence on the choice of a fitted method's parameters, "" where they were given.
 
     Args:
         fitted: Content of its `method.json`.
@@ -89,7 +89,7 @@ def index_recall(fitted: Mapping[str, Any]) -> str:
 
 
 def remarks(run: Run, method: str) -> list[str]:
-    """What a reader must know of a run's fitted method before comparing its values with others."""
+    """Remarks on a run's fitted method that matter when its values are compared with others."""
     fitted = run.fitted(method)
     return [remark for remark in (how_chosen(fitted), index_recall(fitted)) if remark]
 

@@ -1,4 +1,4 @@
-"""What the previous stages measured, read from their files."""
+"""Results of the previous stages, read from their files."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class Run:
 
     @property
     def is_evaluated(self) -> bool:
-        """Whether any method has values."""
+        """True if any method has values."""
         return not self.values.is_empty()
 
     @property
     def has_no_method(self) -> bool:
-        """Whether the run is evaluated, but no method applies to its detector."""
+        """True if the run is evaluated, but no method applies to its detector."""
         return bool(self.detector) and not self.is_evaluated
 
     @property
@@ -120,7 +120,7 @@ class Run:
         return _label(method, self.fitted(method))
 
     def family(self, method: str) -> str:
-        """What a method reads, as FMIYC sorts methods (Section 5.2); see `_family`."""
+        """The inputs of a method, as FMIYC sorts methods (Section 5.2); see `_family`."""
         return _family(self.fitted(method))
 
     def ranked(self, metric: str) -> list[str]:
@@ -252,7 +252,7 @@ def values(
 
 
 def _is_tied(method: str, compared: Mapping[str, Any] | None) -> bool:
-    """Whether the interval of a method's difference from the best one contains zero."""
+    """True if the interval of a method's difference from the best one contains zero."""
     interval = (compared or {}).get("interval")
     return interval is not None and (compared or {}).get("best") != method and interval[0] <= 0 <= interval[1]
 
