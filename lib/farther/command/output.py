@@ -1,8 +1,7 @@
-"""What is printed: aligned tables that stay readable at 80 columns, JSON, and colours where they are wanted."""
+"""Output of the command: aligned tables that stay readable at 80 columns, JSON, and colours for terminals."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -40,7 +39,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0)
     Args:
         heads: Names of the columns; empty ones throughout leave the line out.
         rows: Cells; what does not fit on a line is wrapped in the last column.
-        numbers: So many of the last columns hold numbers, which stand at the right.
+        numbers: Number of columns, from the last, that hold numbers: they are aligned to the right.
 
     Returns:
         The lines, without a line end after the last.
@@ -71,14 +70,11 @@ def _aligned(line: Sequence[str], widths: Sequence[int], numbers: int) -> list[s
 
 def paragraph(text: str, indent: int = 0) -> str:
     """Text wrapped to the terminal's width."""
-    space = " " * indent
-    return textwrap.fill(
-        " ".join(text.split()), width(), initial_indent=space, subsequent_indent=space, break_on_hyphens=False
-    )
+    return hanging(" ".join(text.split()), indent, indent)
 
 
 def hanging(text: str, first: int, rest: int) -> str:
-    """Text wrapped between its words, its first line and the rest indented differently; paths stay whole."""
+    """Text wrapped between words, its first line and the rest indented differently; paths are not broken."""
     return textwrap.fill(
         text,
         width(),
@@ -97,22 +93,14 @@ def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int =
 
 
 def as_json(value: Any) -> str:
-    """JSON, a key a line; numbers that JSON does not have are null."""
-    return json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False, default=str)
+    """JSON, one line per key; NaN and infinities are null."""
+    from pydantic_core import to_json
 
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None
-    return value
+    return to_json(value, indent=2, inf_nan_mode="null", serialize_unknown=True).decode()
 
 
 def size(count: float) -> str:
-    """Bytes as people read them: `1.9 GB`, decimal.
+    """A number of bytes in decimal units.
 
     >>> size(1_900_000_000), size(512)
     ('1.9 GB', '512 B')
@@ -125,7 +113,7 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people read them.
+    """A number of seconds in a fitting unit.
 
     >>> duration(42), duration(600), duration(9000)
     ('42 s', '10 min', '2.5 h')
