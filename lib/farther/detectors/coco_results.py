@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import register
 from farther.detectors.imported.base import Imported, Place, Placed, Source
-from farther.detectors.imported.json_stream import list_elements, listed_in
+from farther.detectors.imported.json_stream import list_elements
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables import Header
@@ -267,7 +267,7 @@ def _check_boxes(boxes: np.ndarray, place: Place) -> None:
 def _images(annotations: Path) -> dict[int | str, str]:
     """File of each image by its id, in the order of an annotation file."""
     found: dict[int | str, str] = {}
-    for row, (_, image) in enumerate(listed_in(annotations, frozenset({"images"}))):
+    for row, image in enumerate(list_elements(annotations, "images")):
         key, name = _pair(image, "file_name", annotations, f"images[{row}]")
         if key in found:
             raise DataError(f"id {key!r} occurs twice", file=annotations, row=f"images[{row}]", field="id")
@@ -280,7 +280,7 @@ def _images(annotations: Path) -> dict[int | str, str]:
 def _categories(annotations: Path) -> dict[int, str]:
     """Name of each category by its number."""
     found: dict[int, str] = {}
-    for row, (_, category) in enumerate(listed_in(annotations, frozenset({"categories"}))):
+    for row, category in enumerate(list_elements(annotations, "categories")):
         key, name = _pair(category, "name", annotations, f"categories[{row}]")
         if isinstance(key, int):
             found[key] = name
