@@ -37,6 +37,9 @@ def _note_fork() -> None:
 
 os.register_at_fork(after_in_child=_note_fork)
 
+#: Below this number of texts, looking for runs of equal ones takes longer than it saves.
+FEW = 256
+
 _NUMPY = {
     pl.Boolean: np.bool_,
     pl.Int16: np.int16,
@@ -89,7 +92,8 @@ class OptionalColumn:
             values = self._without_nulls_and_lists(values, source)
         if not isinstance(values, pl.Series) or not self._accepts(values.dtype):
             values = self._from_array(values, source)
-        values = values.alias(self.name)
+        if values.name != self.name:
+            values = values.alias(self.name)
         self._check(values, source)
         return values
 
@@ -114,14 +118,14 @@ class OptionalColumn:
     def _from_array(self, values: Any, source: str | Path | None) -> pl.Series:
         try:
             if self.dtype == pl.String:
-                return _texts(values)
+                return _texts(self.name, values)
             array = values.to_numpy() if isinstance(values, pl.Series) else np.asarray(values)
             array = self._as_vectors(array) if self.is_vector else self._as_scalars(array)
         except DataError as error:
             raise DataError(error.problem, file=source, row=error.row, field=self.name) from None
         except (TypeError, ValueError) as error:
             raise DataError(f"expected {self.dtype} values: {error}", file=source, field=self.name) from None
-        return pl.Series(array)
+        return pl.Series(self.name, array)
 
     def _as_vectors(self, array: np.ndarray) -> np.ndarray:
         if self.dtype is not VECTOR or array.dtype not in (np.float16, np.float32):
@@ -335,7 +339,7 @@ class Table:
 
 def as_numpy(series: pl.Series) -> np.ndarray:
     """A column as an array; texts as objects, one per run of equal texts where runs are long."""
-    if series.dtype != pl.String or _forked:
+    if series.dtype != pl.String or _forked or len(series) < FEW:
         return series.to_numpy()
     starts = (series != series.shift()).fill_null(True).to_numpy()
     if 2 * np.count_nonzero(starts) > len(series):
@@ -387,12 +391,12 @@ def _no_rows(column: OptionalColumn) -> pl.Series:
     return pl.Series(column.name, [], pl.Array(pl.Float32, 0) if column.dtype is VECTOR else column.dtype)
 
 
-def _texts(values: Any) -> pl.Series:
+def _texts(name: str, values: Any) -> pl.Series:
     array = np.asarray(values, dtype=object)
     if array.ndim != 1:
         raise DataError(f"expected one value per row, found shape {array.shape}")
     try:
-        texts = pl.Series(array, dtype=pl.String)
+        texts = pl.Series(name, array, dtype=pl.String)
     except TypeError:
         texts = None
     if texts is None or texts.null_count():
