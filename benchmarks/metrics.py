@@ -172,7 +172,7 @@ def of_known(draws: bootstrap.ImageDraws, tables: tuple[Objects, Regions], score
 
 
 def at_scale(rows: int) -> None:
-    """One table of so many detections: CPU seconds and the most memory that the process ever held."""
+    """CPU seconds and peak memory of one table of detections."""
     objects, regions = world(rows // 7, 3, 7, 2)
     score = np.random.default_rng(0).random(len(regions))
 

@@ -67,9 +67,9 @@ def test_both_stages_write_what_they_say(project):
     assert 0 < threshold < 1
     done = stage(project, "evaluate", "toy-net")
     assert done.returncode == 0, done.stderr
-    figures = json.loads((project / "artifacts/metrics/toy-net/far/msp.json").read_text())
-    assert set(figures) == {"auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"}
-    assert all(0 <= value <= 1 for value in figures.values())
+    metrics = json.loads((project / "artifacts/metrics/toy-net/far/msp.json").read_text())
+    assert set(metrics) == {"auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"}
+    assert all(0 <= value <= 1 for value in metrics.values())
     assert json.loads((project / "artifacts/evaluation/toy-net.json").read_text())["threshold"] == threshold
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from farther.tables import Objects, Regions
 
-#: Libraries that compute COCO's figures: their tables and their evaluation.
+#: Libraries that compute COCO's metrics: their tables and their evaluation.
 PEERS = {
     "pycocotools": (pycocotools.coco.COCO, pycocotools.cocoeval.COCOeval),
     "faster-coco-eval": (faster_coco_eval.COCO, faster_coco_eval.COCOeval_faster),

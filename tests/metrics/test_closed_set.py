@@ -1,4 +1,4 @@
-"""COCO's figures, compared with pycocotools and faster-coco-eval."""
+"""COCO's metrics, compared with pycocotools and faster-coco-eval."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ STATS += ("ar_1", "ar_10", "ar", "ar_small", "ar_medium", "ar_large")
 
 
 def twelve(run):
-    """The other library's twelve figures, None where it gives −1."""
+    """The other library's twelve metrics, None where it gives −1."""
     return {name: None if value == -1 else value for name, value in zip(STATS, run.stats[:12], strict=True)}
 
 
@@ -41,21 +41,21 @@ def test_figures_of_a_case_worked_by_hand(objects, regions):
     truth = objects(("a", [0, 0, 10, 10], "cat"), ("a", [50, 0, 60, 10], "cat"))
     # IoU 1 with the first object; nothing; 8/10 with the second one.
     found = regions(("a", [0, 0, 10, 10], 0.9), ("a", [80, 80, 90, 90], 0.8), ("a", [50, 0, 58, 10], 0.7))
-    figures = closed_set.evaluate(truth, found)
+    metrics = closed_set.evaluate(truth, found)
     # Recall 0 … 0.50 (51 points) at precision 1, the other 50 points at precision 2/3.
-    assert figures["ap50"] == pytest.approx((51 + 50 * 2 / 3) / 101)
+    assert metrics["ap50"] == pytest.approx((51 + 50 * 2 / 3) / 101)
     # From IoU 0.85 on only one object is found: IoU 0.80 still counts.
-    assert figures["ap"] == pytest.approx((7 * (51 + 50 * 2 / 3) + 3 * 51) / 1010)
-    assert figures["ar"] == pytest.approx((7 * 1 + 3 * 0.5) / 10)
-    assert figures["per_class"]["cat"]["objects"] == 2
+    assert metrics["ap"] == pytest.approx((7 * (51 + 50 * 2 / 3) + 3 * 51) / 1010)
+    assert metrics["ar"] == pytest.approx((7 * 1 + 3 * 0.5) / 10)
+    assert metrics["per_class"]["cat"]["objects"] == 2
 
 
 def test_a_class_without_objects_is_left_out_of_the_mean(objects, regions):
     truth = objects(("a", [0, 0, 10, 10], "cat"))
     found = regions(("a", [0, 0, 10, 10], 0.9, "cat"), ("a", [0, 0, 10, 10], 0.8, "dog"))
-    figures = closed_set.evaluate(truth, found)
-    assert figures["ap"] == 1
-    assert figures["per_class"]["dog"] == {"ap": None, "ap50": None, "ar": None, "objects": 0}
+    metrics = closed_set.evaluate(truth, found)
+    assert metrics["ap"] == 1
+    assert metrics["per_class"]["dog"] == {"ap": None, "ap50": None, "ar": None, "objects": 0}
 
 
 def test_a_difficult_object_is_treated_as_a_crowd(world):
@@ -116,8 +116,8 @@ def test_the_order_of_rows_changes_nothing_be_scores_equal_or_not(world, decimal
 )
 def test_edge_cases_equal_other_libraries(objects, regions, coco, truth, found):
     truth, found = objects(*truth), regions(*found)
-    figures = closed_set.evaluate(truth, found)
-    assert {name: figures[name] for name in STATS} == pytest.approx(twelve(coco(truth, found)), abs=1e-6)
+    metrics = closed_set.evaluate(truth, found)
+    assert {name: metrics[name] for name in STATS} == pytest.approx(twelve(coco(truth, found)), abs=1e-6)
 
 
 def test_iou_below_a_half_is_possible(objects, regions):

@@ -203,7 +203,7 @@ def test_over_several_ious_the_mean_is_taken(objects, regions):
 
 
 @pytest.mark.parametrize("protocol", ["paper", "published-code"])
-def test_a_larger_iou_on_the_same_overlaps_gives_what_a_split_of_its_own_would(world, protocol):
+def test_a_larger_iou_on_the_same_overlaps_gives_what_another_split_would(world, protocol):
     objects, regions = world(4)
     unknown = regions.score < 0.5
     split = Split.of(objects, regions, Settings(0.5, protocol, ("cat",)))
@@ -351,7 +351,7 @@ def _repeated(box):
 def test_each_unknown_object_is_counted_once_and_the_order_of_rows_does_not_matter(world, seed, protocol, share):
     objects, regions = world(seed, images=6, objects=4, regions=8)
     random = np.random.default_rng(seed)
-    # Many equal confidences and scores, and boxes that stand twice.
+    # Many equal confidences and scores, and boxes that occur twice.
     rounded = regions.score.round(1)
     logits = np.log(np.stack([rounded + 2, 5 - rounded], axis=1))
     regions = regions.with_columns(score=rounded, logits=logits, box=_repeated(regions.box))
@@ -373,7 +373,7 @@ def test_each_unknown_object_is_counted_once_and_the_order_of_rows_does_not_matt
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10_000))
-def test_one_more_crowd_punishes_nobody(world, seed):
+def test_one_more_crowd_lowers_no_metric(world, seed):
     objects, regions = world(seed, images=3, objects=3, regions=10)
     unknown = np.random.default_rng(seed).random(len(regions)) < 0.5
     before = open_set.evaluate(objects, regions, unknown)

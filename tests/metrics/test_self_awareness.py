@@ -19,17 +19,17 @@ def case(objects, regions):
 
 
 def test_errors_worked_by_hand(case):
-    figures = self_awareness.evaluate(*case)
+    metrics = self_awareness.evaluate(*case)
     # One false positive, and 1 − IoU = 0.45 of the second one over 1 − τ = 0.9; all over three.
-    assert figures["lrp"] == pytest.approx((1 + 0.45 / 0.9) / 3)
-    assert figures["lrp_loc"] == pytest.approx(0.45 / 2)
-    assert figures["lrp_fp"] == pytest.approx(1 / 3)
-    assert figures["lrp_fn"] == 0
+    assert metrics["lrp"] == pytest.approx((1 + 0.45 / 0.9) / 3)
+    assert metrics["lrp_loc"] == pytest.approx(0.45 / 2)
+    assert metrics["lrp_fp"] == pytest.approx(1 / 3)
+    assert metrics["lrp_fn"] == 0
     # Three bins of one detection each: gaps 0.1, 0.25, 0.3.
-    assert figures["laece"] == pytest.approx((0.1 + 0.25 + 0.3) / 3)
-    better, calmer = 1 - figures["lrp"], 1 - figures["laece"]
-    assert figures["idq"] == pytest.approx(2 * better * calmer / (better + calmer))
-    diagram = figures["reliability"]
+    assert metrics["laece"] == pytest.approx((0.1 + 0.25 + 0.3) / 3)
+    better, calmer = 1 - metrics["lrp"], 1 - metrics["laece"]
+    assert metrics["idq"] == pytest.approx(2 * better * calmer / (better + calmer))
+    diagram = metrics["reliability"]
     assert diagram["detections"][22] == 1
     assert diagram["confidence"][22] == pytest.approx(0.9)
     assert diagram["performance"][22] == pytest.approx(1)
@@ -62,18 +62,18 @@ def test_no_other_threshold_has_a_smaller_lrp(world, seed):
 
 def test_a_class_without_detections_has_the_largest_error(objects, regions):
     truth = objects(("a", FIRST, "cat"), ("a", SECOND, "dog"))
-    figures = self_awareness.evaluate(truth, regions(("a", FIRST, 0.5, "cat")))
-    assert figures["per_class"]["dog"]["lrp"] == 1
-    assert figures["per_class"]["dog"]["laece"] is None
-    assert figures["lrp"] == 0.5
-    assert figures["laece"] == 0.5
+    metrics = self_awareness.evaluate(truth, regions(("a", FIRST, 0.5, "cat")))
+    assert metrics["per_class"]["dog"]["lrp"] == 1
+    assert metrics["per_class"]["dog"]["laece"] is None
+    assert metrics["lrp"] == 0.5
+    assert metrics["laece"] == 0.5
 
 
 def test_a_class_without_objects_counts_for_calibration_only(objects, regions):
-    figures = self_awareness.evaluate(objects(("a", FIRST, "cat")), regions(("a", NOWHERE, 0.6, "dog")))
-    assert figures["per_class"]["dog"]["lrp"] is None
-    assert figures["laece"] == pytest.approx(0.6)
-    assert figures["lrp"] == 1
+    metrics = self_awareness.evaluate(objects(("a", FIRST, "cat")), regions(("a", NOWHERE, 0.6, "dog")))
+    assert metrics["per_class"]["dog"]["lrp"] is None
+    assert metrics["laece"] == pytest.approx(0.6)
+    assert metrics["lrp"] == 1
 
 
 def test_a_rejected_image_costs_its_objects_unless_it_may_be_rejected(case, objects, regions):
@@ -87,14 +87,14 @@ def test_a_rejected_image_costs_its_objects_unless_it_may_be_rejected(case, obje
 
 
 def test_a_confidence_of_exactly_one_lies_in_no_bin(objects, regions):
-    figures = self_awareness.evaluate(objects(), regions(("a", NOWHERE, 1.0), ("a", NOWHERE, 0.0)))
-    assert figures["laece"] == 0
-    assert sum(figures["reliability"]["detections"]) == 1
+    metrics = self_awareness.evaluate(objects(), regions(("a", NOWHERE, 1.0), ("a", NOWHERE, 0.0)))
+    assert metrics["laece"] == 0
+    assert sum(metrics["reliability"]["detections"]) == 1
 
 
 def test_nothing_at_all_gives_none(objects, regions):
-    figures = self_awareness.evaluate(objects(), regions())
-    assert [figures[name] for name in ("lrp", "laece", "idq", "lrp_loc")] == [None] * 4
+    metrics = self_awareness.evaluate(objects(), regions())
+    assert [metrics[name] for name in ("lrp", "laece", "idq", "lrp_loc")] == [None] * 4
 
 
 def test_an_image_is_as_familiar_as_its_three_surest_detections(regions):
@@ -109,8 +109,8 @@ def test_an_image_is_as_familiar_as_its_three_surest_detections(regions):
 
 
 def test_balanced_accuracy_is_the_harmonic_mean_of_accepting_and_rejecting_rightly():
-    figures = self_awareness.balanced_accuracy(np.array([3, 2, 1, 0]), np.array([2, 1]), 2)
-    assert figures == {"tpr": 0.5, "tnr": 0.5, "balanced_accuracy": 0.5}
+    metrics = self_awareness.balanced_accuracy(np.array([3, 2, 1, 0]), np.array([2, 1]), 2)
+    assert metrics == {"tpr": 0.5, "tnr": 0.5, "balanced_accuracy": 0.5}
     assert self_awareness.balanced_accuracy(np.array([1.0]), np.array([0.0]), 5)["balanced_accuracy"] == 0
     assert self_awareness.balanced_accuracy(np.array([]), np.array([0.0]), 5)["tpr"] is None
 

@@ -47,6 +47,17 @@ def metrics(
     Raises:
         DataError: there is no known class.
         ParameterError: the recall is not above 0 and at most 1.
+
+    >>> from farther.metrics.outcomes import Settings, Split
+    >>> from farther.tables import Objects
+    >>> cat, fox = [0, 0, 10, 10], [20, 0, 30, 10]
+    >>> objects = Objects(image_id=["a", "a"], object_id=[0, 1], box=[cat, fox], category=["cat", "fox"])
+    >>> regions = Regions(image_id=["a", "a"], region_id=[0, 1], box=[cat, fox], score=[0.8, 0.9], label=[0, 0],
+    ...                   logits=[[1.0], [1.0]], classes=("cat",))
+    >>> split = Split.of(objects, regions, Settings(known_classes=["cat"]))
+    >>> found = metrics(split.match(np.array([False, False])), regions)  # the fox is detected as a cat
+    >>> found["ap_k"], found["p_k"], found["wi"]
+    (0.5, 0.5, 1.0)
     """
     if not 0 < recall <= 1:
         raise ParameterError(f"a recall is above 0 and at most 1, found {recall}")

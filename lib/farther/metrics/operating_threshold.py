@@ -35,6 +35,13 @@ def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance
     Raises:
         DataError: there is no object or no detection of any known class, so no threshold can be chosen.
         ParameterError: the rule is unknown, or a number is not between 0 and 1.
+
+    >>> from farther.tables import Objects, Regions
+    >>> objects = Objects(image_id=["a"], object_id=[0], box=[[0, 0, 10, 10]], category=["cat"])
+    >>> regions = Regions(image_id=["a", "a"], region_id=[0, 1], box=[[0, 0, 10, 10], [50, 0, 60, 10]],
+    ...                   score=[0.75, 0.25], label=[0, 0], logits=[[1.0], [1.0]], classes=("cat",))
+    >>> choose(objects, regions, "best_f1")["threshold"]
+    0.75
     """
     known = ClosedSet.of(objects, regions)
     matched = known.match(COCO_IOUS)
