@@ -203,16 +203,22 @@ def _for_types_only(node: ast.If) -> bool:
     return isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-def _imports(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, str | None]]:
+def _statements(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """All statements, those within others too, but not those for type checkers only."""
     for node in nodes:
+        yield node
+        skipped = ("body",) if isinstance(node, ast.If) and _for_types_only(node) else ()
+        for part in ("body", "handlers", "cases", "orelse", "finalbody"):
+            if part not in skipped:
+                yield from _statements(getattr(node, part, ()))
+
+
+def _imports(nodes: Iterable[ast.AST], package: str) -> Iterator[tuple[str, str | None]]:
+    for node in _statements(nodes):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from ((_source(node, package), alias.name) for alias in node.names)
-        elif isinstance(node, ast.If) and _for_types_only(node):
-            yield from _imports(node.orelse, package)
-        else:
-            yield from _imports(ast.iter_child_nodes(node), package)
 
 
 def _source(node: ast.ImportFrom, package: str) -> str:
@@ -227,7 +233,7 @@ def _registered(tree: ast.Module) -> Iterator[str]:
 
 
 def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
+    for node in (tree, *_statements(tree.body)):
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             first = node.body[0] if node.body else None
             value = first.value if isinstance(first, ast.Expr) else None
