@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import polars as pl
 
 from farther.curation.fates import Fates
@@ -22,36 +20,19 @@ REASONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CategoryCount:
-    """Number of objects of a category, and of images that show one."""
-
-    category: str
-    objects: int
-    images: int
-
-
-def category_counts(objects: Objects) -> list[CategoryCount]:
-    """Objects and images of each category that occurs, the most frequent first (FMIYC, Figures 8 and 9)."""
+def category_counts(objects: Objects) -> pl.DataFrame:
+    """Category, objects and images that show one; the most frequent category first (FMIYC, Figures 8 and 9)."""
     counts = objects.frame.group_by("category").agg(objects=pl.len(), images=pl.col("image_id").n_unique())
-    ordered = counts.sort("objects", "category", descending=[True, False])
-    return [CategoryCount(**row) for row in ordered.iter_rows(named=True)]
+    return counts.sort("objects", "category", descending=[True, False])
 
 
-@dataclass(frozen=True, slots=True)
-class FateCount:
-    """Number of images of a source with one fate for one kind of reason."""
-
-    dataset: str
-    subset: str
-    fate: str
-    reason: str
-    images: int
-
-
-def fate_counts(fates: Fates) -> list[FateCount]:
-    """Images by source, fate and kind of reason, in words."""
-    reason = pl.col("rule").str.split(": ").list.first().replace(REASONS)
-    counts = fates.frame.group_by("dataset", "subset", "fate", reason=reason).agg(images=pl.len())
+def fate_counts(fates: Fates) -> pl.DataFrame:
+    """Images by source, fate and kind of reason, in words: dataset, subset, fate, reason, images."""
+    counts = fates.frame.group_by("dataset", "subset", "fate", reason=rule_kind().replace(REASONS)).agg(images=pl.len())
     order = ["dataset", "subset", pl.col("fate").cast(pl.Enum(FATES)), -pl.col("images").cast(pl.Int64), "reason"]
-    return [FateCount(**row) for row in counts.sort(order).iter_rows(named=True)]
+    return counts.sort(order)
+
+
+def rule_kind() -> pl.Expr:
+    """Kind of the rule that decided on an image: a key of `REASONS`, or the reason why none did."""
+    return pl.col("rule").str.split(": ").list.first()

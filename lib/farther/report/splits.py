@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from farther.curation import PRECEDENCE, Fates
+from farther.curation.counts import REASONS, category_counts, fate_counts, rule_kind
 from farther.curation.fates import NO_NEAR, NO_OVERLAP
 from farther.report.charts import splits as charts
 from farther.report.charts.vega import ChartGroup, read_csv
@@ -17,15 +18,6 @@ from farther.report.listing import Listing
 from farther.report.results import title_of_split
 from farther.tables import Images, Objects
 from farther.tables.files import inside, read_json
-
-#: Reasons for an image's place, by kind of rule.
-REASONS = {
-    "ID class": "an ID class is labelled",
-    "overlap": "a category that overlaps with an ID class is labelled",
-    "near": "a near category is labelled",
-    "decision": "people decided",
-    "candidate": "the candidate is not reviewed yet",
-}
 
 #: Kinds of rules, those with precedence first.
 KINDS = (*PRECEDENCE, "decision", "candidate", NO_NEAR, NO_OVERLAP)
@@ -69,16 +61,16 @@ def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, shown: int)
     """
     folder = artifacts / "splits" / name
     distances = {split: str(settings["distance"]) for split, settings in params["splits"].items()}
-    fates = Fates.read(folder / "fates.parquet").frame if (folder / "fates.parquet").exists() else None
+    fates = Fates.read(folder / "fates.parquet") if (folder / "fates.parquet").exists() else None
     counts = split_counts(name, params, artifacts)
     return SplitsView(
         benchmark=name,
         counts=counts,
         similarity=_similarity(name, distances, artifacts / "plots" / "similarity" / name / "histogram.csv"),
         similarity_tables=tuple(_similarity_tables(name, distances, artifacts, shown)),
-        fates=None if fates is None else charts.image_fates(name, _by_reason(fates)),
-        reasons=None if fates is None else _reasons(name, fates),
-        rules=None if fates is None else _rules(name, fates),
+        fates=None if fates is None else charts.image_fates(name, fate_counts(fates)),
+        reasons=None if fates is None else _reasons(name, fates.frame),
+        rules=None if fates is None else _rules(name, fates.frame),
         categories=_categories(distances, folder, shown),
     )
 
@@ -94,21 +86,6 @@ def split_counts(name: str, params: Mapping[str, Any], artifacts: Path) -> Listi
     return Listing.of(f"Splits of benchmark {name}.", rows) if rows else None
 
 
-def _kind() -> pl.Expr:
-    return pl.col("rule").str.split(": ").list.first()
-
-
-def _by_reason(fates: pl.DataFrame) -> pl.DataFrame:
-    """Images by source, distance and reason: source, fate, reason, images."""
-    return (
-        fates.group_by(
-            source=pl.concat_str("dataset", "subset", separator=" "), fate="fate", reason=_kind().replace(REASONS)
-        )
-        .agg(images=pl.len())
-        .sort("source", pl.col("fate").cast(pl.Enum(list(charts.DISTANCE_KEYS))), -pl.col("images").cast(int), "reason")
-    )
-
-
 def _reasons(name: str, fates: pl.DataFrame) -> Listing:
     titles = {
         "ID class": f"removed: {REASONS['ID class']}",
@@ -118,7 +95,7 @@ def _reasons(name: str, fates: pl.DataFrame) -> Listing:
         NO_OVERLAP: f"farther: {NO_OVERLAP}",
     }
     counts = (
-        fates.group_by(Source="dataset", kind=_kind())
+        fates.group_by(Source="dataset", kind=rule_kind())
         .agg(Images=pl.len())
         .sort(
             "Source",
@@ -137,14 +114,7 @@ def _rules(name: str, fates: pl.DataFrame) -> Listing:
 
 def _categories(distances: Mapping[str, str], folder: Path, shown: int) -> ChartGroup | None:
     files = {split: inside(folder, split) / "objects.parquet" for split in distances}
-    counts = {
-        split: Objects.read(file)
-        .frame.group_by("category")
-        .agg(objects=pl.len(), images=pl.col("image_id").n_unique())
-        .sort("objects", "category", descending=[True, False])
-        for split, file in files.items()
-        if file.exists()
-    }
+    counts = {split: category_counts(Objects.read(file)) for split, file in files.items() if file.exists()}
     return charts.categories(distances, {split: found for split, found in counts.items() if len(found)}, shown)
 
 

@@ -36,7 +36,7 @@ def image_fates(benchmark: str, counts: pl.DataFrame) -> ChartGroup:
 
     Args:
         benchmark: Its name.
-        counts: The columns source, fate, reason, images.
+        counts: The columns dataset, subset, fate, reason, images.
     """
     legend = _distances(counts["fate"])
     body = {
@@ -50,9 +50,9 @@ def image_fates(benchmark: str, counts: pl.DataFrame) -> ChartGroup:
             "tooltip": [named("source"), named("fate", title="outcome"), named("reason"), number("images")],
         },
     }
-    text = "; ".join(f"{r['source']}: {r['images']} {r['fate']}, {r['reason']}" for r in counts.iter_rows(named=True))
+    rows = counts.with_row_index("order").with_columns(source=pl.concat_str("dataset", "subset", separator=" "))
+    text = "; ".join(f"{r['source']}: {r['images']} {r['fate']}, {r['reason']}" for r in rows.iter_rows(named=True))
     words = f"Outcome of each image in {benchmark}. {text}."
-    rows = counts.with_row_index("order")
     return ChartGroup(legend, (chart("Images of the sources", words, rows, body),))
 
 

@@ -131,10 +131,11 @@ def _columns(publication: Publication) -> list[str]:
 
 def _categories(split: PublishedSplit) -> str:
     counts = category_counts(split.objects)
-    rows = [(one.category, f"{one.objects:,}", f"{one.images:,}") for one in counts[:SHOWN]]
+    top = counts.head(SHOWN).iter_rows(named=True)
+    rows = [(one["category"], f"{one['objects']:,}", f"{one['images']:,}") for one in top]
     rest = counts[SHOWN:]
-    if rest:
-        rows.append((f"{len(rest)} others", f"{sum(one.objects for one in rest):,}", ""))
+    if len(rest):
+        rows.append((f"{len(rest)} others", f"{rest['objects'].sum():,}", ""))
     return f"### {split.name}\n\n{_table(('Category', 'Objects', 'Images'), rows, numbers=2)}"
 
 
@@ -154,9 +155,9 @@ def _similarity(publication: Publication) -> list[str]:
 def _fates(publication: Publication) -> str:
     sources = {(split.dataset, split.subset) for split in publication.splits}
     rows = [
-        (f"{one.dataset} ({one.subset})", one.fate, one.reason, f"{one.images:,}")
-        for one in fate_counts(publication.fates)
-        if (one.dataset, one.subset) in sources
+        (f"{one['dataset']} ({one['subset']})", one["fate"], one["reason"], f"{one['images']:,}")
+        for one in fate_counts(publication.fates).iter_rows(named=True)
+        if (one["dataset"], one["subset"]) in sources
     ]
     if not rows:
         return "All images of the sources are included: no rule selected among them."

@@ -163,12 +163,14 @@ def _values(publication: Publication) -> dict[str, str]:
 
 def _selection(publication: Publication) -> str:
     sources = {(split.dataset, split.subset) for split in publication.splits if split.distance != "ID"}
-    considered = [one for one in fate_counts(publication.fates) if (one.dataset, one.subset) in sources]
-    removed = sum(one.images for one in considered if one.fate == "removed")
+    counts = fate_counts(publication.fates).iter_rows(named=True)
+    considered = [one for one in counts if (one["dataset"], one["subset"]) in sources]
+    removed = sum(one["images"] for one in considered if one["fate"] == "removed")
     if not considered:
         return ""
+    all_images = _images(sum(one["images"] for one in considered))
     verb = "was" if removed == 1 else "were"
-    return f"Of {_images(sum(one.images for one in considered))} there, {removed:,} {verb} removed."
+    return f"Of {all_images} there, {removed:,} {verb} removed."
 
 
 def _people(publication: Publication) -> str:
