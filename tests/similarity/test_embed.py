@@ -117,6 +117,15 @@ def test_worker_processes_change_nothing(encoder, dataset, tmp_path):
     np.testing.assert_allclose(alone.astype(np.float32), helped.astype(np.float32), atol=2e-3)
 
 
+def test_a_ray_cluster_gives_the_same_bytes(encoder, dataset, tmp_path, ray_cluster):
+    local, _ = run(encoder, dataset, tmp_path / "local", shard_images=4, batch_size=2)
+    on_ray, _ = run(encoder, dataset, tmp_path / "ray", shard_images=4, batch_size=2, engine="ray")
+    for subset in ("train", "val"):
+        shards = [[shard.read_bytes() for shard in folders[subset].shards] for folders in (local, on_ray)]
+        assert len(shards[0]) == 3
+        assert shards[0] == shards[1]
+
+
 def test_a_broken_image_is_listed_and_left_out(encoder, dataset, tmp_path):
     (dataset[0] / "3.png").write_bytes(b"no picture")
     folders, said = run(encoder, dataset, tmp_path, max_failures=0.2)
