@@ -28,13 +28,14 @@ def main() -> None:
     for script in sorted(file for folder in STAGES for file in folder.glob("*.py")):
         name = script.stem
         if name in BY_NAME:
-            modules = registered(BY_NAME[name]).items()
-            found[name] = {kind: digest_of(script, module) for kind, module in modules}
+            known = registered(BY_NAME[name]).items()
+            found[name] = {kind: digest_of(script, module) for kind, module in known}
         elif name == "score":
             files = method_files(section("methods"))
-            found[name] = {entry: digest_of(script, *modules) for entry, modules in files.items()}
+            found[name] = {entry: digest_of(script, *places) for entry, places in files.items()}
         else:
-            found[name] = digest_of(script)
+            modules = registered("farther.metrics").values() if name == "evaluate" else ()  # user-defined metrics
+            found[name] = digest_of(script, *modules)
     write_json(CODE, found)
 
 
