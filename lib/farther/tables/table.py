@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
+from farther.tables.checks import check_boxes, check_finite, texts
 from farther.tables.files import write_aside
 
 #: Rows per Parquet row group and per batch of a reader that streams.
@@ -118,7 +119,7 @@ class OptionalColumn:
     def _from_array(self, values: Any, source: str | Path | None) -> pl.Series:
         try:
             if self.dtype == pl.String:
-                return _texts(self.name, values)
+                return texts(self.name, values)
             array = values.to_numpy() if isinstance(values, pl.Series) else np.asarray(values)
             array = self._as_vectors(array) if self.is_vector else self._as_scalars(array)
         except DataError as error:
@@ -389,43 +390,3 @@ def parquet_errors(path: str | Path) -> Iterator[None]:
 
 def _no_rows(column: OptionalColumn) -> pl.Series:
     return pl.Series(column.name, [], pl.Array(pl.Float32, 0) if column.dtype is VECTOR else column.dtype)
-
-
-def _texts(name: str, values: Any) -> pl.Series:
-    array = np.asarray(values, dtype=object)
-    if array.ndim != 1:
-        raise DataError(f"expected one value per row, found shape {array.shape}")
-    try:
-        texts = pl.Series(name, array, dtype=pl.String)
-    except TypeError:
-        texts = None
-    if texts is None or texts.null_count():
-        row = next(row for row, value in enumerate(array) if not isinstance(value, str))
-        raise DataError(f"expected text, found {array[row]!r}", row=row)
-    return texts
-
-
-def check_finite(name: str, values: np.ndarray, source: str | Path | None) -> None:
-    """Refuses NaN and infinity.
-
-    Raises:
-        DataError: names the first row that holds one.
-    """
-    finite = np.isfinite(values)
-    if not finite.all():
-        row = int(np.flatnonzero(~(finite if values.ndim == 1 else finite.all(axis=1)))[0])
-        raise DataError(f"not a finite number: {values[row]}", file=source, row=row, field=name)
-
-
-def check_boxes(name: str, boxes: np.ndarray, source: str | Path | None) -> None:
-    """Refuses boxes whose second corner lies before the first.
-
-    Raises:
-        DataError: names the first such row.
-    """
-    for low, high, axis in ((0, 2, "x"), (1, 3, "y")):
-        wrong = np.flatnonzero(boxes[:, high] < boxes[:, low])
-        if len(wrong):
-            row = int(wrong[0])
-            problem = f"{axis}max {boxes[row, high]:g} is below {axis}min {boxes[row, low]:g}"
-            raise DataError(problem, file=source, row=row, field=name)
