@@ -188,10 +188,10 @@ def test_replicates_are_those_of_the_evaluation(finished):
     report = json.loads((finished / f"artifacts/evaluation/{RUN}.json").read_text())
     settings = EvaluationSettings(**report["settings"])
     drawn = Drawn(RunFiles(RUN, "voc", finished / "artifacts"), settings)
-    figures = drawn.replicates("energy", SPLIT).figures
+    values = drawn.replicates("energy", SPLIT).metrics
     stored = report["methods"]["energy"]["splits"][SPLIT]["intervals"]
     for name in ("auroc", "fpr95", "nose", "r_u"):
-        found = bootstrap.interval(figures[name])
+        found = bootstrap.interval(values[name])
         assert stored[name] == (None if found is None else pytest.approx(found))
 
 
