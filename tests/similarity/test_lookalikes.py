@@ -94,10 +94,10 @@ def test_the_command_lists_pairs_with_id_images_that_the_benchmark_leaves_out(fo
     write_tables(artifacts / "splits" / "b" / "train", "id", ["used 0"])
     write_tables(artifacts / "splits" / "b" / "photos_far", "photos", ["twin 45", "copy 45", "other 9"])
     splits = {"photos_far": {"dataset": "photos", "subset": "val", "distance": "far"}}
-    made = {"id": "id", "rules": "r.yaml", "subsets": {"train": "train"}, "splits": splits}
-    params = {"benchmarks": {"b": made}, "stratify": {"duplicate": 0.9999, "wordnet": None}}
+    benchmark = {"id": "id", "rules": "r.yaml", "subsets": {"train": "train"}, "splits": splits}
+    params = {"benchmarks": {"b": benchmark}, "stratify": {"duplicate": 0.9999, "wordnet": None}}
     (folder / "params.yaml").write_text(yaml.safe_dump(params))
-    command = [sys.executable, ROOT / "stages" / "duplicates.py", "b", "--cosine", "0.99"]
+    command = [sys.executable, "-m", "farther", "duplicates", "b", "--cosine", "0.99"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
     done = subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, text=True)
     rows = list(csv.DictReader(done.stdout.splitlines()))
@@ -107,4 +107,4 @@ def test_the_command_lists_pairs_with_id_images_that_the_benchmark_leaves_out(fo
         ("photos_far", "twin 45", "copy 45", "yes"),
         ("train", "unused 45", "twin 45", "yes"),
     ]
-    assert "3 pairs of a cosine of at least 0.99" in done.stderr
+    assert "3 pairs with a cosine of at least 0.99" in done.stderr
