@@ -5,7 +5,7 @@ import pytest
 
 from farther.curation.fates import PUBLISHED, as_published
 from farther.curation.parameters import benchmark
-from farther.curation.sources import Source
+from farther.curation.sources import LabelledImages
 from farther.errors import ParameterError
 from farther.tables import Images, Objects
 
@@ -17,7 +17,7 @@ def source():
     size = [10, 10, 10]
     images = Images(image_id=names, dataset=["d"] * 3, file=names, width=size, height=size, digest=names)
     box = np.tile(np.array([[0, 0, 5, 5]], np.float32), (2, 1))
-    return Source(images, Objects(image_id=["a", "b"], object_id=[1, 2], box=box, category=["person", "zebra"]))
+    return LabelledImages(images, Objects(image_id=["a", "b"], object_id=[1, 2], box=box, category=["person", "zebra"]))
 
 
 @pytest.mark.parametrize("distance", ["near", "far", "farther"])

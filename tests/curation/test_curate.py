@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from farther.curation import Categories, Source, TablesFolder, benchmark, curate, explain
+from farther.curation import Categories, LabelledImages, TablesFolder, benchmark, curate, explain
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
 from farther.tables.files import digest, read_json, write_json
@@ -62,9 +62,9 @@ class InMemory:
     def __init__(self, **sources: dict[str, list[str]]):
         self.sources = sources
 
-    def source(self, dataset: str, subset: str) -> Source:
+    def source(self, dataset: str, subset: str) -> LabelledImages:
         shown = self.sources.get(dataset, {f"{subset}-image": ["cat"]})
-        return Source(images(list(shown), dataset), objects(shown))
+        return LabelledImages(images(list(shown), dataset), objects(shown))
 
     def categories(self, dataset: str) -> Categories:
         if dataset not in self.sources:
@@ -204,7 +204,7 @@ def test_metrics_count_images_by_split_and_by_rule(rules):
 
 def test_a_smaller_number_of_images_is_part_of_a_larger_one_with_all_objects_in_order():
     shown = {f"image {n}": ["Kite", "Otter"][: 1 + n % 2] for n in range(50)}
-    source = Source(images(list(shown), "photos"), objects(shown))
+    source = LabelledImages(images(list(shown), "photos"), objects(shown))
     some, more = source.at_most(10), source.at_most(20)
     assert len(some.images) == 10
     assert set(some.images.image_id) < set(more.images.image_id)
@@ -220,7 +220,7 @@ def test_an_id_split_takes_at_most_so_many_images(rules, tables):
 
 def test_an_object_without_its_image_is_refused():
     with pytest.raises(DataError, match="row 1: field 'image_id': 'b' is not in the images table"):
-        Source(images(["a"], "photos"), objects({"a": ["Kite"], "b": ["Kite"]}))
+        LabelledImages(images(["a"], "photos"), objects({"a": ["Kite"], "b": ["Kite"]}))
 
 
 # ------------------------------------------------------------------------------------------------------- on disk

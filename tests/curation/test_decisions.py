@@ -14,7 +14,7 @@ from farther.curation import (
     Decisions,
     DecisionsFile,
     ImageKey,
-    Source,
+    LabelledImages,
     benchmark,
     curate,
     explain,
@@ -37,7 +37,7 @@ HEADER = "time,reviewer,dataset,subset,image_id,decision,id_class,note\n"
 class InMemory:
     """Tables of the photos above, and of an ID dataset with one image a subset."""
 
-    def source(self, dataset: str, subset: str) -> Source:
+    def source(self, dataset: str, subset: str) -> LabelledImages:
         shown = SHOWN if dataset == "photos" else {f"{subset}-pet": ["cat"]}
         n, pairs = len(shown), [(image, category) for image, categories in shown.items() for category in categories]
         ids = list(shown)
@@ -49,7 +49,7 @@ class InMemory:
             box=np.zeros((len(pairs), 4)),
             category=[category for _, category in pairs],
         )
-        return Source(images, objects)
+        return LabelledImages(images, objects)
 
     def categories(self, dataset: str) -> Categories:
         return Categories(("Cat", "Dog", "Fox", "Kite") if dataset == "photos" else ("cat", "dog"))
@@ -237,7 +237,7 @@ def append(file: DecisionsFile, *decisions: Decision) -> None:
 def test_what_is_appended_is_read_back_whatever_a_note_holds(bench):
     decisions = [at(0, note='a "quoted", odd, note'), at(1, reviewer="bob c", decision="remove", id_class="cat")]
     append(bench.file, *decisions)
-    assert bench.file.read().standing == {key("b"): {"ann": decisions[0], "bob c": decisions[1]}}
+    assert bench.file.read().current == {key("b"): {"ann": decisions[0], "bob c": decisions[1]}}
     assert bench.file.path.read_text().count("\n") == 3
 
 

@@ -100,7 +100,7 @@ def test_a_folder_of_one_file_an_image_is_read_in_the_order_of_names(lay):
     annotations = read(root)
     assert annotations.images.image_id.tolist() == ["a.jpg", "b.jpg"]
     assert categories(annotations) == ["bus", "car"]
-    assert annotations.place(1) == ("labels/100k/val/b.json", "b.jpg labels[0]")
+    assert annotations.location(1) == ("labels/100k/val/b.json", "b.jpg labels[0]")
 
 
 def test_an_object_with_frames_is_read_as_the_list_of_them(lay):

@@ -119,7 +119,7 @@ def test_columns_may_be_called_otherwise(lay):
     rows = [{"photo": {"bytes": picture(), "path": None}, "box": [[1, 2, 3, 4]], "kind": ["cat"]}]
     annotations = read(lay({SHARD: parquet(rows)}), image="photo", objects="", bbox="box", category="kind")
     assert named(annotations) == ["cat"]
-    assert annotations.place(0) == (SHARD, "000000 [0]")
+    assert annotations.location(0) == (SHARD, "000000 [0]")
 
 
 def test_class_labels_are_found_in_the_card_too(lay):
@@ -174,7 +174,7 @@ def test_shards_are_read_in_order_and_rows_are_counted_through(lay):
     annotations = read(lay(shards), "test")
     assert annotations.images.image_id.tolist() == ["000000", "000001", "000002"]
     assert annotations.files == sorted(shards)
-    assert annotations.place(3) == (sorted(shards)[1], "000001 objects[1]")
+    assert annotations.location(3) == (sorted(shards)[1], "000001 objects[1]")
 
 
 def test_what_save_to_disk_wrote_is_read(lay):

@@ -129,7 +129,7 @@ def test_a_part_of_the_images_is_read_with_its_boxes_and_the_rest_is_counted(lay
     annotations = read(lay(present), select="present")
     assert annotations.images.image_id.tolist() == ["0001eeaf4aed83f9"]
     assert annotations.objects.image.tolist() == [0, 0]
-    assert [annotations.place(k) for k in range(2)] == [(BOXES, "2"), (BOXES, "4")]
+    assert [annotations.location(k) for k in range(2)] == [(BOXES, "2"), (BOXES, "4")]
     (warning,) = annotations.warnings
     assert (warning.kind, warning.found) == ("boxes of images that are not there", "1 boxes")
 
@@ -157,7 +157,7 @@ def test_a_file_is_read_alike_however_it_is_cut_into_blocks(lay, monkeypatch):
     cut = read(root)
     for column in ("image", "box", "category", "object_id", "row", "is_crowd"):
         np.testing.assert_array_equal(getattr(whole.objects, column), getattr(cut.objects, column))
-    assert cut.place(119) == (BOXES, "121")
+    assert cut.location(119) == (BOXES, "121")
 
 
 def test_an_error_beyond_the_first_block_names_its_line(lay, monkeypatch):

@@ -102,7 +102,7 @@ def test_a_subset_may_join_image_sets_of_several_years(lay):
     assert reader.subsets() == ["train"]
     assert annotations.images.file.tolist() == ["VOC2007/JPEGImages/000005.jpg", "VOC2012/JPEGImages/2007_000001.jpg"]
     assert annotations.objects.image.tolist() == [0, 0, 1]
-    assert annotations.place(2) == ("VOC2012/Annotations/2007_000001.xml", "object[0]")
+    assert annotations.location(2) == ("VOC2012/Annotations/2007_000001.xml", "object[0]")
 
 
 def test_the_root_may_be_the_folder_of_one_year(lay):

@@ -44,7 +44,7 @@ def lookalikes(folder: Path, degrees: float) -> Lookalikes:
 
 def test_an_image_repeats_what_lies_within_the_threshold_and_its_neighbour_is_an_id_image(folder):
     looks = lookalikes(folder, 3)
-    near_split, near_id, alone = (looks.look("pool", "train", name) for name in ("a 44", "b 1", "c 20"))
+    near_split, near_id, alone = (looks.compare("pool", "train", name) for name in ("a 44", "b 1", "c 20"))
     assert (near_split.neighbour, near_split.repeats) == ("id 0", "photos val old 45")
     assert near_split.cosine == pytest.approx(np.cos(np.deg2rad(44)), abs=1e-6)
     assert near_id.repeats == "id train id 0"
@@ -53,22 +53,22 @@ def test_an_image_repeats_what_lies_within_the_threshold_and_its_neighbour_is_an
 
 def test_an_image_that_was_taken_is_not_repeated(folder):
     looks = lookalikes(folder, 3)
-    assert looks.look("pool", "train", "d 21").repeats == ""
+    assert looks.compare("pool", "train", "d 21").repeats == ""
     looks.take("pool", "train", "c 20")
-    assert looks.look("pool", "train", "d 21").repeats == "pool train c 20"
-    assert looks.look("pool", "train", "d 21").neighbour == "id 0"
+    assert looks.compare("pool", "train", "d 21").repeats == "pool train c 20"
+    assert looks.compare("pool", "train", "d 21").neighbour == "id 0"
 
 
 def test_an_image_without_an_embedding_looks_like_nothing(folder):
     looks = lookalikes(folder, 3)
     looks.take("pool", "train", "unreadable")
-    assert looks.look("pool", "train", "unreadable") is None
+    assert looks.compare("pool", "train", "unreadable") is None
 
 
 def test_embeddings_of_two_models_are_refused(folder):
     embed(folder, "pool", "train", {"a": 1}, model="other")
     with pytest.raises(DataError, match="run `embed` again"):
-        lookalikes(folder, 3).look("pool", "train", "a")
+        lookalikes(folder, 3).compare("pool", "train", "a")
 
 
 def test_what_is_not_embedded_is_named_once(folder):

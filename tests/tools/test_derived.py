@@ -11,7 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from farther.curation import Categories, Rules, Source
+from farther.curation import Categories, LabelledImages, Rules
 from farther.datasets import create as reader
 from farther.datasets.ingest import ingest
 from farther.errors import DataError, ParameterError
@@ -305,7 +305,7 @@ def scenes(folder: Path, count: int) -> ScenesOfID:
     objects = Objects(
         image_id=ids, object_id=np.arange(count), box=np.tile([0, 0, 16, 12], (count, 1)), category=["cat"] * count
     )
-    return ScenesOfID(Source(images, objects), folder, ("cat", "table"))
+    return ScenesOfID(LabelledImages(images, objects), folder, ("cat", "table"))
 
 
 def params(**more):
@@ -467,7 +467,7 @@ def test_difficult_and_crowd_objects_stay_so(tmp_path, rules):
     given = scenes(tmp_path, 2)
     objects = given.source.objects.columns()
     objects |= {"is_crowd": np.array([True, False]), "is_difficult": np.array([False, True])}
-    source = Source(given.source.images, Objects(**objects))
+    source = LabelledImages(given.source.images, Objects(**objects))
     settings = params(pasting={"size": (0.2, 0.2)})
     generate(
         settings, ScenesOfID(source, tmp_path, ("cat",)), unknowns(cutouts("Kite"), rules, "photos"), tmp_path / "out"

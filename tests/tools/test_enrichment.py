@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from farther.curation import Categories, Source, benchmark, curate, explain
+from farther.curation import Categories, LabelledImages, benchmark, curate, explain
 from farther.curation.candidates import Candidate, listed, write_candidates
 from farther.curation.decisions import HEADER
 from farther.errors import DataError, ParameterError
@@ -41,7 +41,7 @@ class InMemory:
         self.subsets = {"train": {"t": ["cat"]}, **subsets}
         self.digests: dict[str, str] = {}
 
-    def source(self, dataset: str, subset: str) -> Source:
+    def source(self, dataset: str, subset: str) -> LabelledImages:
         shown = self.subsets[subset]
         pairs = [(image, category) for image, names in shown.items() for category in names]
         n, ids = len(shown), list(shown)
@@ -60,7 +60,7 @@ class InMemory:
             category=[category.removesuffix("*") for _, category in pairs],
             is_crowd=[category.endswith("*") for _, category in pairs],
         )
-        return Source(images, objects)
+        return LabelledImages(images, objects)
 
     def categories(self, dataset: str) -> Categories:
         return Categories(("cat", "table") if dataset == "id" else CATEGORIES)
@@ -168,7 +168,7 @@ class InOneDirection:
     def __init__(self, *known: str):
         self.known = list(known)
 
-    def look(self, dataset: str, subset: str, image_id: str):
+    def compare(self, dataset: str, subset: str, image_id: str):
         if image_id == "unreadable":
             return None
         repeats = [name for name in self.known if name[0] == image_id[0]]

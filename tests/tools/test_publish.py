@@ -21,7 +21,7 @@ from PIL import Image
 
 from farther import datasets
 from farther.curation import TablesFolder, benchmark, curate
-from farther.curation.sources import Source
+from farther.curation.sources import LabelledImages
 from farther.datasets.ingest import ingest
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
@@ -145,7 +145,7 @@ def changed(publication: Publication, **columns) -> Publication:
     split = publication.splits[0]
     first = {name: [value, *getattr(split.images, name)[1:]] for name, value in columns.items()}
     images = split.images.with_columns(**first)
-    return replace(publication, splits=(replace(split, source=Source(images, split.objects)),))
+    return replace(publication, splits=(replace(split, source=LabelledImages(images, split.objects)),))
 
 
 # ------------------------------------------------------------------------------------------------- what comes back
@@ -286,7 +286,7 @@ def test_a_large_split_comes_in_several_files_and_small_row_groups(project, tmp_
     publication = gathered(project)
     split = publication.splits[1]
     many = split.images[np.zeros(150, int)].with_columns(image_id=[f"{k:012d}" for k in range(150)])
-    large = replace(split, source=Source(many, Objects.empty()))
+    large = replace(split, source=LabelledImages(many, Objects.empty()))
     size = split.image_size(0)
     out = publish(replace(publication, splits=(large,)), tmp_path / "out", "parquet", shard_bytes=100 * size)
     files = shards(out, "pool_far")
@@ -515,7 +515,7 @@ def test_an_object_of_a_category_that_its_dataset_lacks_is_refused(project):
     split = gathered(project).splits[0]
     objects = split.objects.with_columns(category=["zebra", "unicorn"])
     with pytest.raises(DataError, match="row 1: field 'category': 'unicorn' is not a category"):
-        replace(split, source=Source(split.images, objects))
+        replace(split, source=LabelledImages(split.images, objects))
 
 
 def test_an_unknown_or_an_empty_split_is_refused(project, tmp_path):

@@ -1,17 +1,17 @@
 """Which images make up a benchmark's splits, and why: ID classes and what overlaps with them are kept out."""
 
-from farther.curation.decisions import UNDO, VERDICTS, Decision, Decisions, DecisionsFile, ImageKey, time_after
+from farther.curation.decisions import CHOICES, UNDO, Decision, Decisions, DecisionsFile, ImageKey, time_after
 from farther.curation.fates import Fates, explain, why
-from farther.curation.overruling import JointDecision, joint_decision, outcome
-from farther.curation.parameters import Benchmark, Split, benchmark, subsets_used
+from farther.curation.overruling import JointDecision, decided_fate, joint_decision
+from farther.curation.parameters import Benchmark, OodSplit, benchmark, subsets_used
 from farther.curation.rules import PRECEDENCE, Rule, Rules
-from farther.curation.sources import Categories, Source, Tables, TablesFolder
+from farther.curation.sources import Categories, LabelledImages, Tables, TablesFolder
 from farther.curation.splits import Curation, RuledSource, by_rules, curate
 
 __all__ = [
+    "CHOICES",
     "PRECEDENCE",
     "UNDO",
-    "VERDICTS",
     "Benchmark",
     "Categories",
     "Curation",
@@ -21,19 +21,19 @@ __all__ = [
     "Fates",
     "ImageKey",
     "JointDecision",
+    "LabelledImages",
+    "OodSplit",
     "Rule",
     "RuledSource",
     "Rules",
-    "Source",
-    "Split",
     "Tables",
     "TablesFolder",
     "benchmark",
     "by_rules",
     "curate",
+    "decided_fate",
     "explain",
     "joint_decision",
-    "outcome",
     "subsets_used",
     "time_after",
     "why",

@@ -25,10 +25,10 @@ from typing import Literal, NamedTuple, get_args
 
 from farther.errors import DataError, FartherError
 
-Verdict = Literal["keep", "remove", "near", "far"]
+Choice = Literal["keep", "remove", "near", "far"]
 
 #: What a reviewer can say about an image.
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+CHOICES: tuple[Choice, ...] = get_args(Choice)
 
 #: Takes back the reviewer's last decision on the image.
 UNDO = "undo"
@@ -80,8 +80,8 @@ class Decision:
         if not re.fullmatch(r"[\w.@-](?:[\w .@-]{0,78}[\w.@-])?", self.reviewer):
             problem = f"expected letters, digits, spaces and '.@_-', at most 80 of them, found {self.reviewer!r}"
             raise DataError(problem, field="reviewer")
-        if self.decision not in (*VERDICTS, UNDO):
-            known = ", ".join((*VERDICTS, UNDO))
+        if self.decision not in (*CHOICES, UNDO):
+            known = ", ".join((*CHOICES, UNDO))
             raise DataError(f"expected one of {known}, found {self.decision!r}", field="decision")
         if self.id_class and self.decision != "remove":
             raise DataError(f"only 'remove' has an ID class, found {self.id_class!r}", field="id_class")
@@ -121,7 +121,7 @@ class Decisions:
 
     def __init__(self, lines: Iterable[tuple[int, Decision]] = (), file: str | Path | None = None):
         self.file = file
-        self.standing: dict[ImageKey, dict[str, Decision]] = {}
+        self.current: dict[ImageKey, dict[str, Decision]] = {}
         self._made: dict[str, list[Decision]] = {}
         self._rows: dict[Decision, int] = {}
         self._last: dict[tuple[str, ImageKey], Decision] = {}
@@ -152,7 +152,7 @@ class Decisions:
             self._take_back(decision, made, row)
         else:
             made.append(decision)
-            self.standing.setdefault(decision.image, {})[decision.reviewer] = decision
+            self.current.setdefault(decision.image, {})[decision.reviewer] = decision
         self._last[decision.reviewer, decision.image] = decision
         self._times[decision.reviewer] = max(decision.time, self._times.get(decision.reviewer, decision.time))
         self._rows[decision] = row
@@ -209,11 +209,11 @@ class Decisions:
             raise DataError(problem, file=self.file, row=row, field="decision")
         del made[mine[-1]]
         if len(mine) > 1:
-            self.standing[decision.image][decision.reviewer] = made[mine[-2]]
+            self.current[decision.image][decision.reviewer] = made[mine[-2]]
             return
-        del self.standing[decision.image][decision.reviewer]
-        if not self.standing[decision.image]:
-            del self.standing[decision.image]
+        del self.current[decision.image][decision.reviewer]
+        if not self.current[decision.image]:
+            del self.current[decision.image]
 
 
 class DecisionsFile:

@@ -8,7 +8,7 @@ from typing import Literal
 import polars as pl
 
 from farther.curation.rules import Rule
-from farther.curation.sources import Source
+from farther.curation.sources import LabelledImages
 from farther.errors import ParameterError
 from farther.tables import Column, Table
 
@@ -65,7 +65,7 @@ REASON = (
 
 
 def decide(
-    source: Source,
+    source: LabelledImages,
     rules: Mapping[str, Rule],
     *,
     subset: str,
@@ -127,7 +127,7 @@ def decide(
     return Fates.from_frame(frame)
 
 
-def as_published(source: Source, subset: str, distance: str, empty: Literal["keep", "remove"]) -> Fates:
+def as_published(source: LabelledImages, subset: str, distance: str, empty: Literal["keep", "remove"]) -> Fates:
     """The fate of each image of a split that is taken as its authors published it.
 
     Args:

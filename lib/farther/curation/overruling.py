@@ -36,7 +36,7 @@ class JointDecision:
     disagree: bool
 
 
-def outcome(decision: Decision, kept: str) -> str:
+def decided_fate(decision: Decision, kept: str) -> str:
     """The fate that one decision gives an image.
 
     Args:
@@ -54,9 +54,9 @@ def joint_decision(decisions: Mapping[str, Decision], kept: str) -> JointDecisio
 
     Args:
         decisions: Reviewer → decision; not empty.
-        kept: See `outcome`.
+        kept: See `decided_fate`.
     """
-    outcomes = {reviewer: outcome(decision, kept) for reviewer, decision in decisions.items()}
+    outcomes = {reviewer: decided_fate(decision, kept) for reviewer, decision in decisions.items()}
     fate, votes = Counter(outcomes.values()).most_common(1)[0]
     disagree = votes < len(outcomes)
     if 2 * votes <= len(outcomes):
@@ -72,14 +72,14 @@ def overrule(fates: Fates, kept: np.ndarray, decisions: Decisions) -> tuple[Fate
 
     Args:
         fates: The fates by the rules; one dataset and subset.
-        kept: ndarray of shape (number of images,), str: see `outcome`.
+        kept: ndarray of shape (number of images,), str: see `decided_fate`.
         decisions: On images of this and other sources.
 
     Returns:
         The fates, and in plain words the images whose reviewers have no majority.
     """
     changes, undecided = [], []
-    decided = {(*key,): made for key, made in decisions.standing.items()}
+    decided = {(*key,): made for key, made in decisions.current.items()}
     rows = fates.frame.with_columns(kept=pl.Series(kept, dtype=pl.String)).join(
         pl.DataFrame(list(decided), schema=dict.fromkeys(ImageKey._fields, pl.String), orient="row"),
         on=ImageKey._fields,

@@ -17,7 +17,7 @@ Distance = Literal["near", "far", "farther"]
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Split:
+class OodSplit:
     """One OOD split.
 
     Args:
@@ -69,7 +69,7 @@ class Benchmark:
 
     id: str
     rules: Path
-    splits: dict[str, Split]
+    splits: dict[str, OodSplit]
     subsets: dict[str, str] = Field(default_factory=lambda: {"train": "train", "val": "val", "test": "test"})
     most: dict[str, PositiveInt] = Field(default_factory=dict)
     protocol: str = "paper"
@@ -125,10 +125,10 @@ def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[s
     return used
 
 
-def _split(what: str, params: Any) -> Split:
+def _split(what: str, params: Any) -> OodSplit:
     if not isinstance(params, Mapping):
         raise ParameterError(f"{what}: expected {{dataset, subset, distance}}, found {params!r}")
-    return build(Split, what, dict(params))
+    return build(OodSplit, what, dict(params))
 
 
 def _refuse_overlapping(name: str, made: Benchmark) -> None:

@@ -41,7 +41,7 @@ class Categories:
         return set(self.names).union(*self.parents.values())
 
 
-class Source:
+class LabelledImages:
     """The images and objects of one subset of a dataset.
 
     Args:
@@ -67,11 +67,11 @@ class Source:
             raise DataError(problem, file=name, row=row, field="image_id")
         self.image_row = rows.to_numpy()
 
-    def select(self, rows: np.ndarray) -> Source:
+    def select(self, rows: np.ndarray) -> LabelledImages:
         """The images that a mask of shape (number of images,) selects, with their objects, in their order."""
-        return Source(self.images[rows], self.objects[rows[self.image_row]])
+        return LabelledImages(self.images[rows], self.objects[rows[self.image_row]])
 
-    def at_most(self, count: int | None) -> Source:
+    def at_most(self, count: int | None) -> LabelledImages:
         """At most `count` images, those whose names have the smallest digests, in their order; all when None."""
         if count is None or count >= len(self.images):
             return self
@@ -82,7 +82,7 @@ class Source:
 class Tables(Protocol):
     """Where `curate` gets its tables from."""
 
-    def source(self, dataset: str, subset: str) -> Source:
+    def source(self, dataset: str, subset: str) -> LabelledImages:
         """Images and objects of a subset of a dataset."""
 
     def categories(self, dataset: str) -> Categories:
@@ -100,7 +100,7 @@ class TablesFolder:
     def __init__(self, path: str | Path):
         self.path = Path(path)
 
-    def source(self, dataset: str, subset: str) -> Source:
+    def source(self, dataset: str, subset: str) -> LabelledImages:
         """Images and objects of a subset of a dataset.
 
         Raises:
@@ -109,7 +109,7 @@ class TablesFolder:
         """
         folder = _known(self._dataset(dataset), subset, f"subset of {dataset!r}")
         objects = folder / "objects.parquet"
-        return Source(Images.read(folder / "images.parquet"), Objects.read(objects), objects)
+        return LabelledImages(Images.read(folder / "images.parquet"), Objects.read(objects), objects)
 
     def categories(self, dataset: str) -> Categories:
         """The categories of a dataset.

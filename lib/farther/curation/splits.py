@@ -14,9 +14,9 @@ from farther.curation.candidates import listed
 from farther.curation.decisions import HEADER, Decisions, DecisionsFile
 from farther.curation.fates import Fates, as_published, decide
 from farther.curation.overruling import overrule, withhold_unreviewed
-from farther.curation.parameters import Benchmark, Split
+from farther.curation.parameters import Benchmark, OodSplit
 from farther.curation.rules import Rules
-from farther.curation.sources import Source, Tables
+from farther.curation.sources import LabelledImages, Tables
 from farther.errors import DataError, ParameterError
 from farther.tables.files import write_aside, write_json
 
@@ -31,7 +31,7 @@ class Curation:
         warnings: Rules that cannot take effect, and images whose reviewers disagree, in plain words.
     """
 
-    splits: Mapping[str, Source]
+    splits: Mapping[str, LabelledImages]
     fates: Fates
     warnings: list[str] = field(default_factory=list)
 
@@ -71,8 +71,8 @@ class RuledSource:
         warnings: Rules that cannot take effect.
     """
 
-    source: Source
-    splits: Mapping[str, Split]
+    source: LabelledImages
+    splits: Mapping[str, OodSplit]
     fates: Fates
     kept: np.ndarray
     warnings: list[str]
@@ -94,7 +94,7 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
     go to the near split and the rest to the far split (FMIYC, Section 4.1, the automatic stage; Tables 5 and 6); a
     `farther` split takes all of them. What decides first is stated in `farther.curation.rules.PRECEDENCE`. Then the
     decisions of people override the rules (its manual stage): what more than half of an image's reviewers say. A
-    split's own parameters may keep images with known objects, or admit reviewed candidates only (see `Split`).
+    split's own parameters may keep images with known objects, or admit reviewed candidates only (see `OodSplit`).
 
     Raises:
         ParameterError: a dataset, subset, protocol or vocabulary is unknown.
@@ -116,7 +116,7 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
     return Curation(splits, joined, list(dict.fromkeys(warnings)))
 
 
-def id_split(benchmark: Benchmark, name: str, tables: Tables) -> Source:
+def id_split(benchmark: Benchmark, name: str, tables: Tables) -> LabelledImages:
     """Images and objects of an ID split.
 
     Raises:
@@ -146,7 +146,7 @@ def _ruled(
     rules: Rules,
     dataset: str,
     subset: str,
-    members: Mapping[str, Split],
+    members: Mapping[str, OodSplit],
     empty: Literal["keep", "remove"],
 ) -> RuledSource:
     source, categories = tables.source(dataset, subset), tables.categories(dataset)
@@ -183,15 +183,15 @@ def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSour
     return decisions
 
 
-def _by_source(splits: Mapping[str, Split]) -> dict[tuple[str, str], dict[str, Split]]:
+def _by_source(splits: Mapping[str, OodSplit]) -> dict[tuple[str, str], dict[str, OodSplit]]:
     """The OOD splits, grouped by the dataset and subset they draw from."""
-    grouped: dict[tuple[str, str], dict[str, Split]] = {}
+    grouped: dict[tuple[str, str], dict[str, OodSplit]] = {}
     for name, split in splits.items():
         grouped.setdefault((split.dataset, split.subset), {})[name] = split
     return grouped
 
 
-def _vocabulary(dataset: str, splits: Mapping[str, Split]) -> str:
+def _vocabulary(dataset: str, splits: Mapping[str, OodSplit]) -> str:
     """The vocabulary that the splits of one source share.
 
     Raises:
@@ -203,7 +203,7 @@ def _vocabulary(dataset: str, splits: Mapping[str, Split]) -> str:
     return named.pop()
 
 
-def _shared(splits: Mapping[str, Split], name: str) -> Any:
+def _shared(splits: Mapping[str, OodSplit], name: str) -> Any:
     """What the splits of one source say of one parameter.
 
     Raises:

@@ -42,7 +42,7 @@ class DataWarning:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Place:
+class Location:
     """Where something stands: file, row and field, as `farther.errors.DataError` names them."""
 
     file: Path
@@ -161,7 +161,7 @@ class ObjectRows:
         is_crowd: bool = False,
         is_difficult: bool = False,
     ) -> None:
-        """Adds an object; its number is its place in the order of adding unless the dataset numbers its objects."""
+        """Adds an object; numbered in the order of adding unless the dataset numbers its objects."""
         number = len(self._rows) if object_id is None else object_id
         self._rows.append((image, box, category, number, row, is_crowd, is_difficult))
 
@@ -223,7 +223,7 @@ class Annotations:
             self._refuse(int(np.flatnonzero(~ordered)[0]), "the size is negative: edges (xmin, ymin, xmax, ymax)")
 
     def _refuse(self, index: int, problem: str) -> None:
-        file, row = self.place(index)
+        file, row = self.location(index)
         edges = ", ".join(f"{edge:g}" for edge in self.objects.box[index])
         raise DataError(
             f"{problem} {edges}; correct or delete the row", file=self.root / file, row=row, field=self.box_field
@@ -233,7 +233,7 @@ class Annotations:
         """Path of an image's file."""
         return (self.image_root or self.root) / self.images.file[row]
 
-    def place(self, index: int) -> tuple[str, str]:
+    def location(self, index: int) -> tuple[str, str]:
         """File (within the root) and row that hold an object."""
         image = int(self.objects.image[index])
         row = self.row.format(row=self.objects.row[index], image_id=self.images.image_id[image])
@@ -245,7 +245,7 @@ class Annotations:
 
     def warning(self, index: int, kind: str, found: str, action: str) -> DataWarning:
         """A warning about the box of an object."""
-        file, row = self.place(index)
+        file, row = self.location(index)
         return DataWarning(kind, "object", file, row, self.box_field, found, action)
 
 
@@ -356,13 +356,13 @@ def fill_all(patterns: Sequence[str], subsets: Sequence[str]) -> dict[str, list[
     return {subset: [fill(pattern, subset) for pattern in patterns] for subset in subsets}
 
 
-def image_file(root: Path, folder: str, name: str, place: Place) -> str:
+def image_file(root: Path, folder: str, name: str, location: Location) -> str:
     """Path of an image within the root, with forward slashes.
 
     Args:
         folder: The images' folder, within the root; "." for the root itself.
         name: The image's name in it, as the annotations give it.
-        place: Where they do.
+        location: Where they do.
 
     Raises:
         DataError: the name leads out of the folder.
@@ -370,4 +370,4 @@ def image_file(root: Path, folder: str, name: str, place: Place) -> str:
     try:
         return inside(root if folder == "." else inside(root, folder), name).relative_to(root).as_posix()
     except DataError as error:
-        raise place.error(error.problem) from None
+        raise location.error(error.problem) from None

@@ -14,8 +14,8 @@ from farther.datasets.base import (
     AnnotatedImages,
     Annotations,
     Expected,
+    Location,
     ObjectRows,
-    Place,
     Reader,
     fill,
     fill_all,
@@ -103,7 +103,7 @@ class BDD(Reader):
             name = frame.text("name")
             if name in images:
                 raise frame.error(f"{name!r} occurs twice", "name")
-            file = image_file(self.root, folder, name, Place(frame.file, frame.row, "name"))
+            file = image_file(self.root, folder, name, Location(frame.file, frame.row, "name"))
             for row, label in enumerate(frame.records("labels") if frame.has("labels") else ()):
                 if label.has("box2d"):
                     self._add(objects, len(images), row, replace(label, row=f"{name} labels[{row}]"))

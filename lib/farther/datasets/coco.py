@@ -14,8 +14,8 @@ from farther.datasets.base import (
     Credit,
     DataWarning,
     Expected,
+    Location,
     ObjectRows,
-    Place,
     Reader,
     fill,
     image_file,
@@ -146,8 +146,8 @@ class COCO(Reader):
                 raise record.error(f"id {key!r} occurs twice", "id")
             padded.add(image_id)
             rows[key] = len(images)
-            place = Place(record.file, record.row, "file_name")
-            file = image_file(self.root, folder, file_of(record.text("file_name")), place)
+            location = Location(record.file, record.row, "file_name")
+            file = image_file(self.root, folder, file_of(record.text("file_name")), location)
             images.append((image_id, file, record.size("width"), record.size("height")))
         return AnnotatedImages.of(images), rows
 

@@ -20,8 +20,8 @@ from farther.datasets.base import (
     Annotations,
     DataWarning,
     Expected,
+    Location,
     ObjectRows,
-    Place,
     Reader,
     image_file,
     register,
@@ -195,15 +195,15 @@ class HuggingFace(Reader):
         content = picture.get("bytes") if isinstance(picture, dict) else picture
         name = row.text("file_name") if row.has("file_name") else ""
         if isinstance(content, bytes):
-            place = Place(row.file, row.row, "file_name" if name else "image_id")
-            return image_file(self.root, ".", name or f"{subset}/{image_id}{_suffix(content)}", place), True
+            location = Location(row.file, row.row, "file_name" if name else "image_id")
+            return image_file(self.root, ".", name or f"{subset}/{image_id}{_suffix(content)}", location), True
         if isinstance(picture, dict) and picture.get("path"):
             name = str(picture["path"])
         if not name or not (picture is None or isinstance(picture, dict)):
             raise row.error(f"expected the bytes or the path of an image, found {shorten(picture)}", self.image)
         folder = row.file.parent if row.file.name == METADATA else self.root
-        place = Place(row.file, row.row, "file_name" if row.file.name == METADATA else self.image)
-        return image_file(self.root, folder.relative_to(self.root).as_posix(), name, place), False
+        location = Location(row.file, row.row, "file_name" if row.file.name == METADATA else self.image)
+        return image_file(self.root, folder.relative_to(self.root).as_posix(), name, location), False
 
     def _pictures(self, shards: list[str], holds: list[bool]) -> Iterator[tuple[int, bytes]]:
         """Row and bytes of each image that the files hold."""

@@ -22,7 +22,7 @@ from farther.datasets.base import (
     Credit,
     DataWarning,
     Expected,
-    Place,
+    Location,
     Reader,
     fill,
     fill_all,
@@ -158,8 +158,8 @@ class OpenImages(Reader):
         """The images of folders and boxes, sorted, and the row of each image of the boxes."""
         found = dict(present)
         for image_id in [image_id for image_id in boxes.images if image_id not in found]:
-            place = Place(boxes.path, str(boxes.images[image_id][1]), "ImageID")
-            found[image_id] = image_file(self.root, folder, image_id + self.extension, place)
+            location = Location(boxes.path, str(boxes.images[image_id][1]), "ImageID")
+            found[image_id] = image_file(self.root, folder, image_id + self.extension, location)
         ids = sorted(found)
         row = {image_id: row for row, image_id in enumerate(ids)}
         unknown = np.zeros(len(ids), dtype=np.int64)

@@ -16,8 +16,8 @@ from farther.datasets.base import (
     Annotations,
     DataWarning,
     Expected,
+    Location,
     ObjectRows,
-    Place,
     Reader,
     fill_all,
     image_file,
@@ -93,9 +93,9 @@ class VOC(Reader):
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         images: list[tuple[str, str, int, int]] = []
         objects, warnings, files = ObjectRows(), list[DataWarning](), list[str]()
-        for image_id, folder, place in self._listed(subset):
-            file = image_file(self.root, _join(folder, "JPEGImages"), image_id + self.extension, place)
-            xml = image_file(self.root, _join(folder, "Annotations"), f"{image_id}.xml", place)
+        for image_id, folder, location in self._listed(subset):
+            file = image_file(self.root, _join(folder, "JPEGImages"), image_id + self.extension, location)
+            xml = image_file(self.root, _join(folder, "Annotations"), f"{image_id}.xml", location)
             annotation = _Annotation(self.root / xml)
             warnings.extend(_other_name(annotation, xml, file))
             for row, element in enumerate(annotation.root.iterfind("object")):
@@ -125,8 +125,8 @@ class VOC(Reader):
             raise annotation.error(f"unknown class {name!r}; parameter 'categories' has {known}", row, "name")
         return self.categories.index(name)
 
-    def _listed(self, subset: str) -> Iterator[tuple[str, str, Place]]:
-        """Image id, folder of its year, and the place that lists it, for each image of a subset.
+    def _listed(self, subset: str) -> Iterator[tuple[str, str, Location]]:
+        """Image id, folder of its year, and the location that lists it, for each image of a subset.
 
         Raises:
             DataError: an image set is absent, is not UTF-8, or lists an image again.
@@ -137,11 +137,11 @@ class VOC(Reader):
             path = inside(self.root, _join(folder, f"ImageSets/Main/{name}.txt"))
             for line, text in enumerate(_lines(path), start=1):
                 if text:
-                    image_id, place = FLAG.sub("", text), Place(path, str(line))
+                    image_id, location = FLAG.sub("", text), Location(path, str(line))
                     if image_id in listed:
-                        raise place.error(f"image {image_id!r} is listed twice, first in {listed[image_id]}")
+                        raise location.error(f"image {image_id!r} is listed twice, first in {listed[image_id]}")
                     listed[image_id] = f"{image_set} line {line}"
-                    yield image_id, folder, place
+                    yield image_id, folder, location
 
 
 class _Annotation:

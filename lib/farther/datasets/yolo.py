@@ -14,8 +14,8 @@ from farther.datasets.base import (
     AnnotatedImages,
     Annotations,
     Expected,
+    Location,
     ObjectRows,
-    Place,
     Reader,
     image_file,
     register,
@@ -84,10 +84,10 @@ class YOLO(Reader):
         categories = _categories(self._content(), inside(self.root, self.file))
         images: list[tuple[str, str, int, int]] = []
         objects, files, taken = ObjectRows(), list[str](), dict[str, str]()
-        for image_id, file, place in self._images(subset):
+        for image_id, file, location in self._images(subset):
             labels = Path(_labels_of(file)).with_suffix(".txt").as_posix()
             if labels in taken:
-                raise place.error(f"{file!r} and {taken[labels]!r} have their labels in one file, {labels}")
+                raise location.error(f"{file!r} and {taken[labels]!r} have their labels in one file, {labels}")
             taken[labels] = file
             for line, category, box in _rows(inside(self.root, labels), categories):
                 objects.add(len(images), box, category, line)
@@ -119,25 +119,25 @@ class YOLO(Reader):
 
     def _entries(self, subset: str) -> list[str]:
         """Folders and lists of a subset, within the root."""
-        place = Place(inside(self.root, self.file), None, subset)
+        location = Location(inside(self.root, self.file), None, subset)
         value = self._content().get(subset)
         entries: list[Any] = value if isinstance(value, list) else [value]
         if not entries or not all(isinstance(entry, str) and entry for entry in entries):
-            raise place.error(f"expected a folder, a list of images, or several of them, found {shorten(value)}")
+            raise location.error(f"expected a folder, a list of images, or several of them, found {shorten(value)}")
         folder = Path(self.file).parent.as_posix()
-        return [image_file(self.root, folder, _below(entry), place) for entry in entries]
+        return [image_file(self.root, folder, _below(entry), location) for entry in entries]
 
-    def _images(self, subset: str) -> Iterator[tuple[str, str, Place]]:
-        """Image id, file within the root, and the place that names it, sorted within each folder."""
+    def _images(self, subset: str) -> Iterator[tuple[str, str, Location]]:
+        """Image id, file within the root, and the location that names it, sorted within each folder."""
         seen: dict[str, str] = {}
         for entry in self._entries(subset):
-            for image_id, file, place in self._listed(entry) if entry.endswith(".txt") else self._found(entry):
+            for image_id, file, location in self._listed(entry) if entry.endswith(".txt") else self._found(entry):
                 if image_id in seen:
-                    raise place.error(f"image {image_id!r} is there twice: {seen[image_id]} and {file}")
+                    raise location.error(f"image {image_id!r} is there twice: {seen[image_id]} and {file}")
                 seen[image_id] = file
-                yield image_id, file, place
+                yield image_id, file, location
 
-    def _found(self, folder: str) -> Iterator[tuple[str, str, Place]]:
+    def _found(self, folder: str) -> Iterator[tuple[str, str, Location]]:
         path = inside(self.root, folder)
         if not path.is_dir():
             raise DataError(f"the folder of images does not exist; {self.file} names it", file=path)
@@ -146,17 +146,17 @@ class YOLO(Reader):
                 yield (
                     file.relative_to(path).with_suffix("").as_posix(),
                     file.relative_to(self.root).as_posix(),
-                    Place(file),
+                    Location(file),
                 )
 
-    def _listed(self, file: str) -> Iterator[tuple[str, str, Place]]:
+    def _listed(self, file: str) -> Iterator[tuple[str, str, Location]]:
         path = inside(self.root, file)
         folder = Path(file).parent.as_posix()
         for number, line in enumerate(_lines(path), start=1):
             if line:
-                place = Place(path, str(number))
-                image = image_file(self.root, folder, line, place)
-                yield Path(line).with_suffix("").as_posix().removeprefix("images/"), image, place
+                location = Location(path, str(number))
+                image = image_file(self.root, folder, line, location)
+                yield Path(line).with_suffix("").as_posix().removeprefix("images/"), image, location
 
 
 def _below(entry: str) -> str:
@@ -178,19 +178,19 @@ def _labels_of(path: str) -> str:
 def _categories(content: dict[str, Any], path: Path) -> list[str]:
     """Names of the classes, by their numbers."""
     names = content.get("names")
-    place = Place(path, None, "names")
+    location = Location(path, None, "names")
     if isinstance(names, dict):
         if sorted(names, key=str) != sorted(range(len(names)), key=str):
-            raise place.error(f"expected the numbers 0 to {len(names) - 1}, found {shorten(list(names))}")
+            raise location.error(f"expected the numbers 0 to {len(names) - 1}, found {shorten(list(names))}")
         names = [names[number] for number in range(len(names))]
     if not isinstance(names, list) or not names:
-        raise place.error(f"expected a list of classes, or a mapping from 0, found {shorten(names)}")
+        raise location.error(f"expected a list of classes, or a mapping from 0, found {shorten(names)}")
     names = [str(name) for name in names]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise place.error(f"two classes are called {twice!r}")
+        raise location.error(f"two classes are called {twice!r}")
     if content.get("nc", len(names)) != len(names):
-        raise Place(path, None, "nc").error(f"{content['nc']!r} classes, but {len(names)} names")
+        raise Location(path, None, "nc").error(f"{content['nc']!r} classes, but {len(names)} names")
     return names
 
 
@@ -200,33 +200,33 @@ def _rows(path: Path, categories: Sequence[str]) -> Iterator[tuple[int, int, tup
         return
     for number, line in enumerate(_lines(path), start=1):
         if line:
-            category, *values = _numbers(line, Place(path, str(number)))
-            place = Place(path, str(number), "class")
+            category, *values = _numbers(line, Location(path, str(number)))
+            location = Location(path, str(number), "class")
             if not category.is_integer() or not 0 <= category < len(categories):
-                raise place.error(f"expected a class from 0 to {len(categories) - 1}, found {category:g}")
-            yield number, int(category), _edges(values, Place(path, str(number), "box"))
+                raise location.error(f"expected a class from 0 to {len(categories) - 1}, found {category:g}")
+            yield number, int(category), _edges(values, Location(path, str(number), "box"))
 
 
-def _numbers(line: str, place: Place) -> list[float]:
+def _numbers(line: str, location: Location) -> list[float]:
     words = line.split()
     try:
         values = [float(word) for word in words]
     except ValueError:
-        raise place.error(f"expected numbers, found {shorten(line)}") from None
+        raise location.error(f"expected numbers, found {shorten(line)}") from None
     if not all(map(math.isfinite, values)):
-        raise place.error(f"expected finite numbers, found {shorten(line)}")
+        raise location.error(f"expected finite numbers, found {shorten(line)}")
     return values
 
 
-def _edges(values: list[float], place: Place) -> tuple[float, float, float, float]:
+def _edges(values: list[float], location: Location) -> tuple[float, float, float, float]:
     """Edges of a box given by centre and size, or of the smallest box around an outline."""
     if len(values) == 4:
         x, y, width, height = values
         if width < 0 or height < 0:
-            raise place.error(f"the size is negative: {width:g} × {height:g}")
+            raise location.error(f"the size is negative: {width:g} × {height:g}")
         return x - width / 2, y - height / 2, x + width / 2, y + height / 2
     if len(values) < 6 or len(values) % 2:
-        raise place.error(f"expected 4 numbers, or three corners (6 numbers) or more, found {len(values)} numbers")
+        raise location.error(f"expected 4 numbers, or three corners (6 numbers) or more, found {len(values)} numbers")
     return min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])
 
 

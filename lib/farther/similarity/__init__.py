@@ -14,7 +14,7 @@ from farther.similarity.duplicates import Duplicates, near_duplicates
 from farther.similarity.embed import EmbedParams, embed, embed_dataset
 from farther.similarity.embeddings import Embeddings, EmbeddingsFolder, NameEmbeddings
 from farther.similarity.encoder import Encoder, EncoderParams
-from farther.similarity.lookalikes import Look, Lookalikes, not_embedded
+from farther.similarity.lookalikes import Lookalikes, Resemblance, not_embedded
 from farther.similarity.nearest import Nearest, nearest
 from farther.similarity.prototypes import Prototypes, prototypes
 from farther.similarity.sources import SimilarityFiles, SplitSource
@@ -31,11 +31,11 @@ __all__ = [
     "Encoder",
     "EncoderParams",
     "ImageSimilarity",
-    "Look",
     "Lookalikes",
     "NameEmbeddings",
     "Nearest",
     "Prototypes",
+    "Resemblance",
     "SimilarityFiles",
     "SplitSource",
     "StratifyParams",

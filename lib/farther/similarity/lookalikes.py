@@ -23,7 +23,7 @@ def not_embedded(embeddings: str | Path, subsets: Iterable[Subset]) -> list[str]
     return [" ".join(subset) for subset, header in headers.items() if not header.exists()]
 
 
-class Look(NamedTuple):
+class Resemblance(NamedTuple):
     """What an image looks like.
 
     Args:
@@ -78,7 +78,7 @@ class Lookalikes:
         self._vectors = np.concatenate(parts).astype(np.float32)
         self._taken: list[np.ndarray] = []
 
-    def look(self, dataset: str, subset: str, image_id: str) -> Look | None:
+    def compare(self, dataset: str, subset: str, image_id: str) -> Resemblance | None:
         """What an image looks like; None when it has no embedding.
 
         Raises:
@@ -94,7 +94,7 @@ class Lookalikes:
         best = int(cosines.argmax())
         repeats = self._names[best] if cosines[best] >= self._threshold else ""
         neighbour = self._names[nearest].split(" ", 2)[2]
-        return Look(neighbour, float(np.clip(cosines[nearest], -1, 1)), repeats)
+        return Resemblance(neighbour, float(np.clip(cosines[nearest], -1, 1)), repeats)
 
     def take(self, dataset: str, subset: str, image_id: str) -> None:
         """From now on the image is one of those that are not to be repeated.

@@ -21,9 +21,9 @@ from pydantic.dataclasses import dataclass
 
 from farther.curation.candidates import Candidate
 from farther.curation.decisions import Decisions, DecisionsFile, ImageKey
-from farther.curation.parameters import Benchmark, Distance, Split
+from farther.curation.parameters import Benchmark, Distance, OodSplit
 from farther.curation.rules import Rules
-from farther.curation.sources import Source, Tables
+from farther.curation.sources import LabelledImages, Tables
 from farther.curation.splits import RuledSource, by_rules, id_split
 from farther.errors import ParameterError
 from farther.registry import STRICT, build
@@ -77,7 +77,7 @@ class Enrichment:
 class Looks(Protocol):
     """Embeddings of images; see `farther.similarity.Lookalikes`."""
 
-    def look(self, dataset: str, subset: str, image_id: str) -> tuple[str, float, str] | None:
+    def compare(self, dataset: str, subset: str, image_id: str) -> tuple[str, float, str] | None:
         """The most similar ID image, its cosine, and the known image it duplicates ("" for none).
 
         None for an image without an embedding.
@@ -135,7 +135,7 @@ def enrichment(name: str, params: Mapping[str, Any]) -> Enrichment:
     return replace(found, file=found.file or CANDIDATES / f"{name}.csv")
 
 
-def present(benchmark: Benchmark, tables: Tables) -> dict[str, Source]:
+def present(benchmark: Benchmark, tables: Tables) -> dict[str, LabelledImages]:
     """The images of a benchmark, except those from a file of candidates.
 
     Returns:
@@ -156,7 +156,11 @@ def present(benchmark: Benchmark, tables: Tables) -> dict[str, Source]:
 
 
 def find(
-    params: Enrichment, benchmark: Benchmark, tables: Tables, splits: Mapping[str, Source], looks: Looks | None = None
+    params: Enrichment,
+    benchmark: Benchmark,
+    tables: Tables,
+    splits: Mapping[str, LabelledImages],
+    looks: Looks | None = None,
 ) -> Found:
     """Chooses candidates one at a time, each from the category with the fewest images so far.
 
@@ -199,7 +203,7 @@ def find(
     return Found([*sorted(decided), *chosen], counts, needs)
 
 
-def images_by_subset(benchmark: Benchmark, splits: Mapping[str, Source]) -> dict[tuple[str, str], set[str]]:
+def images_by_subset(benchmark: Benchmark, splits: Mapping[str, LabelledImages]) -> dict[tuple[str, str], set[str]]:
     """Dataset and subset → the images of OOD splits drawn from it."""
     found: dict[tuple[str, str], set[str]] = {}
     for name, split in benchmark.splits.items():
@@ -231,7 +235,7 @@ class _Seen:
         present, copies: Number of images refused because they are in the benchmark, or duplicate an image.
     """
 
-    def __init__(self, splits: Mapping[str, Source], looks: Looks | None):
+    def __init__(self, splits: Mapping[str, LabelledImages], looks: Looks | None):
         self._names = {pair for s in splits.values() for pair in zip(s.images.dataset, s.images.image_id, strict=True)}
         self._digests = {one for source in splits.values() for one in source.images.digest}
         self._looks = looks
@@ -248,7 +252,7 @@ class _Seen:
         if (key.dataset, key.image_id) in self._names:
             self.present += 1
             return None
-        looked = None if self._looks is None else self._looks.look(*key)
+        looked = None if self._looks is None else self._looks.compare(*key)
         name, cosine, repeats = looked or ("", None, "")
         if repeats or file_digest in self._digests:
             self.copies += 1
@@ -269,7 +273,9 @@ class _Search:
         qualified: Image → digest of its file, and its wanted categories: in lower case → as written.
     """
 
-    def __init__(self, params: Enrichment, distance: Distance, splits: Mapping[str, Source], benchmark: Benchmark):
+    def __init__(
+        self, params: Enrichment, distance: Distance, splits: Mapping[str, LabelledImages], benchmark: Benchmark
+    ):
         self.distance = distance
         self._params = params
         self.qualified: dict[ImageKey, tuple[str, dict[str, str]]] = {}
@@ -347,7 +353,7 @@ def _decided(ruled: RuledSource, decisions: Decisions, searches: Sequence[_Searc
     return rows
 
 
-def _as_splits(params: Enrichment, benchmark: Benchmark, distance: Distance) -> dict[str, Split]:
+def _as_splits(params: Enrichment, benchmark: Benchmark, distance: Distance) -> dict[str, OodSplit]:
     """The pools as splits to apply rules to.
 
     Raises:
@@ -359,12 +365,12 @@ def _as_splits(params: Enrichment, benchmark: Benchmark, distance: Distance) -> 
         name, source = f"{pool.dataset} {pool.subset}", (pool.dataset, pool.subset)
         if source in drawn:
             raise ParameterError(f"split {drawn[source]!r} already draws from all of {name}: choose another pool")
-        splits[name] = Split(dataset=pool.dataset, subset=pool.subset, vocabulary=pool.vocabulary, distance=distance)
+        splits[name] = OodSplit(dataset=pool.dataset, subset=pool.subset, vocabulary=pool.vocabulary, distance=distance)
     return splits
 
 
 def _wanted(
-    params: Enrichment, distances: Sequence[Distance], pools: Mapping[str, Split], tables: Tables, rules: Rules
+    params: Enrichment, distances: Sequence[Distance], pools: Mapping[str, OodSplit], tables: Tables, rules: Rules
 ) -> dict[tuple[Distance, str], set[str]]:
     """Categories that make an image a candidate, by distance and pool."""
     found: dict[tuple[Distance, str], set[str]] = {}
@@ -382,7 +388,7 @@ def _wanted(
     return {key: names & set(params.categories or names) for key, names in found.items()}
 
 
-def _shown(source: Source, wanted: Container[str] | None = None) -> dict[int, set[str]]:
+def _shown(source: LabelledImages, wanted: Container[str] | None = None) -> dict[int, set[str]]:
     """Row of each image → the categories of its single objects, among those wanted."""
     frame = pl.DataFrame({"row": source.image_row, "category": source.objects.category.tolist()})
     single = frame.filter(pl.Series(~source.objects.is_crowd)).unique()

@@ -8,8 +8,7 @@ import numpy as np
 from PIL import Image
 from pydantic.dataclasses import dataclass
 
-from farther.curation.sources import Source as Tables
-from farther.curation.sources import TablesFolder
+from farther.curation.sources import LabelledImages, TablesFolder
 from farther.images import read as pictures
 from farther.registry import STRICT
 from farther.tables.files import inside
@@ -50,7 +49,7 @@ class Boxes(AnnotatedSource):
         ]
         return CutOuts(folder.categories(self.dataset), found, lambda one: self._picture(tables, one.row))
 
-    def _picture(self, tables: Tables, row: int) -> Image.Image:
+    def _picture(self, tables: LabelledImages, row: int) -> Image.Image:
         pixels = pictures.load(inside(self.root, tables.images.file[tables.image_row[row]]))
         left, top, right, bottom = np.round(tables.objects.box[row]).astype(int).tolist()
         picture = Image.fromarray(pixels[top:bottom, left:right])

@@ -15,7 +15,7 @@ from PIL import Image
 from tqdm import tqdm
 
 from farther.curation.rules import Rules
-from farther.curation.sources import Source
+from farther.curation.sources import LabelledImages
 from farther.errors import DataError, ParameterError
 from farther.images import read as pictures
 from farther.tables import Objects
@@ -44,7 +44,7 @@ class ScenesOfID:
         categories: The categories of the ID dataset.
     """
 
-    source: Source
+    source: LabelledImages
     root: Path
     categories: tuple[str, ...]
 
@@ -289,7 +289,7 @@ class _Writer:
         return number
 
 
-def _scales(source: Source) -> np.ndarray:
+def _scales(source: LabelledImages) -> np.ndarray:
     """Longest side of each single object, as a share of its scene's longest side; sorted."""
     objects, images = source.objects, source.images
     scene = np.maximum(images.width, images.height)[source.image_row]

@@ -11,7 +11,7 @@ from pycocotools import mask as rle
 from pydantic.dataclasses import dataclass
 
 from farther.curation.sources import Categories
-from farther.datasets.base import Place, image_file
+from farther.datasets.base import Location, image_file
 from farther.datasets.records import Record, read_json
 from farther.errors import DataError
 from farther.images import read as pictures
@@ -65,8 +65,8 @@ class Masks(AnnotatedSource):
         return CutOuts(Categories(tuple(names.values())), found, lambda one: self._picture(outlined[one.row]))
 
     def _picture(self, one: _Outlined) -> Image.Image:
-        place = Place(one.record.file, one.record.row, "image_id")
-        pixels = pictures.load(self.root / image_file(self.root, self.images, one.file, place))
+        location = Location(one.record.file, one.record.row, "image_id")
+        pixels = pictures.load(self.root / image_file(self.root, self.images, one.file, location))
         height, width = pixels.shape[:2]
         left, top = max(int(np.floor(one.box[0])) - 1, 0), max(int(np.floor(one.box[1])) - 1, 0)
         right, bottom = min(int(np.ceil(one.box[2])) + 1, width), min(int(np.ceil(one.box[3])) + 1, height)

@@ -14,7 +14,7 @@ import numpy as np
 from farther.curation.fates import Fates
 from farther.curation.parameters import Benchmark
 from farther.curation.rules import Rules
-from farther.curation.sources import Categories, Source, TablesFolder
+from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.datasets import Reader, create, image_roots
 from farther.datasets.base import Credit
 from farther.errors import DataError, ParameterError
@@ -49,7 +49,7 @@ class PublishedSplit:
     dataset: str
     subset: str
     folder: Path
-    source: Source
+    source: LabelledImages
     categories: Categories
     roots: Mapping[str, Path] = field(repr=False)
     credits: Mapping[str, Credit] = field(default_factory=dict, repr=False)
@@ -256,7 +256,7 @@ def _split(
         dataset=dataset,
         subset=subset,
         folder=folder,
-        source=Source(images, Objects.read(objects), objects),
+        source=LabelledImages(images, Objects.read(objects), objects),
         categories=tables.categories(dataset),
         roots=roots,
         credits=_credits(reader, subset, wanted),

@@ -11,14 +11,14 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.curation import (
+    CHOICES,
     UNDO,
-    VERDICTS,
     Decision,
     DecisionsFile,
     ImageKey,
     JointDecision,
+    decided_fate,
     joint_decision,
-    outcome,
     time_after,
     why,
 )
@@ -116,12 +116,12 @@ class Session:
         with self._lock:
             self._refresh()
             catalogue, key = self.catalogue, self.catalogue.key(row)
-            images, standing = catalogue.images, self._decisions.standing.get(key, {})
-            mine = standing.get(self.reviewer)
+            images, current = catalogue.images, self._decisions.current.get(key, {})
+            mine = current.get(self.reviewer)
             # Others' decisions, shown earlier, would influence the reviewer and make agreement meaningless.
             joint = self._joint.get(key) if mine else None
             fate = str(self._fate[row] if mine else catalogue.fates.fate[row])
-            others = [_decision(one) for name, one in sorted(standing.items()) if name != self.reviewer]
+            others = [_decision(one) for name, one in sorted(current.items()) if name != self.reviewer]
             return {
                 "row": row,
                 **key._asdict(),
@@ -158,7 +158,7 @@ class Session:
         with self._lock, self.file.locked() as descriptor:
             self._refresh()
             key = self.catalogue.key(row)
-            before = self._decisions.standing.get(key, {}).get(self.reviewer)
+            before = self._decisions.current.get(key, {}).get(self.reviewer)
             if before is None or (before.decision, before.id_class, before.note) != (decision, id_class, note):
                 self._append(descriptor, key, decision, id_class, note)
 
@@ -212,7 +212,7 @@ class Session:
         self._fate = self.catalogue.fates.fate.copy()
         self._joint: dict[ImageKey, JointDecision] = {}
         self._outcomes: dict[ImageKey, dict[str, str]] = {}
-        for key in self._decisions.standing:
+        for key in self._decisions.current:
             self._settle(key)
 
     def _refresh(self) -> None:
@@ -230,28 +230,28 @@ class Session:
 
     def _settle(self, key: ImageKey) -> None:
         """Updates an image's fate to the current decisions."""
-        row, said = self.catalogue.row(key), self._decisions.standing.get(key)
+        row, said = self.catalogue.row(key), self._decisions.current.get(key)
         self._fate[row] = self.catalogue.fates.fate[row]
         self._joint.pop(key, None)
         self._outcomes.pop(key, None)
         if said:
             kept = self.catalogue.kept[row]
             joint = self._joint[key] = joint_decision(said, kept)
-            self._outcomes[key] = {reviewer: outcome(one, kept) for reviewer, one in said.items()}
+            self._outcomes[key] = {reviewer: decided_fate(one, kept) for reviewer, one in said.items()}
             self._fate[row] = joint.fate or self._fate[row]
 
     def _choices(self, row: int) -> list[str]:
         self.catalogue.key(row)
         farther = self.catalogue.kept[row] == "farther"
-        return ["keep", "remove"] if farther else list(VERDICTS)
+        return ["keep", "remove"] if farther else list(CHOICES)
 
     def _in_state(self, state: str) -> np.ndarray:
-        standing = self._decisions.standing
+        current = self._decisions.current
         if state == "disagreed":
             return self._mask(key for key, joint in self._joint.items() if joint.disagree)
         if state == "new":
-            return ~self._mask(standing)
-        mine = self._mask(key for key, said in standing.items() if self.reviewer in said)
+            return ~self._mask(current)
+        mine = self._mask(key for key, said in current.items() if self.reviewer in said)
         return mine if state == "decided" else ~mine
 
     def _mask(self, keys: Iterable[ImageKey]) -> np.ndarray:
