@@ -13,10 +13,12 @@ from farther.command import main
 from farther.command.compare import Change, Subject, changes
 from farther.command.comparison import open_side
 from farther.errors import ParameterError
+from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import RunFiles
-from farther.evaluation.paired import Drawn, compare
+from farther.evaluation.paired import StoredEvaluation, compare
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics import bootstrap
+from farther.registry import build
 from farther.tables import Images, Scores
 
 RUN, SPLIT = "voc-faster_rcnn", "coco_far"
@@ -98,10 +100,10 @@ def test_the_largest_change_comes_first_when_asked_for(folders, capsys):
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_without_regions_nothing_is_tested_and_the_output_states_it(folders, capsys):
+def test_without_an_evaluation_nothing_is_tested_and_the_output_states_it(folders, capsys):
     assert main(["compare", *folders]) == 0
     text = capsys.readouterr().out
-    assert "none was tested" in text and "are not beside the metrics" in text
+    assert "none was tested" in text and "not beside the metrics" in text
     assert all(len(line) <= 80 for line in text.splitlines() if "/" not in line)
 
 
@@ -142,35 +144,49 @@ def test_what_is_neither_path_nor_revision_is_an_error(tmp_path, capsys, monkeyp
         open_side("--output=x", tmp_path)
 
 
-# ------------------------------------------------------------------- with regions and scores
+# ------------------------------------------------------------------- with evaluations
 
 
-@pytest.fixture
-def copy(finished, tmp_path):
-    """A copy of what the finished project has about one run, whose scores of one method have changed."""
-    root = tmp_path / "artifacts"
-    for kind in ("regions", "fitted", "scores", "outcomes", "metrics"):
+@pytest.fixture(scope="module")
+def evaluated_copy(finished, tmp_path_factory):
+    """A copy of what the finished project has about one run, evaluated again after the scores of one method changed."""
+    folder = tmp_path_factory.mktemp("copy")
+    root = folder / "artifacts"
+    for kind in ("regions", "fitted", "scores", "outcomes", "metrics", "evaluation"):
         shutil.copytree(finished / "artifacts" / kind / RUN, root / kind / RUN)
     for name in (f"evaluation/{RUN}.json", f"thresholds/{RUN}.json"):
-        (root / name).parent.mkdir()
+        (root / name).parent.mkdir(exist_ok=True)
         shutil.copy(finished / "artifacts" / name, root / name)
     shutil.copytree(finished / "artifacts/splits/voc", root / "splits/voc")
     file = root / f"scores/{RUN}/msp/{SPLIT}.parquet"
     scores = Scores.read(file)
     scores.with_columns(score=scores.score - 100.0).write(file)  # perfectly separated from ID
-    metrics = root / f"metrics/{RUN}/{SPLIT}/msp.json"
-    metrics.write_text(json.dumps({**json.loads(metrics.read_text()), "auroc": 1.0, "fpr95": 0.0}))
-    return tmp_path
+    evaluate_again(folder)
+    return folder
 
 
-def test_a_clear_change_on_the_same_images_is_found_and_its_direction(finished, copy, capsys):
-    found = rows(compared(capsys, str(finished), str(copy), "--run", RUN))
+def evaluate_again(folder, **changes):
+    report = json.loads((folder / f"artifacts/evaluation/{RUN}.json").read_text())
+    settings = build(EvaluationSettings, "settings", {**report["settings"], **changes})
+    splits = [name for name in report["splits"] if name != settings.id_split]
+    evaluate_run(RunFiles(RUN, "voc", folder / "artifacts"), list(report["methods"]), splits, settings)
+
+
+@pytest.fixture
+def copy(evaluated_copy, tmp_path):
+    """A copy of `evaluated_copy` that a test may change."""
+    return shutil.copytree(evaluated_copy, tmp_path, dirs_exist_ok=True)
+
+
+def test_a_clear_change_on_the_same_images_is_found_and_its_direction(finished, evaluated_copy, capsys):
+    sides = [str(finished), str(evaluated_copy), "--run", RUN]
+    found = rows(compared(capsys, *sides, "--metric", "auroc", "--metric", "fpr95"))
     assert set(found) == {(RUN, SPLIT, "msp", "auroc"), (RUN, SPLIT, "msp", "fpr95")}
     for row in found.values():
         assert row["result"] == "better"
         assert row["interval"][0] * row["change"] > 0  # the interval is all on the change's side
-    assert main(["compare", str(finished), str(copy), "--run", RUN, "--check"]) == 0
-    assert main(["compare", str(copy), str(finished), "--run", RUN, "--check"]) == 1  # the other way it got worse
+    assert main(["compare", *sides, "--metric", "auroc", "--check"]) == 0
+    assert main(["compare", *sides[1::-1], "--run", RUN, "--check"]) == 1  # the other way it got worse
     assert "tested (paired bootstrap" in capsys.readouterr().out
 
 
@@ -179,26 +195,44 @@ def test_other_images_are_not_paired(finished, copy, capsys):
     images = Images.read(file)
     one = images[:1].with_columns(image_id=["another"])
     Images.concatenate([images, one]).write(file)
+    evaluate_again(copy)
     found = compared(capsys, str(finished), str(copy), "--run", RUN)
     assert all(row["p"] is None for row in found["metrics"])
-    assert "not paired" in found["notes"][0]
+    assert any("differ in OOD images, so they are not paired" in note for note in found["notes"])
+
+
+def test_draws_of_another_seed_are_not_paired(finished, copy, capsys):
+    evaluate_again(copy, seed=7)
+    found = compared(capsys, str(finished), str(copy), "--run", RUN)
+    assert all(row["p"] is None for row in found["metrics"])
+    assert "differ in seed" in found["notes"][0]
+
+
+def test_an_evaluation_without_replicates_is_compared_without_a_test(finished, copy, capsys):
+    evaluate_again(copy, replicates=0)
+    found = compared(capsys, str(finished), str(copy), "--run", RUN)
+    assert all(row["p"] is None for row in found["metrics"])
+    assert "evaluated without replicates" in found["notes"][0]
+
+
+def test_regions_and_scores_are_not_read(copy, finished, capsys):
+    for kind in ("regions", "scores", "fitted", "outcomes", "splits"):
+        shutil.rmtree(copy / "artifacts" / kind)
+    found = compared(capsys, str(finished), str(copy), "--run", RUN)
+    assert found["notes"] == [] and all(row["p"] is not None for row in found["metrics"])
 
 
 def test_replicates_are_those_of_the_evaluation(finished):
-    report = json.loads((finished / f"artifacts/evaluation/{RUN}.json").read_text())
-    settings = EvaluationSettings(**report["settings"])
-    drawn = Drawn(RunFiles(RUN, "voc", finished / "artifacts"), settings)
-    values = drawn.replicates("energy", SPLIT).metrics
-    stored = report["methods"]["energy"]["splits"][SPLIT]["intervals"]
+    evaluation = StoredEvaluation(finished / "artifacts", RUN)
+    values = evaluation.replicates("energy", SPLIT).metrics
+    stored = evaluation.report["methods"]["energy"]["splits"][SPLIT]["intervals"]
     for name in ("auroc", "fpr95", "nose", "r_u"):
         found = bootstrap.interval(values[name])
         assert stored[name] == (None if found is None else pytest.approx(found))
 
 
 def test_a_method_does_not_differ_from_itself(finished):
-    report = json.loads((finished / f"artifacts/evaluation/{RUN}.json").read_text())
-    drawn = Drawn(RunFiles(RUN, "voc", finished / "artifacts"), EvaluationSettings(**report["settings"]))
-    same = drawn.replicates("msp", SPLIT)
+    same = StoredEvaluation(finished / "artifacts", RUN).replicates("msp", SPLIT)
     for found in compare(same, same).values():
         assert found["interval"] in (None, (0.0, 0.0))
         assert found["p"] in (None, 1.0)
@@ -225,31 +259,33 @@ def git(folder, *arguments):
 
 @pytest.fixture
 def history(copy, finished):
-    """A project with one commit, whose outputs are in DVC's cache, and other scores in the working tree."""
-    better = copy / f"artifacts/scores/{RUN}/msp/{SPLIT}.parquet"
-    metrics = copy / f"artifacts/metrics/{RUN}/{SPLIT}/msp.json"
-    changed = better.read_bytes(), metrics.read_bytes()
-    for file in (better, metrics):
-        shutil.copy(finished / file.relative_to(copy), file)
+    """A project with one commit, whose outputs are in DVC's cache, and another evaluation in the working tree."""
+    names = [f"artifacts/evaluation/{RUN}", f"artifacts/evaluation/{RUN}.json", f"artifacts/metrics/{RUN}"]
+    shutil.copytree(copy / "artifacts", copy / "changed")
+    for name in names:
+        put(finished / name, copy / name)
     git(copy, "init", "--quiet")
-    folders = [f"{kind}/{RUN}" for kind in ("regions", "scores", "fitted", "outcomes")]
-    outs = ["splits/voc", *folders, f"evaluation/{RUN}.json", f"thresholds/{RUN}.json"]
-    stage = {"cmd": "true", "outs": [f"artifacts/{name}" for name in outs]}
+    stage = {"cmd": "true", "outs": names[:2]}
     (copy / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"all": stage}}))
     with Repo.init(str(copy)) as repo:
         repo.commit(force=True)
-    (copy / ".gitignore").write_text("/artifacts/*\n!/artifacts/metrics\n")
+    (copy / ".gitignore").write_text("/artifacts/*\n!/artifacts/metrics\n/changed\n")
     git(copy, "add", "--all")
     git(copy, "commit", "--quiet", "-m", "before")
-    better.unlink()  # DVC may have linked it to its cache
-    better.write_bytes(changed[0])
-    metrics.write_bytes(changed[1])
+    for name in names:
+        put(copy / name.replace("artifacts", "changed"), copy / name)
     return copy
+
+
+def put(source, target):
+    """Replaces a file or folder; DVC may have linked the old one to its cache."""
+    shutil.rmtree(target) if target.is_dir() else target.unlink()
+    (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
 
 
 def test_a_commit_is_tested_from_what_dvc_keeps_of_it(history, capsys, monkeypatch):
     monkeypatch.chdir(history)
-    found = compared(capsys)  # the last commit, and now
+    found = compared(capsys, "--metric", "auroc", "--metric", "fpr95")  # the last commit, and now
     assert (found["a"], found["b"], found["notes"]) == ("HEAD", "workspace", [])
     assert {row["result"] for row in found["metrics"]} == {"better"}
     assert all(row["p"] < 0.5 for row in found["metrics"])
@@ -258,7 +294,7 @@ def test_a_commit_is_tested_from_what_dvc_keeps_of_it(history, capsys, monkeypat
 def test_a_commit_whose_outputs_are_gone_is_compared_without_a_test(history, capsys, monkeypatch):
     monkeypatch.chdir(history)
     shutil.rmtree(history / ".dvc/cache")  # and there is no remote
-    found = compared(capsys, "HEAD")
+    found = compared(capsys, "HEAD", "--metric", "auroc", "--metric", "fpr95")
     assert len(found["metrics"]) == 2 and all(row["p"] is None for row in found["metrics"])
     assert "not in DVC's cache" in found["notes"][0]
 

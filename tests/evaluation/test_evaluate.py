@@ -172,7 +172,7 @@ def test_the_operating_threshold_is_written_with_its_rule_and_inputs(files):
     chosen = json.loads(files.threshold.read_text())
     assert chosen["threshold"] == pytest.approx((np.float32(0.9) + np.float32(0.7)) / 2)
     assert chosen["rule"] == "best_f1"
-    assert set(chosen["inputs"]) == {"images", "objects", "regions"}
+    assert set(chosen["inputs"]) == {"images", "objects", "readable", "regions"}
 
 
 def test_splits_without_any_detection_or_object_give_nulls(files, regions):

@@ -127,11 +127,11 @@ def compare(
 ) -> int:
     """Compare commits, files of metrics, or methods.
 
-    A and B are git revisions, folders of metrics (artifacts/metrics, artifacts, a project) or files. Where the regions
-    and scores of both are available (in the folder, or for a commit in DVC's cache or remote), changes are tested by a
-    paired bootstrap over the same images: `interval` is the 95% interval of B − A, p the probability of so large a
-    change by chance alone. Where only each side's own interval is available, `apart` means that the two intervals do
-    not overlap; overlapping intervals prove nothing. Values are fractions.
+    A and B are git revisions, folders of metrics (artifacts/metrics, artifacts, a project) or files. Where the
+    evaluations of both are available (in the folder, or for a commit in DVC's cache or remote), changes are tested
+    by their bootstrap replicates over the same images: `interval` is the 95% interval of B − A, p the probability
+    of so large a change by chance alone. Where only each side's own interval is available, `apart` means that the
+    two intervals do not overlap; overlapping intervals prove nothing. Values are fractions.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
 """Two sets of metrics side by side: where each is read from, how they differ, and whether by more than chance.
 
-A revision's metrics are in git. Its regions and scores are read through DVC, from its cache or its remote.
+A revision's metrics are in git. Its evaluation is read through DVC, from its cache or its remote.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farther.command.compare import Change, Subject, Values
 from farther.command.project import git
 from farther.errors import DataError, FartherError, ParameterError, choose
 
+if TYPE_CHECKING:
+    from farther.evaluation.paired import Replicates, StoredEvaluation
+
 METRICS = "artifacts/metrics"
 DETECTOR = "detector"
 
-#: Replicates where the evaluation had none.
-REPLICATES = 200
-
 #: Why some metrics have no test.
 WITHOUT_METHOD = "Metrics of a detector alone (map, no_detection and the like) are not tested."
-SINGLE = "Single files of metrics are not tested: name folders that have the regions and scores beside them."
+SINGLE = "Single files of metrics are not tested: name folders that have the evaluation beside them."
 
 
 class Side(ABC):
@@ -41,15 +41,15 @@ class Side(ABC):
 
     def __init__(self, name: str):
         self.name = name
-        self._drawn: dict[str, Any] = {}
+        self._evaluations: dict[str, StoredEvaluation] = {}
 
     @abstractmethod
     def files(self) -> Iterator[tuple[PurePosixPath, str]]:
         """Files of metrics: path below the metrics' folder, and text."""
 
     @abstractmethod
-    def artifacts(self, run: str) -> Path:
-        """A folder with what the stages wrote about a run, laid out as `artifacts/`.
+    def artifacts(self, name: str) -> Path:
+        """A folder laid out as `artifacts/` that has this file or folder.
 
         Raises:
             DataError: it is not available; the message says why.
@@ -70,22 +70,33 @@ class Side(ABC):
             if (subject := _subject(path, runs)) is not None
         }
 
-    def replicates(self, subject: Subject) -> Any:
-        """Bootstrap replicates of a method's metrics in a split (`farther.evaluation.paired.Replicates`).
+    def evaluation(self, run: str) -> StoredEvaluation:
+        """The evaluation of a run.
+
+        Raises:
+            DataError: it is not available, or damaged.
+        """
+        from farther.evaluation.paired import StoredEvaluation
+
+        if run not in self._evaluations:
+            self._evaluations[run] = StoredEvaluation(self.artifacts(f"evaluation/{run}.json"), run)
+        return self._evaluations[run]
+
+    def replicates(self, subject: Subject) -> Replicates:
+        """Bootstrap replicates of a method's metrics in a split.
 
         Raises:
             DataError: something is not available, or damaged.
         """
-        if subject.run not in self._drawn:
-            root = self.artifacts(subject.run)
-            self._drawn[subject.run] = _drawn(root, _evaluation(root, subject.run))
-        return self._drawn[subject.run].replicates(subject.method, subject.split)
+        evaluation = self.evaluation(subject.run)
+        self.artifacts(f"evaluation/{subject.run}")
+        return evaluation.replicates(subject.method, subject.split)
 
     def interval(self, row: Change) -> tuple[float, float] | None:
         """A metric's own interval; None where there is no evaluation."""
         try:
-            report = _evaluation(self.artifacts(row.subject.run), row.subject.run)
-            return report["methods"][row.subject.method]["splits"][row.subject.split]["intervals"][row.metric]
+            methods = self.evaluation(row.subject.run).report["methods"]
+            return methods[row.subject.method]["splits"][row.subject.split]["intervals"][row.metric]
         except (FartherError, KeyError):
             return None
 
@@ -107,11 +118,11 @@ class FolderSide(Side):
         for file in sorted(self.metrics.glob(f"{self._only}/**/*.json")):
             yield PurePosixPath(file.relative_to(self.metrics).as_posix()), file.read_text(encoding="utf-8")
 
-    def artifacts(self, run: str) -> Path:
+    def artifacts(self, name: str) -> Path:
         """See `Side.artifacts`."""
         root = self.metrics.parent
-        if not (root / "regions" / run).is_dir():
-            raise DataError(f"the regions of {run} are not beside the metrics", file=root / "regions" / run)
+        if not (root / name).exists():
+            raise DataError("not beside the metrics", file=root / name)
         return root
 
 
@@ -131,9 +142,9 @@ class FileSide(Side):
         """The metrics of the file, under an empty subject."""
         return {Subject("", "", ""): _numbers(self.file.read_text(encoding="utf-8"), self.name)}
 
-    def artifacts(self, run: str) -> Path:
+    def artifacts(self, name: str) -> Path:
         """See `Side.artifacts`."""
-        raise DataError("a single file of metrics has no regions and scores beside it", file=self.file)
+        raise DataError(f"a single file of metrics has no {name} beside it", file=self.file)
 
 
 class RevisionSide(Side):
@@ -148,7 +159,7 @@ class RevisionSide(Side):
         super().__init__(name)
         self.folder = folder
         self._copy = tempfile.TemporaryDirectory(prefix="farther-compare-")
-        self._ready: set[str] = set()
+        self._fetched: dict[str, DataError | None] = {}
 
     def files(self) -> Iterator[tuple[PurePosixPath, str]]:
         """See `Side.files`; one `git archive` reads hundreds of files at once.
@@ -168,18 +179,14 @@ class RevisionSide(Side):
                     path = PurePosixPath(member.name).relative_to(METRICS)
                     yield path, held.read().decode("utf-8", errors="replace")
 
-    def artifacts(self, run: str) -> Path:
+    def artifacts(self, name: str) -> Path:
         """See `Side.artifacts`."""
-        root = Path(self._copy.name)
-        if run not in self._ready:
-            self._fetch(f"evaluation/{run}.json")
-            benchmark = _evaluation(root, run)["benchmark"]
-            for name in (f"thresholds/{run}.json", f"splits/{benchmark}"):
-                self._fetch(name)
-            for kind in ("regions", "scores", "fitted", "outcomes"):
-                self._fetch(f"{kind}/{run}")
-            self._ready.add(run)
-        return root
+        if name not in self._fetched:
+            self._fetched[name] = self._fetch(name)
+        problem = self._fetched[name]
+        if problem is not None:
+            raise problem
+        return Path(self._copy.name)
 
     @cached_property
     def _dvc(self) -> Any:
@@ -187,12 +194,8 @@ class RevisionSide(Side):
 
         return DVCFileSystem(str(self.folder), rev=self.name)
 
-    def _fetch(self, name: str) -> None:
-        """Copies an output of the revision from DVC's cache or remote.
-
-        Raises:
-            DataError: it is in neither of them, or the revision does not have it.
-        """
+    def _fetch(self, name: str) -> DataError | None:
+        """Copies an output of the revision from DVC's cache or remote; returns the error where neither has it."""
         from dvc.exceptions import DvcException
 
         from farther.tables.files import inside
@@ -203,9 +206,9 @@ class RevisionSide(Side):
             self._dvc.get(f"artifacts/{name}", str(to), recursive=True)
         except (OSError, DvcException) as error:
             advice = "`dvc fetch --all-commits` may bring it"
-            raise DataError(
-                f"{self.name}: not in DVC's cache, nor on its remote: {advice} ({error})", file=f"artifacts/{name}"
-            ) from None
+            problem = f"{self.name}: not in DVC's cache, nor on its remote: {advice} ({error})"
+            return DataError(problem, file=f"artifacts/{name}")
+        return None
 
 
 def open_side(name: str, folder: Path) -> Side:
@@ -233,7 +236,7 @@ def open_side(name: str, folder: Path) -> Side:
 def tested_changes(rows: Sequence[Change], before: Side, after: Side) -> tuple[list[Change], list[str]]:
     """The rows with their p, or with what their own intervals show; and notes on what could not be tested.
 
-    A metric is tested where its value changed and both sides have the regions and scores of the same images.
+    A metric is tested where its value changed and both sides have replicates of the same draws of images.
     """
     from farther.evaluation.paired import compare
 
@@ -271,18 +274,17 @@ def compared_methods(
         ParameterError: a name is unknown.
         DataError: the run was not evaluated, or a file is damaged.
     """
-    from farther.evaluation.paired import compare
-    from farther.metrics.catalogue import COMPARED
+    from farther.evaluation.paired import StoredEvaluation, compare
+    from farther.metrics.catalogue import COMPARED, METRICS
 
-    report = _evaluation(root, run)
-    drawn = _drawn(root, report)
-    known = report["methods"]
+    evaluation = StoredEvaluation(root, run)
+    known = evaluation.report["methods"]
     first, second = (known[choose("method of this run", name, known)]["splits"] for name in methods)
     rows = []
     for split in [choose("split of this run", name, first) for name in splits] or list(first):
-        tested = compare(*(drawn.replicates(name, split) for name in methods))
+        tested = compare(*(evaluation.replicates(name, split) for name in methods))
         for metric in [choose("metric", name, tested) for name in metrics] or COMPARED:
-            before, after = ({**one[split]["ood"], **one[split]["open_set"]}.get(metric) for one in (first, second))
+            before, after = (METRICS[metric].of(one[split]) for one in (first, second))
             rows.append(_with_test(Change(Subject(run, split, ""), metric, before, after), tested))
     return rows
 
@@ -298,27 +300,6 @@ def _apart(row: Change, before: Side, after: Side) -> bool | None:
     if first is None or second is None:
         return None
     return first[1] < second[0] or second[1] < first[0]
-
-
-def _evaluation(root: Path, run: str) -> dict[str, Any]:
-    from farther.tables.files import inside, read_json
-
-    file = inside(root / "evaluation", f"{run}.json")
-    report = read_json(file)
-    if not isinstance(report, dict) or not {"benchmark", "settings", "methods"} <= set(report):
-        raise DataError("not written by the stage `evaluate`; rerun it", file=file)
-    return report
-
-
-def _drawn(root: Path, report: dict[str, Any]) -> Any:
-    from farther.evaluation.files import RunFiles
-    from farther.evaluation.paired import Drawn
-    from farther.evaluation.settings import EvaluationSettings
-    from farther.registry import build
-
-    settings = build(EvaluationSettings, f"settings of {report['run']}", report["settings"])
-    settings = replace(settings, replicates=settings.replicates or REPLICATES)
-    return Drawn(RunFiles(report["run"], report["benchmark"], root), settings)
 
 
 def _subject(path: PurePosixPath, runs: set[str]) -> Subject | None:

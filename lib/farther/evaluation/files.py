@@ -71,6 +71,10 @@ class RunFiles:
         """The table of a method's scores of the split's regions."""
         return inside(self.root / "scores", f"{self.run}/{method}/{split}.parquet")
 
+    def replicates(self, method: str, split: str) -> Path:
+        """The table of the bootstrap replicates of a method's metrics in a split: one column per metric."""
+        return inside(self.parts, f"methods/{method}/{split}.replicates.parquet")
+
     def region_outcomes(self, method: str, split: str) -> Path:
         """The table of the outcomes of the split's detections under a method (`farther.tables.RegionOutcomes`)."""
         return inside(self.outcomes, f"{method}/{split}.parquet")
@@ -145,10 +149,11 @@ class RunSplit:
         }
 
     def inputs(self) -> dict[str, str]:
-        """Digests of what was read: of files, and of the columns of regions that the metrics use."""
+        """Digests of what was read: of files, of names of readable images, and of the columns of regions that count."""
         columns = [getattr(self._stored, name).tobytes() for name in ("region_id", "box", "score", "label")]
         used = digest("\0".join(self._stored.image_id), *columns)
-        return {name: digest(path) for name, path in self._files.items()} | {"regions": used}
+        readable = digest("\0".join(sorted(self.images)))
+        return {name: digest(path) for name, path in self._files.items()} | {"readable": readable, "regions": used}
 
     def _refuse_other_images(self, image_id: np.ndarray, source: Path) -> None:
         other = set(image_id) - self.images

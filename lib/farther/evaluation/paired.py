@@ -1,24 +1,22 @@
-"""Differences between two sets of results on the same images, beyond chance.
+"""Differences between two evaluations on the same images, beyond chance, from the replicates that they stored.
 
-Two methods of one run, one method of two detectors, or the same at two commits: each is computed on the same draws of
-images, so that image difficulty cancels out of their difference.
+Two methods of one run, one method of two detectors, or the same at two commits: replicates of the same draws of images
+are paired, so that image difficulty cancels out of their difference.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from farther.errors import DataError
-from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
-from farther.evaluation.settings import EvaluationSettings
-from farther.evaluation.threshold import read_threshold
-from farther.metrics import bootstrap, ood, open_set
-from farther.metrics.matching import not_of_known
-from farther.metrics.outcomes import Settings, Split
-from farther.tables import Regions
+from farther.evaluation.files import RunFiles
+from farther.metrics import bootstrap
+from farther.tables.files import inside, read_json
 
 
 @dataclass(frozen=True)
@@ -26,80 +24,66 @@ class Replicates:
     """Replicates of the metrics of one method in one OOD split of one run.
 
     Args:
-        id_images, images: Names of the images that were drawn from: of the ID split and of the OOD split.
+        draws: All that the draws of images depend on, by name; replicates of equal draws are paired.
         metrics: {metric: ndarray of shape (B,)}.
     """
 
-    id_images: frozenset[str]
-    images: frozenset[str]
+    draws: dict[str, Any]
     metrics: dict[str, np.ndarray]
 
 
-class Drawn:
-    """The files of a run, from which replicates of its metrics are computed; tables that methods share are read once.
+class StoredEvaluation:
+    """The evaluation of a run, as the stage `evaluate` stored it.
 
     Args:
-        files: Paths of the run's files.
-        settings: How the run was evaluated; gives the number of replicates and the seed of the draws.
+        root: The artifacts folder.
+        run: Name of the run.
+
+    Attributes:
+        report: The content of `evaluation/<run>.json`.
 
     Raises:
-        DataError: the operating threshold is absent or damaged.
+        DataError: the run was not evaluated, or the file is damaged.
     """
 
-    def __init__(self, files: RunFiles, settings: EvaluationSettings):
-        self.files = files
-        self.settings = settings
-        self.threshold = read_threshold(files.threshold)
-        self._splits: dict[str, RunSplit] = {}
+    def __init__(self, root: Path, run: str):
+        self._file = inside(root / "evaluation", f"{run}.json")
+        self.report = read_json(self._file)
+        if not isinstance(self.report, dict) or not {"benchmark", "settings", "splits", "methods"} <= set(self.report):
+            raise DataError("not written by the stage `evaluate`; rerun it", file=self._file)
+        self._files = RunFiles(run, self.report["benchmark"], root)
 
     def replicates(self, method: str, split: str) -> Replicates:
-        """Replicates of a method's metrics in an OOD split; those of `farther.evaluation.evaluate`.
+        """Replicates of a method's metrics in an OOD split.
 
         Raises:
-            DataError: a file that is needed is absent or damaged, or files do not belong together.
+            DataError: the run was evaluated without replicates, or by another version.
         """
-        settings = self.settings
-        tau = read_threshold(self.files.fitted(method) / "threshold.json")
-        known, tested = (self._split(name) for name in (settings.id_split, split))
-        id_draws, draws = (
-            bootstrap.ImageDraws(one.images, settings.replicates, settings.seed + place)
-            for place, one in enumerate((known, tested))
-        )
-        (id_regions, id_scores), (regions, scores) = (self._scored(method, one) for one in (known, tested))
-        matching = Settings(settings.iou, settings.protocol, tested.known_classes)
-        outcome = Split.of(tested.objects, regions, matching).match(scores < tau)
-        is_ood = not_of_known(tested.objects, regions, tested.known_classes, settings.iou)
-        metrics = {
-            **ood.evaluate(
-                id_scores, scores[is_ood], id_draws.rows(id_regions.image_id), draws.rows(regions.image_id[is_ood])
-            ),
-            **open_set.metrics(outcome, -scores, draws.of(outcome.split.images)),
-        }
-        return Replicates(known.images, tested.images, metrics)
-
-    def _scored(self, method: str, split: RunSplit) -> tuple[Regions, np.ndarray]:
-        """Regions of a split at or above t*, and the method's scores of them."""
-        regions = split.regions(self.threshold)
-        return regions, aligned_scores(regions, self.files.scores(method, split.name), len(split.folder))
-
-    def _split(self, name: str) -> RunSplit:
-        if name not in self._splits:
-            self._splits[name] = RunSplit(self.files, name)
-        return self._splits[name]
+        settings = self.report["settings"]
+        file = self._files.replicates(method, split)
+        if not settings.get("replicates"):
+            raise DataError("evaluated without replicates: set evaluate.replicates in params.yaml", file=self._file)
+        try:
+            id_images, images = (
+                self.report["splits"][name]["inputs"]["readable"] for name in (settings["id_split"], split)
+            )
+            frame = pl.read_parquet(file)
+        except (KeyError, OSError, pl.exceptions.PolarsError):
+            raise DataError(f"no replicates of {method}; rerun the stage `evaluate`", file=file) from None
+        draws = {"ID images": id_images, "OOD images": images, "number of replicates": settings["replicates"]}
+        metrics = {column.name: column.to_numpy() for column in frame}
+        return Replicates({**draws, "seed": settings["seed"]}, metrics)
 
 
 def compare(first: Replicates, second: Replicates) -> dict[str, dict[str, Any]]:
     """For each metric the 95% interval of second − first, and p; see `farther.metrics.bootstrap.compare`.
 
     Raises:
-        DataError: the two are of different images, so they are not paired.
+        DataError: the two are of different draws of images, so they are not paired.
     """
-    for what in ("id_images", "images"):
-        ours, theirs = getattr(first, what), getattr(second, what)
-        if ours != theirs:
-            kind = "ID" if what == "id_images" else "OOD"
-            problem = f"{len(ours ^ theirs)} {kind} images are in one and not in the other, so they are not paired"
-            raise DataError(problem)
+    other = [name for name, drawn in first.draws.items() if second.draws.get(name) != drawn]
+    if other:
+        raise DataError(f"the two differ in {' and '.join(other)}, so they are not paired")
     return {
         name: bootstrap.compare(second.metrics[name], first.metrics[name])
         for name in first.metrics
