@@ -225,15 +225,7 @@ def describe(found: Found) -> str:
 
 
 class _Seen:
-    """Images that no candidate may duplicate.
-
-    Args:
-        splits: Images of the benchmark.
-        looks: Embeddings.
-
-    Attributes:
-        present, copies: Number of images refused because they are in the benchmark, or duplicate an image.
-    """
+    """Images that no candidate may duplicate, with counts of those refused as `present` or as `copies`."""
 
     def __init__(self, splits: Mapping[str, LabelledImages], looks: Looks | None):
         self._names = {pair for s in splits.values() for pair in zip(s.images.dataset, s.images.image_id, strict=True)}
@@ -262,12 +254,6 @@ class _Seen:
 
 class _Search:
     """The search for candidates of one distance.
-
-    Args:
-        params: Parameters of the search.
-        distance: The distance.
-        splits: Images of the benchmark.
-        benchmark: The benchmark.
 
     Attributes:
         qualified: Image → digest of its file, and its wanted categories: in lower case → as written.
@@ -354,11 +340,7 @@ def _decided(ruled: RuledSource, decisions: Decisions, searches: Sequence[_Searc
 
 
 def _as_splits(params: Enrichment, benchmark: Benchmark, distance: Distance) -> dict[str, OodSplit]:
-    """The pools as splits to apply rules to.
-
-    Raises:
-        ParameterError: a split already draws from a pool.
-    """
+    """The pools as splits to apply rules to; ParameterError if a split already draws from a pool."""
     drawn = {(one.dataset, one.subset): name for name, one in benchmark.splits.items() if one.candidates is None}
     splits = {}
     for pool in params.pools:

@@ -124,7 +124,7 @@ def test_shapes_on_noise_are_learned(tmp_path, blueprint, samples):
 def test_every_part_of_the_network_learns(config, processor, tmp_path, samples):
     blueprint = DetrBlueprint(config, processor, CLASSES)
     network = untrained(blueprint, 0)
-    state = DetrRun(network, blueprint, recipe(warmup_steps=0), samples, tmp_path / "state.pt", "")
+    state = DetrRun(network, blueprint, recipe(warmup_steps=0), task(tmp_path, samples), "")
     before = {name: p.detach().clone() for name, p in network.named_parameters()}
     for _ in range(2):
         state.learn([samples[row] for row in range(4)])
@@ -188,7 +188,7 @@ def test_losses_have_all_their_digits_in_low_precision(tmp_path, blueprint, samp
     found = {}
     for precision in ("float32", "bfloat16"):
         how = recipe(precision=precision)
-        state = DetrRun(untrained(blueprint, 0), blueprint, how, samples, tmp_path / "state.pt", "")
+        state = DetrRun(untrained(blueprint, 0), blueprint, how, task(tmp_path, samples), "")
         state.learn(batch)
         found[precision] = state.losses["loss"][0]
     assert found["bfloat16"] == pytest.approx(found["float32"], rel=0.1)
@@ -208,7 +208,7 @@ def test_the_defaults_are_the_published_ones():
 def test_the_backbone_learns_at_its_own_rate_and_biases_do_not_decay(tmp_path, blueprint, samples):
     network = untrained(blueprint, 0)
     how = recipe(learning_rate=1e-3, backbone_learning_rate=1e-4)
-    groups = DetrRun(network, blueprint, how, samples, tmp_path / "state.pt", "").optimizer.param_groups
+    groups = DetrRun(network, blueprint, how, task(tmp_path, samples), "").optimizer.param_groups
     of = {id(p): group for group in groups for p in group["params"]}
     slow = {name: of[id(p)]["ratio"] for name, p in network.named_parameters()}
     assert {ratio for name, ratio in slow.items() if "backbone" in name} == {0.1}

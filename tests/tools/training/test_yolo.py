@@ -171,7 +171,7 @@ def test_all_that_decides_the_outcome_is_in_the_identity(plan, tables, tmp_path)
         plan(architecture="yolo11n"),
         plan(initial_weights=weights),
         plan(initial_weights={name: value + 1 for name, value in weights.items()}),
-        dataclasses.replace(plan(), training=fewer),
+        dataclasses.replace(plan(), task=dataclasses.replace(plan().task, training=fewer)),
     ]
     assert len({planned.identity() for planned in plans}) == len(plans)
     assert plan("elsewhere").identity() == plan().identity()

@@ -20,14 +20,7 @@ def varied(rng: Rng, size: Size) -> Image.Image:
 
 
 def street(rng: Rng, size: Size, horizon: int, light: str) -> Image.Image:
-    """A road seen through a windscreen.
-
-    Args:
-        rng: Random generator.
-        size: Width and height in pixels.
-        horizon: Row where road and sky meet.
-        light: "daytime", "dawn/dusk" or "night".
-    """
+    """A road seen through a windscreen; `horizon` is a row, `light` is "daytime", "dawn/dusk" or "night"."""
     width, height = size
     sky, far = {
         "daytime": ((150, 195, 235), (225, 235, 240)),

@@ -9,8 +9,11 @@ from PIL import Image, ImageFilter
 
 from farther.tools.demo.drawings import OPAQUE, opaque_extent
 
+#: Owner of the background, and of obstacles in front of objects.
 NO_OWNER = -1
-"""Owner of the background, and of obstacles in front of objects."""
+
+#: Number of rows of an object's polygon.
+OUTLINE_ROWS = 24
 
 Box = tuple[int, int, int, int]
 
@@ -106,6 +109,29 @@ def finished(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
     grain = rng.standard_normal(pixels.shape[:2], dtype=np.float32)[..., None]
     pixels += grain * rng.uniform(0, 9)
     return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+
+
+def run_lengths(mask: np.ndarray) -> tuple[int, ...]:
+    """Run lengths of a mask, column by column; the first run is one of zeros (COCO's uncompressed RLE)."""
+    flat = mask.flatten(order="F")
+    changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    edges = np.concatenate([[0], changes, [flat.size]])
+    lengths = np.diff(edges).tolist()
+    return tuple([0, *lengths] if flat[0] else lengths)
+
+
+def outline(mask: np.ndarray) -> tuple[int, ...]:
+    """Polygon x, y, x, y, ... of a mask: down its right edge and up its left edge."""
+    rows = np.flatnonzero(mask.any(axis=1))
+    chosen = rows[np.unique(np.linspace(0, len(rows) - 1, OUTLINE_ROWS).astype(int))]
+    left = mask[chosen].argmax(axis=1)
+    right = mask.shape[1] - mask[chosen, ::-1].argmax(axis=1)
+    # The last row's lower edge closes the polygon, so that even a single row has an area.
+    ys = np.append(chosen, chosen[-1] + 1)
+    left, right = np.append(left, left[-1]), np.append(right, right[-1])
+    down = np.stack([right, ys], axis=1)
+    up = np.stack([left, ys], axis=1)[::-1]
+    return tuple(np.concatenate([down, up]).ravel().tolist())
 
 
 def _opaque(sprite: Image.Image) -> np.ndarray:

@@ -19,13 +19,11 @@ from PIL import Image
 
 from farther.errors import DataError, FartherError
 
+#: Side of the square that all art is drawn on.
 GRID = 72
-"""Side of the square that all art is drawn on."""
-
+#: Least alpha (of 255) of the pixels that belong to a drawing.
 OPAQUE = 128
-"""Least alpha (of 255) of the pixels that belong to a drawing."""
-
-# OpenMoji draws each colour in a light and a dark version.
+#: OpenMoji draws each colour in a light and a dark version.
 COLOURS = {
     "white": ("#ffffff", "#d0cfce"),
     "grey": ("#d0cfce", "#9b9b9a"),
@@ -94,45 +92,28 @@ def catalogue() -> Mapping[str, Drawings]:
     Raises:
         DataError: an entry of `drawings.yaml` is not a drawing.
     """
-    table = _read_yaml("drawings.yaml")
     return {
         concept: Drawings(
             train=tuple(_drawing(concept, row) for row in subsets["train"]),
             test=tuple(_drawing(concept, row) for row in subsets.get("test", ())),
         )
-        for concept, subsets in table.items()
+        for concept, subsets in read_yaml("drawings.yaml").items()
     }
 
 
 @lru_cache(maxsize=4096)
 def sprite(drawing: Drawing, size: int) -> Image.Image:
-    """Rasterises a drawing and crops empty margins.
-
-    Args:
-        drawing: The drawing.
-        size: Side of the drawing's grid in pixels, before margins are cropped.
-
-    Returns:
-        RGBA image; its outermost rows and columns contain at least one pixel of alpha >= `OPAQUE`.
-    """
+    """A drawing, RGBA, rasterised with `size` pixels per side of the grid, without margins that are not opaque."""
     image = _rasterise(_svg(drawing), size)
     extent = opaque_extent(np.asarray(image)[..., 3] >= OPAQUE)
     if extent is None:
-        raise DataError(
-            f"drawing {drawing.key!r} shows nothing", file="drawings.yaml", row=drawing.concept, field="cut"
-        )
+        problem = f"drawing {drawing.key!r} shows nothing"
+        raise DataError(problem, file="drawings.yaml", row=drawing.concept, field="cut")
     return image.crop(extent)
 
 
 def opaque_extent(mask: np.ndarray) -> tuple[int, int, int, int] | None:
-    """Tight box of a mask.
-
-    Args:
-        mask: bool array (height, width).
-
-    Returns:
-        Pixel edges (xmin, ymin, xmax, ymax), so that xmax - xmin is a width; None when nothing is set.
-    """
+    """Pixel edges (xmin, ymin, xmax, ymax) of the tight box of a mask (height, width); None when nothing is set."""
     rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
     if not len(rows):
         return None
@@ -148,19 +129,15 @@ def _piece(concept: str, row: object) -> Piece:
     fields: dict[str, Any] = {"art": row} if isinstance(row, str) else dict(row) if isinstance(row, dict) else {}
     unknown = set(fields) - {"art", "swap", "cut", "at"}
     if unknown or not isinstance(fields.get("art"), str):
-        raise DataError(
-            f"expected the name of an art in quotes, or art, swap, cut, at, layers; found {row!r}",
-            file="drawings.yaml",
-            row=concept,
-        )
+        problem = f"expected the name of an art in quotes, or art, swap, cut, at, layers; found {row!r}"
+        raise DataError(problem, file="drawings.yaml", row=concept)
     swap = fields.get("swap", {})
     if not set(swap) | set(swap.values()) <= set(COLOURS):
-        raise DataError(
-            f"colours are {', '.join(COLOURS)}; found {swap}", file="drawings.yaml", row=concept, field="swap"
-        )
-    cut = fields.get("cut", (0, 0, GRID, GRID))
+        problem = f"colours are {', '.join(COLOURS)}; found {swap}"
+        raise DataError(problem, file="drawings.yaml", row=concept, field="swap")
     at = fields.get("at")
-    return Piece(fields["art"], tuple(swap.items()), tuple(cut), tuple(at) if at else None)
+    cut = tuple(fields.get("cut", (0, 0, GRID, GRID)))
+    return Piece(fields["art"], tuple(swap.items()), cut, tuple(at) if at else None)
 
 
 def _svg(drawing: Drawing) -> str:
@@ -186,7 +163,7 @@ def _svg(drawing: Drawing) -> str:
 @lru_cache(maxsize=4096)
 def _art(name: str) -> str:
     if not _CODE_POINTS.fullmatch(name):
-        shapes = _read_yaml("shapes.yaml")
+        shapes = read_yaml("shapes.yaml")
         if name not in shapes:
             raise DataError(f"unknown shape {name!r}. Known: {', '.join(shapes)}", file="shapes.yaml")
         style = 'fill="none" stroke="#000000" stroke-width="2" stroke-linecap="round" stroke-linejoin="round"'
@@ -224,5 +201,6 @@ def _rasterise(svg: str, size: int) -> Image.Image:
 
 
 @lru_cache(maxsize=8)
-def _read_yaml(name: str) -> dict[str, Any]:
+def read_yaml(name: str) -> dict[str, Any]:
+    """A table of the demo world."""
     return yaml.safe_load((files(__package__) / name).read_text(encoding="utf-8"))

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
-from farther.tools.demo.canvas import Box, Canvas, Look, transformed
+from farther.tools.demo.canvas import Box, Canvas, Look, outline, run_lengths, transformed
 from farther.tools.demo.drawings import Drawing, opaque_extent, sprite
 from farther.tools.demo.recipes import Wanted
 
 Rng = np.random.Generator
 Chooser = Callable[[Rng, str], Drawing]
+#: A sprite and its left and top.
 Spot = tuple[Image.Image, int, int]
-"""A sprite and its left and top."""
 
+#: An object with a smaller visible fraction is not annotated.
 LEAST_VISIBLE = 0.3
-"""An object with a smaller visible fraction is not annotated."""
-
+#: Number of places tried per object.
 TRIES = 14
 
 # A new object is placed only where at least this fraction of itself and of all others stays visible. It exceeds
@@ -48,6 +48,8 @@ class SceneObject:
     """Whether it extends beyond the image."""
     labelled: bool
     """Whether the annotators labelled it."""
+    segments: tuple[int, ...] = ()
+    """Polygon x, y, x, y, ... of an object; run lengths of a group's mask, column by column."""
 
     @property
     def annotated(self) -> bool:
@@ -83,9 +85,7 @@ class Placer:
     """Places objects on a canvas.
 
     Args:
-        rng: Random generator.
         size: Longest side of the scene in pixels.
-        canvas: The canvas.
         choose: Returns a drawing of a concept.
     """
 
@@ -145,6 +145,7 @@ class Placer:
             visible=self._canvas.visible_fraction(placed.numbers),
             truncated=any(self._is_beyond(box) for box in placed.boxes),
             labelled=placed.wanted.labelled,
+            segments=run_lengths(mask) if len(placed.numbers) > 1 else outline(mask),
         )
 
     def _paste(self, placed: _Placed, drawing: Drawing, spot: Spot) -> None:

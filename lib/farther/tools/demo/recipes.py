@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
-import yaml
 from pydantic import Field, NonNegativeInt
 from pydantic.dataclasses import dataclass as checked
 
 from farther.registry import STRICT
+from farther.tools.demo.drawings import read_yaml
 
 Rng = np.random.Generator
 Concepts = Mapping[str, Sequence[str]]
@@ -21,6 +20,7 @@ Concepts = Mapping[str, Sequence[str]]
 ID_DATASETS = ("voc", "bdd")
 OOD_SOURCES = ("coco", "openimages")
 
+#: Fraction of each kind of scene in an OOD source.
 MIXTURE = {
     "near": 0.30,
     "far": 0.34,
@@ -32,13 +32,11 @@ MIXTURE = {
     "crowd": 0.04,
     "empty": 0.02,
 }
-"""Fraction of each kind of scene in an OOD source."""
-
+#: Fraction of the scenes of an ID dataset without objects.
 EMPTY = 0.02
-"""Fraction of the scenes of an ID dataset without objects."""
 
 _TABLE_LABEL = {"coco": "dining table", "openimages": "Kitchen & dining room table"}
-_ROOMY, _LARGE = (0.2, 0.7), (0.6, 0.85)
+_ROOMY, _SMALL, _LARGE = (0.2, 0.7), (0.18, 0.45), (0.6, 0.85)
 _ON_TABLE, _IN_CROWD = (0.12, 0.22), (0.1, 0.2)
 
 
@@ -92,10 +90,9 @@ class Wanted:
     """Index of the object that this one is placed on."""
 
 
-@lru_cache(maxsize=1)
 def categories() -> Mapping[str, Any]:
     """The table `categories.yaml`: the categories of each dataset and the concepts that show them."""
-    return yaml.safe_load((files(__package__) / "categories.yaml").read_text(encoding="utf-8"))
+    return read_yaml("categories.yaml")
 
 
 @lru_cache(maxsize=1)
@@ -116,9 +113,7 @@ def id_scene(rng: Rng, dataset: str) -> list[Wanted]:
     if rng.random() < EMPTY:
         return []
     counts = (1, 2, 3, 4) if dataset == "voc" else (2, 3, 4, 5, 6, 7)
-    count = int(rng.choice(counts))
-    scale = _ROOMY if count < 3 else (0.18, 0.45)
-    return [_any(rng, categories()[dataset], scale) for _ in range(count)]
+    return _several(rng, categories()[dataset], int(rng.choice(counts)))
 
 
 def ood_scene(rng: Rng, source: str, missing_labels: float) -> list[Wanted]:
@@ -142,18 +137,18 @@ def _of_kind(rng: Rng, source: str, kind: str) -> list[Wanted]:
     if kind in ("near", "far"):
         return _unknown(rng, table, kind, most=3)
     company = _unknown(rng, table, str(rng.choice(["near", "far"])), most=2)
-    if kind == "known":
-        return [_any(rng, table["known"], _ROOMY), *company]
-    if kind == "people":
-        return [_any(rng, table["people"], _ROOMY), *company]
+    if kind in ("known", "people"):
+        return [_any(rng, table[kind], _ROOMY), *company]
     whole = {name: concepts for name, concepts in table["people"].items() if name.lower() == "person"}
     return [replace(_any(rng, whole, _ROOMY), labelled=False), *company]
 
 
 def _unknown(rng: Rng, table: Mapping[str, Concepts], distance: str, most: int) -> list[Wanted]:
-    count = int(rng.integers(1, most + 1))
-    scale = _ROOMY if count < 3 else (0.18, 0.45)
-    return [_any(rng, table[distance], scale) for _ in range(count)]
+    return _several(rng, table[distance], int(rng.integers(1, most + 1)))
+
+
+def _several(rng: Rng, concepts: Concepts, count: int) -> list[Wanted]:
+    return [_any(rng, concepts, _ROOMY if count < 3 else _SMALL) for _ in range(count)]
 
 
 def _laid_table(rng: Rng, source: str, dishes: Concepts) -> list[Wanted]:

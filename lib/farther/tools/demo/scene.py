@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from farther.tools.demo import backgrounds
-from farther.tools.demo.canvas import Box, Canvas, Look, finished
+from farther.tools.demo.canvas import Canvas, Look, finished
 from farther.tools.demo.drawings import Drawing, catalogue
 from farther.tools.demo.placing import TRIES, Chooser, Placer, SceneObject
 from farther.tools.demo.recipes import ID_DATASETS, DemoWorld, Wanted, id_scene, ood_scene, shown_by
@@ -23,9 +23,6 @@ Rng = np.random.Generator
 _STREET_SHAPE = 9 / 16
 _ON_FOOT_OR_TWO_WHEELS = frozenset({"pedestrian", "rider", "bicycle", "motorcycle"})
 _ABOVE = frozenset({"traffic light", "traffic sign"})
-
-#: Number of rows of an object's polygon.
-_OUTLINE_ROWS = 24
 
 
 @dataclass(frozen=True)
@@ -40,22 +37,6 @@ class Scene:
 
 
 @dataclass(frozen=True)
-class Annotation:
-    """An annotated object or group."""
-
-    category: str
-    box: Box
-    """Pixel edges xmin, ymin, xmax, ymax."""
-    area: int
-    visible: float
-    occluded: bool
-    truncated: bool
-    is_group: bool
-    segments: tuple[int, ...]
-    """Polygon x, y, x, y, ... of an object; run lengths of a group's mask, column by column."""
-
-
-@dataclass(frozen=True)
 class Record:
     """Annotations of a scene, and the ID classes that are really visible in it."""
 
@@ -64,7 +45,7 @@ class Record:
     width: int
     height: int
     attributes: dict[str, str]
-    annotations: tuple[Annotation, ...]
+    annotations: tuple[SceneObject, ...]
     known: tuple[tuple[str, bool], ...]
     """Visible ID classes (by the names of `voc` and of `bdd`), and whether each is annotated."""
 
@@ -174,45 +155,8 @@ def record(scene: Scene, subset: str, index: int) -> Record:
         width=width,
         height=height,
         attributes=scene.attributes,
-        annotations=tuple(_annotation(one, scene.owner) for one in scene.objects if one.annotated),
+        annotations=tuple(one for one in scene.objects if one.annotated),
         known=_known(scene),
-    )
-
-
-def run_lengths(mask: np.ndarray) -> tuple[int, ...]:
-    """Run lengths of a mask, column by column; the first run is one of zeros (COCO's uncompressed RLE)."""
-    flat = mask.flatten(order="F")
-    changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
-    edges = np.concatenate([[0], changes, [flat.size]])
-    lengths = np.diff(edges).tolist()
-    return tuple([0, *lengths] if flat[0] else lengths)
-
-
-def outline(mask: np.ndarray) -> tuple[int, ...]:
-    """Polygon x, y, x, y, ... of a mask: down its right edge and up its left edge."""
-    rows = np.flatnonzero(mask.any(axis=1))
-    chosen = rows[np.unique(np.linspace(0, len(rows) - 1, _OUTLINE_ROWS).astype(int))]
-    left = mask[chosen].argmax(axis=1)
-    right = mask.shape[1] - mask[chosen, ::-1].argmax(axis=1)
-    # The last row's lower edge closes the polygon, so that even a single row has an area.
-    ys = np.append(chosen, chosen[-1] + 1)
-    left, right = np.append(left, left[-1]), np.append(right, right[-1])
-    down = np.stack([right, ys], axis=1)
-    up = np.stack([left, ys], axis=1)[::-1]
-    return tuple(np.concatenate([down, up]).ravel().tolist())
-
-
-def _annotation(one: SceneObject, owner: np.ndarray) -> Annotation:
-    mask = np.isin(owner, one.sprites)
-    return Annotation(
-        category=one.category,
-        box=one.box,
-        area=one.area,
-        visible=one.visible,
-        occluded=one.occluded,
-        truncated=one.truncated,
-        is_group=one.is_group,
-        segments=run_lengths(mask) if one.is_group else outline(mask),
     )
 
 

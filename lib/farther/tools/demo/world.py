@@ -33,7 +33,7 @@ The pictures in this folder are composed from drawings of OpenMoji, the open-sou
 def generate(
     name: str, folder: Path, world: DemoWorld | None = None, processes: int | None = None
 ) -> Mapping[str, int]:
-    """Writes a dataset of the demo world.
+    """Writes a dataset of the demo world; returns the number of scenes by subset.
 
     Each scene depends only on the seed, the dataset, the subset and its number, so the number of processes does not
     change a byte. An interrupted run starts again from the first scene.
@@ -43,9 +43,6 @@ def generate(
         folder: Folder to write; it appears when the dataset is complete, and replaces an earlier one.
         world: Sizes and counts.
         processes: Number of processes; one per core by default.
-
-    Returns:
-        Number of scenes written, by subset.
 
     Raises:
         ParameterError: the dataset is unknown.

@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 from xml.etree import ElementTree
 
-import yaml
-
-from farther.tools.demo.scene import Annotation, Record
+from farther.tools.demo.drawings import read_yaml
+from farther.tools.demo.placing import SceneObject
+from farther.tools.demo.scene import Record
 
 #: Year in the names of VOC's images of each subset.
 _VOC_YEAR = {"train": 2007, "val": 2008, "test": 2012}
@@ -131,15 +130,11 @@ class CocoWriter:
         """Adds the annotations of a scene."""
         number = coco_id(record.index)
         file = Path(coco_file(record.subset, record.index)).name
-        self._images.append(
-            {"id": number, "file_name": file, "width": record.width, "height": record.height, "license": 1}
-        )
+        size = {"width": record.width, "height": record.height}
+        self._images.append({"id": number, "file_name": file, **size, "license": 1})
         for one in record.annotations:
-            row = {
-                "id": len(self._annotations) + 1,
-                "image_id": number,
-                "category_id": coco_category_ids()[one.category],
-            }
+            category = coco_category_ids()[one.category]
+            row = {"id": len(self._annotations) + 1, "image_id": number, "category_id": category}
             self._annotations.append(json.dumps(row | _coco_shape(one, record)))
 
     def close(self) -> None:
@@ -254,7 +249,7 @@ def _listed(items: Sequence[str]) -> str:
     return "[" + ",".join(f"\n{item}" for item in items) + "\n]"
 
 
-def _coco_shape(one: Annotation, record: Record) -> dict[str, Any]:
+def _coco_shape(one: SceneObject, record: Record) -> dict[str, Any]:
     xmin, ymin, xmax, ymax = one.box
     runs = {"size": [record.height, record.width], "counts": list(one.segments)}
     return {
@@ -268,18 +263,13 @@ def _coco_shape(one: Annotation, record: Record) -> dict[str, Any]:
 def _coco_categories() -> list[dict[str, Any]]:
     return [
         {"id": number, "name": name, "supercategory": group}
-        for group, members in _table("coco_categories.yaml").items()
+        for group, members in read_yaml("coco_categories.yaml").items()
         for number, name in members.items()
     ]
 
 
 def _open_images() -> dict[str, Any]:
-    return _table("openimages_categories.yaml")
-
-
-@lru_cache(maxsize=2)
-def _table(name: str) -> dict[str, Any]:
-    return yaml.safe_load((files(__package__) / name).read_text(encoding="utf-8"))
+    return read_yaml("openimages_categories.yaml")
 
 
 def _node(name: str, children: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class Boxes(AnnotatedSource):
     edge: Share = 0.15
 
     def read(self) -> CutOuts:
-        """The dataset's single objects; see `Source`.
+        """The dataset's single objects.
 
         Raises:
             ParameterError: the dataset or subset is unknown.

@@ -20,13 +20,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class CutOut(NamedTuple):
-    """One cut-out.
-
-    Args:
-        category: Its class, by the source's name.
-        name: File and object that it comes from, for messages.
-        row: Its index in the source.
-    """
+    """A cut-out: its class, the file and object it comes from (for messages), and its index in the source."""
 
     category: str
     name: str
@@ -107,11 +101,7 @@ register, names = SOURCES.register, SOURCES.names
 
 
 def create(source: str = "", **params: Any) -> Source:
-    """A source of cut-outs.
-
-    Args:
-        source: One of `names()`; an error that lists them if left out.
-        params: The source's parameters.
+    """A source of cut-outs by its name, one of `names()`, and its parameters.
 
     Raises:
         ParameterError: the name or a parameter is unknown, or a value is invalid.

@@ -36,13 +36,7 @@ ORIGIN = ("image_id", "object_id", "category", "cutout", "xmin", "ymin", "xmax",
 
 @dataclass(frozen=True)
 class ScenesOfID:
-    """The scenes of an ID dataset.
-
-    Args:
-        source: Images of an ID split and their objects.
-        root: Folder of the image files.
-        categories: The categories of the ID dataset.
-    """
+    """The scenes of an ID dataset: images and their objects, folder of the files, and the dataset's categories."""
 
     source: LabelledImages
     root: Path
@@ -84,7 +78,7 @@ def unknowns(cutouts: CutOuts, rules: Rules, vocabulary: str, wanted: Sequence[s
         wanted: Categories to keep; all unknown ones when empty.
 
     Raises:
-        ParameterError: a wanted category has no cut-out or is not unknown, the vocabulary is, or nothing is left.
+        ParameterError: a wanted category has no cut-out or is known, the vocabulary is unknown, or nothing is left.
     """
     deciding = rules.by_category(vocabulary, cutouts.categories)
     by_kind: dict[str, dict[str, list[CutOut]]] = {}
@@ -108,7 +102,7 @@ def unknowns(cutouts: CutOuts, rules: Rules, vocabulary: str, wanted: Sequence[s
 
 
 def generate(params: Synthetic, scenes: ScenesOfID, unknown: Unknowns, out: str | Path) -> dict[str, Any]:
-    """Writes the dataset.
+    """Writes the dataset; returns the counts of scenes, images, objects, failures and pasted objects per category.
 
     Each image is a scene with unknown objects, either near or far ones, each kind equally likely, and has the scene's
     name. The scene's objects stay annotated, with boxes reduced where pasted objects hide them. A scene without room is
@@ -120,9 +114,6 @@ def generate(params: Synthetic, scenes: ScenesOfID, unknown: Unknowns, out: str 
         unknown: The cut-outs to paste.
         out: Folder to write, aside first and then renamed: `annotations/instances_pasted.json`, `pasted/*.jpg`,
             `pasted.csv` (source of each object), `summary.json` (the returned values, and failures).
-
-    Returns:
-        Counts: scenes, images, pasted objects, known objects, failures, and pasted objects per category.
 
     Raises:
         DataError: too many files cannot be read, no scene had room, or a class is both known and unknown.
@@ -150,14 +141,7 @@ def generate(params: Synthetic, scenes: ScenesOfID, unknown: Unknowns, out: str 
 
 @dataclass(frozen=True)
 class _Composed:
-    """A scene with pasted objects.
-
-    Args:
-        image_id: Id of the scene.
-        objects: The scene's objects.
-        canvas: The image.
-        pasted: Number on the canvas, and cut-out, of each pasted object.
-    """
+    """A scene with pasted objects: their numbers on the canvas, and their cut-outs."""
 
     image_id: str
     objects: Objects
@@ -166,11 +150,7 @@ class _Composed:
 
 
 class _Composer:
-    """Pastes unknown objects into scenes.
-
-    Attributes:
-        failures: Scenes and cut-outs that cannot be read.
-    """
+    """Pastes unknown objects into scenes; `failures` are scenes and cut-outs that cannot be read."""
 
     def __init__(self, params: Synthetic, scenes: ScenesOfID, unknown: Unknowns):
         self._params, self._scenes, self._unknown = params, scenes, unknown

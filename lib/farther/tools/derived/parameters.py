@@ -54,12 +54,7 @@ class Pasting:
 
 @dataclass(config=STRICT, kw_only=True)
 class Scenes:
-    """The images into which objects are pasted.
-
-    Args:
-        dataset, subset: Images of an ID dataset.
-        most: Largest number of images, selected as by a benchmark's `most`; all when None.
-    """
+    """The images of an ID dataset into which objects are pasted; at most `most`, as by a benchmark's `most`."""
 
     dataset: str
     subset: str

@@ -39,11 +39,7 @@ class Shape:
     feather: float = 0.0
 
     def of(self, picture: Image.Image) -> Image.Image | None:
-        """Transforms an RGBA cut-out without empty margins.
-
-        Returns:
-            RGBA without empty margins; None where nothing opaque is left.
-        """
+        """The RGBA cut-out, transformed, without empty margins; None where nothing opaque is left."""
         scale = self.side / max(picture.size)
         width, height = (max(1, round(length * scale)) for length in picture.size)
         picture = picture.resize((width, height), Image.Resampling.BICUBIC)
@@ -132,17 +128,12 @@ class Canvas:
 
 
 def place(canvas: Canvas, picture: Image.Image, side: float, params: Pasting, rng: np.random.Generator) -> int | None:
-    """Pastes a cut-out at a random place where it hides little.
+    """Pastes a cut-out at a random place where it hides little; returns its number, or None where there is no room.
 
     Args:
-        canvas: The scene.
         picture: RGBA, without empty margins.
         side: Longest side in pixels; less where there is no room.
         params: Limits on its shape and on what it hides.
-        rng: Random generator.
-
-    Returns:
-        The object's number; None where there is no room.
     """
     height, width = canvas.owner.shape
     is_mirrored = bool(rng.random() < params.mirrored)
@@ -174,7 +165,6 @@ def matched(picture: Image.Image, scene: np.ndarray, share: float) -> Image.Imag
     """Moves the colours of an RGBA cut-out towards a scene's mean and standard deviation per channel.
 
     Args:
-        picture: RGBA.
         scene: ndarray of shape (height, width, 3), uint8.
         share: Degree, 0 to 1.
     """

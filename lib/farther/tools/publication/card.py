@@ -38,12 +38,7 @@ COLUMNS = {
 
 
 def card(publication: Publication, shards: Mapping[str, Sequence[Path]]) -> str:
-    """The text of `README.md`.
-
-    Args:
-        publication: The splits that it describes.
-        shards: The Parquet files of each split.
-    """
+    """The text of `README.md`; `shards` are the Parquet files of each split."""
     parts = [f"# {publication.title}"]
     parts += [publication.words.summary] if publication.words.summary else []
     parts += ["## Splits", _splits(publication)]

@@ -98,11 +98,7 @@ class PublishedSplit:
             yield image, order[ends[image] : ends[image + 1]]
 
     def image_path(self, row: int) -> Path:
-        """Path of an image's file.
-
-        Raises:
-            DataError: its dataset has no folder in the parameters, or the name leaves that folder.
-        """
+        """Path of an image's file; DataError if its dataset has no folder, or the name leaves that folder."""
         root = self.roots.get(self.images.dataset[row])
         if root is None:
             raise self._error(row, "dataset", f"no dataset {self.images.dataset[row]!r} in section 'datasets'")
@@ -112,22 +108,14 @@ class PublishedSplit:
             raise self._error(row, "file", error.problem) from None
 
     def image_size(self, row: int) -> int:
-        """Bytes of an image's file.
-
-        Raises:
-            DataError: it cannot be read.
-        """
+        """Bytes of an image's file; DataError if it cannot be read."""
         try:
             return self.image_path(row).stat().st_size
         except OSError as error:
             raise self._unreadable(row, error) from None
 
     def image_bytes(self, row: int) -> bytes:
-        """Content of an image's file.
-
-        Raises:
-            DataError: it cannot be read, or is not the file that was ingested.
-        """
+        """Content of an image's file; DataError if it cannot be read, or is not the file that was ingested."""
         try:
             content = self.image_path(row).read_bytes()
         except OSError as error:

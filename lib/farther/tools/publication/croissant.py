@@ -47,12 +47,7 @@ def croissant(publication: Publication, shards: Mapping[str, Sequence[Path]], fo
     """The content of `croissant.json`.
 
     Each Parquet file is a file object with its size and SHA-256; the files of a split are a file set; its rows are a
-    record set, and its classes, by their numbers, another.
-
-    Args:
-        publication: The splits that it describes.
-        shards: The Parquet files of each split, within `folder`.
-        folder: The folder that will contain it.
+    record set, and its classes, by their numbers, another. `shards` are the Parquet files of each split in `folder`.
     """
     words = publication.words
     described_by = {

@@ -29,14 +29,7 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """One question of the datasheet.
-
-    Args:
-        key: Its name in the publisher's file.
-        section: The part of the datasheet that it belongs to.
-        text: The question.
-        answer: The answer that the tables give, with placeholders; "" where only people know.
-    """
+    """A question of the datasheet, and the answer of the tables with placeholders ("" where only people know)."""
 
     key: str
     section: str

@@ -57,13 +57,9 @@ CREDITS = ("license", "license_url", "author", "source_url")
 def write_parquet(split: PublishedSplit, folder: Path, shard_bytes: int = SHARD_BYTES) -> list[Path]:
     """Writes the files of a split, `<split>/test-00000-of-00001.parquet`; returns their paths.
 
-    The columns are those of the published benchmark: `image` (the file's bytes, unchanged), `file_name`, `image_id`,
-    `height`, `width`, `dataset_origin`, `distance_category`, `objects` (id, area, bbox as x, y, width, height,
-    category_id) and `categories` (id, name, supercategory of the image's categories). Objects have two further fields,
-    `iscrowd` and `is_difficult`. `category_id` counts from 0 and is a class label in the schema that `datasets` reads.
-    `area` is that of the box, as the tables contain no outlines.
-
-    One row group of images is in memory at once.
+    The columns are those of the published benchmark (`SCHEMA`). Objects have two further fields, `iscrowd` and
+    `is_difficult`. A box is x, y, width, height; `category_id` counts from 0 and is a class label in the schema that
+    `datasets` reads; `area` is that of the box, as the tables contain no outlines. One row group is in memory at once.
 
     Args:
         shard_bytes: Approximate image bytes per file.

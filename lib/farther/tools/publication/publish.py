@@ -21,7 +21,7 @@ MARK = "publication.json"
 
 
 def publish(publication: Publication, out: str | Path, format: Format, shard_bytes: int = SHARD_BYTES) -> Path:
-    """Writes splits in a published format.
+    """Writes splits in a published format; returns `out`.
 
     Args:
         publication: The splits.
@@ -29,9 +29,6 @@ def publish(publication: Publication, out: str | Path, format: Format, shard_byt
         format: `coco`: JSON and images; `parquet`: the columns of the published FindMeIfYouCan, images embedded;
             `huggingface`: the same with a dataset card (`README.md`) and `croissant.json`.
         shard_bytes: Approximate number of image bytes per Parquet file.
-
-    Returns:
-        `out`.
 
     Raises:
         ParameterError: the format is unknown, or `out` contains files that `publish` did not write.
@@ -84,11 +81,7 @@ def _mark(publication: Publication, format: Format, folder: Path) -> dict[str, A
 
 
 def _refuse_other_files(out: Path) -> None:
-    """Refuses a folder with files that `publish` did not write, or that were changed since.
-
-    Raises:
-        ParameterError: names the file.
-    """
+    """Raises ParameterError for a folder with files that `publish` did not write, or that were changed since."""
     if not out.exists() and not out.is_symlink():
         return
     if not out.is_dir() or out.is_symlink():

@@ -94,11 +94,7 @@ class Catalogue:
         return len(self.images)
 
     def key(self, row: int) -> ImageKey:
-        """Key of the image of a row.
-
-        Raises:
-            ParameterError: the row is out of range.
-        """
+        """Key of the image of a row; ParameterError if the row is out of range."""
         if not 0 <= row < len(self):
             raise ParameterError(f"expected an image from 0 to {len(self) - 1}, found {row}")
         return ImageKey(self.fates.dataset[row], self.fates.subset[row], self.fates.image_id[row])

@@ -108,11 +108,7 @@ class Session:
             return self._ordered(rows, filters.order)
 
     def image(self, row: int) -> dict[str, Any]:
-        """Everything that the page shows of an image.
-
-        Raises:
-            ParameterError: the row is out of range.
-        """
+        """Everything that the page shows of an image; ParameterError if the row is out of range."""
         with self._lock:
             self._refresh()
             catalogue, key = self.catalogue, self.catalogue.key(row)
@@ -163,13 +159,10 @@ class Session:
                 self._append(descriptor, key, decision, id_class, note)
 
     def undo(self, expected: str) -> int:
-        """Undoes the reviewer's last decision.
+        """Undoes the reviewer's last decision; returns the row of its image.
 
         Args:
             expected: Its time as given by `summary`, so that a request sent twice undoes one decision.
-
-        Returns:
-            The row of its image.
 
         Raises:
             ParameterError: the last decision is another one, or there is none.

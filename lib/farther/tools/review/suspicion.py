@@ -32,10 +32,7 @@ class Grouped:
         return self.order[self.starts[image] : self.starts[image + 1]]
 
     def pairs(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All pairs of an image and one of its rows.
-
-        Args:
-            images: ndarray of shape (N,); may contain an image repeatedly.
+        """All pairs of an image and one of its rows; `images`, shape (N,), may contain an image repeatedly.
 
         Returns:
             Indices into `images`, ascending, and rows of the table; both of shape (number of pairs,).
@@ -81,14 +78,11 @@ def detections(
     """The detections of a regions folder on the images of a source.
 
     Args:
-        folder: Regions of a split of the source.
+        folder: Regions of a split of the source; DataError if they are damaged.
         id_class: Class of the folder → ID class; detections of other classes are left out.
         image_id: ndarray of shape (number of images,), str: the source's images. Others in the folder are left out.
         objects: The source's labelled objects.
         by_image: The objects of each image.
-
-    Raises:
-        DataError: the regions are damaged.
     """
     return Detections.join(list(_batches(folder, id_class, image_id, objects, by_image)))
 

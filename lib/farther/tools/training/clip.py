@@ -101,15 +101,7 @@ class ClipRecipe:
 
 
 class ClipRun(State["CLIP", Recipe, tuple[Tensor, Tensor, Tensor, Tensor]]):
-    """A training run of a CLIP.
-
-    Args:
-        architecture: The network.
-        clip: Hyperparameters of the run.
-        pictures: The training images.
-        device: Device to train on.
-        state_file: File of the state of the unfinished run.
-    """
+    """A training run of a CLIP; the optimizer and the identity come from the arguments."""
 
     def __init__(
         self,
@@ -174,19 +166,15 @@ def train(
     log_file: Path,
     device: torch.device,
 ) -> CLIP:
-    """Trains a CLIP, or resumes a killed run.
+    """Trains a CLIP, or resumes a killed run; returns the averaged network, in evaluation mode.
 
     Args:
         architecture: The network to build.
         recipe: Hyperparameters of the run.
-        pictures: The training images.
-        validation: Images on which `zero_shot` is monitored after each epoch.
+        pictures, validation: Images to train on, and to measure `zero_shot` on after each epoch.
         state_file: File of the state of the unfinished run.
         log_file: CSV to write: epoch, step, learning rate, mean loss, zero-shot accuracy.
         device: Device to train on.
-
-    Returns:
-        The averaged network, in evaluation mode.
 
     Raises:
         TrainingError: the loss is not finite.

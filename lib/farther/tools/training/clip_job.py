@@ -62,15 +62,10 @@ class ClipJob:
 
 
 def run_job(name: str, job: ClipJob, artifacts: Path) -> dict[str, Any]:
-    """Draws images, trains or resumes a killed run, and writes the folder, its card and the log.
+    """Draws images, trains or resumes a killed run, and writes the folder, its card and the log; returns the card.
 
     Args:
-        name: Name of the job: its log is `train/<name>/log.csv`, its unfinished state is in `.work/train/<name>/`.
-        job: The job.
-        artifacts: Folder in which log and state are written.
-
-    Returns:
-        The card: configuration, hyperparameters and metrics.
+        name: Its log is `train/<name>/log.csv` in `artifacts`, its unfinished state is in `.work/train/<name>/`.
 
     Raises:
         ParameterError: the device is unknown.

@@ -9,24 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
-import yaml
 from PIL import Image
 from tqdm import tqdm
 
 from farther.tools.demo import DemoWorld, backgrounds
 from farther.tools.demo.canvas import Canvas, finished
-from farther.tools.demo.drawings import Drawing, catalogue
+from farther.tools.demo.drawings import Drawing, catalogue, read_yaml
 from farther.tools.demo.placing import Chooser, Placer, SceneObject
 from farther.tools.demo.recipes import ID_DATASETS, OOD_SOURCES, Wanted, categories, ood_scene
 from farther.tools.demo.scene import scene
 
 Rng = np.random.Generator
+#: An image, its objects, and its place.
 Picture = tuple[Image.Image, tuple[SceneObject, ...], str]
-"""An image, its objects, and its place."""
 
 #: Size at which scenes are composed, before they are reduced to the network's input size.
 SCENE = 128
@@ -51,12 +49,7 @@ KIND_INSTEAD, KIND_BESIDE = 0.15, 0.5
 
 @dataclass(frozen=True)
 class Words:
-    """Names of a concept.
-
-    Args:
-        names: Its names in the datasets.
-        kinds: Its hypernyms: COCO's supercategory, OpenImages' hierarchy.
-    """
+    """Names of a concept in the datasets, and its hypernyms (COCO's supercategory, OpenImages' hierarchy)."""
 
     names: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -101,15 +94,15 @@ class Captioned:
 @lru_cache(maxsize=1)
 def words() -> Mapping[str, Words]:
     """Names and kinds of each concept that a dataset labels."""
-    names: dict[str, list[str]] = {}
-    kinds: dict[str, list[str]] = {}
+    names: dict[str, dict[str, None]] = {}  # dicts keep the order and drop repetitions
+    kinds: dict[str, dict[str, None]] = {}
     above = {"coco": _supercategories(), "openimages": _hierarchy()}
     for source in (*ID_DATASETS, *OOD_SOURCES):
         for name, concepts in _labelled(source):
             for concept in concepts:
-                _add(names, concept, name.lower())
+                names.setdefault(concept, {})[name.lower()] = None
                 for kind in above.get(source, {}).get(name, ()):
-                    _add(kinds, concept, kind.lower())
+                    kinds.setdefault(concept, {})[kind.lower()] = None
     return {concept: Words(tuple(found), tuple(kinds.get(concept, ()))) for concept, found in names.items()}
 
 
@@ -148,11 +141,11 @@ def sentences() -> list[str]:
 
 
 def compose(count: int, size: int, seed: int) -> Captioned:
-    """Draws images of single objects, of several objects, and scenes like those of each dataset.
+    """Draws `count` square images of single objects, of several objects, and scenes like those of each dataset.
 
     Args:
         count: Number of images.
-        size: Side of the square images in pixels.
+        size: Side of the images in pixels.
         seed: Seed of all random choices; each image depends only on it and on its number.
     """
     return _captioned((_picture(seed, index) for index in range(count)), count, size)
@@ -240,7 +233,7 @@ def _labelled(source: str) -> list[tuple[str, Sequence[str]]]:
 
 
 def _supercategories() -> dict[str, tuple[str, ...]]:
-    return {name: (group,) for group, members in _read("coco_categories.yaml").items() for name in members.values()}
+    return {name: (group,) for group, members in read_yaml("coco_categories.yaml").items() for name in members.values()}
 
 
 def _hierarchy() -> dict[str, tuple[str, ...]]:
@@ -251,15 +244,5 @@ def _hierarchy() -> dict[str, tuple[str, ...]]:
             found[name] = above
             descend(below, (*above, name))
 
-    descend(_read("openimages_categories.yaml")["hierarchy"], ())
+    descend(read_yaml("openimages_categories.yaml")["hierarchy"], ())
     return found
-
-
-def _read(name: str) -> dict[str, Any]:
-    return yaml.safe_load((files("farther.tools.demo") / name).read_text(encoding="utf-8"))
-
-
-def _add(into: dict[str, list[str]], key: str, word: str) -> None:
-    known = into.setdefault(key, [])
-    if word not in known:
-        known.append(word)

@@ -27,28 +27,19 @@ class DetrRun(Run[PreTrainedModel, DetrRecipe]):
     """A training run of a detection transformer.
 
     Args:
-        network: The network to train, on its device, with its initial weights.
-        blueprint: Its configuration.
-        recipe: Hyperparameters of the run.
-        training: The training images.
-        state_file, identity: See `State`.
+        blueprint: The network's configuration.
+        network, recipe, task, identity: See `Run`.
     """
 
     def __init__(
-        self,
-        network: PreTrainedModel,
-        blueprint: DetrBlueprint,
-        recipe: DetrRecipe,
-        training: Samples,
-        state_file: Path,
-        identity: str,
+        self, network: PreTrainedModel, blueprint: DetrBlueprint, recipe: DetrRecipe, task: Task, identity: str
     ):
-        # The backbone has a learning rate of its own.
+        # The backbone has a separate learning rate.
         backbone = {name: p for name, p in network.named_parameters() if name.startswith("model.backbone")}
         others = [p for name, p in network.named_parameters() if name not in backbone]
         slow = recipe.backbone_learning_rate / recipe.learning_rate
         optimizer = make_optimizer(recipe, [(1.0, others), (slow, list(backbone.values()))])
-        super().__init__(network, optimizer, recipe, training, state_file, identity)
+        super().__init__(network, optimizer, recipe, task, identity)
         self.blueprint = blueprint
         self.device = next(network.parameters()).device
         for one in (self.network, self.averaged):
@@ -113,16 +104,7 @@ def untrained(blueprint: DetrBlueprint, seed: int) -> PreTrainedModel:
 
 
 def train(network: PreTrainedModel, blueprint: DetrBlueprint, task: Task, recipe: DetrRecipe) -> PreTrainedModel:
-    """Trains a network, or resumes a killed run.
-
-    Args:
-        network: The network to train, on its device, with its initial weights.
-        blueprint: Its configuration.
-        task: Images and files.
-        recipe: Hyperparameters of the run.
-
-    Returns:
-        The averaged network, in evaluation mode.
+    """Trains a network from its present weights, or resumes a killed run; returns the averaged network.
 
     Raises:
         TrainingError: the loss is not finite.
@@ -131,8 +113,8 @@ def train(network: PreTrainedModel, blueprint: DetrBlueprint, task: Task, recipe
     """
     start = [t.cpu().numpy().tobytes() for t in network.state_dict().values()]
     identity = digest(json.dumps([asdict(recipe), asdict(blueprint)]), task.training.digest(), *start)
-    run = DetrRun(network, blueprint, recipe, task.training, task.state_file, identity)
-    averaged = run.go(task.validation, task.log_file)
+    run = DetrRun(network, blueprint, recipe, task, identity)
+    averaged = run.go()
     if recipe.patience is not None:
         averaged.load_state_dict(torch.load(run.best_file, map_location="cpu", weights_only=True))
     return averaged

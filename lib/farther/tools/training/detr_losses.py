@@ -70,7 +70,7 @@ def losses(network: PreTrainedModel, batch: Batch, precision: str, one_to_many: 
     """Losses of a batch; "loss" is minimised, the others are its parts.
 
     Args:
-        network: In training mode, prepared by `farther.tools.training.detr.DetrRun`: its loss computes in float32.
+        network: In training mode, prepared by `DetrRun`: its loss computes in float32.
         precision: Precision of the layers.
         one_to_many: Weight of `one_to_many_loss`; 0 leaves it out.
 

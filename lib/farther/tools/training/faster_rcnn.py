@@ -41,10 +41,8 @@ class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
     """A training run of a Faster R-CNN.
 
     Args:
-        network: The network to train, on its device; with an `EnergyHead` where the recipe has virtual outliers.
-        recipe: Hyperparameters of the run.
-        training: The training images.
-        state_file, identity: See `State`.
+        network: With an `EnergyHead` where the recipe has virtual outliers.
+        recipe, task, identity: See `Run`.
         extra_losses: See `ExtraLosses`.
     """
 
@@ -52,13 +50,12 @@ class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
         self,
         network: FasterRCNN,
         recipe: FasterRCNNRecipe,
-        training: Samples,
-        state_file: Path,
+        task: Task,
         identity: str,
         extra_losses: Sequence[ExtraLosses],
     ):
         optimizer = make_optimizer(recipe, [(1.0, list(network.parameters()))])
-        super().__init__(network, optimizer, recipe, training, state_file, identity)
+        super().__init__(network, optimizer, recipe, task, identity)
         self.extra_losses = (self.virtual_outlier_losses, *extra_losses)
         self.queue: OutlierQueue | None = None
         if recipe.virtual_outliers is not None:
@@ -115,17 +112,11 @@ def train(
     initial: Mapping[str, Tensor] | None = None,
     extra_losses: Sequence[ExtraLosses] = (),
 ) -> FasterRCNN:
-    """Trains a network, or resumes a killed run.
+    """Trains a network, or resumes a killed run; returns the averaged network.
 
     Args:
-        blueprint: The network to build.
-        task: Images, device and files.
-        recipe: Hyperparameters of the run.
         initial: Initial weights by name; see `initial_weights`.
         extra_losses: See `ExtraLosses`.
-
-    Returns:
-        The averaged network, in evaluation mode.
 
     Raises:
         TrainingError: the loss is not finite, or no class has enough objects for virtual outliers.
@@ -139,8 +130,8 @@ def train(
         network.load_state_dict(initial, strict=False)
     if recipe.virtual_outliers is not None:
         network.add_module(ENERGY_HEAD, EnergyHead(len(blueprint.classes)).to(task.device))
-    run = FasterRCNNRun(network, recipe, task.training, task.state_file, identity, extra_losses)
-    averaged = run.go(task.validation, task.log_file)
+    run = FasterRCNNRun(network, recipe, task, identity, extra_losses)
+    averaged = run.go()
     run.check_queue()
     return averaged
 

@@ -41,11 +41,7 @@ The same as JSON: [{name}.json]({name}.json).
 
 
 def make_job(name: str, entry: Mapping[str, Any]) -> Job:
-    """The job of an entry of `train:` in `training/params.yaml`.
-
-    Args:
-        name: Name of the job.
-        entry: `trainer`, one of `farther.tools.training.trainers.names()`, and the parameters of that trainer's job.
+    """The job of an entry of `train:` in `training/params.yaml`: `trainer` and the parameters of that trainer's job.
 
     Raises:
         ParameterError: the trainer or a parameter is missing or unknown, or a value is invalid; names the job.
@@ -62,16 +58,13 @@ def make_job(name: str, entry: Mapping[str, Any]) -> Job:
 
 
 def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
-    """Trains, or resumes a killed run, and writes the checkpoint, its card and the log.
+    """Trains, or resumes a killed run, and writes the checkpoint, its card and the log; returns the card.
 
     Args:
-        name: Name of the job: its log is `train/<name>/log.csv`, its unfinished state is in `.work/train/<name>/`.
+        name: Its log is `train/<name>/log.csv` in `artifacts`, its unfinished state is in `.work/train/<name>/`.
         job: The job.
         root: Folder of the dataset's images.
         artifacts: Folder with `tables/`, in which log and state are written.
-
-    Returns:
-        The card: configuration, data, hyperparameters and metrics.
 
     Raises:
         DataError: a table, an image or the initial weights are absent or damaged, or there are no objects to learn.
@@ -80,7 +73,14 @@ def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
     """
     try:
         samples = _samples(job, root, artifacts)
-        task = _task(name, job, samples, artifacts)
+        task = Task(
+            training=samples["train"],
+            validation=samples["val"],
+            device=torch_device(job.device),
+            work=inside(artifacts / ".work" / "train", name),
+            log_file=inside(artifacts / "train", name) / "log.csv",
+            notes={"name": name, "dataset": job.dataset, "data_digest": samples["train"].digest()},
+        )
         trained = job.learn(task)
     except ParameterError as error:
         raise ParameterError(f"training job {name!r}: {error}") from None
@@ -88,17 +88,6 @@ def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
     write_card(job.weights, card, trained.kind, trained.scaling, trained.sections)
     shutil.rmtree(task.work, ignore_errors=True)
     return card
-
-
-def _task(name: str, job: Job, samples: Mapping[str, Samples], artifacts: Path) -> Task:
-    return Task(
-        training=samples["train"],
-        validation=samples["val"],
-        device=torch_device(job.device),
-        work=inside(artifacts / ".work" / "train", name),
-        log_file=inside(artifacts / "train", name) / "log.csv",
-        notes={"name": name, "dataset": job.dataset, "data_digest": samples["train"].digest()},
-    )
 
 
 def _card(name: str, job: Job, samples: Mapping[str, Samples], trained: Trained) -> dict[str, Any]:

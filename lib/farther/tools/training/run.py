@@ -24,6 +24,7 @@ from farther.tables.files import write_aside
 from farther.tools.training.augmentation import augment
 from farther.tools.training.recipe import Augmentation, Recipe
 from farther.tools.training.samples import Sample, Samples
+from farther.tools.training.trainers.base import Task
 
 #: Number of consecutive batches whose images are pooled to form batches of similar shapes.
 POOLED_BATCHES = 8
@@ -149,25 +150,14 @@ class State(ABC, Generic[Network, AnyRecipe, Batch]):
 
 
 class Run(State[Network, AnyRecipe, list[Sample]]):
-    """A training run of a detector; see `State`.
-
-    Args:
-        network, optimizer, recipe, state_file, identity: See `State`.
-        training: The training images.
-    """
+    """A training run of a detector on the images of a task; see `State` for the other arguments."""
 
     def __init__(
-        self,
-        network: Network,
-        optimizer: torch.optim.Optimizer,
-        recipe: AnyRecipe,
-        training: Samples,
-        state_file: Path,
-        identity: str,
+        self, network: Network, optimizer: torch.optim.Optimizer, recipe: AnyRecipe, task: Task, identity: str
     ):
-        super().__init__(network, optimizer, recipe, state_file, identity)
-        self.training = training
-        self.sizes = np.stack([training.images.width, training.images.height], axis=1)
+        super().__init__(network, optimizer, recipe, task.state_file, identity)
+        self.task, images = task, task.training.images
+        self.sizes = np.stack([images.width, images.height], axis=1)
         self.steps_per_epoch = len(batches_of_epoch(self.sizes, recipe.batch_size, recipe.seed, 0))
         self.steps = self.steps_per_epoch * recipe.epochs
 
@@ -182,15 +172,8 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
     def after_epoch(self) -> None:
         """Called when an epoch's metrics are in the log."""
 
-    def go(self, validation: Samples, log_file: Path) -> Network:
-        """Trains to the end, resuming a killed run of the same identity.
-
-        Args:
-            validation: Images on which mAP50 is monitored.
-            log_file: CSV to write: epoch, step, learning rate, mean losses, mAP50 on the validation images.
-
-        Returns:
-            The averaged network, in evaluation mode.
+    def go(self) -> Network:
+        """Trains to the end, resuming a killed run of the same identity; returns the averaged network.
 
         Raises:
             TrainingError: the loss is not finite.
@@ -198,9 +181,9 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
         """
         self.resume()
         if self.recipe.cache_images:
-            self.training.cache()
-            validation.cache()
-        size = min(self.recipe.batch_size, len(self.training))
+            self.task.training.cache()
+            self.task.validation.cache()
+        size = min(self.recipe.batch_size, len(self.task.training))
         with tqdm(total=self.steps * size, initial=self.step * size, unit="image", smoothing=0.05) as bar:
             for epoch in range(self.step // self.steps_per_epoch, self.recipe.epochs):
                 if self.has_ended():
@@ -212,16 +195,17 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
                     if self.step % self.recipe.checkpoint_steps == 0 and self.step % self.steps_per_epoch:
                         self.save()
                 is_evaluated = epoch + 1 == self.recipe.epochs or (epoch + 1) % self.recipe.evaluate_epochs == 0
-                self.end_epoch(epoch + 1, {"val_map50": self.evaluate(validation)["ap50"]} if is_evaluated else {})
+                metrics = {"val_map50": self.evaluate(self.task.validation)["ap50"]} if is_evaluated else {}
+                self.end_epoch(epoch + 1, metrics)
                 self.after_epoch()
-                write_log(log_file, self.log)
+                write_log(self.task.log_file, self.log)
                 self.save()
         return self.averaged
 
     def _batches(self, epoch: int) -> Iterator[list[Sample]]:
         """The remaining batches of an epoch."""
         batches = batches_of_epoch(self.sizes, self.recipe.batch_size, self.recipe.seed, epoch)
-        augmented = AugmentedSamples(self.training, self.recipe.augmentation, self.recipe.seed, epoch)
+        augmented = AugmentedSamples(self.task.training, self.recipe.augmentation, self.recipe.seed, epoch)
         rest = batches[self.step - epoch * self.steps_per_epoch :]
         yield from DataLoader(augmented, batch_sampler=rest, num_workers=self.recipe.workers, collate_fn=list)
 
@@ -291,7 +275,6 @@ def make_optimizer(recipe: Recipe, groups: Sequence[tuple[float, Sequence[nn.Par
     """SGD with Nesterov momentum, or AdamW; weight decay applies to matrices and kernels only.
 
     Args:
-        recipe: Hyperparameters of the run.
         groups: Parameters, each group with its learning rate as a multiple of the recipe's.
     """
     parts: list[dict[str, Any]] = []

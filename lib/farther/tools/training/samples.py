@@ -32,13 +32,10 @@ class Sample:
 
 
 class Samples:
-    """The images of a subset, read lazily.
-
-    Crowds, groups and objects of other classes are left out.
+    """The images of a subset, read lazily; crowds, groups and objects of other classes are left out.
 
     Args:
-        images: The table of images.
-        objects: The table of their objects.
+        images, objects: Their tables.
         root: Folder of the image files.
         classes: The classes to learn, in the order of the labels.
 

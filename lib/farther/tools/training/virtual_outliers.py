@@ -42,11 +42,7 @@ class VirtualOutliers:
 
 @dataclass(config=STRICT, kw_only=True)
 class FasterRCNNRecipe(Recipe):
-    """Hyperparameters of a Faster R-CNN, in addition to those of `Recipe`.
-
-    Args:
-        virtual_outliers: Parameters of VOS; None trains without it.
-    """
+    """Hyperparameters of a Faster R-CNN: those of `Recipe`, and of VOS, None to train without it."""
 
     virtual_outliers: VirtualOutliers | None = None
 
@@ -110,16 +106,13 @@ class OutlierQueue(nn.Module):
 
 
 def outlier_loss(queue: OutlierQueue, head: EnergyHead, classify: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
-    """Uncertainty loss (Du et al. 2022, Equation 6): known objects against virtual outliers.
+    """Weighted uncertainty loss (Du et al. 2022, Equation 6): known objects against virtual outliers.
 
     Args:
         queue: The queue, with at least one full class.
         head: Separates known from unknown objects.
         classify: Maps features, shape (M, D), to logits, shape (M, 1 + C), the background first.
         logits: Logits of the known objects of this batch, shape (N, 1 + C).
-
-    Returns:
-        The weighted cross entropy.
     """
     virtual = classify(queue.outliers())
     found = head(torch.cat([virtual, logits])[:, 1:])

@@ -139,13 +139,10 @@ def _to_float(value: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Parameters of a training run.
+    """Network, task and hyperparameters of a training run.
 
     Args:
-        blueprint: The network.
-        task: Images, device and files.
-        recipe: Hyperparameters of the run.
-        initial_weights: Initial weights by the network's names; other layers start at random. None starts from scratch.
+        initial_weights: By the network's names; other layers start at random. None starts from scratch.
     """
 
     blueprint: YoloBlueprint
@@ -175,10 +172,9 @@ class Plan:
 class Run(DetectionTrainer):
     """Ultralytics' trainer on farther's tables.
 
-    Its data come from tables; its state is saved without pickles; each epoch has its own seed, so that a resumed run
-    ends like an uninterrupted one; and validation is farther's.
-
-    Its name does not contain "Trainer" because Ultralytics attaches reporting to classes that do.
+    Its state is saved without pickles, each epoch has its own seed, so that a resumed run ends like an uninterrupted
+    one, and validation is farther's. Its name does not contain "Trainer" because Ultralytics attaches reporting to
+    classes that do.
     """
 
     def __init__(self, plan: Plan, state: Mapping[str, Any] | None):
@@ -306,10 +302,7 @@ class Run(DetectionTrainer):
 
 
 def train(plan: Plan) -> DetectionModel:
-    """Trains a network, or resumes a killed run; see `Run`.
-
-    Returns:
-        The averaged network, in evaluation mode.
+    """Trains a network, or resumes a killed run; returns the averaged network, in evaluation mode.
 
     Raises:
         TrainingError: the loss is not finite.
@@ -333,7 +326,6 @@ def train(plan: Plan) -> DetectionModel:
 
 @contextmanager
 def _only_warnings() -> Iterator[None]:
-    """Suppresses Ultralytics' messages and progress bars for a block."""
     before = LOGGER.level
     LOGGER.setLevel(logging.WARNING)
     try:

@@ -58,11 +58,6 @@ class Task:
     notes: dict[str, str]
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """The classes to learn, in the order of the labels."""
-        return self.training.classes
-
-    @property
     def state_file(self) -> Path:
         """File of the state of the unfinished run."""
         return self.work / "state.pt"

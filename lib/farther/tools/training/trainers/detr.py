@@ -93,7 +93,7 @@ class DetrJob(Job):
         from farther.detectors.networks.detr_checkpoint import find_checkpoint, load_network, save_checkpoint
         from farther.tools.training.detr import evaluate, train
 
-        network, blueprint, origin = self._start(task.classes)
+        network, blueprint, origin = self._start(task.training.classes)
         network = network.to(task.device, memory_format=torch.channels_last)
         trained = train(network, blueprint, task, self.recipe)
         save_checkpoint(self.weights, trained.state_dict(), blueprint, task.notes)
@@ -107,7 +107,7 @@ class DetrJob(Job):
             kind=f"Detection transformer, `{kind}`",
             facts={
                 "model_type": kind,
-                "classes": list(task.classes),
+                "classes": list(task.training.classes),
                 "network": blueprint.config,
                 "processor": blueprint.processor,
             },

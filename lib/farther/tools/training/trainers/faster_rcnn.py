@@ -38,7 +38,7 @@ class FasterRCNNJob(Job):
         from farther.detectors.networks.checkpoint import load_network, save_checkpoint
         from farther.tools.training.faster_rcnn import evaluate, initial_weights, train
 
-        blueprint = Blueprint(self.architecture, task.classes, self.min_size, self.max_size)
+        blueprint = Blueprint(self.architecture, task.training.classes, self.min_size, self.max_size)
         start = initial_weights(self.initial_weights, blueprint)
         network = train(blueprint, task, self.recipe, start)
         save_checkpoint(self.weights, network.state_dict(), blueprint, task.notes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -11,6 +12,19 @@ from farther.registry import STRICT
 from farther.tables.files import digest
 from farther.tools.training.recipe import Count, Fraction, Positive
 from farther.tools.training.trainers.base import Job, Task, Trained, count_parameters, register
+
+#: Ultralytics' names of hyperparameters that differ from those of `YoloRecipe`.
+NAMES = {
+    "batch_size": "batch",
+    "nominal_batch": "nbs",
+    "learning_rate": "lr0",
+    "final_learning_rate": "lrf",
+    "warmup_bias_learning_rate": "warmup_bias_lr",
+    "flip": "fliplr",
+    "hue": "hsv_h",
+    "saturation": "hsv_s",
+    "value": "hsv_v",
+}
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -72,30 +86,11 @@ class YoloRecipe:
 
     def to_ultralytics(self) -> dict[str, Any]:
         """The hyperparameters under Ultralytics' names."""
-        return {
-            "epochs": self.epochs,
-            "batch": self.batch_size,
-            "nbs": self.nominal_batch,
-            "optimizer": self.optimizer,
-            "lr0": self.learning_rate,
-            "lrf": self.final_learning_rate,
-            "cos_lr": True,
-            "momentum": self.momentum,
-            "weight_decay": self.weight_decay,
-            "warmup_epochs": self.warmup_epochs,
-            "warmup_bias_lr": self.warmup_bias_learning_rate,
-            "mosaic": self.mosaic,
-            "close_mosaic": self.close_mosaic,
-            "translate": self.translate,
-            "scale": self.scale,
-            "fliplr": self.flip,
-            "hsv_h": self.hue,
-            "hsv_s": self.saturation,
-            "hsv_v": self.value,
-            "seed": self.seed,
-            "workers": self.workers,
-            "cache": "ram" if self.cache_images else False,
-        }
+        params = asdict(self)
+        cache = "ram" if params.pop("cache_images") else False
+        for name in ("precision", "evaluate_epochs"):  # see `farther.tools.training.yolo`
+            del params[name]
+        return {**{NAMES.get(name, name): value for name, value in params.items()}, "cos_lr": True, "cache": cache}
 
 
 @register("yolo")
@@ -121,7 +116,7 @@ class YoloJob(Job):
         from farther.detectors.networks.yolo_checkpoint import load_network, read_checkpoint, save_checkpoint
         from farther.tools.training.yolo import Plan, evaluate, train
 
-        blueprint = YoloBlueprint.shipped(self.architecture, task.classes, self.image_size)
+        blueprint = YoloBlueprint.shipped(self.architecture, task.training.classes, self.image_size)
         start = None if self.initial_weights is None else read_checkpoint(self.initial_weights).weights
         network = train(Plan(blueprint, task, self.recipe, start))
         save_checkpoint(self.weights, network, blueprint, task.notes)
@@ -134,7 +129,7 @@ class YoloJob(Job):
             scaling=f"Images are scaled to {self.image_size} pixels on the longer side.",
             facts={
                 "architecture": self.architecture,
-                "classes": list(task.classes),
+                "classes": list(task.training.classes),
                 "image_size": self.image_size,
             },
             packages=("ultralytics",),
