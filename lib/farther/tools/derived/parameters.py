@@ -54,7 +54,12 @@ class Pasting:
 
 @dataclass(config=STRICT, kw_only=True)
 class Scenes:
-    """The images of an ID dataset into which objects are pasted; at most `most`, as by a benchmark's `most`."""
+    """The images into which objects are pasted.
+
+    Args:
+        dataset, subset: Images of an ID dataset.
+        most: Largest number of images, selected as by a benchmark's `most`; all when None.
+    """
 
     dataset: str
     subset: str

@@ -192,7 +192,8 @@ def collect(
     tables = TablesFolder(artifacts / "tables")
     roots = image_roots(datasets, artifacts / "tables", project)
     readers = {dataset: _reader(dataset, datasets) for dataset, *_ in chosen.values()}
-    folder = artifacts / "splits" / name
+    folder, measured = artifacts / "splits" / name, artifacts / "counts" / "similarity" / f"{name}.json"
+    similarity = read_json(measured) if measured.exists() else {}
     return Publication(
         name=name,
         benchmark=benchmark,
@@ -203,7 +204,7 @@ def collect(
         ),
         fates=Fates.read(folder / "fates.parquet"),
         origins={key: readers[key].SOURCE for key in sorted(readers)},
-        similarity=_similarity(artifacts / "counts" / "similarity" / f"{name}.json", chosen),
+        similarity={split: similarity[split] for split in chosen if split in similarity},
         words=words or Words(),
     )
 
@@ -247,18 +248,8 @@ def _split(
         source=LabelledImages(images, Objects.read(objects), objects),
         categories=tables.categories(dataset),
         roots=roots,
-        credits=_credits(reader, subset, wanted),
+        credits={name: credit for name, credit in reader.credits(subset) if name in wanted and credit},
     )
-
-
-def _credits(reader: Reader, subset: str, wanted: set[str]) -> dict[str, Credit]:
-    return {image_id: credit for image_id, credit in reader.credits(subset) if image_id in wanted and credit}
-
-
-def _similarity(file: Path, splits: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Similarity to ID of each split, where `stratify` ran."""
-    found = read_json(file) if file.exists() else {}
-    return {split: found[split] for split in splits if split in found}
 
 
 def file_digest(content: bytes) -> str:

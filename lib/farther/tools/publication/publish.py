@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import farther
 from farther.errors import ParameterError
@@ -15,6 +14,7 @@ from farther.tools.publication.croissant import croissant
 from farther.tools.publication.parquet import SHARD_BYTES, write_parquet
 
 Format = Literal["coco", "parquet", "huggingface"]
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 #: Marks a folder that `publish` wrote, and lists its content.
 MARK = "publication.json"
@@ -40,34 +40,22 @@ def publish(publication: Publication, out: str | Path, format: Format, shard_byt
     _refuse_other_files(out)
     with write_aside(out) as aside:
         aside.mkdir()
-        FORMATS[format](publication, aside, shard_bytes)
+        _write(publication, aside, format, shard_bytes)
         write_json(aside / MARK, _mark(publication, format, aside))
     return out
 
 
-def _write_coco(publication: Publication, folder: Path, shard_bytes: int) -> None:
-    for split in publication.splits:
-        write_coco(split, folder)
-
-
-def _write_parquet(publication: Publication, folder: Path, shard_bytes: int) -> None:
-    for split in publication.splits:
-        write_parquet(split, folder, shard_bytes)
-
-
-def _write_huggingface(publication: Publication, folder: Path, shard_bytes: int) -> None:
-    from farther.tools.publication.card import card  # needs huggingface_hub
-
+def _write(publication: Publication, folder: Path, format: Format, shard_bytes: int) -> None:
+    if format == "coco":
+        for split in publication.splits:
+            write_coco(split, folder)
+        return
     shards = {split.name: write_parquet(split, folder, shard_bytes) for split in publication.splits}
-    (folder / "README.md").write_text(card(publication, shards), encoding="utf-8")
-    write_json(folder / "croissant.json", croissant(publication, shards, folder))
+    if format == "huggingface":
+        from farther.tools.publication.card import card  # needs huggingface_hub
 
-
-FORMATS: dict[str, Callable[[Publication, Path, int], None]] = {
-    "coco": _write_coco,
-    "parquet": _write_parquet,
-    "huggingface": _write_huggingface,
-}
+        (folder / "README.md").write_text(card(publication, shards), encoding="utf-8")
+        write_json(folder / "croissant.json", croissant(publication, shards, folder))
 
 
 def _mark(publication: Publication, format: Format, folder: Path) -> dict[str, Any]:

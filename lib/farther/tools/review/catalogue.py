@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,23 +20,6 @@ from farther.tools.review.watcher import Watcher
 #: Weight of the rank of an image's surplus in the queue. It orders images without clear detections, and does not
 #: outweigh a clear detection.
 WORDS = 0.2
-
-
-@dataclass(frozen=True)
-class Similarity:
-    """Similarity of each image to ID by CLIP; NaN and "" where `stratify` did not measure it.
-
-    Args:
-        similarity: ndarray of shape (N,): the largest cosine to an ID image.
-        id_class: ndarray of shape (N,), str: the most similar ID class.
-        suggested: ndarray of shape (N,), str: the distance that the similarity suggests.
-        margin: ndarray of shape (N,): the smaller, the more doubtful the image's distance.
-    """
-
-    similarity: np.ndarray
-    id_class: np.ndarray
-    suggested: np.ndarray
-    margin: np.ndarray
 
 
 class Catalogue:
@@ -58,7 +40,7 @@ class Catalogue:
         suspicion: ndarray of shape (N,), 0 to 1: evidence of a detection for an unlabelled object of an ID class.
         queue: ndarray of shape (N,): priority: the suspicion, plus `WORDS` times the rank of the `surplus` where
             `embed` has run.
-        similarity: None where `stratify` has not run.
+        similarity: Row → the row of the image in `ImageSimilarity`; empty where `stratify` has not run.
 
     Raises:
         ParameterError: a dataset or subset is unknown, or has no root.
@@ -194,18 +176,11 @@ class Catalogue:
         ranks[every[np.argsort(np.concatenate(values), kind="stable")]] = np.linspace(0, 1, len(every))
         return ranks
 
-    def _similarity(self, file: Path) -> Similarity | None:
-        if not file.exists():
-            return None
-        table = ImageSimilarity.read(file)
-        count = len(self)
-        nothing, words = np.full(count, np.nan), np.full(count, "", dtype=object)
-        found = Similarity(nothing, words, words.copy(), nothing.copy())
-        splits = self.benchmark.splits
-        for place, (image_id, name) in enumerate(zip(table.image_id, table.split, strict=True)):
-            split = splits.get(name)
-            row = None if split is None else self._rows.get(ImageKey(split.dataset, split.subset, image_id))
+    def _similarity(self, file: Path) -> dict[int, dict[str, Any]]:
+        found: dict[int, dict[str, Any]] = {}
+        for one in ImageSimilarity.read(file).frame.iter_rows(named=True) if file.exists() else ():
+            split = self.benchmark.splits.get(one["split"])
+            row = None if split is None else self._rows.get(ImageKey(split.dataset, split.subset, one["image_id"]))
             if row is not None:
-                for column in ("similarity", "id_class", "suggested", "margin"):
-                    getattr(found, column)[row] = getattr(table, column)[place]
+                found[row] = one
         return found

@@ -255,12 +255,10 @@ class Session:
     def _ordered(self, rows: list[int], order: str) -> list[int]:
         similarity = self.catalogue.similarity
         if order == "suspicion":
-            by = -self.catalogue.queue[rows]
-        elif order == "similarity" and similarity is not None:
-            by = similarity.margin[rows]
-        else:
-            return rows
-        return np.array(rows, dtype=np.int64)[np.argsort(by, kind="stable")].tolist()
+            return sorted(rows, key=lambda row: -self.catalogue.queue[row])
+        if order == "similarity":
+            return sorted(rows, key=lambda row: similarity[row]["margin"] if row in similarity else np.inf)
+        return rows
 
     def _labels(self, row: int) -> list[dict[str, Any]]:
         objects, decider = self.catalogue.objects_of(row), self.catalogue.fates.object_id[row]
@@ -287,14 +285,11 @@ class Session:
         ]
 
     def _similarity(self, row: int) -> dict[str, Any] | None:
-        known = self.catalogue.similarity
-        if known is None or np.isnan(known.similarity[row]):
+        known = self.catalogue.similarity.get(row)
+        if known is None:
             return None
-        return {
-            "similarity": round(float(known.similarity[row]), 3),
-            "id_class": known.id_class[row],
-            "suggested": known.suggested[row],
-        }
+        shown = {"id_class": known["id_class"], "suggested": known["suggested"]}
+        return {"similarity": round(known["similarity"], 3), **shown}
 
 
 def _edges(box: np.ndarray) -> list[float]:
@@ -302,9 +297,4 @@ def _edges(box: np.ndarray) -> list[float]:
 
 
 def _decision(decision: Decision) -> dict[str, str]:
-    return {
-        "reviewer": decision.reviewer,
-        "decision": decision.decision,
-        "id_class": decision.id_class,
-        "note": decision.note,
-    }
+    return {name: getattr(decision, name) for name in ("reviewer", "decision", "id_class", "note")}

@@ -85,7 +85,9 @@ def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
     except ParameterError as error:
         raise ParameterError(f"training job {name!r}: {error}") from None
     card = _card(name, job, samples, trained)
-    write_card(job.weights, card, trained.kind, trained.scaling, trained.sections)
+    write_json(job.weights.with_suffix(".json"), card)
+    with write_aside(job.weights.with_suffix(".md")) as aside:
+        aside.write_text(_markdown(card, trained), encoding="utf-8")
     shutil.rmtree(task.work, ignore_errors=True)
     return card
 
@@ -142,25 +144,16 @@ def _classes(job: Job, path: Path) -> tuple[str, ...]:
     return job.classes or tuple(names)
 
 
-def write_card(
-    weights: Path, card: Mapping[str, Any], kind: str, scaling: str = "", sections: Mapping[str, str] | None = None
-) -> None:
-    """Writes a card beside its checkpoint, as JSON and as Markdown; see `Trained` for the other arguments."""
-    write_json(weights.with_suffix(".json"), card)
-    with write_aside(weights.with_suffix(".md")) as aside:
-        aside.write_text(_markdown(card, kind, scaling, {"Recipe": "recipe", **(sections or {})}), encoding="utf-8")
-
-
-def _markdown(card: Mapping[str, Any], kind: str, scaling: str, sections: Mapping[str, str]) -> str:
-    metrics = card["metrics"]
+def _markdown(card: Mapping[str, Any], trained: Trained) -> str:
+    metrics, sections = card["metrics"], {"Recipe": "recipe", **trained.sections}
     test = list(metrics)[-1]
     rows = [f"| {name} | {_percent(found['map50'])} | {_percent(found['map'])} |" for name, found in metrics.items()]
     per_class = metrics[test]["map50_per_class"]
     left_out = ", ".join(f"{count} {name}" for name, count in card["left_out"].items())
     values = {
         **card,
-        "kind": kind,
-        "scaling": f"{scaling}\n" if scaling else "",
+        "kind": trained.kind,
+        "scaling": f"{trained.scaling}\n" if trained.scaling else "",
         "millions": card["parameters"] / 1e6,
         "metrics": "\n".join(rows),
         "left_out": f"; left out: {left_out}" if left_out else "",

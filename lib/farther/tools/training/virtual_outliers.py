@@ -42,7 +42,11 @@ class VirtualOutliers:
 
 @dataclass(config=STRICT, kw_only=True)
 class FasterRCNNRecipe(Recipe):
-    """Hyperparameters of a Faster R-CNN: those of `Recipe`, and of VOS, None to train without it."""
+    """Hyperparameters of a Faster R-CNN, in addition to those of `Recipe`.
+
+    Args:
+        virtual_outliers: Parameters of VOS; None trains without it.
+    """
 
     virtual_outliers: VirtualOutliers | None = None
 
