@@ -1,0 +1,115 @@
+"""Every metric once: its name, title, LaTeX symbol, direction, meaning, formula and source.
+
+Tables, charts, intervals, `farther explain` and `farther compare` read this catalogue.
+
+>>> METRICS["nose"].title, METRICS["nose"].higher_is_better, METRICS["nose"].arrow
+('nOSE', False, '↓')
+>>> METRICS["ap_u"].best([0.2, None, 0.4])
+0.4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from typing import Any, Literal
+
+import yaml
+
+Group = Literal["ood", "ood_per_image", "open_set", "known", "detector", "split"]
+
+_OVER = "over the {id_regions} regions of the ID test split (positives) and the {ood_regions} of this split"
+_OVER_IMAGES = "over the {id_images} images of the ID test split (positives) and the {ood_images} of this split"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric.
+
+    Args:
+        name: Its key in metrics files, intervals and comparisons.
+        title: Its name in tables and charts.
+        latex: Its symbol in LaTeX.
+        higher_is_better: None where neither direction is better.
+        group: The section of an evaluation that holds it: "ood", "ood_per_image", "open_set" and "known" of a method on
+            a split; "detector" of a run on the ID split; "split" of a detector on a split, whatever the method.
+        meaning: One sentence.
+        formula: How it is computed; {names} are counts stored beside the value.
+        source: The publication that defines it.
+    """
+
+    name: str
+    title: str
+    latex: str
+    higher_is_better: bool | None
+    group: Group
+    meaning: str
+    formula: str
+    source: str
+
+    @property
+    def key(self) -> str:
+        """Its key within the section `group` of an evaluation."""
+        return self.name.removeprefix("per_image_").removeprefix("known_")
+
+    @property
+    def arrow(self) -> str:
+        """↑ where higher is better, ↓ where lower is, "" where neither is."""
+        return {True: "↑", False: "↓", None: ""}[self.higher_is_better]
+
+    @property
+    def latex_header(self) -> str:
+        """Symbol and arrow for the header of a LaTeX table."""
+        return self.latex + {True: r"$\uparrow$", False: r"$\downarrow$", None: ""}[self.higher_is_better]
+
+    def best(self, values: Sequence[float | None]) -> float | None:
+        """The best of some values; None where there is none."""
+        defined = [value for value in values if value is not None]
+        return (min if self.higher_is_better is False else max)(defined) if defined else None
+
+    def of(self, results: Mapping[str, Any]) -> float | None:
+        """Its value among the results of a method on a split (`evaluation/<run>.json`); None where there is none."""
+        value: float | None = results.get(self.group, {}).get(self.key)
+        return value
+
+
+def _read() -> Iterator[Metric]:
+    text = files(__name__).joinpath("metrics.yaml").read_text(encoding="utf-8")
+    groups = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    sources = groups.pop("sources")
+    for group, given in groups.items():
+        metrics = [Metric(name=name, group=group, **fields) for name, fields in given.items()]
+        metrics = [replace(metric, source=metric.source.format_map(sources)) for metric in metrics]
+        yield from (replace(metric, formula=metric.formula.replace("<over>", _OVER)) for metric in metrics)
+        if group == "ood":
+            yield from map(_per_image, metrics)
+
+
+def _per_image(metric: Metric) -> Metric:
+    return replace(
+        metric,
+        name=f"per_image_{metric.name}",
+        title=f"{metric.title} per image",
+        latex=f"{metric.latex} per image",
+        group="ood_per_image",
+        meaning=f"{metric.meaning} Of images, each with the score of its least in-distribution detection.",
+        formula=metric.formula.replace("<over>", _OVER_IMAGES),
+    )
+
+
+#: Every metric by its name.
+METRICS: dict[str, Metric] = {metric.name: metric for metric in _read()}
+
+#: Metrics of a metrics file, by which methods are compared: detections wherever they lie, then unknown objects.
+COMPARED = ("auroc", "fpr95", "nose", "ap_u", "p_u", "r_u")
+
+#: Metrics of a method on a split that have a best method, with intervals of the difference to it.
+RANKED = (
+    *COMPARED,
+    "aupr_in",
+    "aupr_out",
+    "detection_error",
+    "ap_u_11",
+    *(metric.name for metric in METRICS.values() if metric.group in ("ood_per_image", "known")),
+)
