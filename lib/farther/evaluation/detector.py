@@ -107,8 +107,8 @@ def _named_by_split(split: RunSplit) -> _Wild:
 
     objects, regions = split.objects, split.regions()
     return _Wild(
-        Objects(**{**objects.columns(), "image_id": longer(objects.image_id)}),
-        Regions(**{**regions.columns(), "image_id": longer(regions.image_id)}, header=regions.header),
+        objects.with_columns(image_id=longer(objects.image_id)),
+        regions.with_columns(image_id=longer(regions.image_id)),
         sorted(longer(split.images)),
     )
 
@@ -133,11 +133,8 @@ def _self_awareness(inputs: RunInputs) -> dict[str, Any]:
         accepted = kept[~np.isin(kept.image_id.astype(str), rejected)]
 
         def compute(replicate: int) -> dict[str, Any]:
-            objects, regions = (
-                draws.written_out(replicate, id_split.objects)[0],
-                draws.written_out(replicate, accepted)[0],
-            )
-            return self_awareness.evaluate(objects, regions)
+            objects, _ = draws.written_out(replicate, id_split.objects)
+            return self_awareness.evaluate(objects, draws.written_out(replicate, accepted)[0])
 
         found["intervals"] = intervals.within(bootstrap.recomputed(settings.recomputed_replicates, compute))
     calibrated = {}

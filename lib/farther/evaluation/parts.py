@@ -64,11 +64,7 @@ class Parts:
         )
 
     def detector(self, compute: Callable[[RunInputs], dict[str, Any]]) -> dict[str, Any]:
-        """The part of the detector.
-
-        Raises:
-            DataError: see `compute`, or a kept file is damaged.
-        """
+        """The part of the detector; errors as in `compute`, or a kept file is damaged."""
         held_out = RunSplit(self._inputs.files, self._inputs.settings.calibration_split)
         key = digest(self._shared, *_key_of(held_out))
         if not self._kept.is_current(DETECTOR, key):
@@ -83,11 +79,7 @@ class Parts:
         method: Method,
         compute: Callable[[Method, RunInputs, Mapping[str, UserDefinedMetric]], Evaluated],
     ) -> Part:
-        """The part of a method.
-
-        Raises:
-            DataError: see `compute`, or a kept file is damaged.
-        """
+        """The part of a method; errors as in `compute`, or a kept file is damaged."""
         files, item = self._inputs.files, f"methods/{method.name}"
         scores = [files.scores(method.name, s.name) for s in (self._inputs.id_split, *self._inputs.tested)]
         fitted = json.dumps(method.fitted, sort_keys=True)

@@ -49,19 +49,11 @@ class ImageDraws:
         self.weights = drawn.astype(np.int32)
 
     def of(self, images: np.ndarray) -> np.ndarray:
-        """The weights of some of the images, ndarray of shape (B, len(images)).
-
-        Raises:
-            DataError: see `places`.
-        """
+        """The weights of some of the images, ndarray of shape (B, len(images)); errors as in `places`."""
         return self.weights[:, self.places(images)]
 
     def rows(self, image_id: np.ndarray) -> RowWeights:
-        """The weights of rows with these images.
-
-        Raises:
-            DataError: see `places`.
-        """
+        """The weights of rows with these images; errors as in `places`."""
         return RowWeights(self.weights, self.places(image_id))
 
     def places(self, image_id: np.ndarray) -> np.ndarray:
@@ -218,14 +210,7 @@ def compare_with(
 
 
 def _largest_differences(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Standard deviations of the differences between methods, and the largest of all pairs in each replicate.
-
-    Args:
-        table: ndarray of shape (K, B).
-
-    Returns:
-        Standard deviations of the differences, shape (K, K), and ndarray of shape (B,).
-    """
+    """Standard deviations (K, K) of the differences between methods (K, B), and the largest of each replicate (B,)."""
     centred = table - table.mean(axis=1, keepdims=True)
     deviation, largest = np.zeros((len(table), len(table))), np.zeros(table.shape[1])
     for k, one in enumerate(centred):

@@ -95,7 +95,7 @@ def apply(calibrators: Mapping[str, Calibrator], regions: Regions) -> Regions:
         if name in calibrators:
             rows = regions.label == label
             score[rows] = calibrators[name](score[rows])
-    return Regions(**{**regions.columns(), "score": score}, header=regions.header)
+    return regions.with_columns(score=score)
 
 
 def _linear(detections: MatchedClass) -> Linear:

@@ -85,7 +85,8 @@ def metrics(
         found.append(ratio(true, objects_of[k]))
         of_class = _at_operating_point(matched, k, cause, rows, objects_of[k] * recall)
         wrong, others = wrong + of_class[0], others + of_class[1]
-    ap_unknown = open_set.metrics(outcome, unknown_score, _or_ones(weights, outcome))["ap_u"]
+    # None where it is not defined becomes NaN.
+    ap_unknown = np.atleast_1d(np.asarray(open_set.metrics(outcome, unknown_score, weights)["ap_u"], dtype=np.float64))
     shape = (-1, each_ap.shape[1])
     result = {
         "ap_k": mean_of_defined(each_ap[positives]),
@@ -97,24 +98,10 @@ def metrics(
     return plain(result) if weights is None else result
 
 
-def _or_ones(weights: np.ndarray | None, outcome: Outcome) -> np.ndarray:
-    return np.ones((1, len(outcome.split.images)), dtype=np.int32) if weights is None else weights
-
-
 def _at_operating_point(
     matched: Matched, k: int, cause: np.ndarray, weights: RowWeights, needed: np.ndarray
 ) -> np.ndarray:
-    """Detections of class k from its operating point on, in each replicate.
-
-    Args:
-        cause: Cause of each detection of `matched`, one of `wilderness.CAUSES`.
-        weights: Weights of the class's detections.
-        needed: Objects that must be found, shape (B,).
-
-    Returns:
-        Number of detections on an unknown object, and of others, ndarray of shape (2, B); 0 where the class does not
-        find enough objects.
-    """
+    """Class k's detections from its operating point on, on unknown objects and others, ndarray of shape (2, B)."""
     rows = matched.rows(k)
     found, score = matched.kind[0, rows] == TRUE, matched.score[rows]
     wrong = cause[rows] == "unknown_unknown"

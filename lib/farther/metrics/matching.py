@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -37,6 +37,13 @@ def ranks_within(score: np.ndarray, group: np.ndarray, number: np.ndarray) -> np
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order)) - np.repeat(first, length)
     return place
+
+
+def above_of_class(regions: Regions, levels: Mapping[str, float | None]) -> np.ndarray:
+    """Detections from their class's confidence on, ndarray of bool; none of a class with None or without an entry."""
+    given = [levels.get(name) for name in regions.classes]
+    level = np.array([np.inf if one is None else one for one in given], dtype=np.float32)
+    return regions.score >= level[regions.label]
 
 
 def assign(pairs: Pairs, rank: np.ndarray, reusable: np.ndarray) -> np.ndarray:

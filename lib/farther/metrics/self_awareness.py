@@ -17,6 +17,7 @@ import numpy as np
 from farther.errors import DataError, ParameterError
 from farther.metrics.boxes import image_numbers, overlaps
 from farther.metrics.closed_set import ClosedSet
+from farther.metrics.matching import above_of_class
 from farther.metrics.precision_recall import IGNORED, TRUE
 from farther.metrics.weighting import defined, mean_of_defined, value
 from farther.tables import Objects, Regions
@@ -153,9 +154,7 @@ def lrp_thresholds(
 
 def above(regions: Regions, thresholds: Mapping[str, float | None]) -> Regions:
     """The detections from their class's threshold on; none of a class with None or without an entry."""
-    given = [thresholds.get(name) for name in regions.classes]
-    levels = np.array([np.inf if level is None else level for level in given], dtype=np.float32)
-    return regions[regions.score >= levels[regions.label]]
+    return regions[above_of_class(regions, thresholds)]
 
 
 def reliability(matched: Collection[MatchedClass]) -> dict[str, list[Any]]:

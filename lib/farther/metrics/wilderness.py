@@ -18,6 +18,7 @@ import numpy as np
 from farther.errors import DataError, ParameterError
 from farther.metrics.boxes import Pairs, image_numbers, pairs
 from farther.metrics.closed_set import ClosedSet
+from farther.metrics.matching import above_of_class
 from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, average_precision
 from farther.metrics.weighting import defined, mean_if_all_defined, mean_of_defined, value
 from farther.tables import Objects, Regions
@@ -196,7 +197,10 @@ class Wilderness:
             ParameterError: there are too few wild images for that ratio.
         """
         added = int(self._added([ratio])[0])
-        each = [self._with_wild(k, added) for k in range(len(self.classes))]
+        each = [
+            closed.with_false(score[number < added])
+            for closed, (score, number) in zip(self._closed, self._wild, strict=True)
+        ]
         aps = [average_precision(np.where(one.is_true, TRUE, FALSE), one.positives, points=11) for one in each]
         return value(mean_of_defined(np.array(aps))) if aps else None
 
@@ -222,10 +226,6 @@ class Wilderness:
         """Detections of class k from a confidence on in the first `added` wild images, ndarray of shape (R,)."""
         score, number = self._wild[k]
         return np.searchsorted(np.sort(number[score >= point]), added, side="left")
-
-    def _with_wild(self, k: int, added: int) -> _Ranked:
-        score, number = self._wild[k]
-        return self._closed[k].with_false(score[number < added])
 
 
 @dataclass(frozen=True)
@@ -294,7 +294,7 @@ def diagnose(
     settings = settings or Diagnosis()
     name = np.array(regions.classes, dtype=object)[regions.label]
     cause = np.full(len(regions), "", dtype=object)
-    above = _above(regions, points)
+    above = above_of_class(regions, points)
     wild = np.isin(regions.image_id.astype(str), list(settings.wild_images))
     cause[above] = np.where(wild, "mixed_unknown", "background")[above]
 
@@ -337,7 +337,7 @@ def confusion(
         most; unknown categories beside the known ones.
     """
     name = np.array(regions.classes, dtype=object)[regions.label]
-    near, is_crowd = _touching(objects, regions, _above(regions, points), touch)
+    near, is_crowd = _touching(objects, regions, above_of_class(regions, points), touch)
     best = near.preferred_first(is_crowd, objects.object_id).first_of_each_region()
     counts = Counter(zip(objects.category[best.target], name[best.region], strict=True))
     table: dict[str, dict[str, int]] = {}
@@ -352,13 +352,6 @@ def _touching(objects: Objects, regions: Regions, above: np.ndarray, touch: floa
     _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
     near = pairs(regions.box, region_image, objects.box, object_image, is_crowd, touch)
     return near[above[near.region]], is_crowd
-
-
-def _above(regions: Regions, points: Mapping[str, float | None]) -> np.ndarray:
-    """Detections that reach the operating point of their class, ndarray of shape (N,), bool."""
-    given = [points.get(name) for name in regions.classes]
-    levels = np.array([np.inf if point is None else point for point in given], dtype=np.float32)
-    return regions.score >= levels[regions.label]
 
 
 def _refuse_other_images(regions: Regions, images: Collection[str], what: str) -> None:
