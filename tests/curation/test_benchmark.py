@@ -21,7 +21,7 @@ def params(**changes):
         ({"splits": {"x": {**NEAR, "rules": []}}}, "split 'x': unknown parameter 'rules'. Known: dataset, subset"),
         ({"splits": {"x": "coco"}}, "split 'x': expected {dataset, subset, distance}, found 'coco'"),
         ({"splits": {"../x": NEAR}}, "split name '../x'"),
-        ({"most": {"trian": 5}}, r"most: \['trian'\] are no ID splits: \['test', 'train', 'val'\]"),
+        ({"most": {"trian": 5}}, r"most: \['trian'\] are not ID splits. Known: train, val, test"),
         ({"most": {"train": 0}}, "most"),
         ({"splits": {"test": NEAR}}, r"\['test'\] name both an ID split and an OOD split"),
     ],

@@ -178,7 +178,7 @@ def test_the_fates_are_written_and_read_with_who_decided(bench, tmp_path):
         ("2026-11-21T09:00:00Z,ann,photos,train,a,keep,,", "row 2: field 'subset': .* Known: photos val"),
         (
             "2026-11-21T09:00:00Z,ann,photos,val,a,remove,cow,",
-            "row 2: field 'id_class': 'cow' is no ID class. Known: cat",
+            "row 2: field 'id_class': 'cow' is not an ID class. Known: cat",
         ),
         ("2026-11-21T09:00:00Z,ann,photos,val,a,remove,,", "row 2: field 'note': 'remove' needs the ID class"),
         ("2026-11-21T09:00:00Z,ann,photos,val,a,keep,cat,", "row 2: field 'id_class': only 'remove' has an ID class"),

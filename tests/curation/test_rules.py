@@ -86,7 +86,7 @@ ONE_PROTOCOL = {"overlap": "{}", "near": "{}"}
         ),
         (protocol(far="{}"), "'paper': unknown parameter 'far'"),
         (protocol(overlap="{coco: {dog: [fox]}}"), "field 'overlap.coco': 'dog' is not among id_classes"),
-        (protocol(extends="old"), "field 'extends': 'old' is no protocol"),
+        (protocol(extends="old"), "field 'extends': 'old' is not a protocol"),
         (protocol(extends="paper"), "'paper' extends itself"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which images make up a benchmark's splits, and why: ID classes and what overlaps with them are kept out."""
+"""Selection of the images of a benchmark's splits: ID classes and categories that overlap with them are left out."""
 
 from farther.curation.decisions import CHOICES, UNDO, Decision, Decisions, DecisionsFile, ImageKey, time_after
 from farther.curation.fates import Fates, explain, why

@@ -1,10 +1,10 @@
-"""Candidates for a split: images from a larger pool that people shall look at, in a file that git keeps.
+"""Candidates for a split: images of a larger pool to be reviewed, in a file under version control.
 
     dataset,subset,image_id,distance,category,shown,neighbour,similarity
     coco,train2017,000000000036,near,zebra,12,2008_000008,0.8123
 
-A row says why the image is a candidate: for which category it was chosen, how many images of the benchmark's splits and
-of the candidates before it show that category, and, where images are embedded, the most similar ID image.
+Besides the image, a row gives the category that it was chosen for, the number of images of the benchmark's splits and
+of earlier candidates that show this category, and, where images are embedded, the most similar ID image.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from farther.datasets.records import read_text
 from farther.errors import DataError
 from farther.tables.files import write_aside
 
@@ -28,9 +29,9 @@ class Candidate(NamedTuple):
 
     Args:
         dataset, subset, image_id: The image.
-        distance: What the benchmark's rules make of it: `near`, `far` or `farther`.
-        category: The category it was chosen for; "" where it is listed because people decided on it before.
-        shown: How many images show the category: those of the benchmark's splits of that distance, and the candidates
+        distance: Its distance by the benchmark's rules: `near`, `far` or `farther`.
+        category: The category it was chosen for; "" for an image that was reviewed before.
+        shown: Number of images with the category among the benchmark's splits of that distance and the candidates
             chosen before.
         neighbour: The most similar ID image, "" without embeddings.
         similarity: Its cosine, None without embeddings.
@@ -47,7 +48,7 @@ class Candidate(NamedTuple):
 
 
 def write_candidates(path: str | Path, candidates: Iterable[Candidate]) -> None:
-    """Writes a file of candidates; what stood there is replaced."""
+    """Writes a file of candidates, replacing an existing one."""
     written = io.StringIO()
     rows = csv.writer(written, lineterminator="\n")
     rows.writerow(COLUMNS)
@@ -59,11 +60,10 @@ def write_candidates(path: str | Path, candidates: Iterable[Candidate]) -> None:
 
 
 def listed(path: str | Path, dataset: str, subset: str, image_id: Sequence[str] | np.ndarray) -> np.ndarray:
-    """Which images of a subset a file of candidates lists.
+    """Mask of the images of a subset that a file of candidates lists.
 
     Args:
-        path: The file; columns besides `dataset`, `subset` and `image_id` are not looked at, so that it may be written
-            by hand.
+        path: The file; only `dataset`, `subset` and `image_id` are read, so that it may be written by hand.
         dataset, subset: The subset.
         image_id: Its images.
 
@@ -88,13 +88,7 @@ def listed(path: str | Path, dataset: str, subset: str, image_id: Sequence[str] 
 
 def _rows(path: Path) -> list[tuple[int, tuple[str, str, str]]]:
     """Line, and dataset, subset and image, of each row."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        problem = "the file does not exist; `farther enrich` makes it, see docs/enrichment.md"
-        raise DataError(problem, file=path) from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
+    text = read_text(path, "the file does not exist; `farther enrich` writes it, see docs/enrichment.md")
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     found = []
     try:

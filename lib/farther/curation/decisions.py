@@ -1,4 +1,4 @@
-"""What people decided about images: one line a decision, only ever appended, in a file that git keeps.
+"""Reviewers' decisions about images: one line per decision, append-only, in a file under version control.
 
     time,reviewer,dataset,subset,image_id,decision,id_class,note
     2026-11-21T09:30:02.114Z,ann,coco,val2017,000000000004,remove,person,behind the bus
@@ -23,11 +23,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from farther.datasets.records import read_text
 from farther.errors import DataError, FartherError
 
 Choice = Literal["keep", "remove", "near", "far"]
 
-#: What a reviewer can say about an image.
+#: Possible decisions about an image.
 CHOICES: tuple[Choice, ...] = get_args(Choice)
 
 #: Takes back the reviewer's last decision on the image.
@@ -55,16 +56,16 @@ class Decision:
     """One line of a decisions file.
 
     Args:
-        time: When it was made; it orders a reviewer's decisions.
-        reviewer: Who made it: letters, digits, spaces and `.@_-`, at most 80.
-        image: On which image.
+        time: Time of the decision; it orders a reviewer's decisions.
+        reviewer: Name of the reviewer: letters, digits, spaces and `.@_-`, at most 80.
+        image: The image.
         decision: `keep`: the image stays, near or far as its labels say, whatever ID class or overlap is labelled;
             `remove`; `near`; `far`; or `undo`.
         id_class: For `remove`, the ID class that the image shows; "" for another reason, which `note` then gives.
         note: Free text in one line.
 
     Raises:
-        DataError: a field has a value that cannot be; names it.
+        DataError: a field has an invalid value; names it.
     """
 
     time: datetime
@@ -96,7 +97,7 @@ class Decision:
         return " → ".join(filter(None, (self.decision, self.id_class)))
 
     def to_line(self) -> str:
-        """The line that says it, its end included."""
+        """Its line of the file, with the line end."""
         written = io.StringIO()
         time = self.time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         row = (time, self.reviewer, *self.image, self.decision, self.id_class, self.note)
@@ -105,24 +106,23 @@ class Decision:
 
 
 class Decisions:
-    """Decisions of any number of reviewers, and which of them stand.
+    """Decisions of several reviewers, without those that were taken back.
 
     Args:
-        lines: The decisions with the file's row that each stands in, in any order; a line that stands twice (git keeps
-            both sides' lines) counts once.
-        file: What messages call them.
+        lines: Row in the file and decision, in any order; a line that occurs twice (after a merge in git) counts once.
+        file: Name in messages.
 
     Attributes:
         standing: Image → reviewer → the reviewer's last decision on it that was not taken back.
 
     Raises:
-        DataError: a reviewer says two things about an image at one time, or takes back what is not there.
+        DataError: two decisions of a reviewer on an image have the same time, or a decision to take back is absent.
     """
 
     def __init__(self, lines: Iterable[tuple[int, Decision]] = (), file: str | Path | None = None):
         self.file = file
         self.current: dict[ImageKey, dict[str, Decision]] = {}
-        self._made: dict[str, list[Decision]] = {}
+        self._active: dict[str, list[Decision]] = {}
         self._rows: dict[Decision, int] = {}
         self._last: dict[tuple[str, ImageKey], Decision] = {}
         self._times: dict[str, datetime] = {}
@@ -133,14 +133,10 @@ class Decisions:
         return len(self._rows)
 
     def add(self, decision: Decision, row: int) -> None:
-        """Takes in a decision that is not older than the reviewer's others on the image.
-
-        Raises:
-            DataError: see the class.
-        """
+        """Adds a decision that is not older than the reviewer's others on the image; for errors see the class."""
         if decision in self._rows:
             return
-        made = self._made.setdefault(decision.reviewer, [])
+        active = self._active.setdefault(decision.reviewer, [])
         before = self._last.get((decision.reviewer, decision.image))
         if before is not None and before.time == decision.time:
             problem = (
@@ -149,9 +145,9 @@ class Decisions:
             )
             raise DataError(problem, file=self.file, row=row, field="decision")
         if decision.decision == UNDO:
-            self._take_back(decision, made, row)
+            self._take_back(decision, active, row)
         else:
-            made.append(decision)
+            active.append(decision)
             self.current.setdefault(decision.image, {})[decision.reviewer] = decision
         self._last[decision.reviewer, decision.image] = decision
         self._times[decision.reviewer] = max(decision.time, self._times.get(decision.reviewer, decision.time))
@@ -159,27 +155,27 @@ class Decisions:
 
     def latest(self, reviewer: str) -> Decision | None:
         """The reviewer's last decision that was not taken back."""
-        made = self._made.get(reviewer)
-        return made[-1] if made else None
+        active = self._active.get(reviewer)
+        return active[-1] if active else None
 
     def last_time(self, reviewer: str) -> datetime | None:
-        """When the reviewer wrote the last line, None without any."""
+        """Time of the reviewer's last line, None without lines."""
         return self._times.get(reviewer)
 
     def reviewers(self) -> list[str]:
-        """All who decided something that stands, sorted."""
-        return sorted(name for name, made in self._made.items() if made)
+        """Reviewers with a decision that was not taken back, sorted."""
+        return sorted(name for name, active in self._active.items() if active)
 
     def images(self) -> set[ImageKey]:
-        """All images that a line names, be it that it was taken back."""
+        """Images of all lines, those that were taken back included."""
         return {decision.image for decision in self._rows}
 
     def row(self, decision: Decision) -> int:
-        """The row of the file that a decision stands in."""
+        """Row of the file with a decision."""
         return self._rows[decision]
 
     def check(self, known: Mapping[tuple[str, str], Collection[str]], id_classes: Collection[str]) -> None:
-        """Refuses decisions, those taken back included, on what the benchmark does not have.
+        """Raises an error for a decision, taken back or not, on an unknown image or ID class.
 
         Args:
             known: Dataset and subset of each OOD source → its images.
@@ -199,17 +195,17 @@ class Decisions:
                 problem = f"{dataset} {subset} has no image {image_id!r}"
                 raise DataError(problem, file=self.file, row=row, field="image_id")
             if decision.id_class and decision.id_class not in id_classes:
-                problem = f"{decision.id_class!r} is no ID class. Known: {', '.join(id_classes)}"
+                problem = f"{decision.id_class!r} is not an ID class. Known: {', '.join(id_classes)}"
                 raise DataError(problem, file=self.file, row=row, field="id_class")
 
-    def _take_back(self, decision: Decision, made: list[Decision], row: int) -> None:
-        mine = [place for place, other in enumerate(made) if other.image == decision.image]
+    def _take_back(self, decision: Decision, active: list[Decision], row: int) -> None:
+        mine = [index for index, other in enumerate(active) if other.image == decision.image]
         if not mine:
             problem = f"{decision.reviewer} has no decision on {decision.image} to take back"
             raise DataError(problem, file=self.file, row=row, field="decision")
-        del made[mine[-1]]
+        del active[mine[-1]]
         if len(mine) > 1:
-            self.current[decision.image][decision.reviewer] = made[mine[-2]]
+            self.current[decision.image][decision.reviewer] = active[mine[-2]]
             return
         del self.current[decision.image][decision.reviewer]
         if not self.current[decision.image]:
@@ -235,7 +231,7 @@ class DecisionsFile:
         return Decisions(_parsed(self.path), self.path)
 
     def state(self) -> tuple[int, ...]:
-        """Differs after the file was written to or replaced."""
+        """Inode, size and time of the file, () if absent; differs after a change."""
         try:
             found = self.path.stat()
         except FileNotFoundError:
@@ -244,7 +240,7 @@ class DecisionsFile:
 
     @contextmanager
     def locked(self) -> Iterator[int]:
-        """Keeps other writers away; gives the file's descriptor. The file and its header are made where absent."""
+        """Locks the file, creating it with its header where absent; yields its descriptor."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
@@ -257,14 +253,14 @@ class DecisionsFile:
             os.close(descriptor)
 
     def append(self, descriptor: int, decision: Decision) -> None:
-        """Writes a line and returns when the disk has it.
+        """Appends a line and waits until it is on disk.
 
         Args:
             descriptor: Of the locked file.
-            decision: What to append.
+            decision: The decision.
 
         Raises:
-            FartherError: the disk does not take it; the file is as before.
+            FartherError: the line cannot be written; the file is unchanged.
         """
         size = os.fstat(descriptor).st_size
         unfinished = size and os.pread(descriptor, 1, size - 1) != b"\n"
@@ -292,13 +288,9 @@ def time_after(before: datetime | None) -> datetime:
 
 
 def _parsed(path: Path) -> Iterator[tuple[int, Decision]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
+    if not path.exists():
         return
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     try:
         header = next(reader, [])
         if tuple(header) != COLUMNS:
@@ -330,7 +322,7 @@ def _decision(values: list[str], path: Path, row: int) -> Decision:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes a new file's name outlast a power cut."""
+    """Writes a new file's folder entry to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

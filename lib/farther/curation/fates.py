@@ -28,12 +28,12 @@ class Fates(Table):
     Columns:
         image_id, dataset, subset: The image.
         fate: `near`, `far`, `farther`, or `removed`.
-        rule: The rule that decided: `overlap: spoon → diningtable`, or the reason why none did; where people decided,
+        rule: The rule that decided: `overlap: spoon → diningtable`, or the reason why none did; by reviewers' decision,
             `decision: removed → person`.
         category: Category of the object that decided, "" if none did.
         object_id: That object, -1 if none did.
-        decided_by: The people who decided, "" where the rules did.
-        by_rules: Where people decided or have to, the fate by the rules alone, and the reason.
+        decided_by: The reviewers who decided, "" where the rules did.
+        by_rules: Fate and reason by the rules alone, where reviewers decided or have to; else "".
     """
 
     image_id = Column(pl.String)

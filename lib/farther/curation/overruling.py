@@ -1,4 +1,4 @@
-"""How people's decisions change what the rules made of images."""
+"""Fates of images after reviewers' decisions, which override the rules."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ import polars as pl
 from farther.curation.decisions import Decision, Decisions, ImageKey
 from farther.curation.fates import NO_OBJECT, REASON, Fates
 
-#: Starts the `rule` of an image whose fate people decided.
+#: Prefix of the `rule` of an image whose fate reviewers decided.
 DECISION = "decision"
 
-#: The `rule` of an image that may enter a split only when people decided so, and did not yet.
+#: The `rule` of an image that enters a split only after a review and is not reviewed yet.
 NOT_REVIEWED = "candidate: not reviewed yet"
 
 
 @dataclass(frozen=True)
 class JointDecision:
-    """What several reviewers' decisions come to.
+    """Result of several reviewers' decisions on an image.
 
     Args:
-        fate: What more than half of them make of the image; "" without such a majority: the rules decide then.
-        rule: What stands in `Fates.rule`: `decision: removed → person`.
+        fate: The fate by more than half of the decisions; "" without a majority: the rules decide then.
+        rule: Value of `Fates.rule`: `decision: removed → person`.
         reviewers: The majority, sorted: `ann, bob`.
-        disagree: Whether any two of the reviewers make different things of the image.
+        disagree: True if two decisions give the image different fates.
     """
 
     fate: str
@@ -40,7 +40,7 @@ def decided_fate(decision: Decision, kept: str) -> str:
     """The fate that one decision gives an image.
 
     Args:
-        decision: What a reviewer said.
+        decision: A reviewer's decision.
         kept: The image's fate if no ID class and no overlap were labelled: `near`, `far` or `farther`. A `farther`
             split takes near and far images alike, so there both are `farther`.
     """
@@ -50,25 +50,25 @@ def decided_fate(decision: Decision, kept: str) -> str:
 
 
 def joint_decision(decisions: Mapping[str, Decision], kept: str) -> JointDecision:
-    """What more than half of an image's reviewers make of it.
+    """The fate of an image by more than half of its reviewers.
 
     Args:
         decisions: Reviewer → decision; not empty.
         kept: See `decided_fate`.
     """
-    outcomes = {reviewer: decided_fate(decision, kept) for reviewer, decision in decisions.items()}
-    fate, votes = Counter(outcomes.values()).most_common(1)[0]
-    disagree = votes < len(outcomes)
-    if 2 * votes <= len(outcomes):
+    fates = {reviewer: decided_fate(decision, kept) for reviewer, decision in decisions.items()}
+    fate, votes = Counter(fates.values()).most_common(1)[0]
+    disagree = votes < len(fates)
+    if 2 * votes <= len(fates):
         return JointDecision("", "", "", disagree)
-    winners = sorted(reviewer for reviewer, made in outcomes.items() if made == fate)
+    winners = sorted(reviewer for reviewer, one in fates.items() if one == fate)
     classes = sorted({decisions[reviewer].id_class for reviewer in winners} - {""})
     rule = f"{DECISION}: {fate}" + (f" → {', '.join(classes)}" if classes else "")
     return JointDecision(fate, rule, ", ".join(winners), disagree)
 
 
 def overrule(fates: Fates, kept: np.ndarray, decisions: Decisions) -> tuple[Fates, list[str]]:
-    """The fates of a source's images after people decided.
+    """The fates of a source's images after reviewers' decisions.
 
     Args:
         fates: The fates by the rules; one dataset and subset.
@@ -76,10 +76,10 @@ def overrule(fates: Fates, kept: np.ndarray, decisions: Decisions) -> tuple[Fate
         decisions: On images of this and other sources.
 
     Returns:
-        The fates, and in plain words the images whose reviewers have no majority.
+        The fates, and messages about images whose reviewers have no majority.
     """
     changes, undecided = [], []
-    decided = {(*key,): made for key, made in decisions.current.items()}
+    decided = {(*key,): by_reviewer for key, by_reviewer in decisions.current.items()}
     rows = fates.frame.with_columns(kept=pl.Series(kept, dtype=pl.String)).join(
         pl.DataFrame(list(decided), schema=dict.fromkeys(ImageKey._fields, pl.String), orient="row"),
         on=ImageKey._fields,
@@ -92,13 +92,13 @@ def overrule(fates: Fates, kept: np.ndarray, decisions: Decisions) -> tuple[Fate
         if found.fate:
             changes.append((key.image_id, found.fate, found.rule, found.reviewers))
             continue
-        said = ", ".join(f"{reviewer}: {one}" for reviewer, one in sorted(decided[key].items()))
-        undecided.append(f"{key}: no majority ({said}), so the rules decide: {row['fate']}")
+        votes = ", ".join(f"{reviewer}: {one}" for reviewer, one in sorted(decided[key].items()))
+        undecided.append(f"{key}: no majority ({votes}), so the rules decide: {row['fate']}")
     return _changed(fates, pl.DataFrame(changes, schema=_CHANGES, orient="row")), undecided
 
 
 def withhold_unreviewed(fates: Fates) -> Fates:
-    """The fates by rules and people, with the images removed that no one decided on yet."""
+    """The fates with the images removed that are not reviewed yet."""
     unreviewed = fates.frame.filter(pl.col("decided_by") == "", pl.col("fate") != "removed")
     changes = unreviewed.select(
         "image_id", fate=pl.lit("removed"), rule=pl.lit(NOT_REVIEWED), decided_by=pl.lit("", pl.String)
@@ -124,8 +124,3 @@ def _changed(fates: Fates, changes: pl.DataFrame) -> Fates:
             by_rules=changed.then(pl.format("{}; {}", "fate", REASON)).otherwise("by_rules"),
         ).select(fates.frame.columns)
     )
-
-
-def key_of(fates: Fates, row: int) -> ImageKey:
-    """Names the image of a row."""
-    return ImageKey(fates.dataset[row], fates.subset[row], fates.image_id[row])

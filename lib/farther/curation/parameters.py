@@ -21,17 +21,17 @@ class OodSplit:
     """One OOD split.
 
     Args:
-        dataset, subset: Where its images come from.
+        dataset, subset: Source of its images.
         distance: `near`: images that show a near category; `far`: those that show none; `farther`: both.
-        vocabulary: Which names of the rules file the dataset uses; the dataset's own name by default.
+        vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
         use: `test`: results are reported on it; `validation`: parameters of methods may be chosen on it.
-        known: What happens to an image with a labelled ID class: `remove`, or `keep` where known and unknown objects
+        known: Fate of an image with a labelled ID class: `remove`, or `keep` where known and unknown objects
             share the images (see `farther.tools.derived`).
         candidates: A file of candidates (see `farther.curation.candidates`): of the subset, only images that it lists.
-        admit: `reviewed`: an image enters when people decided that it does; `all`: when rules and people let it. Left
-            out, `reviewed` where `candidates` is named and `all` elsewhere.
-        assigned: What decides which images these are: `by rules`; or `as published`, where the subset is a split that
-            somebody curated already: it is taken as it is, and only people's decisions change it.
+        admit: `reviewed`: an image enters only by a reviewer's decision; `all`: unless rules or reviewers remove it. By
+            default `reviewed` with `candidates` and `all` without.
+        assigned: `by rules`; or `as published` for a subset that is a curated split already: only reviewers' decisions
+            change it.
     """
 
     dataset: str
@@ -46,7 +46,7 @@ class OodSplit:
 
     @property
     def needs_review(self) -> bool:
-        """Whether an image enters only when people decided that it does."""
+        """True if an image enters only by a reviewer's decision."""
         return self.admit == "reviewed" or (self.admit is None and self.candidates is not None)
 
 
@@ -58,13 +58,13 @@ class Benchmark:
         id: The ID dataset.
         rules: The rules file.
         splits: The OOD splits by name.
-        subsets: The ID splits by name: which subset of the ID dataset each is.
-        most: ID splits that take at most so many images of their subset: those whose names have the smallest digests,
-            so that a larger number adds images and replaces none. To fit a score, thousands of regions often do.
-        protocol: Which lists of the rules file.
-        empty: What happens to an OOD image without any labelled object. Nothing unknown is labelled there that could be
+        subsets: The ID splits by name, each a subset of the ID dataset.
+        most: Largest number of images of an ID split, by name: those whose names have the smallest digests, so that a
+            larger number adds images and replaces none. Thousands of regions are often enough to fit a score.
+        protocol: Name of the lists of the rules file.
+        empty: Fate of an OOD image without any labelled object. Nothing unknown is labelled there that could be
             found or missed, so `remove` is the default (FMIYC keeps images with labelled unknowns only).
-        decisions: The file of people's decisions, see `farther.curation.decisions`; they override the rules.
+        decisions: The file of reviewers' decisions, see `farther.curation.decisions`; they override the rules.
     """
 
     id: str
@@ -91,20 +91,19 @@ def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
     """
     splits = params.get("splits")
     if isinstance(splits, Mapping):
-        checked = {key: _split(f"benchmark {name!r}: split {key!r}", value) for key, value in splits.items()}
-        params = {**params, "splits": checked}
-    made = build(Benchmark, f"benchmark {name!r}", dict(params))
-    for split in [*made.splits, *made.subsets]:
+        splits = {key: _split(f"benchmark {name!r}: split {key!r}", value) for key, value in splits.items()}
+        params = {**params, "splits": splits}
+    checked = build(Benchmark, f"benchmark {name!r}", dict(params))
+    for split in [*checked.splits, *checked.subsets]:
         if not re.fullmatch(r"\w[\w.-]*", split):
             raise ParameterError(f"benchmark {name!r}: split name {split!r}: use letters, digits, '_', '-' and '.'")
-    both = set(made.splits) & set(made.subsets)
-    if both:
+    if both := set(checked.splits) & set(checked.subsets):
         raise ParameterError(f"benchmark {name!r}: {sorted(both)} name both an ID split and an OOD split")
-    strange = set(made.most) - set(made.subsets)
-    if strange:
-        raise ParameterError(f"benchmark {name!r}: most: {sorted(strange)} are no ID splits: {sorted(made.subsets)}")
-    _refuse_overlapping(name, made)
-    return made
+    if unknown := set(checked.most) - set(checked.subsets):
+        known = ", ".join(checked.subsets)
+        raise ParameterError(f"benchmark {name!r}: most: {sorted(unknown)} are not ID splits. Known: {known}")
+    _refuse_overlapping(name, checked)
+    return checked
 
 
 def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
@@ -118,9 +117,9 @@ def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[s
     """
     used: dict[str, set[str]] = {}
     for name, params in benchmarks.items():
-        made = benchmark(name, params)
-        used.setdefault(made.id, set()).update(made.subsets.values())
-        for split in made.splits.values():
+        checked = benchmark(name, params)
+        used.setdefault(checked.id, set()).update(checked.subsets.values())
+        for split in checked.splits.values():
             used.setdefault(split.dataset, set()).add(split.subset)
     return used
 
@@ -131,9 +130,9 @@ def _split(what: str, params: Any) -> OodSplit:
     return build(OodSplit, what, dict(params))
 
 
-def _refuse_overlapping(name: str, made: Benchmark) -> None:
+def _refuse_overlapping(name: str, checked: Benchmark) -> None:
     taken: dict[tuple[str, str, str], str] = {}
-    for key, split in made.splits.items():
+    for key, split in checked.splits.items():
         takes_all = split.distance == "farther" or split.assigned == "as published"
         for distance in ("near", "far") if takes_all else (split.distance,):
             other = taken.setdefault((split.dataset, split.subset, distance), key)

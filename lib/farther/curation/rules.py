@@ -1,4 +1,4 @@
-"""The rules file of a benchmark: which categories are ID classes, which overlap with one, which are near to one."""
+"""The rules file of a benchmark: categories that are ID classes, overlap with one, or are near to one."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import yaml
 from pydantic.dataclasses import dataclass
 
 from farther.curation.sources import Categories
 from farther.datasets import ClassNames
+from farther.datasets.records import read_yaml
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, build
 
 Kind = Literal["ID class", "overlap", "near"]
 
-#: Kinds of rules, the one that decides first: a labelled ID class, then an overlap with one, then nearness to one.
+#: Kinds of rules by falling precedence: a labelled ID class, an overlap with one, nearness to one.
 PRECEDENCE: tuple[Kind, ...] = get_args(Kind)
 
-#: Stands for an ID class where a category is near to none in particular (the last row of FMIYC's Table 6).
+#: Instead of an ID class, for a category that is not near to a single one (the last row of FMIYC's Table 6).
 VARIOUS = "various"
 
 #: Vocabulary of a dataset → ID class → categories.
@@ -28,7 +28,7 @@ Listing = dict[str, dict[str, list[str]]]
 
 @dataclass(config=STRICT, frozen=True)
 class Rule:
-    """What the presence of a category means for an image.
+    """Consequence of a labelled category for its image.
 
     Args:
         kind: `ID class` and `overlap` remove the image, `near` puts it into the near split.
@@ -60,19 +60,19 @@ class _Lists:
 
 @dataclass(config=STRICT, kw_only=True)
 class _File:
-    """A rules file that gives the names of its ID classes itself."""
+    """A rules file with the names of its ID classes."""
 
     id_classes: dict[str, dict[str, list[str]]]
     protocols: dict[str, _Lists]
 
     def by_class(self, path: Path) -> dict[str, dict[str, list[str]]]:
-        """What each dataset calls each ID class."""
+        """Names of each ID class by dataset."""
         return self.id_classes
 
 
 @dataclass(config=STRICT, kw_only=True)
 class _NamedFile:
-    """A rules file whose ID classes are a list, their names being elsewhere."""
+    """A rules file whose ID classes are a list, with their names in another file."""
 
     id_classes: list[str]
     names: str
@@ -80,7 +80,7 @@ class _NamedFile:
     protocols: dict[str, _Lists]
 
     def by_class(self, path: Path) -> dict[str, dict[str, list[str]]]:
-        """What each dataset calls each ID class; `path` is the rules file's, which `names` is relative to."""
+        """Names of each ID class by dataset; `names` is relative to the rules file `path`."""
         names = ClassNames(path.parent / self.names)
         return {
             name: {
@@ -95,11 +95,11 @@ class Rules:
 
     Args:
         path: The rules file (YAML). `id_classes` lists the ID classes as the dataset `vocabulary` calls them; the file
-            `names` (see `farther.datasets.ClassNames`; relative to the rules file) says what other datasets call them.
-            Without these two, `id_classes` gives each ID class with its names by dataset. `protocols` gives, a protocol
-            each, the lists `overlap` and `near`, by dataset vocabulary and ID class. A protocol may extend another one:
-            its lists are added to the other's.
-        protocol: Which of the file's protocols.
+            `names` (see `farther.datasets.ClassNames`; relative to the rules file) gives their names in other datasets.
+            Without these two, `id_classes` gives each ID class with its names by dataset. `protocols` gives, for each
+            protocol, the lists `overlap` and `near`, by dataset vocabulary and ID class. A protocol may extend
+            another one: its lists are added to the other's.
+        protocol: Name of one of the file's protocols.
 
     Attributes:
         id_classes: Names of the ID classes, in the file's order.
@@ -124,7 +124,7 @@ class Rules:
 
     @property
     def vocabularies(self) -> tuple[str, ...]:
-        """Names of the dataset vocabularies that the file speaks of."""
+        """Names of the dataset vocabularies in the file."""
         return tuple(self._rules)
 
     def of(self, vocabulary: str) -> list[Rule]:
@@ -141,10 +141,10 @@ class Rules:
     def by_category(self, vocabulary: str, categories: Categories) -> dict[str, Rule]:
         """The rule that decides for each category of a dataset; a category without one is not in the result.
 
-        A category is decided by the rule on its own name. Where there is none, a rule of kind `ID class` or `overlap`
+        The rule on a category's name decides. Where there is none, a rule of kind `ID class` or `overlap`
         on something above it in the dataset's class hierarchy decides, the nearest one: a hand is part of a person.
         Rules of kind `near` do not reach down: what is not on the near list is far (FMIYC, Appendix B). Where a name
-        has several rules, the first in `PRECEDENCE` decides. Upper and lower case are the same.
+        has several rules, the first in `PRECEDENCE` decides. Case is ignored.
 
         Raises:
             ParameterError: see `of`.
@@ -186,12 +186,7 @@ class Rules:
 
 
 def _read(path: Path) -> _File | _NamedFile:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError("the file does not exist", file=path) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"not YAML: {error}", file=path) from None
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise DataError(f"expected a mapping, found {content!r}", file=path)
     protocols = content.get("protocols")
@@ -212,14 +207,14 @@ def _build(cls: type, path: Path, what: str, content: dict[Any, Any]) -> Any:
 
 
 def _chain(protocols: dict[str, _Lists], name: str, path: Path) -> list[_Lists]:
-    """The lists of a protocol and of those that it extends, its own first."""
+    """The lists of a protocol, then those of the protocols that it extends."""
     if name not in protocols:
         raise ParameterError(f"{path}: no protocol {name!r}. Known: {', '.join(protocols)}")
     chain: dict[str, _Lists] = {}
     current: str | None = name
     while current is not None:
         if current not in protocols:
-            raise DataError(f"{current!r} is no protocol of this file", file=path, field="extends")
+            raise DataError(f"{current!r} is not a protocol of this file", file=path, field="extends")
         if current in chain:
             raise DataError(f"{current!r} extends itself", file=path, field="extends")
         chain[current] = protocols[current]

@@ -1,4 +1,4 @@
-"""Makes a benchmark's splits from ingested tables, by the rules of its rules file and by people's decisions."""
+"""Makes a benchmark's splits from ingested tables, by its rules file and reviewers' decisions."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Curation:
 
     Args:
         splits: ID and OOD splits by name.
-        fates: What became of each image of the OOD sources.
-        warnings: Rules that cannot take effect, and images whose reviewers disagree, in plain words.
+        fates: One row per image of the OOD sources.
+        warnings: Messages about rules without effect and images whose reviewers have no majority.
     """
 
     splits: Mapping[str, LabelledImages]
@@ -61,14 +61,14 @@ class Curation:
 
 @dataclass(frozen=True)
 class RuledSource:
-    """One OOD source of a benchmark and what the rules make of it.
+    """One OOD source of a benchmark and the fates of its images by the rules.
 
     Args:
         source: Its images and objects.
         splits: The splits that draw from it, by name.
-        fates: What the rules make of each image, in the order of the images.
+        fates: Fates by the rules, in the order of the images.
         kept: ndarray of shape (number of images,), str: the fate if no ID class and no overlap were labelled.
-        warnings: Rules that cannot take effect.
+        warnings: Messages about rules without effect.
     """
 
     source: LabelledImages
@@ -78,7 +78,7 @@ class RuledSource:
     warnings: list[str]
 
     def decided(self, decisions: Decisions) -> tuple[Fates, list[str]]:
-        """The fates after people decided, and in plain words the images whose reviewers have no majority.
+        """The fates by rules and decisions, and messages about images whose reviewers have no majority.
 
         Raises:
             ParameterError: of the splits, some admit reviewed images only and some do not.
@@ -92,9 +92,9 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
 
     An image with a labelled ID class or an overlapping category is removed. Of the others, those with a near category
     go to the near split and the rest to the far split (FMIYC, Section 4.1, the automatic stage; Tables 5 and 6); a
-    `farther` split takes all of them. What decides first is stated in `farther.curation.rules.PRECEDENCE`. Then the
-    decisions of people override the rules (its manual stage): what more than half of an image's reviewers say. A
-    split's own parameters may keep images with known objects, or admit reviewed candidates only (see `OodSplit`).
+    `farther` split takes all of them. The order of the rules is `farther.curation.rules.PRECEDENCE`. Then the
+    decisions of more than half of an image's reviewers override the rules (its manual stage). The parameters of a
+    split may keep images with known objects, or admit reviewed candidates only (see `OodSplit`).
 
     Raises:
         ParameterError: a dataset, subset, protocol or vocabulary is unknown.
@@ -129,7 +129,7 @@ def id_split(benchmark: Benchmark, name: str, tables: Tables) -> LabelledImages:
 
 
 def by_rules(benchmark: Benchmark, tables: Tables, rules: Rules) -> dict[tuple[str, str], RuledSource]:
-    """What the rules make of each OOD source, a dataset and subset each; people's decisions are not looked at.
+    """Fates by the rules for each OOD source (dataset, subset), without reviewers' decisions.
 
     Raises:
         ParameterError: a dataset, subset or vocabulary is unknown.
@@ -162,7 +162,7 @@ def _ruled(
     absent = rules.without_category(vocabulary, categories)
     if _shared(members, "known") == "keep":
         deciding = {category: rule for category, rule in deciding.items() if rule.kind != "ID class"}
-        absent = []  # images made to show known and unknown objects have the categories that were put there
+        absent = []  # images generated with known and unknown objects have only the categories that were placed
     near = {category: rule for category, rule in deciding.items() if rule.kind == "near"}
     fates = decide(source, deciding, subset=subset, farther=farther, empty=empty)
     kept = decide(source, near, subset=subset, farther=farther, empty="keep").fate
@@ -184,7 +184,7 @@ def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSour
 
 
 def _by_source(splits: Mapping[str, OodSplit]) -> dict[tuple[str, str], dict[str, OodSplit]]:
-    """The OOD splits, grouped by the dataset and subset they draw from."""
+    """The OOD splits by dataset and subset."""
     grouped: dict[tuple[str, str], dict[str, OodSplit]] = {}
     for name, split in splits.items():
         grouped.setdefault((split.dataset, split.subset), {})[name] = split
@@ -192,11 +192,7 @@ def _by_source(splits: Mapping[str, OodSplit]) -> dict[tuple[str, str], dict[str
 
 
 def _vocabulary(dataset: str, splits: Mapping[str, OodSplit]) -> str:
-    """The vocabulary that the splits of one source share.
-
-    Raises:
-        ParameterError: they name different ones.
-    """
+    """The vocabulary of one source, the same in all its splits."""
     named = {split.vocabulary or dataset for split in splits.values()}
     if len(named) > 1:
         raise ParameterError(f"splits {', '.join(splits)} of {dataset!r} name different vocabularies: {sorted(named)}")
@@ -204,16 +200,12 @@ def _vocabulary(dataset: str, splits: Mapping[str, OodSplit]) -> str:
 
 
 def _shared(splits: Mapping[str, OodSplit], name: str) -> Any:
-    """What the splits of one source say of one parameter.
-
-    Raises:
-        ParameterError: they say different things.
-    """
-    said = {getattr(split, name) for split in splits.values()}
-    if len(said) > 1:
-        given = ", ".join(sorted(map(str, said)))
+    """The value of one parameter, the same in all splits of a source."""
+    values = {getattr(split, name) for split in splits.values()}
+    if len(values) > 1:
+        given = ", ".join(sorted(map(str, values)))
         raise ParameterError(f"splits {', '.join(splits)} share their images, so {name!r} cannot differ: {given}")
-    return said.pop()
+    return values.pop()
 
 
 def _absent_id_classes(rules: Rules, benchmark: Benchmark, tables: Tables) -> list[str]:

@@ -1,4 +1,4 @@
-"""What every reader of a dataset format takes and gives."""
+"""Interface of the readers of dataset formats."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from farther.tables.files import inside
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DataWarning:
-    """Something odd that does not stop a run, and what was done about it.
+    """A problem in the data that does not stop a run, and the action taken.
 
     Args:
-        kind: What it is, in a few words that are the same for all warnings of the kind; they are counted by it.
-        about: Whether an image, an object, or the dataset as a whole is meant.
+        kind: The kind of problem, in a few words; warnings are counted by it.
+        about: The image, object, or whole dataset that it concerns.
         file: Path within the dataset's root.
         row: Where in the file: a line (from 1) of a text file, `annotations[5]` (from 0) in JSON and XML; None for
             the whole file.
         field: Name of the field, None for the whole row.
-        found: What stands there.
+        found: The value in the file.
         action: What was done.
     """
 
@@ -43,14 +43,14 @@ class DataWarning:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Location:
-    """Where something stands: file, row and field, as `farther.errors.DataError` names them."""
+    """File, row and field of a value, as `farther.errors.DataError` names them."""
 
     file: Path
     row: str | None = None
     field: str | None = None
 
     def error(self, problem: str) -> DataError:
-        """An error about what stands there."""
+        """An error about the value."""
         return DataError(problem, file=self.file, row=self.row, field=self.field)
 
 
@@ -59,9 +59,9 @@ class Expected:
     """A file or a folder that a subset is read from.
 
     Args:
-        what: What it holds, in a few words: "boxes".
-        paths: Where it belongs, within the dataset's root; any one of them will do.
-        source: Where it comes from: what to look for at the dataset's home page.
+        what: Its content, in a few words: "boxes".
+        paths: Alternative paths within the dataset's root; one of them is enough.
+        source: Its name on the dataset's home page.
     """
 
     what: str
@@ -76,7 +76,7 @@ class Credit:
     Args:
         license: Name of the licence.
         license_url: Its text.
-        author: Its author.
+        author: The image's author.
         source_url: Address that it was downloaded from.
     """
 
@@ -126,7 +126,7 @@ class AnnotatedObjects:
             heights of the image.
         category: Index into the categories; an integer.
         object_id: Unique number. int64.
-        row: Where the object stands: a number that `Annotations.row` makes readable.
+        row: Number of the object's row in the file, see `Annotations.row`.
         is_crowd, is_difficult: See `farther.tables.Objects`.
         unit: Of the boxes.
     """
@@ -188,13 +188,13 @@ class Annotations:
         images, objects: See there.
         categories: Names of the classes, in the dataset's order.
         parents: Ancestors of each class in the dataset's class hierarchy, nearest first; empty where there is none.
-        warnings: What was odd and tolerated.
-        files: Paths, within the root, of the files that annotate the objects: one, or one an image.
-        row: How a row of them is called in messages; `{row}` and `{image_id}` are filled in.
-        box_field: What the box is called there.
+        warnings: Problems that were tolerated.
+        files: Paths, within the root, of the files that annotate the objects: one, or one per image.
+        row: Name of a row in messages; `{row}` and `{image_id}` are filled in.
+        box_field: Name of the box's field.
         root: The dataset's folder.
-        embedded: Where the annotations hold the images themselves: gives the row of each image that is held and the
-            bytes of its file, a few at a time. The paths in `images.file` are then where `ingest` puts them.
+        embedded: For annotations that contain the images: yields row and file content of each such image, a few in
+            memory at a time. `images.file` then gives the paths that `ingest` writes.
         image_root: The folder that `images.file` is relative to; the root unless said otherwise.
 
     Raises:
@@ -255,7 +255,7 @@ class Reader(ABC):
 
     Args:
         root: The dataset's folder; every file that is read lies in it.
-        missing_images: Whether an annotated image without a file is an error, or is dropped and listed.
+        missing_images: "error": an annotated image without a file is an error; "drop": it is dropped and listed.
         max_warnings: Share of images, or of objects, with a warning above which `ingest` is an error.
     """
 
@@ -268,7 +268,7 @@ class Reader(ABC):
 
     @abstractmethod
     def expects(self, subset: str) -> list[Expected]:
-        """What a subset is read from, whether it is there or not."""
+        """Files and folders that a subset is read from, present or not."""
 
     @abstractmethod
     def subsets(self) -> list[str]:
@@ -283,7 +283,7 @@ class Reader(ABC):
         """The annotations of one subset.
 
         Raises:
-            DataError: a file is absent, damaged, or holds something that the reader's description calls an error.
+            DataError: a file is absent, damaged, or has content that the reader's description lists as an error.
         """
 
     def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
@@ -295,27 +295,22 @@ class Reader(ABC):
         return iter(())
 
     def _subsets_present(self, wanted: Sequence[str], files: Mapping[str, Sequence[str]]) -> list[str]:
-        """`wanted`, or else those of the format's own subsets of which one of the files is there.
-
-        Raises:
-            DataError: nothing is wanted, and none is there.
-        """
+        """`wanted`; when empty, the format's standard subsets of which one of the files exists."""
         if wanted:
             return list(wanted)
-        if not self.root.is_dir():
-            raise DataError("the folder does not exist; parameter 'root' says where the dataset lies", file=self.root)
+        self._check_root()
         present = [subset for subset, paths in files.items() if any(inside(self.root, path).exists() for path in paths)]
         if not present:
             looked = ", ".join(dict.fromkeys(path for paths in files.values() for path in paths))
             raise DataError(f"no annotations found; looked for {looked}", file=self.root)
         return present
 
-    def _first_present(self, patterns: Sequence[str], subset: str, parameter: str) -> Path:
-        """The first of several possible files that exists.
+    def _check_root(self) -> None:
+        if not self.root.is_dir():
+            raise DataError("the folder does not exist; parameter 'root' says where the dataset lies", file=self.root)
 
-        Raises:
-            DataError: none does.
-        """
+    def _first_present(self, patterns: Sequence[str], subset: str, parameter: str) -> Path:
+        """The first of several possible files that exists; an error when there is none."""
         paths = [inside(self.root, fill(pattern, subset)) for pattern in patterns]
         for path in paths:
             if path.exists():
@@ -362,7 +357,7 @@ def image_file(root: Path, folder: str, name: str, location: Location) -> str:
     Args:
         folder: The images' folder, within the root; "." for the root itself.
         name: The image's name in it, as the annotations give it.
-        location: Where they do.
+        location: Where they give it.
 
     Raises:
         DataError: the name leads out of the folder.

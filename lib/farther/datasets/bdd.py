@@ -33,7 +33,7 @@ CLASSES = (
 #: Names in the labels of 2018 and in other parts of the dataset, as BDD100K's toolkit maps them for detection.
 RENAMED = {"bike": "bicycle", "motor": "motorcycle", "person": "pedestrian", "caravan": "car", "van": "car"}
 
-#: What that toolkit maps to a class and marks as not to be evaluated.
+#: Names that the toolkit maps to a class and excludes from evaluation.
 IGNORED = {"other person": "pedestrian", "other vehicle": "car", "trailer": "truck"}
 
 ORIGINALS = ("train", "val", "test")
@@ -45,8 +45,8 @@ class BDD(Reader):
     """BDD100K detection.
 
     Scalabel's boxes include their last pixel (its toolkit computes a width of x2 - x1 + 1), so the edges are x1, y1,
-    x2 + 1, y2 + 1. The image id is the frame's name. Labels without `box2d` (lanes, drivable areas) are no objects
-    and are left out. Names of classes are those of the 2020 labels; older ones are renamed as BDD100K's toolkit does.
+    x2 + 1, y2 + 1. The image id is the frame's name. Labels without `box2d` (lanes, drivable areas) are left
+    out. Names of classes are those of the 2020 labels; older ones are renamed as BDD100K's toolkit does.
     An object is a crowd where its attribute `crowd` or `ignored` says so, or its class is one that the toolkit
     ignores ("other vehicle").
 
@@ -65,7 +65,7 @@ class BDD(Reader):
         images: The folder of a subset's images, within the root.
         categories: Names of the classes.
         renamed: Class by the name that it has in older labels.
-        ignored: Class by the name of what looks like it and is not evaluated.
+        ignored: Class by the name of a similar category that is not evaluated.
     """
 
     SOURCE: ClassVar[str] = "bdd-data.berkeley.edu (Yu et al., 2020, doi:10.1109/CVPR42600.2020.00271)"
@@ -86,7 +86,7 @@ class BDD(Reader):
         return self._subsets_present(self.subset_names, fill_all(self.labels, ORIGINALS))
 
     def expects(self, subset: str) -> list[Expected]:
-        """What a subset is read from; see `Reader`."""
+        """Files and folders of a subset; see `Reader`."""
         labels = tuple(fill(file, subset) for file in self.labels)
         return [
             Expected("labels", labels, "'Detection 2020 Labels', or 'Labels' of 2018"),

@@ -1,12 +1,11 @@
-"""What each dataset calls a class: `tvmonitor` is `tv` is `Television`. The names are data, in one file."""
+"""Names of the same class in different datasets: `tvmonitor`, `tv`, `Television`. They are read from a file."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from farther.datasets.records import are_texts, read_yaml
 from farther.errors import DataError
 
 
@@ -14,7 +13,7 @@ class ClassNames:
     """Names of classes by dataset.
 
     Args:
-        path: A YAML file: a class a line, and of each what the datasets call it,
+        path: A YAML file: one class per line, with its names by dataset,
             `tv: {voc: [tvmonitor], coco: [tv], openimages: [Television, Computer monitor]}`.
 
     Attributes:
@@ -47,9 +46,9 @@ class ClassNames:
         return tuple(dict.fromkeys(dataset for dataset, _ in self._class_of))
 
     def same(self, name: str, dataset: str, other: str) -> tuple[str, ...]:
-        """What another dataset calls a class of a dataset; () where it has no such class.
+        """Names in another dataset of a class of a dataset; () if it does not have the class.
 
-        Upper and lower case are the same in `name`.
+        Case is ignored in `name`.
 
         Raises:
             DataError: the file does not know the class.
@@ -60,7 +59,9 @@ class ClassNames:
         return self._names[self._class_of[key]].get(other, ())
 
     def _add(self, name: str, by_dataset: Any) -> None:
-        if not isinstance(by_dataset, dict) or not all(map(_is_names, by_dataset.values())):
+        if not isinstance(by_dataset, dict) or not all(
+            are_texts(names) and all(names) for names in by_dataset.values()
+        ):
             problem = f"expected {{dataset: [names]}}, found {by_dataset!r}"
             raise DataError(problem, file=self.path, field=name)
         self._names[name] = {str(dataset): tuple(names) for dataset, names in by_dataset.items()}
@@ -72,17 +73,8 @@ class ClassNames:
                     raise DataError(problem, file=self.path, field=name)
 
 
-def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) and name for name in value)
-
-
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError("the file does not exist", file=path) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"not YAML: {error}", file=path) from None
+    content = read_yaml(path)
     if not isinstance(content, dict):
         raise DataError(f"expected a mapping from classes to names, found {content!r}", file=path)
     return {str(name): by_dataset for name, by_dataset in content.items()}

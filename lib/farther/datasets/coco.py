@@ -1,4 +1,4 @@
-"""COCO: one JSON file a subset (Lin et al., 2014; the data format on cocodataset.org)."""
+"""COCO: one JSON file per subset (Lin et al., 2014; the data format on cocodataset.org)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ORIGINALS = ("train2017", "val2017", "train2014", "val2014")
 #: Fields that are dropped while parsing; outlines take several times the memory of all the rest.
 UNREAD = ("segmentation", "area", "license", "url", "coco_url", "flickr_url", "date_captured", "isfake", "isreflected")
 
-#: What licences and authors are not in.
+#: Fields without licences and authors.
 UNCREDITED = ("segmentation", "bbox", "area", "iscrowd", "image_id", "category_id")
 
 
@@ -77,7 +77,7 @@ class COCO(Reader):
         return self._subsets_present(self.subset_names, {subset: [self._placed(subset)[0]] for subset in known})
 
     def expects(self, subset: str) -> list[Expected]:
-        """What a subset is read from; see `Reader`."""
+        """Files and folders of a subset; see `Reader`."""
         file, folder = self._placed(subset)
         return [
             Expected("annotations", (file,), f"instance annotations of {subset}"),
@@ -131,7 +131,7 @@ class COCO(Reader):
         return self.layout.get(subset) or (fill(self.annotations, subset), fill(self.images, subset))
 
     def _image_name(self, folder: str) -> Callable[[str], str]:
-        """How the name of an image in the annotations becomes that of its file in the folder: not at all, here."""
+        """Mapping from the annotations' file names to paths within the folder: the identity."""
         return str
 
     def _images(self, whole: Record, folder: str) -> tuple[AnnotatedImages, dict[int | str, int]]:
@@ -152,7 +152,7 @@ class COCO(Reader):
         return AnnotatedImages.of(images), rows
 
     def _categories(self, whole: Record, file: str) -> tuple[list[str], dict[int | str, int], list[DataWarning]]:
-        """Names of the categories in the file's order, the row of each id, and which new names are without use."""
+        """Names of the categories in the file's order, the row of each id, and warnings about unused new names."""
         rows: dict[int | str, int] = {}
         names, called = dict[str, None](), list[str]()
         for record in whole.records("categories"):
@@ -203,7 +203,7 @@ def _objects(
 
 
 def _identity(record: Record, field: str) -> int | str:
-    """An id: a whole number or, in files made elsewhere, text."""
+    """An id: an integer or, in files by other tools, text."""
     return record.text(field) if isinstance(record.values.get(field), str) else record.integer(field)
 
 

@@ -1,4 +1,4 @@
-"""FindMeIfYouCan as its authors published it: Parquet, a configuration a split (`coco_far_voc`)."""
+"""FindMeIfYouCan as its authors published it: Parquet, one configuration per split (`coco_far_voc`)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ NAMES = ("name", "names")
 @register("fmiyc")
 @dataclass(config=STRICT, kw_only=True)
 class FMIYC(HuggingFace):
-    """The published FindMeIfYouCan benchmark (`CEAai/FindMeIfYouCan`), and what has its columns.
+    """The published FindMeIfYouCan benchmark (`CEAai/FindMeIfYouCan`), and datasets with its columns.
 
     A configuration is a subset: those of `README.md`, else each folder with Parquet files. Columns: `image`,
     `file_name`, `image_id`, `height`, `width`, `dataset_origin`, `distance_category`, `objects` (id, area, bbox as x,
-    y, width, height, category_id) and `categories`. The columns of origin and distance are not read: the
-    configuration's name says both.
+    y, width, height, category_id) and `categories`. Origin and distance are not read: the configuration's
+    name gives both.
 
     The names in `categories` belong to the ids beside them; where there are none, to the objects, one each. Errors,
     beside those of the format `huggingface`: an object whose class has no name; a `category_id` with two names.

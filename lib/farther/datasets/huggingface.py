@@ -32,7 +32,7 @@ from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import inside
 
-#: What the fields of an object are called, the first that is there.
+#: Possible names of an object's fields; the first that is present counts.
 CATEGORY = ("category", "category_id", "categories", "label", "labels", "class")
 OBJECT_ID = ("id", "bbox_id")
 CROWD = ("iscrowd", "is_crowd")
@@ -55,13 +55,13 @@ class HuggingFace(Reader):
     the row's number; the object id is its `id` where these are unique in the subset (listed where they are not).
 
     Tolerated: no objects (null or empty); absent `width`, `height`, `iscrowd`, `is_difficult`.
-    Errors: a file that is no Parquet, Arrow or JSON; files of one split in several folders (`config` chooses one);
+    Errors: a file that is not Parquet, Arrow or JSON; files of one split in several folders (`config` chooses one);
     an image id that occurs twice; a row without image; lists of different lengths in one row's objects; fields of a
     wrong type; numbers for classes that nothing names; a negative size; a file name that leaves its folder.
 
     Args:
         subset_names: Splits to read. When empty, all there are.
-        config: Which configuration of `README.md`, or which folder.
+        config: Name of a configuration of `README.md`, or of a folder.
         files: Files of each split instead, within the root, with `*`: `{"train": ["data/train-*"]}`.
         image: The column of images.
         objects: The column of objects; "" where `bbox` and `category` are columns themselves.
@@ -90,15 +90,14 @@ class HuggingFace(Reader):
         """Names of the subsets; see `Reader`."""
         if self.subset_names:
             return list(self.subset_names)
-        if not self.root.is_dir():
-            raise DataError("the folder does not exist; parameter 'root' says where the dataset lies", file=self.root)
+        self._check_root()
         subsets = list(self._shards())
         if not subsets:
             raise DataError(f"no annotations found; looked for *.parquet, *.arrow and {METADATA}", file=self.root)
         return subsets
 
     def expects(self, subset: str) -> list[Expected]:
-        """What a subset is read from; see `Reader`."""
+        """Files and folders of a subset; see `Reader`."""
         shards = self._shards().get(subset) if self.root.is_dir() else None
         folder = f"{self.config or 'data'}/"
         paths = tuple(shards or self.files.get(subset, (f"{folder}{subset}-00000-of-00001.parquet",)))
@@ -110,7 +109,7 @@ class HuggingFace(Reader):
         if not shards:
             known = ", ".join(self._shards()) or "none"
             raise DataError(f"no files of the split {subset!r}; there are: {known}", file=self.root)
-        found = _Found()
+        found = _Rows()
         for shard in shards:
             self._add_shard(found, subset, shard)
         objects, warnings = found.columns(self.box_unit, shards[0])
@@ -127,7 +126,7 @@ class HuggingFace(Reader):
             embedded=(lambda: self._pictures(shards, found.holds)) if is_embedded else None,
         )
 
-    def _add_shard(self, found: _Found, subset: str, shard: str) -> None:
+    def _add_shard(self, found: _Rows, subset: str, shard: str) -> None:
         """Adds the images and objects of one file."""
         path = inside(self.root, shard)
         names = self._names(path)
@@ -145,7 +144,7 @@ class HuggingFace(Reader):
             found.holds.append(holds)
             found.files.append(shard)
 
-    def _add_objects(self, found: _Found, row: Record, names: list[str]) -> None:
+    def _add_objects(self, found: _Rows, row: Record, names: list[str]) -> None:
         """Adds the objects of one row."""
         records = list(self._records(row))
         for index, (record, name) in enumerate(zip(records, self._classes(row, records, names), strict=True)):
@@ -231,11 +230,7 @@ class HuggingFace(Reader):
         return self._matching(patterns) if patterns else self._by_name()
 
     def _chosen(self) -> dict[str, list[str]]:
-        """Files of each split that parameter `files` names.
-
-        Raises:
-            DataError: there are none of a split, or a pattern leads out of the root.
-        """
+        """Files of each split that parameter `files` names; a split without files is an error."""
         shards = self._matching({split: list(paths) for split, paths in self.files.items()})
         for split, wanted in self.files.items():
             if split not in shards:
@@ -243,11 +238,7 @@ class HuggingFace(Reader):
         return shards
 
     def _matching(self, patterns: dict[str, list[str]]) -> dict[str, list[str]]:
-        """Files that match the patterns of each subset; without the subsets of which there are none.
-
-        Raises:
-            DataError: a pattern leads out of the root.
-        """
+        """Files that match the patterns of each subset; subsets without files are left out."""
         shards = {}
         for subset, wanted in patterns.items():
             inner = [inside(self.root, pattern).relative_to(self.root).as_posix() for pattern in wanted]
@@ -267,7 +258,7 @@ class HuggingFace(Reader):
         return data_files(configs[self._configuration(configs)]) if configs else {}
 
     def _described(self) -> Any:
-        """What `README.md` says about the features of the configuration; None where it says nothing."""
+        """Features of the configuration in `README.md`; None if not described."""
         described = card(self.root).get("dataset_info")
         if not isinstance(described, list):
             return described
@@ -276,11 +267,7 @@ class HuggingFace(Reader):
         return [info for info in described if isinstance(info, dict) and info.get("config_name", chosen) == chosen]
 
     def _configuration(self, configs: dict[str, dict[str, Any]]) -> str:
-        """The configuration that is asked for, or the one that `README.md` makes the default.
-
-        Raises:
-            DataError: there is none such.
-        """
+        """The requested configuration, or the default one of `README.md`."""
         marked = [name for name, config in configs.items() if config.get("default")]
         chosen = self.config or next(iter([*marked, *(["default"] if "default" in configs else [])]), "")
         if not chosen and len(configs) == 1:
@@ -314,8 +301,8 @@ class HuggingFace(Reader):
         return shards
 
 
-class _Found:
-    """What the files of a subset hold, as it is read."""
+class _Rows:
+    """Images and objects of a subset while its files are read."""
 
     def __init__(self) -> None:
         self.images: list[tuple[str, str, int, int]] = []
@@ -327,19 +314,19 @@ class _Found:
         self.object_ids: list[int | None] = []
 
     def columns(self, unit: Literal["pixel", "image"], file: str) -> tuple[AnnotatedObjects, list[DataWarning]]:
-        """The objects, with the dataset's own ids where these are unique, and a warning where they are not."""
+        """The objects, with the dataset's ids where these are unique, and a warning where they are not."""
         objects = self.objects.columns(unit)
-        own = [number for number in self.object_ids if number is not None]
-        if len(own) == len(objects) == len(set(own)):
-            return replace(objects, object_id=np.array(own, dtype=np.int64)), []
-        if not own:
+        ids = [number for number in self.object_ids if number is not None]
+        if len(ids) == len(objects) == len(set(ids)):
+            return replace(objects, object_id=np.array(ids, dtype=np.int64)), []
+        if not ids:
             return objects, []
-        found = f"{len(set(own))} ids of {len(objects)} objects"
+        found = f"{len(set(ids))} ids of {len(objects)} objects"
         return objects, [DataWarning("object ids not unique", "dataset", file, None, "id", found, "counted instead")]
 
 
 def _from_lists(value: dict[str, Any], row: Record, column: str, wanted: tuple[str, ...]) -> Iterator[Record]:
-    """Records of a record of lists, of which only what is wanted is looked at where the row itself is that record."""
+    """One record per entry of a record of lists; only `wanted` fields count where the row itself is that record."""
     lists = {key: v for key, v in value.items() if isinstance(v, list) and (column or key in wanted)}
     lengths = {key: len(values) for key, values in lists.items()}
     if len(set(lengths.values())) > 1:

@@ -31,7 +31,7 @@ LEAVES = "box leaves its image"
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What an image file says about itself; `problem` and no size where it cannot be read."""
+    """Size and digest of an image file, or the problem in reading it."""
 
     width: int = 0
     height: int = 0
@@ -43,12 +43,12 @@ class _Header:
 def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, int]]:
     """Reads all subsets of a dataset, opens the header of each image, checks, and writes the tables.
 
-    Tolerated and listed in `warnings.json`, beside what the reader tolerates: an image that is no image (dropped,
-    with its objects); a missing one where the reader's `missing_images` is "drop"; an image of another size than
+    Tolerated and listed in `warnings.json`, beside what the reader tolerates: an unreadable image (dropped, with its
+    objects); a missing one where the reader's `missing_images` is "drop"; an image of another size than
     annotated (the file's size counts); a box that leaves its image (clipped; by up to a pixel it is not listed);
     one that is empty or lies outside (dropped).
 
-    Images that the annotations hold themselves (Parquet) are written to files once, in `out/extracted-images`;
+    Images that the annotations contain (Parquet) are written to files once, in `out/extracted-images`;
     `farther.datasets.image_roots` finds them there.
 
     Args:
@@ -116,7 +116,7 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
     """The two tables of one subset, and all its warnings.
 
     Args:
-        annotations: What `reader` read.
+        annotations: Annotations that `reader` read.
         reader: Its root and its limits are used.
         name: The dataset's name.
 
@@ -212,7 +212,7 @@ def _clip(
     Args:
         annotations: M objects in N images.
         size: True width and height of each image, shape (N, 2).
-        readable: Whether the image's file can be read, shape (N,).
+        readable: Mask of the images whose files can be read, shape (N,).
 
     Returns:
         Edges in pixels, float32 of shape (M, 4); which to keep, shape (M,); and a warning for each box that was changed
@@ -239,7 +239,7 @@ def _clip(
 
 
 def _box_problem(whole: np.ndarray, clipped: np.ndarray) -> np.ndarray:
-    """What is wrong with each box, "" where nothing is; both arrays have shape (M, 4)."""
+    """Problem of each box, "" for none; both arrays have shape (M, 4)."""
     empty = (whole[:, 2:] <= whole[:, :2]).any(axis=1)
     outside = (clipped[:, 2:] <= clipped[:, :2]).any(axis=1)
     leaves = (np.abs(whole - clipped) > ROUNDING).any(axis=1)

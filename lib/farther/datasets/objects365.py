@@ -44,7 +44,7 @@ class Objects365(COCO):
     layout: dict[str, tuple[str, str]] = Field(default_factory=LAYOUT.copy)
 
     def _image_name(self, folder: str) -> Callable[[str], str]:
-        """Keeps as many of a name's folders as the subset's folder has; see the class."""
+        """The last folders of a name, as many as the subset's folder has; see the class."""
         path = inside(self.root, folder)
         if (path / "images").is_dir():
             return str

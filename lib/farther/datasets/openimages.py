@@ -55,11 +55,11 @@ class OpenImages(Reader):
     Tolerated: -1 (unknown) in `IsGroupOf`, and its absence, both as no group; an absent hierarchy file (listed; no
     ancestors); a header in the class descriptions (V7 has one). Tolerated and listed: a box of a class without
     description (dropped), as the evaluation of OpenImages counts described classes only.
-    Errors: an absent column; a coordinate that is no number; XMax below XMin; a row of another length than the
+    Errors: an absent column; a coordinate that is not a number; XMax below XMin; a row of another length than the
     header; an id that leaves the folder; a class or an image file that occurs twice.
 
-    The CSV is read block by block, and a column takes a few bytes a box: the 14 million boxes of the training set need
-    no other way of reading. `select: present` takes a part of the images.
+    The CSV is read block by block; a column takes a few bytes per box (the training set has 14 million). `select:
+    present` takes a part of the images.
 
     Args:
         subset_names: Subsets to read. When empty, those of train, validation and test whose boxes are present.
@@ -96,7 +96,7 @@ class OpenImages(Reader):
         return self._subsets_present(self.subset_names, fill_all(self.boxes, ORIGINALS))
 
     def expects(self, subset: str) -> list[Expected]:
-        """What a subset is read from; see `Reader`."""
+        """Files and folders of a subset; see `Reader`."""
         boxes, classes, images = (
             tuple(fill(path, subset) for path in paths) for paths in (self.boxes, self.classes, self.images)
         )
@@ -234,7 +234,7 @@ class _Boxes:
         self._blocks.append(tuple(column[known] for column in columns))
 
     def _groups(self, batch: pa.RecordBatch, line: int) -> np.ndarray:
-        """Whether each row is a group; not where that is unknown."""
+        """Mask of the rows that are groups."""
         if "IsGroupOf" not in batch.schema.names:
             return np.zeros(batch.num_rows, dtype=bool)
         values = batch.column("IsGroupOf").to_numpy()
@@ -245,7 +245,7 @@ class _Boxes:
         return values == 1
 
     def _wanted(self, ids: pa.Array) -> np.ndarray:
-        """Whether each row's image is wanted."""
+        """Mask of the rows whose images are wanted."""
         if self._only is None:
             return np.ones(len(ids), dtype=bool)
         encoded = ids.dictionary_encode()
@@ -348,18 +348,14 @@ def _class_names(path: Path) -> dict[str, str]:
             raise DataError(f"expected a label and a name, found {','.join(row)!r}", file=path, row=line)
         label, name = row
         if label in names or name in taken:
-            raise DataError(f"{label!r} or {name!r} stands in an earlier row too", file=path, row=line)
+            raise DataError(f"{label!r} or {name!r} is in an earlier row too", file=path, row=line)
         names[label] = name
         taken.add(name)
     return names
 
 
 def _ancestors(path: Path, names: dict[str, str]) -> dict[str, list[str]]:
-    """Named ancestors of each class, nearest first.
-
-    Raises:
-        DataError: the hierarchy is no JSON, or holds something other than labels, `Subcategory` and `Part`.
-    """
+    """Named ancestors of each class, nearest first."""
     above: dict[str, list[str]] = {}
     content: Any = read_json(path)
     if not isinstance(content, dict):

@@ -22,9 +22,9 @@ class Missing:
     Args:
         dataset: Name of the dataset.
         subsets: The subsets that are read from it; none where no subset is known.
-        what: What it holds.
-        paths: Where it belongs; any one of them will do.
-        source: Where it comes from.
+        what: Its content.
+        paths: Alternative paths; one of them is enough.
+        source: Its name on the dataset's home page.
     """
 
     dataset: str
@@ -42,7 +42,7 @@ class Missing:
 def missing(
     datasets: Mapping[str, Mapping[str, Any]], needed: Mapping[str, Collection[str]] | None = None
 ) -> list[Missing]:
-    """What the datasets lack on disk. Annotations are not opened: `ingest` says which single images are absent.
+    """Files and folders that the datasets lack. Annotations are not opened: `ingest` lists absent images.
 
     Args:
         datasets: The section `datasets` of the parameters.
@@ -71,7 +71,7 @@ def _subsets(name: str, reader: Reader, needed: Collection[str]) -> tuple[Sequen
 
 
 def _lacking(name: str, reader: Reader, subsets: Sequence[str]) -> list[Missing]:
-    """What the subsets lack, each thing once; a damaged description of the dataset counts as missing."""
+    """Files and folders that the subsets lack, each once; a damaged description of the dataset counts as missing."""
     lacking: dict[Expected, list[str]] = {}
     try:
         for subset in subsets:
@@ -92,7 +92,6 @@ def _paths(reader: Reader, expected: Expected) -> tuple[Path, ...]:
 
 
 def _holds_something(path: Path) -> bool:
-    """Whether a file has bytes, or a folder has entries."""
     if path.is_dir():
         return any(path.iterdir())
     return path.is_file() and path.stat().st_size > 0

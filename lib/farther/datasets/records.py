@@ -1,13 +1,16 @@
-"""JSON from outside: objects whose fields are checked as they are read, and which know where they stand."""
+"""Text, YAML and JSON files of datasets; JSON objects whose fields are checked as they are read."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from farther.errors import DataError
 
@@ -16,11 +19,11 @@ _INT64 = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A JSON object.
+    """A JSON object; a field that is absent or of another type is a `DataError` that names file, row and field.
 
     Args:
         values: Its fields.
-        file: The file it stands in.
+        file: The file.
         row: Where in the file: `annotations[5]`.
         prefix: Name of the field it is the value of, with a dot, when it is one field of a row.
     """
@@ -35,56 +38,36 @@ class Record:
         return DataError(problem, file=self.file, row=self.row, field=None if field is None else self.prefix + field)
 
     def has(self, field: str) -> bool:
-        """Whether the field is there and is not null."""
+        """True if the field is present and not null."""
         return self.values.get(field) is not None
 
     def text(self, field: str) -> str:
-        """A field that must be text, not empty.
-
-        Raises:
-            DataError: it is absent or something else.
-        """
+        """A field that must be text, not empty."""
         value = self.values.get(field)
         if not isinstance(value, str) or not value:
             raise self._unexpected(field, "text")
         return value
 
     def number(self, field: str) -> float:
-        """A field that must be a finite number.
-
-        Raises:
-            DataError: it is absent or something else.
-        """
+        """A field that must be a finite number."""
         return self._finite(self.values.get(field), field)
 
     def numbers(self, field: str, count: int) -> list[float]:
-        """A field that must be a list of `count` finite numbers.
-
-        Raises:
-            DataError: it is absent or something else.
-        """
+        """A field that must be a list of `count` finite numbers."""
         value = self.values.get(field)
         if not isinstance(value, list) or len(value) != count:
             raise self._unexpected(field, f"{count} numbers")
         return [self._finite(item, field) for item in value]
 
     def integer(self, field: str) -> int:
-        """A field that must be a whole number of at most 64 bits.
-
-        Raises:
-            DataError: it is absent or something else.
-        """
+        """A field that must be a whole number of at most 64 bits."""
         value = self.values.get(field)
         if not isinstance(value, int) or isinstance(value, bool) or not -_INT64 <= value < _INT64:
             raise self._unexpected(field, "a whole number")
         return value
 
     def size(self, field: str) -> int:
-        """A field that, where it is there, must be a length in pixels; 0 where it is not.
-
-        Raises:
-            DataError: it is something else.
-        """
+        """An optional field that must be a length in pixels; 0 if absent."""
         if not self.has(field):
             return 0
         if self.integer(field) <= 0:
@@ -92,33 +75,21 @@ class Record:
         return self.integer(field)
 
     def flag(self, field: str) -> bool:
-        """A field that, where it is there, must be true, false, 1 or 0; false where it is not.
-
-        Raises:
-            DataError: it is something else.
-        """
+        """An optional field that must be true, false, 1 or 0; false if absent."""
         value = self.values.get(field)
         if value is not None and value not in (0, 1):
             raise self._unexpected(field, "0 or 1")
         return bool(value)
 
     def record(self, field: str) -> Record:
-        """A field that must be an object.
-
-        Raises:
-            DataError: it is absent or something else.
-        """
+        """A field that must be an object."""
         value = self.values.get(field)
         if not isinstance(value, dict):
             raise self._unexpected(field, "an object")
         return replace(self, values=value, prefix=f"{self.prefix}{field}.")
 
     def records(self, field: str) -> Iterator[Record]:
-        """The objects in a field that must be a list of them.
-
-        Raises:
-            DataError: it is absent or something else.
-        """
+        """The objects in a field that must be a list of them."""
         value = self.values.get(field)
         if not isinstance(value, list):
             raise self._unexpected(field, "a list")
@@ -152,18 +123,60 @@ def records(values: list[Any], file: Path, row: str = "") -> Iterator[Record]:
         yield Record(value, file, f"{row}[{index}]")
 
 
+def are_texts(value: Any) -> bool:
+    """True for a list of texts."""
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def repeated(names: Iterable[str]) -> str | None:
+    """The first name that occurs again; None where all differ."""
+    counts = Counter(names)
+    return next((name for name, count in counts.items() if count > 1), None)
+
+
 def shorten(value: Any) -> str:
     """`repr` of a value, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}…"
 
 
+def read_text(path: Path, absent: str = "the file does not exist") -> str:
+    """Content of a file in UTF-8.
+
+    Raises:
+        DataError: the file does not exist (with the message `absent`) or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        raise DataError(absent, file=path) from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
+
+
+def read_lines(path: Path, absent: str) -> list[str]:
+    """The lines of a text file without surrounding blanks; see `read_text`."""
+    return [line.strip() for line in read_text(path, absent).splitlines()]
+
+
+def read_yaml(path: Path, absent: str = "the file does not exist") -> Any:
+    """Content of a YAML file.
+
+    Raises:
+        DataError: the file does not exist (with the message `absent`) or is not YAML.
+    """
+    try:
+        return yaml.safe_load(read_text(path, absent))
+    except yaml.YAMLError as error:
+        raise DataError(f"not YAML: {error}", file=path) from None
+
+
 def read_json(path: Path, without: Iterable[str] = ()) -> Any:
     """Reads a JSON file that may be large.
 
     Args:
-        without: Fields that nobody needs. They are dropped while parsing, wherever they stand: outlines take
-            several times the memory of all the rest.
+        without: Names of fields to drop while parsing, at any depth: outlines take several times the memory of all
+            the rest.
 
     Raises:
         DataError: the file is absent, is not UTF-8, or is not JSON (truncated, for instance); names the line.
@@ -176,13 +189,9 @@ def read_json(path: Path, without: Iterable[str] = ()) -> Any:
         return fields
 
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"), object_hook=drop)
-    except FileNotFoundError:
-        raise DataError("the file does not exist", file=path) from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
+        return json.loads(read_text(path), object_hook=drop)
     except json.JSONDecodeError as error:
         problem = f"not JSON: {error.msg} (column {error.colno}); is the file whole?"
         raise DataError(problem, file=path, row=error.lineno) from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, lists within lists without end
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, unlimited nesting
         raise DataError(f"not JSON that can be read: {error}", file=path) from None

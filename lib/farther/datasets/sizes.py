@@ -1,6 +1,6 @@
-"""About how large the published files of the datasets are, and how many images their subsets have.
+"""Approximate sizes of the published datasets: bytes of files, images of subsets.
 
-Only what the readers expect in its usual place is known here. Sizes are those of the unpacked files, rounded.
+Only files at the readers' standard paths are listed. Sizes are those of the unpacked files, rounded.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ EACH = {"fmiyc": 250_000}
 
 
 def bytes_of(format: str, paths: Sequence[str], subsets: Sequence[str] = ()) -> int:
-    """About how many bytes a published file or folder has; 0 where that is not known.
+    """Approximate number of bytes of a published file or folder; 0 if unknown.
 
     Args:
         format: The dataset's format.
-        paths: Where it may lie below the dataset's root; the first that is known counts.
-        subsets: What is read from it.
+        paths: Alternative paths below the dataset's root; the first known one counts.
+        subsets: Subsets that are read from it.
     """
     if format in EACH:
         return EACH[format] * sum(IMAGES.get((format, subset), 0) for subset in subsets)
@@ -80,7 +80,7 @@ def bytes_of(format: str, paths: Sequence[str], subsets: Sequence[str] = ()) -> 
 
 
 def images_of(params: Mapping[str, Any], subset: str) -> int | None:
-    """About how many images a subset of a published dataset has; None where that is not known.
+    """Approximate number of images of a subset of a published dataset; None if unknown.
 
     Args:
         params: An entry of section `datasets`.

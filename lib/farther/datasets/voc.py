@@ -1,4 +1,4 @@
-"""Pascal VOC: one XML file an image, image sets in `ImageSets/Main` (the VOC2007 and VOC2012 development kits)."""
+"""Pascal VOC: one XML file per image, image sets in `ImageSets/Main` (the VOC2007 and VOC2012 development kits)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.records import shorten
+from farther.datasets.records import read_lines, shorten
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import inside
@@ -33,8 +33,10 @@ CLASSES = (
     "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
 
-#: The second column of an image set of one class: whether the image shows that class.
+#: The second column of an image set of one class: 1 if the image shows that class.
 FLAG = re.compile(r"\s+(-1|0|1)$")
+
+ABSENT = "the image set does not exist; parameter 'image_sets' says which to read"
 
 ORIGINALS = {subset: (f"VOC2012/{subset}",) for subset in ("train", "val", "test")}
 
@@ -45,19 +47,19 @@ class VOC(Reader):
     """Pascal VOC.
 
     Pixels count from 1 and a box includes its last one, so the edges are xmin - 1, ymin - 1, xmax, ymax; coordinates
-    with fractions occur and are taken as they are. `part`s of objects (head, hand, foot) are no objects and are left
-    out; so are `truncated` and `occluded`, which the tables have no column for. The image id is the stem that the
-    image set lists; it also names the XML file and the image, as in VOC's own tools.
+    with fractions occur and are taken as they are. `part`s of objects (head, hand, foot) are left out; so are
+    `truncated` and `occluded`, which the tables have no column for. The image id is the stem that the image set lists;
+    it also names the XML file and the image, as in VOC's own tools.
 
     Tolerated, as VOC's tools do: absent `difficult`, `truncated`, `pose`, `size` (objects count as not difficult); a
     second column in an image set (the flag of a single class); no object at all. Tolerated and listed: a `filename`
     other than the image's.
     Errors: an image that is listed twice, or without an XML file; XML that does not parse; an object without `name`
-    or `bndbox`, or of an unknown class; coordinates that are no numbers or in the wrong order; a name that leaves its
+    or `bndbox`, or of an unknown class; coordinates that are not numbers or in the wrong order; a name that leaves its
     folder.
 
     Args:
-        image_sets: Of each subset, the image sets it is made of: `{"train": ["VOC2007/trainval",
+        image_sets: The image sets that each subset consists of: `{"train": ["VOC2007/trainval",
             "VOC2012/trainval"]}`. When empty, those of VOC2012's train, val and test that are present.
         categories: Names of the classes.
         extension: Of the image files.
@@ -76,7 +78,7 @@ class VOC(Reader):
         )
 
     def expects(self, subset: str) -> list[Expected]:
-        """What a subset is read from; see `Reader`."""
+        """Files and folders of a subset; see `Reader`."""
         expected = []
         for image_set in self._image_sets(subset):
             folder, _, name = image_set.rpartition("/")
@@ -126,16 +128,12 @@ class VOC(Reader):
         return self.categories.index(name)
 
     def _listed(self, subset: str) -> Iterator[tuple[str, str, Location]]:
-        """Image id, folder of its year, and the location that lists it, for each image of a subset.
-
-        Raises:
-            DataError: an image set is absent, is not UTF-8, or lists an image again.
-        """
+        """Image id, folder of its year, and the location that lists it, for each image of a subset."""
         listed: dict[str, str] = {}
         for image_set in self._image_sets(subset):
             folder, _, name = image_set.rpartition("/")
             path = inside(self.root, _join(folder, f"ImageSets/Main/{name}.txt"))
-            for line, text in enumerate(_lines(path), start=1):
+            for line, text in enumerate(read_lines(path, ABSENT), start=1):
                 if text:
                     image_id, location = FLAG.sub("", text), Location(path, str(line))
                     if image_id in listed:
@@ -212,15 +210,6 @@ def _other_name(annotation: _Annotation, xml: str, file: str) -> Iterator[DataWa
         if name != Path(file).name:
             action = f"read as the annotation of {Path(file).name}"
             yield DataWarning("image called otherwise", "image", xml, None, "filename", name, action)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except FileNotFoundError:
-        raise DataError("the image set does not exist; parameter 'image_sets' says which to read", file=path) from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
 
 
 def _join(folder: str, name: str) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import yaml
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.base import (
@@ -20,11 +19,12 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.records import shorten
+from farther.datasets.records import are_texts, read_lines, read_yaml, repeated, shorten
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import inside
 
+ABSENT = "the file does not exist, but the YAML file names it"
 ORIGINALS = ("train", "val", "test")
 SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
@@ -35,7 +35,7 @@ class YOLO(Reader):
     """A dataset as ultralytics' trainers read it.
 
     `data.yaml` names the classes (`names`, a list, or a mapping from 0) and, for each of `train`, `val` and `test`, a
-    folder of images, a text file that lists images, or several of these. The labels of `images/…/a.jpg` stand in
+    folder of images, a text file that lists images, or several of these. The labels of `images/…/a.jpg` are in
     `labels/…/a.txt`: the last folder called `images` is exchanged. A row is a class, and centre and size of a box, or
     the corners of an outline, in fractions of the image; an outline's box is the smallest around it. The image id is
     the path of the image below the folder, or as listed, without `images/` and suffix.
@@ -43,8 +43,8 @@ class YOLO(Reader):
     Tolerated, as the trainers do: an image without a label file, or with an empty one (no objects); a `path` in
     `data.yaml` (the root is used instead); `../` before a folder's name (leaves no root: it is looked for below it).
     Errors: `data.yaml` absent or not YAML, without `names`, or with an `nc` that differs; a folder or a listed image
-    outside the root; two images whose labels would be one file; a row that is no class with four numbers or with
-    three corners and more; a class that has no name; coordinates that are no finite numbers, or a negative size;
+    outside the root; two images whose labels would be one file; a row that is not a class with four numbers or
+    with three corners and more; a class without a name; coordinates that are not finite numbers, or a negative size;
     rows of key points (`kpt_shape`).
 
     Args:
@@ -61,8 +61,7 @@ class YOLO(Reader):
         """Names of the subsets; see `Reader`."""
         if self.subset_names:
             return list(self.subset_names)
-        if not self.root.is_dir():
-            raise DataError("the folder does not exist; parameter 'root' says where the dataset lies", file=self.root)
+        self._check_root()
         content = self._content()
         present = [subset for subset in ORIGINALS if content.get(subset)]
         if not present:
@@ -70,7 +69,7 @@ class YOLO(Reader):
         return present
 
     def expects(self, subset: str) -> list[Expected]:
-        """What a subset is read from; see `Reader`."""
+        """Files and folders of a subset; see `Reader`."""
         expected = [Expected("description", (self.file,), "the YAML file of the dataset")]
         if inside(self.root, self.file).exists():
             for entry in self._entries(subset):
@@ -105,12 +104,7 @@ class YOLO(Reader):
 
     def _content(self) -> dict[str, Any]:
         path = inside(self.root, self.file)
-        try:
-            content = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-        except FileNotFoundError:
-            raise DataError("the file does not exist; parameter 'file' says where it is", file=path) from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise DataError(f"not YAML: {error}", file=path) from None
+        content = read_yaml(path, "the file does not exist; parameter 'file' says where it is")
         if not isinstance(content, dict):
             raise DataError(f"expected names, train and val, found {shorten(content)}", file=path)
         if "kpt_shape" in content:
@@ -122,7 +116,7 @@ class YOLO(Reader):
         location = Location(inside(self.root, self.file), None, subset)
         value = self._content().get(subset)
         entries: list[Any] = value if isinstance(value, list) else [value]
-        if not entries or not all(isinstance(entry, str) and entry for entry in entries):
+        if not entries or not are_texts(entries) or not all(entries):
             raise location.error(f"expected a folder, a list of images, or several of them, found {shorten(value)}")
         folder = Path(self.file).parent.as_posix()
         return [image_file(self.root, folder, _below(entry), location) for entry in entries]
@@ -152,7 +146,7 @@ class YOLO(Reader):
     def _listed(self, file: str) -> Iterator[tuple[str, str, Location]]:
         path = inside(self.root, file)
         folder = Path(file).parent.as_posix()
-        for number, line in enumerate(_lines(path), start=1):
+        for number, line in enumerate(read_lines(path, ABSENT), start=1):
             if line:
                 location = Location(path, str(number))
                 image = image_file(self.root, folder, line, location)
@@ -186,8 +180,7 @@ def _categories(content: dict[str, Any], path: Path) -> list[str]:
     if not isinstance(names, list) or not names:
         raise location.error(f"expected a list of classes, or a mapping from 0, found {shorten(names)}")
     names = [str(name) for name in names]
-    if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+    if (twice := repeated(names)) is not None:
         raise location.error(f"two classes are called {twice!r}")
     if content.get("nc", len(names)) != len(names):
         raise Location(path, None, "nc").error(f"{content['nc']!r} classes, but {len(names)} names")
@@ -198,7 +191,7 @@ def _rows(path: Path, categories: Sequence[str]) -> Iterator[tuple[int, int, tup
     """Line, class and edges (in fractions) of each row of a label file; nothing where there is no file."""
     if not path.exists():
         return
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(read_lines(path, ABSENT), start=1):
         if line:
             category, *values = _numbers(line, Location(path, str(number)))
             location = Location(path, str(number), "class")
@@ -228,12 +221,3 @@ def _edges(values: list[float], location: Location) -> tuple[float, float, float
     if len(values) < 6 or len(values) % 2:
         raise location.error(f"expected 4 numbers, or three corners (6 numbers) or more, found {len(values)} numbers")
     return min(values[::2]), min(values[1::2]), max(values[::2]), max(values[1::2])
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except FileNotFoundError:
-        raise DataError("the file does not exist, but the YAML file names it", file=path) from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None

@@ -1,4 +1,4 @@
-"""How near images, splits and classes are to ID: CLIP embeddings, WordNet, near-duplicates.
+"""Similarity of images, splits and classes to ID: CLIP embeddings, WordNet, near-duplicates.
 
 Example:
     >>> import numpy as np

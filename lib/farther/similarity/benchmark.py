@@ -38,7 +38,7 @@ class BenchmarkSimilarity:
         categories: One row per category of an OOD dataset.
         duplicates: Pairs of near-duplicates.
         duplicate_pairs: Number of all pairs; `duplicates` may list fewer.
-        cuts: What separates near, far and farther.
+        cuts: Similarities that separate near, far and farther.
         borderline: The doubtful images, the most doubtful first.
         bin_width: Of the histograms.
     """
@@ -143,7 +143,7 @@ def _for_csv(images: ImageSimilarity) -> pl.DataFrame:
 
 
 def _check_one_encoder(files: SimilarityFiles, sources: Sequence[SplitSource]) -> None:
-    """Refuses embeddings by several models, whose cosines mean nothing."""
+    """Raises an error for embeddings by several models, whose cosines have no meaning."""
     first = files.encoder(sources[0])
     for source in sources[1:]:
         other = files.encoder(source)

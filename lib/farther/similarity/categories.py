@@ -1,4 +1,4 @@
-"""How near each category of the OOD datasets is to the ID classes: by its name, by its images, and by WordNet."""
+"""Similarity of each category of the OOD datasets to the ID classes: by name, by images, and by WordNet."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from farther.similarity.prototypes import Prototypes
 from farther.similarity.wordnet import NameSimilarity, WordNet, WordNetParams, distance_of
 from farther.tables import Column, Table
 
-#: What stands where a similarity is not known: no image shows the category, or WordNet has no such word.
+#: Value of an unknown similarity: no image shows the category, or WordNet does not have the word.
 UNKNOWN = -1.0
 
 
 class CategorySimilarity(Table):
-    """One row a category of an OOD dataset.
+    """One row per category of an OOD dataset.
 
     Columns:
         dataset, category: The category.
         images: Images of OOD splits that show it.
-        name_class, name_similarity: The ID class whose name is the most similar to its own, by CLIP's text encoder;
-            and that cosine.
-        image_class, image_similarity: The ID class whose prototype is the most similar to its own; and that cosine.
-        wordnet_class: The ID class that WordNet has nearest, "" without WordNet or where it knows no such word.
+        name_class, name_similarity: The ID class with the most similar name by CLIP's text encoder, and the cosine.
+        image_class, image_similarity: The ID class with the most similar prototype, and the cosine.
+        wordnet_class: The most similar ID class by WordNet, "" without WordNet or if it does not have the word.
         path, wu_palmer, leacock_chodorow, wordnet_similarity: The three similarities to it, and their mean.
         wordnet_distance: "ID", "near" or "far", or "".
 
-    What is not known is "" or -1.
+    Unknown values are "" or -1.
     """
 
     dataset = Column(pl.String)
@@ -49,7 +48,7 @@ class CategorySimilarity(Table):
 
 @dataclass(frozen=True)
 class IdClasses:
-    """The ID classes as the categories are compared with them.
+    """Embeddings of the ID classes.
 
     Args:
         names: Embedding of each name.
@@ -72,15 +71,15 @@ def category_similarities(
     Args:
         dataset: Its name.
         names: Embedding of each category's name.
-        shown: Prototypes of those that OOD images show.
-        id_classes: What they are compared with.
-        wordnet: A WordNet, and what its similarities mean.
+        shown: Prototypes of the categories that OOD images show.
+        id_classes: The ID classes.
+        wordnet: A WordNet and its parameters.
     """
     categories = list(names)
     by_name = _nearest_names(categories, names, id_classes.names)
     by_image = _nearest_prototypes(shown, id_classes.prototypes)
     counts = dict(zip(shown.classes, shown.images.tolist(), strict=True))
-    words = [_by_wordnet(name, list(id_classes.names), wordnet) for name in categories]
+    words = [None if wordnet is None else wordnet[0].nearest(name, list(id_classes.names)) for name in categories]
     similar = [NameSimilarity(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN) if one is None else one for one in words]
     return CategorySimilarity(
         dataset=np.full(len(categories), dataset, dtype=object),
@@ -114,9 +113,3 @@ def _nearest_prototypes(shown: Prototypes, id_prototypes: Prototypes) -> dict[st
         return {}
     found, cosines = id_prototypes.nearest(shown.vectors)
     return dict(zip(shown.classes, zip(found, cosines.tolist(), strict=True), strict=True))
-
-
-def _by_wordnet(
-    name: str, classes: Sequence[str], wordnet: tuple[WordNet, WordNetParams] | None
-) -> NameSimilarity | None:
-    return None if wordnet is None else wordnet[0].nearest(name, classes)

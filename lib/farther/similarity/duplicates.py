@@ -20,7 +20,7 @@ class Duplicates(Table):
         split, image_id: One image.
         other_split, other_image_id: The other one, later in the order of splits and rows.
         cosine: Of their embeddings.
-        same_file: Whether their files are equal byte by byte.
+        same_file: True if their files are equal byte by byte.
     """
 
     split = Column(pl.String)
@@ -32,7 +32,7 @@ class Duplicates(Table):
 
 
 class _Best:
-    """Keeps the pairs with the highest cosines, in memory for about twice as many."""
+    """The `limit` pairs with the highest cosines; at most about twice as many are in memory."""
 
     def __init__(self, limit: int):
         self.limit = limit
@@ -41,7 +41,7 @@ class _Best:
         self._held = 0
 
     def add(self, rows: np.ndarray) -> None:
-        """Takes pairs: ndarray of shape (N, 5): cosine, split, row, other split, other row."""
+        """Adds pairs: ndarray of shape (N, 5): cosine, split, row, other split, other row."""
         self.found += len(rows)
         self._parts.append(rows)
         self._held += len(rows)
@@ -60,7 +60,7 @@ def near_duplicates(splits: Sequence[EmbeddedSplit], threshold: float, limit: in
     """Pairs of images, within a split and across splits, whose cosine is at least `threshold`.
 
     Args:
-        splits: Splits with their embeddings, ID training data among them.
+        splits: Splits with their embeddings, ID training data included.
         threshold: The lowest cosine of a pair.
         limit: Largest number of pairs that is listed.
 

@@ -1,4 +1,4 @@
-"""Which image of a growing set an image looks like: one question at a time, so that a large pool costs nothing."""
+"""The most similar image of a growing set, one query at a time: embeddings of a pool are read only where needed."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def not_embedded(embeddings: str | Path, subsets: Iterable[Subset]) -> list[str]
 
 
 class Resemblance(NamedTuple):
-    """What an image looks like.
+    """The images most similar to an image.
 
     Args:
         neighbour: The most similar ID image.
-        cosine: Of the two.
-        repeats: The most similar of all images that it may not repeat, as `dataset subset image_id`, if its cosine is
-            at least the threshold; else "".
+        cosine: Its cosine.
+        repeats: The most similar of all known images, as `dataset subset image_id`, if its cosine is at least the
+            threshold; else "".
     """
 
     neighbour: str
@@ -39,13 +39,13 @@ class Resemblance(NamedTuple):
 
 
 class Lookalikes:
-    """Compares images with those of a benchmark, and with those that were taken since.
+    """Compares images with those of a benchmark, and with images added by `take`.
 
     Args:
         embeddings: Folder of the embeddings of all datasets, as `embed` writes them.
         id_subsets: Subsets of the ID dataset.
-        known: Other subsets, and which of their images the benchmark has.
-        threshold: An image repeats another when their cosine is at least this.
+        known: Other subsets, each with its images in the benchmark.
+        threshold: Lowest cosine of an image that repeats another.
 
     Raises:
         DataError: a subset was not embedded, or by another model than the first; or no ID image has an embedding.
@@ -70,16 +70,16 @@ class Lookalikes:
         self._ids = len(self._names)
         for subset, images in known.items():
             rows, vectors = self._subset(subset)
-            there = [image_id for image_id in images if image_id in rows]
-            parts.append(vectors[[rows[image_id] for image_id in there]])
-            self._names += [" ".join((*subset, image_id)) for image_id in there]
+            embedded = [image_id for image_id in images if image_id in rows]
+            parts.append(vectors[[rows[image_id] for image_id in embedded]])
+            self._names += [" ".join((*subset, image_id)) for image_id in embedded]
         if not self._ids:
-            raise DataError("no ID image has an embedding: nothing to be near to", file=self._folder)
+            raise DataError("no ID image has an embedding, so similarity to ID is undefined", file=self._folder)
         self._vectors = np.concatenate(parts).astype(np.float32)
         self._taken: list[np.ndarray] = []
 
     def compare(self, dataset: str, subset: str, image_id: str) -> Resemblance | None:
-        """What an image looks like; None when it has no embedding.
+        """The images most similar to an image; None when it has no embedding.
 
         Raises:
             DataError: the subset was not embedded, or by another model.
@@ -97,7 +97,7 @@ class Lookalikes:
         return Resemblance(neighbour, float(np.clip(cosines[nearest], -1, 1)), repeats)
 
     def take(self, dataset: str, subset: str, image_id: str) -> None:
-        """From now on the image is one of those that are not to be repeated.
+        """Adds an image to the known ones.
 
         Raises:
             DataError: the subset was not embedded, or by another model.
@@ -117,7 +117,7 @@ class Lookalikes:
             folder = EmbeddingsFolder(inside(self._folder, "/".join(subset)))
             encoder = folder.info["encoder"]
             if self._encoder is not None and encoder != self._encoder:
-                problem = f"made by {encoder}, others by {self._encoder}; run `embed` again"
+                problem = f"embedded by {encoder}, others by {self._encoder}; run `embed` again"
                 raise DataError(problem, file=folder.path)
             self._encoder = encoder
             stored = folder.read()

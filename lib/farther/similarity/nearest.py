@@ -1,4 +1,4 @@
-"""Exact nearest neighbours by cosine, in memory that does not grow with the number of pairs."""
+"""Exact nearest neighbours by cosine; memory does not grow with the number of pairs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from farther.errors import DataError, FartherError
 
-#: Rows of a block; a block of cosines holds so many squared, 16 MB.
+#: Rows of a block; a block of cosines has 2048² values, 16 MB.
 BLOCK = 2048
 
 Engine = Literal["auto", "numpy", "faiss"]
@@ -36,16 +36,16 @@ def nearest(queries: np.ndarray, reference: np.ndarray, engine: Engine = "auto")
     Args:
         queries: ndarray of shape (N, D), rows of length 1.
         reference: ndarray of shape (M, D), rows of length 1.
-        engine: "faiss": its flat index; "numpy": blocked matrix products; "auto": FAISS where it is installed. Both
-            are exact and differ by rounding only.
+        engine: "faiss": its flat index; "numpy": blocked matrix products; "auto": FAISS if installed. Both are
+            exact and differ by rounding only.
 
     Raises:
         DataError: there is no reference, or the widths differ: the embeddings are of two models.
-        FartherError: FAISS is asked for and not installed.
+        FartherError: engine "faiss" is not installed.
     """
     _check_widths(queries, reference)
     if not len(reference):
-        raise DataError("no reference image has an embedding: nothing to be near to")
+        raise DataError("no reference image has an embedding, so similarity to ID is undefined")
     if engine == "faiss" and not _has_faiss():
         raise FartherError("engine 'faiss' is not installed: pip install 'farther[fast]', or take 'numpy'")
     if engine == "numpy" or not _has_faiss():
@@ -61,8 +61,8 @@ def pairs_above(
     Args:
         one, other: ndarrays of shape (N, D) and (M, D), rows of length 1.
         threshold: The lowest cosine.
-        first_row: Where `one` starts in `other`, if it is a part of it: then each pair comes once and no row is its
-            own partner.
+        first_row: Where `one` starts in `other`, if it is a part of it: then each pair comes once and without pairs
+            of a row with itself.
 
     Yields:
         Rows of `one`, rows of `other`, cosines: three arrays of equal length.

@@ -50,8 +50,7 @@ def prototypes(splits: Sequence[tuple[EmbeddedSplit, Objects]], classes: Iterabl
 
     Args:
         splits: Embedded splits and their objects.
-        classes: Which classes; those that are labelled, in alphabetical order, when None. Those that no image shows
-            are left out.
+        classes: The classes; None: all labelled ones, in alphabetical order. Classes without images are left out.
     """
     sums: dict[str, np.ndarray] = {}
     counts: dict[str, int] = {}

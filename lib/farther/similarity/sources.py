@@ -1,4 +1,4 @@
-"""A benchmark's splits joined with the embeddings of the datasets that they were drawn from."""
+"""A benchmark's splits joined with the embeddings of their datasets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EmbeddedSplit:
     """A split and the embeddings of its images; images without one (they could not be read) are left out.
 
     Args:
-        source: Which split.
+        source: The split.
         image_id: ndarray of shape (N,), str.
         digest: ndarray of shape (N,), str: digests of the files.
         vectors: ndarray of shape (N, D), rows of length 1.

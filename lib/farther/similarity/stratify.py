@@ -30,16 +30,16 @@ class StratifyParams:
 
     Args:
         reference: The ID split that OOD images are compared with. FMIYC's code takes up to 2,000 images of ID
-            validation; all ID training images are what a detector has learned from.
+            validation; a detector learns from all ID training images.
         reference_images: Largest number of its images, evenly spread; all of them when None.
-        near: An image of at least this similarity is suggested for near. None: the cut that tells the benchmark's
-            near images from its far images best.
+        near: An image of at least this similarity is suggested for near. None: the cut that best separates the
+            benchmark's near and far images.
         farther: An image below this similarity is suggested for farther. None: likewise between far and farther;
-            without farther images, nothing is.
+            without farther images, none is.
         borderline: Number of doubtful images that are listed.
         bin_width: Of the histograms.
         duplicate: Pairs of images of at least this cosine are near-duplicates.
-        duplicate_pairs: Largest number of them that is listed.
+        duplicate_pairs: Largest number of listed pairs.
         engine: See `farther.similarity.nearest.nearest`.
     """
 
@@ -69,8 +69,8 @@ class ImageSimilarity(Table):
         id_class: The ID class whose prototype is the most similar, "" without prototypes.
         class_similarity: Its cosine to it, 0 without prototypes.
         suggested: The distance that its similarity suggests; "" for ID images and where there is no cut.
-        margin: How far `similarity` lies on its own distance's side of the cut; negative on the other side. The
-            smallest is the most doubtful. 0 where nothing is suggested.
+        margin: Distance of `similarity` from the cut, positive on the side of `distance`, negative on the other side.
+            The smallest is the most doubtful. 0 where nothing is suggested.
     """
 
     image_id = Column(pl.String)
@@ -115,7 +115,7 @@ class Cuts:
         return np.select([is_near, is_farther], ["near", "farther"], "far").astype(object)
 
     def margin(self, similarity: np.ndarray, distance: Distance) -> np.ndarray:
-        """How far each similarity lies on a distance's side of its cuts; negative on the other side.
+        """Distance of each similarity from the cuts, positive on the side of `distance`, negative on the other side.
 
         Args:
             similarity: ndarray of shape (N,).
@@ -144,7 +144,7 @@ def stratify(
         reference: The ID images to compare with.
         splits: OOD splits, and ID splits for comparison.
         prototypes: Of the ID classes.
-        params: What counts as near and farther.
+        params: Thresholds of near and farther.
 
     Returns:
         One row per image, in the order of splits and of their tables; and the cuts that were used.
@@ -269,7 +269,7 @@ def _rows(
 def _spread(count: int, limit: int | None) -> np.ndarray:
     """Rows of at most `limit` among `count`, evenly spread."""
     if count == 0:
-        raise DataError("the reference split has no image with an embedding: nothing to be near to")
+        raise DataError("the reference split has no image with an embedding, so similarity to ID is undefined")
     if limit is None or count <= limit:
         return np.arange(count)
     return np.arange(limit) * count // limit

@@ -1,10 +1,10 @@
-"""Similarity of class names by WordNet's hierarchy of nouns, and what follows for a class: ID, near or far.
+"""Similarity of class names by WordNet's hierarchy of nouns, and the resulting distance of a class: ID, near or far.
 
 The mean of three path-based similarities, with a threshold, tells which classes of another dataset count as ID in
 "OOD detection with a realistic benchmark" (Table IV: T40, T45, T50). That table has *more* ID classes at T50 than at
 T40, so its threshold cannot be the least similarity of an ID class; read as the largest distance (1 - similarity), it
 fits. The paper does not say how it brings Leacock and Chodorow's similarity, which is not bounded by 1, to the scale
-of the others; here it is divided by its largest value, unless asked for as it is.
+of the others; here it is divided by its largest value, unless `leacock_chodorow` is "raw".
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
+from farther.datasets.records import are_texts, read_yaml
 from farther.errors import DataError, FartherError, ParameterError
 from farther.registry import STRICT
 
-#: What NLTK's reader opens. `index.sense`, `cntlist.rev` and the verbs' frames are not needed for similarities.
+#: Files that NLTK's reader opens. `index.sense`, `cntlist.rev` and the verbs' frames are not needed for similarities.
 NEEDED = (
     "lexnames",
     *(f"{kind}.{part}" for kind in ("index", "data") for part in ("noun", "verb", "adj", "adv")),
@@ -39,14 +39,14 @@ PUBLISHED = {"T40": 0.40, "T45": 0.45, "T50": 0.50}
 
 @checked(config=STRICT, kw_only=True)
 class WordNetParams:
-    """Where WordNet is, and what its similarities mean.
+    """Parameters of WordNet's similarities.
 
     Args:
         folder: WordNet's `dict` folder (`data.noun`, `index.noun`, `lexnames`, …), of version 3.0 or 3.1.
         synsets: YAML file that maps class names to synsets; see `read_synsets`. None: names are looked up as they are.
         threshold: The largest distance of an ID class: "T40", "T45", "T50", or a number.
         near: The largest distance of a near class.
-        leacock_chodorow: Whether that similarity is divided by its largest value, log 2D.
+        leacock_chodorow: "normalised": that similarity is divided by its largest value, log 2D; "raw": it is not.
     """
 
     folder: Path
@@ -67,12 +67,12 @@ class WordNetParams:
 
 @dataclass(frozen=True, order=True)
 class NameSimilarity:
-    """How similar two names are.
+    """Similarity of two names.
 
     Args:
         mean: Mean of the other three.
         path: 1 / (1 + edges of the shortest path).
-        wu_palmer: Wu and Palmer (1994): how deep the lowest common hypernym lies.
+        wu_palmer: Wu and Palmer (1994): depth of the lowest common hypernym, relative to the depths of both.
         leacock_chodorow: Leacock and Chodorow (1998): -log((1 + edges) / 2D), D the depth of the hierarchy.
         other: The name that the similarity is to.
     """
@@ -89,7 +89,7 @@ class WordNet:
 
     Args:
         folder: Its `dict` folder.
-        synsets: Class name → what stands for it: synsets ("rider.n.03") or words ("television set").
+        synsets: Class name → its synsets ("rider.n.03") or words ("television set").
         scale: See `WordNetParams.leacock_chodorow`.
 
     Raises:
@@ -107,23 +107,23 @@ class WordNet:
         self._found: dict[str, tuple[Any, ...]] = {}
 
     def synsets(self, name: str) -> tuple[str, ...]:
-        """The synsets that a class name stands for, as "horse.n.01"; () where there is none.
+        """The synsets of a class name, as "horse.n.01"; () where there is none.
 
         They are those that the mapping gives; else the first noun of that name; else, for a compound name, the first
         noun of each of its words.
 
         Raises:
-            DataError: the mapping names something that this WordNet does not have.
+            DataError: WordNet does not have a synset or word of the mapping.
         """
         return tuple(synset.name() for synset in self._synsets(name))
 
     def similarity(self, one: str, other: str) -> NameSimilarity | None:
-        """How similar two class names are: the most similar pair of their synsets decides; None if one has none."""
+        """Similarity of two class names: that of their most similar synsets; None if one has none."""
         found = [self._pair(a, b, other) for a in self._synsets(one) for b in self._synsets(other)]
         return max(found, default=None)
 
     def nearest(self, name: str, among: Iterable[str]) -> NameSimilarity | None:
-        """The most similar of several names, the first of equals; None where nothing can be compared."""
+        """The most similar of several names, the first of equals; None if none has a synset."""
         found = [similarity for other in among if (similarity := self.similarity(name, other)) is not None]
         return max(found, key=lambda similarity: similarity.mean, default=None)
 
@@ -173,7 +173,7 @@ class WordNet:
 
 
 def distance_of(similarity: NameSimilarity, params: WordNetParams) -> str:
-    """What a class is by its similarity to the nearest ID class: ID, near or far."""
+    """Distance of a class by its similarity to the nearest ID class: ID, near or far."""
     distance = 1 - similarity.mean
     if distance <= params.id_distance:
         return "ID"
@@ -185,24 +185,19 @@ def read_synsets(path: str | Path) -> dict[str, tuple[str, ...]]:
 
     Args:
         path: YAML: class name → a synset ("rider.n.03"), a word of WordNet ("television set"), or a list of them.
-            Upper and lower case are the same.
+            Case is ignored.
 
     Raises:
         DataError: the file is absent, is not YAML, or has another form; names the class.
     """
     path = Path(path)
-    try:
-        written = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError("the file does not exist", file=path) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"not YAML: {error}", file=path) from None
+    written = read_yaml(path)
     if not isinstance(written, dict):
         raise DataError("expected class names, each with its synset or synsets", file=path)
     mapping = {}
     for name, words in written.items():
         listed = [words] if isinstance(words, str) else words
-        if not isinstance(name, str) or not isinstance(listed, list) or not all(isinstance(w, str) for w in listed):
+        if not isinstance(name, str) or not are_texts(listed):
             raise DataError(
                 f"expected a synset, a word, or a list of them; found {words!r}", file=path, field=str(name)
             )
@@ -218,7 +213,7 @@ def _open(folder: Path) -> Any:
         raise FartherError("WordNet is read by NLTK: pip install 'farther[wordnet]'") from error
 
     class Reader(WordNetCorpusReader):
-        """Does without the map to other languages' WordNets, which would look for a second WordNet to compare with."""
+        """Without the map to WordNets in other languages, which needs a second WordNet."""
 
         def map_wn(self, version: str = "wordnet") -> None:
             """No map."""
@@ -229,13 +224,13 @@ def _open(folder: Path) -> Any:
         raise DataError(problem, file=folder)
     root = str(folder.resolve())
     if root not in nltk.data.path:
-        nltk.data.path.append(root)  # NLTK refuses to read where it was not told that data lies
+        nltk.data.path.append(root)  # NLTK reads only from folders in this list
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the multilingual functions are not wanted
+        warnings.simplefilter("ignore", UserWarning)  # about the multilingual functions, which are not used
         try:
             return Reader(root, None)
         except MemoryError:
             raise
-        except Exception as error:  # a damaged line is met with ValueError, AssertionError, WordNetError, …
+        except Exception as error:  # a damaged line raises ValueError, AssertionError, WordNetError, …
             problem = f"WordNet's files are damaged: {error or type(error).__name__}"
             raise DataError(problem, file=folder) from None
