@@ -169,9 +169,7 @@ def find(
     decisions stay listed whatever their fate, so that the decisions remain valid.
 
     Args:
-        params: Parameters of the search.
-        benchmark: The benchmark.
-        tables: Its datasets and the pools.
+        tables: The benchmark's datasets and the pools.
         splits: Images of the benchmark (see `present`).
         looks: Embeddings; without them only equal files count as duplicates.
 
@@ -288,7 +286,10 @@ class _Search:
 
     def run(self, seen: _Seen) -> list[Candidate]:
         """Chooses candidates until there are enough or none is left."""
-        queues = self._queues()
+        queues: dict[str, list[ImageKey]] = {}  # the first image to choose is last
+        for key in sorted(self.qualified, key=lambda key: digest(*key), reverse=True):
+            for name in self.qualified[key][1]:
+                queues.setdefault(name, []).append(key)
         chosen, chosen_for, looked_at = list[Candidate](), Counter[str](), set[ImageKey]()
         while len(chosen) < self._params.most:
             open_for = [name for name in queues if queues[name] and chosen_for[name] < self._params.per_class]
@@ -313,14 +314,6 @@ class _Search:
         """One row per category of the qualified images."""
         names = {name for _, by_name in self.qualified.values() for name in by_name}
         return [Need(self.distance, name, self._shown[name], self._new[name]) for name in sorted(names)]
-
-    def _queues(self) -> dict[str, list[ImageKey]]:
-        """Images of each category; the first one to choose is last."""
-        queues: dict[str, list[ImageKey]] = {}
-        for key in sorted(self.qualified, key=lambda key: digest(*key), reverse=True):
-            for name in self.qualified[key][1]:
-                queues.setdefault(name, []).append(key)
-        return queues
 
 
 def _decided(ruled: RuledSource, decisions: Decisions, searches: Sequence[_Search], seen: _Seen) -> list[Candidate]:

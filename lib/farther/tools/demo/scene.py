@@ -149,6 +149,10 @@ def _street_look(
 def record(scene: Scene, subset: str, index: int) -> Record:
     """Annotations of a scene."""
     height, width = scene.owner.shape
+    seen: dict[str, bool] = {}
+    for one in scene.objects:
+        for name in shown_by().get(one.concept, ()):
+            seen[name] = seen.get(name, False) or one.annotated
     return Record(
         subset=subset,
         index=index,
@@ -156,13 +160,5 @@ def record(scene: Scene, subset: str, index: int) -> Record:
         height=height,
         attributes=scene.attributes,
         annotations=tuple(one for one in scene.objects if one.annotated),
-        known=_known(scene),
+        known=tuple(sorted(seen.items())),
     )
-
-
-def _known(scene: Scene) -> tuple[tuple[str, bool], ...]:
-    seen: dict[str, bool] = {}
-    for one in scene.objects:
-        for name in shown_by().get(one.concept, ()):
-            seen[name] = seen.get(name, False) or one.annotated
-    return tuple(sorted(seen.items()))

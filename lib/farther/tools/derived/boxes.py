@@ -32,12 +32,7 @@ class Boxes(AnnotatedSource):
     edge: Share = 0.15
 
     def read(self) -> CutOuts:
-        """The dataset's single objects.
-
-        Raises:
-            ParameterError: the dataset or subset is unknown.
-            DataError: a table is absent or damaged.
-        """
+        """The dataset's single objects; see `Source`. ParameterError if the dataset or subset is unknown."""
         folder = TablesFolder(self.tables)
         tables = folder.source(self.dataset, self.subset)
         images, objects, image = tables.images, tables.objects, tables.image_row

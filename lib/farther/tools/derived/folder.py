@@ -24,11 +24,7 @@ class Folder(Source):
     """Images in `<root>/<category>/`, as PNG, WebP or TIFF, transparent around the object."""
 
     def read(self) -> CutOuts:
-        """The images of all sub-folders, by name; see `Source`.
-
-        Raises:
-            DataError: there is no image, or one is damaged or has no alpha channel.
-        """
+        """The images of all sub-folders, by name; see `Source`. DataError if there is none."""
         if not self.root.is_dir():
             raise DataError("the folder does not exist; expected one with one sub-folder per category", file=self.root)
         paths = [path for path in sorted(self.root.glob("*/*")) if path.suffix.lower() in SUFFIXES]

@@ -40,11 +40,7 @@ class Masks(AnnotatedSource):
     images: str = "val2017"
 
     def read(self) -> CutOuts:
-        """The file's single objects that have an outline; see `Source`.
-
-        Raises:
-            DataError: the file is absent or damaged; names row and field.
-        """
+        """The file's single objects that have an outline; see `Source`."""
         path = inside(self.root, self.annotations)
         content = read_json(path, without=UNREAD)
         if not isinstance(content, dict):
@@ -91,16 +87,11 @@ class _Outlined:
 
 
 def alpha_of(record: Record, window: tuple[int, int, int, int], size: tuple[int, int]) -> Image.Image:
-    """The alpha channel of an annotation's outline.
+    """The alpha channel of an annotation's outline (`segmentation`), mode "L"; polygons have soft edges.
 
     Args:
-        record: The annotation; its field `segmentation` is read.
-        window: Edges left, top, right, bottom in pixels of the image.
+        window: Edges left, top, right, bottom of the result in pixels of the image.
         size: Width and height of the image.
-
-    Returns:
-        Image of mode "L" with the size of the window. Polygons have soft edges: the value of a pixel is the share of it
-        that is inside.
 
     Raises:
         DataError: the outline is neither polygons nor run lengths that fit the image.

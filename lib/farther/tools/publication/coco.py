@@ -31,8 +31,10 @@ def write_coco(split: PublishedSplit, folder: Path) -> None:
     path = folder / "annotations" / f"instances_{split.name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     licences = _licences(split)
+    info = {"description": f"{split.name}: images of {split.dataset} ({split.subset}), {split.distance}"}
+    info |= {"dataset_origin": split.dataset, "distance_category": split.distance}
     with path.open("w", encoding="utf-8") as file:
-        file.write(f'{{\n"info": {_text(_info(split))}')
+        file.write(f'{{\n"info": {_text(info)}')
         _write_list(file, "licenses", ({"id": n, "name": name, "url": url} for (name, url), n in licences.items()))
         _write_list(file, "categories", _categories(split))
         _write_list(file, "images", _images(split, licences))
@@ -42,8 +44,7 @@ def write_coco(split: PublishedSplit, folder: Path) -> None:
 
 def _copy_images(split: PublishedSplit, folder: Path) -> None:
     for row, name in enumerate(split.images.file):
-        content = split.image_bytes(row)
-        path = inside(folder, name)
+        content, path = split.image_bytes(row), inside(folder, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
 
@@ -57,14 +58,6 @@ def _write_list(file: TextIO, name: str, items: Iterable[dict[str, Any]]) -> Non
 
 def _text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def _info(split: PublishedSplit) -> dict[str, str]:
-    return {
-        "description": f"{split.name}: images of {split.dataset} ({split.subset}), {split.distance}",
-        "dataset_origin": split.dataset,
-        "distance_category": split.distance,
-    }
 
 
 def _licences(split: PublishedSplit) -> dict[tuple[str, str], int]:

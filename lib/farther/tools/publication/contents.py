@@ -31,11 +31,8 @@ class PublishedSplit:
     """A split and the files of its images.
 
     Args:
-        name: The split.
-        distance: Distance from ID.
         dataset, subset: Source of its images.
         folder: The split's tables, as `curate` wrote them; messages name its files.
-        source: Its images and objects.
         categories: The categories of its dataset.
         roots: Folder of the image files of each dataset.
         credits: Licence and author of images by image id, as far as the dataset's files contain them.
@@ -138,10 +135,6 @@ class Publication:
     """Splits of a benchmark and all that is known about them.
 
     Args:
-        name: The benchmark.
-        benchmark: Its parameters.
-        id_classes: Names of its ID classes.
-        splits: The published splits.
         fates: Fate of each image of the OOD sources.
         origins: Source of each dataset, as text.
         similarity: Similarity to ID by split, as `stratify` measured it; {} where it did not run.
@@ -175,8 +168,6 @@ def collect(
     """Gathers splits of a benchmark that was curated.
 
     Args:
-        name: The benchmark.
-        benchmark: Its parameters.
         datasets: Section `datasets` of the parameters.
         artifacts: The folder that the stages write.
         splits: Names of splits; all OOD splits when empty.

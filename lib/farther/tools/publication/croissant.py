@@ -87,8 +87,8 @@ def _files(split: PublishedSplit, shards: Sequence[Path], folder: Path) -> list[
     ]
     together = {
         "@type": "cr:FileSet",
-        "@id": _set_id(split),
-        "name": _set_id(split),
+        "@id": f"{split.name}-files",
+        "name": f"{split.name}-files",
         "description": f"The Parquet files of {split.name}.",
         "encodingFormat": "application/x-parquet",
         "includes": f"{split.name}/*.parquet",
@@ -154,12 +154,8 @@ def _named(name: str, description: str) -> dict[str, Any]:
 
 def _source(split: PublishedSplit, column: str, inner: str = "") -> dict[str, Any]:
     """Source of a field: a column of the split's files, or a field of the records in it."""
-    made: dict[str, Any] = {"fileSet": {"@id": _set_id(split)}, "extract": {"column": column}}
+    made: dict[str, Any] = {"fileSet": {"@id": f"{split.name}-files"}, "extract": {"column": column}}
     return {**made, "transform": {"jsonPath": inner}} if inner else made
-
-
-def _set_id(split: PublishedSplit) -> str:
-    return f"{split.name}-files"
 
 
 def _sha256(path: Path) -> str:

@@ -10,14 +10,7 @@ from itertools import combinations
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of two reviewers on the images that both decided.
-
-    Args:
-        first, second: The reviewers.
-        images: Number of images that both decided.
-        equal: Number of these images with equal outcomes.
-        kappa: Cohen's κ; None where it is not defined.
-    """
+    """Agreement of two reviewers on the images that both decided; `kappa` is None where it is not defined."""
 
     first: str
     second: str

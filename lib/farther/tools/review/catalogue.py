@@ -26,15 +26,11 @@ class Catalogue:
     """The images of a benchmark's OOD sources, removed ones included, in the order of sources and tables.
 
     Args:
-        name: The benchmark.
-        benchmark: Its parameters.
         datasets: Section `datasets` of the parameters, with the folders of the image files.
         root: The project's folder, which contains `artifacts`.
         watcher: The run that looks for unlabelled objects, None for none.
 
     Attributes:
-        id_classes: The ID classes.
-        images: One row per image.
         fates: Fate of each image by the rules alone.
         kept: ndarray of shape (N,), str: the fate if no ID class and no overlap were labelled.
         suspicion: ndarray of shape (N,), 0 to 1: evidence of a detection for an unlabelled object of an ID class.
@@ -64,7 +60,8 @@ class Catalogue:
             raise ParameterError(f"benchmark {name!r} has no OOD split to review")
         self.roots = image_roots(datasets, artifacts / "tables", root)
         self._join(list(sources.values()))
-        self._rows = {key: row for row, key in enumerate(self._keys())}
+        keys = zip(self.fates.dataset, self.fates.subset, self.fates.image_id, strict=True)
+        self._rows = {ImageKey(*key): row for row, key in enumerate(keys)}
         self.detections = Detections.join([] if watcher is None else self._detections(sources, watcher, artifacts))
         self.suspicion = np.zeros(len(self.images))
         np.maximum.at(self.suspicion, self.detections.image, self.detections.unlabelled)
@@ -120,10 +117,6 @@ class Catalogue:
         if dataset not in self.roots:
             raise ParameterError(f"params.yaml: datasets: {dataset!r} is missing, so its images cannot be found")
         return inside(self.roots[dataset], self.images.file[row])
-
-    def _keys(self) -> list[ImageKey]:
-        columns = (self.fates.dataset, self.fates.subset, self.fates.image_id)
-        return [ImageKey(*key) for key in zip(*columns, strict=True)]
 
     def _join(self, sources: list[RuledSource]) -> None:
         self.images = Images.concatenate([one.source.images for one in sources])

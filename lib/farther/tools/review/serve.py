@@ -55,9 +55,7 @@ def serve(
     """Serves the review page of a benchmark on 127.0.0.1 until it is interrupted.
 
     Args:
-        name: The benchmark.
         params: All of params.yaml.
-        settings: Who reviews, and with what.
         root: The project's folder. Rules and decisions files that the parameters name are relative to the current one.
         ready: Called with the page's address when it can be opened.
 

@@ -67,14 +67,7 @@ SECURITY = {
 
 
 class ReviewServer:
-    """Serves one reviewer's session on 127.0.0.1.
-
-    Args:
-        session: Images and decisions.
-        port: 0 for any that is free.
-
-    Attributes:
-        address: The page's address, which contains the token.
+    """Serves one reviewer's session on 127.0.0.1; `address` is that of the page and contains the token.
 
     Raises:
         ParameterError: the port is taken or not allowed.
@@ -124,10 +117,7 @@ class ReviewServer:
 class Guard:
     """Refuses requests without the token, to another host or from another origin; adds the security headers.
 
-    Args:
-        app: Gets the other requests, with paths that start after the token.
-        token: The first part of each path.
-        host: The `Host` that requests must name.
+    `app` gets the other requests, with paths that start after the token.
     """
 
     def __init__(self, app: ASGIApp, token: str, host: str):

@@ -55,12 +55,7 @@ class Filters:
 
 
 class Session:
-    """A reviewer's view of a benchmark; safe to use from several threads.
-
-    Args:
-        catalogue: The images.
-        file: The decisions; other programs may append to it, too.
-        reviewer: Name of the reviewer.
+    """A reviewer's view of a benchmark; safe to use from several threads. Other programs may append to the file, too.
 
     Raises:
         DataError: the file is damaged or contains a decision on an unknown image or class, or the reviewer's name is

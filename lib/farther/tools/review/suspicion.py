@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -84,13 +84,7 @@ def detections(
         objects: The source's labelled objects.
         by_image: The objects of each image.
     """
-    return Detections.join(list(_batches(folder, id_class, image_id, objects, by_image)))
-
-
-def _batches(
-    folder: RegionsFolder, id_class: Mapping[str, str], image_id: np.ndarray, objects: Objects, by_image: Grouped
-) -> Iterator[Detections]:
-    known = pa.array(image_id, pa.string())
+    parts, known = [], pa.array(image_id, pa.string())
     names = np.array([id_class.get(name, "") for name in folder.classes], dtype=object)
     for regions in folder.above(MIN_SCORE).batches([]):
         image = pc.index_in(pa.array(regions.image_id, pa.string()), known).fill_null(-1).to_numpy()
@@ -98,7 +92,8 @@ def _batches(
         image, box, score = image[found].astype(np.int64), regions.box[found], regions.score[found]
         place, row = by_image.pairs(image)
         free = 1 - explained(box, objects.box[row], place)
-        yield Detections(image, box, score, names[regions.label[found]], score * free)
+        parts.append(Detections(image, box, score, names[regions.label[found]], score * free))
+    return Detections.join(parts)
 
 
 def explained(box: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.ndarray:

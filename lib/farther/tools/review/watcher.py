@@ -35,20 +35,15 @@ class Watcher:
 def watcher_for(
     name: str, params: Mapping[str, Any], root: str | Path = ".", wanted: str | None = None
 ) -> Watcher | None:
-    """The run that looks for unlabelled objects in a benchmark's images.
+    """The run that looks for unlabelled objects in a benchmark's images; None where none of its runs has regions.
 
     A run of another benchmark may know the ID classes better: its classes are matched by `data/names/classes.yaml`,
     and by their names where that file does not have them.
 
     Args:
-        name: The benchmark.
         params: All of params.yaml.
-        root: The project's folder.
         wanted: The run; by default the one that `review.<benchmark>` of the parameters names, if it has regions, else
             the benchmark's first that has.
-
-    Returns:
-        None where no run of the benchmark has regions.
 
     Raises:
         ParameterError: the wanted run is unknown or has no regions, or knows none of the ID classes.

@@ -96,7 +96,11 @@ def words() -> Mapping[str, Words]:
     """Names and kinds of each concept that a dataset labels."""
     names: dict[str, dict[str, None]] = {}  # dicts keep the order and drop repetitions
     kinds: dict[str, dict[str, None]] = {}
-    above = {"coco": _supercategories(), "openimages": _hierarchy()}
+    groups = read_yaml("coco_categories.yaml").items()
+    supercategories: dict[str, tuple[str, ...]] = {
+        name: (group,) for group, members in groups for name in members.values()
+    }
+    above = {"coco": supercategories, "openimages": _hierarchy()}
     for source in (*ID_DATASETS, *OOD_SOURCES):
         for name, concepts in _labelled(source):
             for concept in concepts:
@@ -230,10 +234,6 @@ def _labelled(source: str) -> list[tuple[str, Sequence[str]]]:
     table = categories()[source]
     parts = [table] if source in ID_DATASETS else list(table.values())
     return [(name, concepts) for part in parts for name, concepts in part.items()]
-
-
-def _supercategories() -> dict[str, tuple[str, ...]]:
-    return {name: (group,) for group, members in read_yaml("coco_categories.yaml").items() for name in members.values()}
 
 
 def _hierarchy() -> dict[str, tuple[str, ...]]:

@@ -24,12 +24,7 @@ from farther.tools.training.trainers.detr import DetrRecipe
 
 
 class DetrRun(Run[PreTrainedModel, DetrRecipe]):
-    """A training run of a detection transformer.
-
-    Args:
-        blueprint: The network's configuration.
-        network, recipe, task, identity: See `Run`.
-    """
+    """A training run of a detection transformer; see `Run`."""
 
     def __init__(
         self, network: PreTrainedModel, blueprint: DetrBlueprint, recipe: DetrRecipe, task: Task, identity: str

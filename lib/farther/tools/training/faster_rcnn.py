@@ -38,13 +38,7 @@ ExtraLosses = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
 
 
 class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
-    """A training run of a Faster R-CNN.
-
-    Args:
-        network: With an `EnergyHead` where the recipe has virtual outliers.
-        recipe, task, identity: See `Run`.
-        extra_losses: See `ExtraLosses`.
-    """
+    """A training run of a Faster R-CNN, with an `EnergyHead` where the recipe has virtual outliers; see `Run`."""
 
     def __init__(
         self,

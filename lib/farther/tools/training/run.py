@@ -244,19 +244,6 @@ class AugmentedSamples(Dataset):
         return augment(self.samples[row], self.augmentation, np.random.default_rng([self.seed, self.epoch, row]))
 
 
-class _Pixels(Dataset):
-    """The images of samples, without their objects."""
-
-    def __init__(self, samples: Samples):
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, row: int) -> np.ndarray:
-        return self.samples.pixels(row)
-
-
 def evaluate_on(
     samples: Samples, batch_size: int, workers: int, detect: Callable[[list[np.ndarray], list[str]], Regions]
 ) -> dict[str, Any]:
@@ -265,9 +252,9 @@ def evaluate_on(
     Args:
         detect: Regions of a batch of images, given the images and their ids.
     """
-    loader = DataLoader(_Pixels(samples), batch_size=batch_size, num_workers=workers, collate_fn=list)
+    loader = DataLoader(samples, batch_size=batch_size, num_workers=workers, collate_fn=list)
     names = np.array_split(samples.images.image_id, range(batch_size, len(samples), batch_size))
-    found = [detect(images, list(ids)) for images, ids in zip(loader, names, strict=True)]
+    found = [detect([one.pixels for one in batch], list(ids)) for batch, ids in zip(loader, names, strict=True)]
     return closed_set.evaluate(samples.objects, Regions.concatenate(found), samples.classes)
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from torch.utils.data import Dataset
 
 from farther.errors import DataError
 from farther.images.read import load
@@ -31,7 +32,7 @@ class Sample:
     labels: np.ndarray
 
 
-class Samples:
+class Samples(Dataset):
     """The images of a subset, read lazily; crowds, groups and objects of other classes are left out.
 
     Args:
@@ -73,11 +74,7 @@ class Samples:
         return Sample(self.pixels(row), self.boxes[row], self.labels[row])
 
     def pixels(self, row: int) -> np.ndarray:
-        """Image of a row, ndarray of shape (H, W, 3), uint8.
-
-        Raises:
-            DataError: the file is absent or damaged, is not the one that was ingested, or its name leaves the root.
-        """
+        """Image of a row, uint8 (H, W, 3); DataError if its file is absent, damaged or not the ingested one."""
         if self._cached is not None:
             return self._cached[row]
         path = inside(self.root, self.images.file[row])

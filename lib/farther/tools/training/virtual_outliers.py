@@ -52,13 +52,7 @@ class FasterRCNNRecipe(Recipe):
 
 
 class OutlierQueue(nn.Module):
-    """The newest features of each class, and virtual outliers drawn from them. Its state is a state dict.
-
-    Args:
-        params: Parameters of virtual outliers.
-        classes: C, the number of known classes.
-        dimensions: D, the dimension of the features.
-    """
+    """The newest features (of dimension D) of each of C known classes, and virtual outliers drawn from them."""
 
     features: Tensor
     seen: Tensor

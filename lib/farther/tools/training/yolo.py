@@ -88,9 +88,6 @@ class TableDataset(YOLODataset):
 
         Returns:
             ndarray of shape (h, w, 3), uint8, blue green red; original height and width; (h, w).
-
-        Raises:
-            DataError: the file is absent or damaged, or has changed since it was ingested.
         """
         known = self.buffer.get(i) if self.augment else None
         if known is None:
@@ -250,11 +247,7 @@ class Run(DetectionTrainer):
         self.train_loader.reset()
 
     def end_batch(self) -> None:
-        """Updates the progress bar.
-
-        Raises:
-            TrainingError: the loss is not finite.
-        """
+        """Updates the progress bar; TrainingError if the loss is not finite."""
         losses = {name: f"{value.item():.3f}" for name, value in self.tloss.items()}
         if not torch.isfinite(self.loss):
             raise TrainingError(f"epoch {self.epoch + 1}: the loss is not finite: {losses}. Lower learning_rate")

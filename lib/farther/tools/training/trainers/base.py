@@ -116,9 +116,7 @@ class Job(ABC):
 
     @abstractmethod
     def learn(self, task: Task) -> Trained:
-        """Trains, or resumes a killed run, and writes the checkpoint to `weights`.
-
-        A resumed run ends in the same bytes as an uninterrupted one.
+        """Trains, or resumes a killed run to the same bytes, and writes the checkpoint to `weights`.
 
         Raises:
             DataError: an image or the initial weights are absent or damaged.
