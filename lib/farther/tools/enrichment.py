@@ -88,14 +88,9 @@ class Looks(Protocol):
 
 
 class Need(NamedTuple):
-    """Number of images of a category before and after a search.
+    """Number of images of a category (in lower case) in the splits of a distance, `before` a search and `new` ones.
 
-    Args:
-        distance: Distance of the splits.
-        category: The category, in lower case.
-        before: Images that show it in the splits of that distance, including accepted candidates and excluding splits
-            that keep known objects.
-        new: New candidates that show it.
+    Accepted candidates count as `before`; splits that keep known objects do not count.
     """
 
     distance: str

@@ -94,7 +94,6 @@ def _varied_scene(rng: Rng, world: DemoWorld, wanted: list[Wanted], choose: Choo
 
 
 def _obstruct(rng: Rng, canvas: Canvas, size: float) -> None:
-    """Pastes a plain shape in front of everything."""
     shape = backgrounds.obstacle(rng, size)
     left = int(rng.integers(0, canvas.owner.shape[1]) - shape.width // 2)
     top = int(rng.integers(0, canvas.owner.shape[0]) - shape.height // 2)

@@ -117,7 +117,6 @@ def _classes(split: PublishedSplit) -> dict[str, Any]:
 
 
 def _rows(split: PublishedSplit) -> dict[str, Any]:
-    """The rows of a split."""
     return {
         "@type": "cr:RecordSet",
         "@id": split.name,
@@ -139,7 +138,6 @@ def _field(split: PublishedSplit, column: pa.Field) -> dict[str, Any]:
 
 
 def _inner(split: PublishedSplit, column: str, field: pa.Field) -> dict[str, Any]:
-    """A field of the records in a list."""
     kind = field.type.value_type if pa.types.is_list(field.type) else field.type
     made = _named(f"{split.name}/{column}/{field.name}", f"{field.name} of each of {column}")
     made |= {"dataType": TYPES[str(kind)], "source": _source(split, column, field.name)}

@@ -115,7 +115,6 @@ def answered(publication: Publication) -> list[str]:
 
 
 def _answer(question: Question, values: Mapping[str, str], publication: Publication) -> str:
-    """A question with the answers of the tables and of the publisher, or a note that there is none yet."""
     answers = [question.answer.format_map(values).strip(), publication.words.answers.get(question.key, "").strip()]
     answer = "\n\n".join(filter(None, answers))
     return f"**{question.text}**\n\n{answer or f'*Not answered yet (`{question.key}`).*'}"
@@ -194,7 +193,6 @@ def _credits(splits: Sequence[PublishedSplit]) -> str:
 
 
 def _image_licences(splits: Sequence[PublishedSplit]) -> str:
-    """Licences of the images, and for how many none is known."""
     licences = Counter(split.credit(row).license for split in splits for row in range(len(split.images)))
     unknown = licences.pop("", 0)
     parts = [f"{name} ({_images(count)})" for name, count in sorted(licences.items())]

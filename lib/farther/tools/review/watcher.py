@@ -84,15 +84,11 @@ def _id_classes(classes: Sequence[str], dataset: str, reviewed: Benchmark, file:
     names = ClassNames(file) if dataset != reviewed.id and file.is_file() else None
     found = {}
     for name in classes:
-        same = [one for one in (name, *_other_names(names, name, dataset, reviewed.id)) if one in ids]
+        try:
+            others = () if names is None else names.same(name, dataset, reviewed.id)
+        except DataError:  # the file of names does not have the class
+            others = ()
+        same = [one for one in (name, *others) if one in ids]
         if same:
             found[name] = same[0]
     return found
-
-
-def _other_names(names: ClassNames | None, name: str, dataset: str, other: str) -> tuple[str, ...]:
-    """Names of a class in another dataset; () where the file of names does not have it."""
-    try:
-        return () if names is None else names.same(name, dataset, other)
-    except DataError:
-        return ()
