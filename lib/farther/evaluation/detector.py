@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -54,15 +53,15 @@ def _closed_set(inputs: RunInputs, known: closed_set.ClosedSet) -> dict[str, Any
 def _wilderness(id_split: RunSplit, tested: Sequence[RunSplit], settings: EvaluationSettings) -> dict[str, Any]:
     """Wilderness impact with the images of OOD splits as wild images, and the causes of errors in them."""
     objects, regions = id_split.objects, id_split.regions()
-    wild = [_named_by_split(split) for split in tested]
-    images = [name for split in wild for name in split.images]
-    wild_regions = Regions.concatenate([split.regions for split in wild]) if wild else regions[:0]
+    wild_objects, of_splits, names = zip(*map(_named_by_split, tested), strict=True) if tested else ((), (), ())
+    images = [name for of_split in names for name in of_split]
+    wild_regions = Regions.concatenate(of_splits) if tested else regions[:0]
     impact = wilderness.Wilderness(
         objects, regions, id_split.images, wild_regions, images, iou=settings.iou, seed=settings.seed
     )
     found = impact.metrics()
     points = dict(zip(impact.classes, impact.operating_points(DIAGNOSIS_RECALL), strict=True))
-    all_objects = Objects.concatenate([objects, *(split.objects for split in wild)])
+    all_objects = Objects.concatenate([objects, *wild_objects])
     all_regions = Regions.concatenate([regions, wild_regions])
     causes = wilderness.diagnose(
         all_objects, all_regions, points, wilderness.Diagnosis(wild_images=images, iou=settings.iou)
@@ -90,23 +89,14 @@ def _wilderness(id_split: RunSplit, tested: Sequence[RunSplit], settings: Evalua
     return {**found, "diagnosis_recall": DIAGNOSIS_RECALL, "diagnosis": counts, "confusion": confusion}
 
 
-@dataclass(frozen=True)
-class _Wild:
-    """Objects, regions and sorted image names of a split."""
-
-    objects: Objects
-    regions: Regions
-    images: list[str]
-
-
-def _named_by_split(split: RunSplit) -> _Wild:
-    """A split with its name in front of the images' names, which may occur in another split too."""
+def _named_by_split(split: RunSplit) -> tuple[Objects, Regions, list[str]]:
+    """Objects, regions and images with the split's name in front, as images of two splits may have one name."""
 
     def longer(names: Iterable[str]) -> np.ndarray:
         return np.array([f"{split.name}/{name}" for name in names], dtype=object)
 
     objects, regions = split.objects, split.regions()
-    return _Wild(
+    return (
         objects.with_columns(image_id=longer(objects.image_id)),
         regions.with_columns(image_id=longer(regions.image_id)),
         sorted(longer(split.images)),

@@ -138,12 +138,16 @@ class Matched:
 
     def curve(self, threshold: int, k: int) -> Curve:
         """Precision and recall of class k at the IoU threshold of this index, ignored detections left out."""
-        kind = self.kind[threshold, self.rows(k)]
-        return Curve.of(kind[kind != IGNORED], self.positives[k])
+        return Curve.of(self.is_true(threshold, k), self.positives[k])
 
     def scores(self, threshold: int, k: int) -> np.ndarray:
         """Confidences of the detections on that curve."""
         return self.score[self.rows(k)][self.kind[threshold, self.rows(k)] != IGNORED]
+
+    def is_true(self, threshold: int, k: int) -> np.ndarray:
+        """True positives among the detections on that curve, ndarray of bool."""
+        kind = self.kind[threshold, self.rows(k)]
+        return kind[kind != IGNORED] == TRUE
 
     def objects(self, weights: np.ndarray | None = None) -> np.ndarray:
         """Number of objects of each class in each replicate, ndarray of shape (K, B)."""

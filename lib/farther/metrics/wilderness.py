@@ -19,7 +19,7 @@ from farther.errors import DataError, ParameterError
 from farther.metrics.boxes import Pairs, image_numbers, pairs
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import above_of_class
-from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, average_precision
+from farther.metrics.precision_recall import FALSE, TRUE, average_precision
 from farther.metrics.weighting import defined, mean_if_all_defined, mean_of_defined, value
 from farther.tables import Objects, Regions
 
@@ -249,12 +249,8 @@ class _Ranked:
 
 def _ranked(objects: Objects, regions: Regions, classes: Sequence[str], iou: float) -> list[_Ranked]:
     matched = ClosedSet.of(objects, regions, classes, max_detections=len(regions) + 1).match([iou])
-    result = []
-    for k in range(len(classes)):
-        kind, score = matched.kind[0, matched.rows(k)], matched.score[matched.rows(k)]
-        counted = kind != IGNORED
-        result.append(_Ranked(score[counted], kind[counted] == TRUE, int(matched.positives[k])))
-    return result
+    positives = matched.positives.tolist()
+    return [_Ranked(matched.scores(0, k), matched.is_true(0, k), count) for k, count in enumerate(positives)]
 
 
 @dataclass(frozen=True)
