@@ -15,8 +15,9 @@ from torchvision.ops import batched_nms, roi_align
 
 from farther import detectors, methods
 from farther.detectors.networks.architectures import MSRA, Blueprint, build_network
-from farther.detectors.networks.checkpoint import read_weights, save_checkpoint
+from farther.detectors.networks.checkpoint import save_checkpoint
 from farther.detectors.networks.detectron2_import import to_torchvision, torchvision_names
+from farther.detectors.networks.weights import read_weights
 from farther.detectors.scaling import scaled_sides
 from farther.errors import DataError, ParameterError
 

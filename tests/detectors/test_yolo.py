@@ -266,11 +266,11 @@ def test_even_known_names_in_a_pickle_are_never_called(tmp_path):
     ("change", "problem"),
     [
         ({"activation": "__import__('os').mkdir('made')"}, "is not like 'nn.SiLU"),
-        ({"head": [[-1, 1, "torch_safe_load", ["evil.pt"]]]}, "'torch_safe_load' is no layer"),
-        ({"head": [[-1, 1, "DetectionModel", ["yolov8n.yaml"]]]}, "'DetectionModel' is no layer"),
-        ({"head": [[-1, 1, "TorchVision", [64, "resnet18"]]]}, "'TorchVision' is no layer"),
+        ({"head": [[-1, 1, "torch_safe_load", ["evil.pt"]]]}, "'torch_safe_load' is not a layer"),
+        ({"head": [[-1, 1, "DetectionModel", ["yolov8n.yaml"]]]}, "'DetectionModel' is not a layer"),
+        ({"head": [[-1, 1, "TorchVision", [64, "resnet18"]]]}, "'TorchVision' is not a layer"),
         ({"head": [[[15, 18, 21], 1, "RTDETRDecoder", ["nc"]]]}, "RTDETRDecoder"),
-        ({"head": "Detect"}, "'head' is no list"),
+        ({"head": "Detect"}, "'head' is not a list"),
         ({"head": [[[3, 99], 1, "Detect", ["nc"]]]}, "cannot build"),
     ],
 )

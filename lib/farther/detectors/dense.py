@@ -1,4 +1,4 @@
-"""What the adapters of torchvision's one-stage detectors share."""
+"""Base of the adapters of torchvision's one-stage detectors."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ class DenseDetector(Detector):
     not offered for it. `latent` pools the feature pyramid over each detection's box, from the level that fits its size,
     and averages it per channel.
 
-    torchvision reserves the first column for a background that nothing is ever trained to be. A file with one column
-    more than `classes` has it: it is then called "background", kept in the logits, and never detected.
+    torchvision reserves the first column for a background, which is never trained. A file with one column more than
+    `classes` has it: it is then called "background", stored in the logits, and never detected.
 
     Args:
         classes: The file's classes, without the background, in the order of its logits.
         min_size: Images are scaled to this many pixels on the shorter side …
         max_size: … unless the longer one would then have more than this.
-        candidates: So many boxes of each pyramid level, the best, take part in the suppression.
+        candidates: Number of boxes of each pyramid level, the best, that take part in the suppression.
         norm_epsilon: ε of the backbone's normalisations. `RetinaNet_ResNet50_FPN_Weights.COCO_V1` were trained with 0,
-            which their file does not say; all others with 1e-5.
+            which their file does not contain; all others with 1e-5.
         latent_size: Cells along one side of the grid that `latent` is pooled from.
         latent_sampling: Samples along one side of a cell; 0 takes as many as fit.
     """
@@ -53,7 +53,7 @@ class DenseDetector(Detector):
     @property
     @abstractmethod
     def builder(self) -> str:
-        """Which of torchvision's networks it is."""
+        """Name of torchvision's function that builds the network."""
 
     @cached_property
     def network(self) -> RetinaNet | FCOS:
@@ -95,9 +95,9 @@ class DenseDetector(Detector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.dense import Limits, detect_regions
-        from farther.detectors.networks.detection import StoredColumns
+        from farther.detectors.networks.dense import detect_regions
+        from farther.detectors.networks.detection import Selection, StoredColumns
 
-        limits = Limits(self.score_threshold, self.nms_iou, self.candidates, self.max_detections)
+        selection = Selection(self.score_threshold, self.nms_iou, self.max_detections, candidates=self.candidates)
         stored = StoredColumns(self.latent_size, self.latent_sampling, self.features_dtype)
-        return detect_regions(self.network, self._header, prepared, image_ids, limits, self.precision, stored)
+        return detect_regions(self.network, self._header, prepared, image_ids, selection, self.precision, stored)

@@ -139,8 +139,8 @@ class Detr(Detector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.detection import StoredColumns
-        from farther.detectors.networks.detr_inference import Selection, detect_regions
+        from farther.detectors.networks.detection import Selection, StoredColumns
+        from farther.detectors.networks.detr_inference import detect_regions
 
         per_query = self.per_query or self.checkpoint.blueprint.family.per_query
         selection = Selection(self.score_threshold, self.nms_iou, self.max_detections, per_query)

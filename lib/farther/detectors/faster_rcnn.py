@@ -135,7 +135,7 @@ class FasterRCNN(Detector):
 
     @cached_property
     def _header(self) -> Header:
-        from farther.detectors.networks.energy_head import ENERGY_HEAD
+        from farther.detectors.networks.architectures import ENERGY_HEAD
 
         last = self.network.roi_heads.box_predictor.cls_score
         head = getattr(self.network, ENERGY_HEAD, None)

@@ -1,4 +1,4 @@
-"""Scaling images before the network sees them, where that is not the network's own work."""
+"""Scaling of images before the network, for networks that do not scale their input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Scaled:
 
     Args:
         pixels: ndarray of shape (H, W, 3), uint8, red green blue.
-        original: Height and width of the image before.
+        original: Height and width of the image before scaling and padding.
     """
 
     pixels: np.ndarray
@@ -52,5 +52,5 @@ def scale(image: np.ndarray, shorter: int, longer: int) -> Scaled:
     """
     original = image.shape[0], image.shape[1]
     height, width = scaled_sides(*original, shorter, longer)
-    made = Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)
-    return Scaled(np.array(made), original)
+    resized = Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)
+    return Scaled(np.array(resized), original)

@@ -9,13 +9,13 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import Count, Detector, Fraction, register
+from farther.detectors.scaling import Scaled
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 
 if TYPE_CHECKING:
     from ultralytics.nn.tasks import DetectionModel
 
-    from farther.detectors.networks.yolo import Letterboxed
     from farther.detectors.networks.yolo_checkpoint import YoloCheckpoint
 
 
@@ -29,17 +29,17 @@ class Yolo(Detector):
     the other one, as `predict` does. Image files are read as stored: unlike `predict`, without turning them as EXIF
     says.
 
-    Logits are the head's own, before the sigmoid, at the anchor that gave the box; there is no background. The network
+    Logits are the head's, before the sigmoid, at the anchor that gave the box; there is no background. The network
     is convolutional to its end: it has no last linear layer, hence neither `features` nor a `weight`, and methods that
     need them are not offered for it (FMIYC, Section 4 and Appendix F). `latent` pools the backbone's last layer over
     each detection's box and averages it per channel (FMIYC, Appendix F.2.4).
 
-    The checkpoint is farther's own safetensors file or a `.pt` file of Ultralytics. The latter is a pickle; it is taken
-    apart without running anything that it names.
+    The checkpoint is farther's safetensors file or a `.pt` file of Ultralytics. The latter is a pickle, read without
+    running anything that it names.
 
     Args:
         nms_iou: See `Detector`; the default is that of `predict`.
-        image_size: Images are scaled to so many pixels on the longer side; the checkpoint's own size when None.
+        image_size: Pixels that the longer side is scaled to; None takes the checkpoint's.
         latent_size: Cells along one side of the grid that `latent` is pooled from.
         latent_sampling: Samples along one side of a cell; 0 takes as many as fit.
     """
@@ -51,23 +51,14 @@ class Yolo(Detector):
 
     @cached_property
     def checkpoint(self) -> YoloCheckpoint:
-        """What the checkpoint holds.
-
-        Raises:
-            DataError: the checkpoint is absent or damaged.
-        """
+        """The checkpoint's content; errors as in `read_checkpoint`."""
         from farther.detectors.networks.yolo_checkpoint import read_checkpoint
 
         return read_checkpoint(self.weights)
 
     @cached_property
     def network(self) -> DetectionModel:
-        """The network on its device.
-
-        Raises:
-            DataError: the checkpoint is absent or damaged, or does not fit.
-            ParameterError: the device cannot be used.
-        """
+        """See `Detector.network`."""
         from farther.detectors.networks.yolo_checkpoint import load_network
 
         return load_network(self.weights, self.checkpoint).to(self.torch_device())
@@ -81,7 +72,7 @@ class Yolo(Detector):
             detector=self.identity,
         )
 
-    def prepare(self, image: np.ndarray) -> Letterboxed:
+    def prepare(self, image: np.ndarray) -> Scaled:
         """The image, scaled and padded as `predict` does."""
         from farther.detectors.networks.yolo import letterbox
 
@@ -89,9 +80,9 @@ class Yolo(Detector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.detection import StoredColumns
-        from farther.detectors.networks.yolo import Suppression, detect_regions
+        from farther.detectors.networks.detection import Selection, StoredColumns
+        from farther.detectors.networks.yolo import detect_regions
 
-        suppression = Suppression(self.score_threshold, self.nms_iou, self.max_detections)
+        selection = Selection(self.score_threshold, self.nms_iou, self.max_detections)
         stored = StoredColumns(self.latent_size, self.latent_sampling, self.features_dtype)
-        return detect_regions(self.network, self.header(), prepared, image_ids, suppression, self.precision, stored)
+        return detect_regions(self.network, self.header(), prepared, image_ids, selection, self.precision, stored)

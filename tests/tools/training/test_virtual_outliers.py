@@ -6,8 +6,8 @@ import torch
 from scipy.stats import chi2
 
 from farther.detectors.faster_rcnn import FasterRCNN
+from farther.detectors.networks.architectures import EnergyHead
 from farther.detectors.networks.checkpoint import load_network, save_checkpoint
-from farther.detectors.networks.energy_head import EnergyHead
 from farther.errors import ParameterError
 from farther.methods import METHODS
 from farther.registry import build

@@ -1,10 +1,12 @@
-"""The Faster R-CNN networks that farther can build, by name."""
+"""The Faster R-CNN networks that farther can build, by name, and the head that VOS adds to them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor, nn
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
@@ -18,17 +20,20 @@ from farther.errors import ParameterError
 
 BACKGROUND = "background"
 
+#: Name of VOS's head in a network, and first part of its weights' names in a checkpoint.
+ENERGY_HEAD = "vos"
+
 #: The architecture of Detectron2's checkpoints.
 MSRA = "resnet50_fpn_msra"
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """All that is needed to build a network again, but its weights.
+    """Description from which a network is built; its weights are stored beside it.
 
     Args:
         architecture: A name of `ARCHITECTURES`.
-        classes: The classes it knows, without the background, in the order of its logits.
+        classes: The known classes, without the background, in the order of the logits.
         min_size: Images are scaled so that their shorter side has this many pixels …
         max_size: … unless the longer one would then have more than this.
     """
@@ -44,12 +49,43 @@ class Blueprint:
         return (BACKGROUND, *self.classes)
 
 
+class EnergyHead(nn.Module):
+    """The head that VOS adds to a detector: logistic regression on the weighted energy of the class logits.
+
+    E = log Σ_k max(w_k, 0) exp(f_k) over the known classes (Du et al. 2022, Equation 7, with the sign turned), and the
+    logits of unknown and known are a_0 E + b_0 and a_1 E + b_1.
+
+    Args:
+        classes: C, the known classes.
+    """
+
+    def __init__(self, classes: int):
+        super().__init__()
+        self.energy_weight = nn.Parameter(torch.ones(classes))
+        self.weight = nn.Parameter(torch.tensor([-0.1, 0.1]))
+        self.bias = nn.Parameter(torch.zeros(2))
+
+    def energy(self, logits: Tensor) -> Tensor:
+        """The weighted energy, shape (N,), of logits without the background, shape (N, C); higher is more known."""
+        highest = logits.max(dim=1).values
+        parts = self.energy_weight.relu() * (logits - highest[:, None]).exp()
+        return parts.sum(dim=1).clamp_min(torch.finfo(parts.dtype).tiny).log() + highest
+
+    def forward(self, logits: Tensor) -> Tensor:
+        """Logits of unknown (column 0) and known (column 1), shape (N, 2), of class logits, shape (N, C)."""
+        return self.energy(logits)[:, None] * self.weight + self.bias
+
+    def numbers(self) -> dict[str, list[float]]:
+        """Parameters for the method `vos`: `energy_weight` (C), `weight` (2) and `bias` (2)."""
+        return {name: value.detach().float().cpu().tolist() for name, value in self.named_parameters()}
+
+
 @dataclass(frozen=True)
 class Architecture:
     """A kind of network.
 
     Args:
-        build: Makes an untrained one.
+        build: Returns an untrained one.
         first_stride: Pixels between two cells of the finest pyramid level; each further level has twice as many.
         is_frozen: Its first layers and all normalisations never learn, so that training must start from weights.
     """
@@ -79,7 +115,7 @@ def build_network(blueprint: Blueprint) -> FasterRCNN:
     """
     architecture = architecture_of(blueprint)
     if BACKGROUND in blueprint.classes:
-        raise ParameterError(f"a class cannot be called {BACKGROUND!r}: that is the name of the network's own column")
+        raise ParameterError(f"a class cannot be called {BACKGROUND!r}: the background's column has that name")
     network = architecture.build(blueprint)
     fix_scales(network.roi_heads.box_roi_pool, architecture.first_stride)
     return network
@@ -123,7 +159,7 @@ def _small(blueprint: Blueprint) -> FasterRCNN:
     )
 
 
-#: Checkpoints say one of these names and nothing more: what a name stands for never changes, new ones are added.
+#: Checkpoints store only the name: the network behind a name never changes, new ones get new names.
 ARCHITECTURES = {
     "resnet50_fpn": Architecture(_resnet50_fpn, first_stride=4, is_frozen=True),
     MSRA: Architecture(_resnet50_fpn_msra, first_stride=4, is_frozen=True),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,10 @@ from torchvision.models import detection
 from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image
 
-from farther.detectors.networks.checkpoint import fill, read_weights
-from farther.detectors.networks.detection import StoredColumns, autocast, columns_of, to_batch, to_numpy
+from farther.detectors.networks.detection import Selection, StoredColumns, autocast, columns_of, to_batch, to_numpy
 from farther.detectors.networks.passes import Detections
 from farther.detectors.networks.pooling import channel_means
+from farther.detectors.networks.weights import fill, read_weights
 from farther.errors import DataError
 from farther.tables import Header, Regions
 
@@ -32,23 +31,6 @@ FIRST_STRIDE = 8
 
 #: The weight whose rows are the logits of all anchors of a cell.
 LAST_LAYER = "head.classification_head.cls_logits.weight"
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Which boxes are detections.
-
-    Args:
-        score_threshold: Boxes whose class scores no more than this are dropped.
-        nms_iou: Of two boxes of one class that overlap more than this, the better one stays.
-        candidates: So many of each pyramid level, the best, may take part in that.
-        max_detections: At most so many an image.
-    """
-
-    score_threshold: float
-    nms_iou: float
-    candidates: int
-    max_detections: int
 
 
 def load_dense_network(
@@ -86,7 +68,7 @@ def detect_regions(
     header: Header,
     images: Sequence[np.ndarray],
     image_ids: Sequence[str],
-    limits: Limits,
+    selection: Selection,
     precision: str,
     stored: StoredColumns,
 ) -> Regions:
@@ -95,7 +77,6 @@ def detect_regions(
     Args:
         network: In evaluation mode.
         images: uint8 arrays of shape (H, W, 3).
-        stored: How the column `latent` is made.
 
     Returns:
         The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of the images as given.
@@ -114,9 +95,9 @@ def detect_regions(
     cells = [level.shape[2] * level.shape[3] for level in levels]
     counts = [count * logits.shape[1] // sum(cells) for count in cells]
     per_image = zip(scores, deltas, network.anchor_generator(batch, levels), batch.image_sizes, strict=True)
-    found = [_select(network, *answer, counts, limits) for answer in per_image]
+    found = [_select(network, *answer, counts, selection) for answer in per_image]
     columns = columns_of(found, image_ids, batch.image_sizes, [image.shape[:2] for image in images])
-    columns["logits"] = to_numpy(torch.cat([own[one.rows] for own, one in zip(logits, found, strict=True)]))
+    columns["logits"] = to_numpy(torch.cat([of_image[one.rows] for of_image, one in zip(logits, found, strict=True)]))
     boxes = [one.boxes for one in found]
     latent = channel_means(levels, FIRST_STRIDE, boxes, stored.latent_size, stored.latent_sampling)
     columns["latent"] = to_numpy(latent).astype(stored.dtype)
@@ -130,23 +111,21 @@ def _select(
     anchors: Tensor,
     size: tuple[int, int],
     counts: list[int],
-    limits: Limits,
+    selection: Selection,
 ) -> Detections:
     """Threshold, the best of each level, and non-maximum suppression per class, as torchvision does.
 
     Args:
-        scores: (A, K) of an image's A anchors.
-        deltas: (A, 4) what the network says about each anchor's box.
-        anchors: (A, 4), pixels of the resized image.
+        scores, deltas, anchors: (A, K), (A, 4) and (A, 4) for an image's A anchors, in pixels of the resized image.
         size: Height and width of the resized image.
-        counts: Anchors of each level.
+        counts: Number of anchors of each level.
     """
     columns = scores.shape[1]
     chosen, start = [], 0
     for level in scores.split(counts):
         flat = level.flatten()
-        above = torch.where(flat > limits.score_threshold)[0]
-        best = flat[above].topk(min(len(above), limits.candidates)).indices
+        above = torch.where(flat > selection.score_threshold)[0]
+        best = flat[above].topk(min(len(above), selection.candidates)).indices
         chosen.append(above[best] + start * columns)
         start += len(level)
     picked = torch.cat(chosen)
@@ -155,5 +134,5 @@ def _select(
     decode = coder.decode_single if isinstance(network, RetinaNet) else coder.decode
     boxes = clip_boxes_to_image(decode(deltas[rows], anchors[rows]), size)
     confidence = scores[rows, labels]
-    kept = batched_nms(boxes, confidence, labels, limits.nms_iou)[: limits.max_detections]
+    kept = batched_nms(boxes, confidence, labels, selection.iou)[: selection.max_detections]
     return Detections(boxes[kept], confidence[kept], labels[kept], rows[kept])

@@ -1,10 +1,11 @@
-"""Inference with a Faster R-CNN that keeps, for each detection, the row of its own proposal."""
+"""Parts of inference that all networks share, and inference with a Faster R-CNN."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,15 +18,32 @@ from farther.detectors.networks.passes import Detections, propose, select_detect
 from farther.detectors.networks.pooling import channel_means
 from farther.tables import Header, Regions
 
+PerQuery = Literal["several", "one"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which boxes are detections.
+
+    Args:
+        score_threshold: Boxes whose class scores no more than this are dropped.
+        iou: Of two boxes of one class that overlap more than this, the better one stays; 1 keeps both.
+        max_detections: Largest number per image.
+        per_query: For detection transformers. "several": a query counts for each class that scores high enough, as in
+            transformers' processors for sigmoid heads. "one": for its best class only.
+        candidates: For one-stage detectors: number of boxes per pyramid level, the best, that take part in suppression.
+    """
+
+    score_threshold: float
+    iou: float
+    max_detections: int
+    per_query: PerQuery = "several"
+    candidates: int = 1000
+
 
 @dataclass(frozen=True)
 class StoredColumns:
-    """What is kept of each detection besides its box, and how.
-
-    Args:
-        latent_size, latent_sampling: Grid that `latent` is pooled to, and samples along one side of its cells.
-        dtype: Of `features` and `latent`.
-    """
+    """Settings of the columns `features` and `latent`: grid that `latent` is pooled to, samples per cell, and type."""
 
     latent_size: int = 9
     latent_sampling: int = 2
@@ -60,7 +78,7 @@ def detect_regions(
         network: In evaluation mode; its thresholds decide what is kept.
         images: uint8 arrays of shape (H, W, 3).
         stored: The columns `features` and `latent`; None keeps neither.
-        sizes: Height and width of each image before somebody scaled it; None where nobody did.
+        sizes: Height and width of each image before scaling; None for images that were not scaled.
 
     Returns:
         The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of images of those sizes.
@@ -99,14 +117,7 @@ def columns_of(
     seen: Sequence[tuple[int, int]],
     sizes: Sequence[tuple[int, ...]],
 ) -> dict[str, np.ndarray]:
-    """The columns of a regions table that any detector fills.
-
-    Args:
-        found: For each image, what was found in it.
-        image_ids: Names of the images.
-        seen: Height and width that the boxes refer to.
-        sizes: Height and width that they shall refer to.
-    """
+    """The columns that any detector has, of each image's detections; boxes are scaled from sizes `seen` to `sizes`."""
     per_image = zip(found, seen, sizes, strict=True)
     return {
         "image_id": np.repeat(np.array(image_ids, dtype=object), [len(one.rows) for one in found]),
@@ -118,5 +129,29 @@ def columns_of(
 
 
 def to_numpy(tensor: Tensor) -> np.ndarray:
-    """The same values in an array on the CPU, in float32 where they are no counts."""
+    """The same values in an array on the CPU, floating-point ones in float32."""
     return tensor.float().cpu().numpy() if tensor.is_floating_point() else tensor.cpu().numpy()
+
+
+def detect_by_shape(
+    header: Header,
+    image_ids: Sequence[str],
+    shapes: Sequence[tuple],
+    detect: Callable[[list[int]], list[dict[str, np.ndarray]]],
+) -> Regions:
+    """Detects objects in a batch; images of one shape go through the network together, so none is padded for another.
+
+    Args:
+        shapes: Shape of each prepared image.
+        detect: Numbers of images of one shape → columns of each image's detections.
+    """
+    groups: dict[tuple, list[int]] = {}
+    for number, shape in enumerate(shapes):
+        groups.setdefault(shape, []).append(number)
+    found: dict[int, dict[str, np.ndarray]] = {}
+    for numbers in groups.values():
+        found.update(zip(numbers, detect(numbers), strict=True))
+    rows = [found[number] for number in range(len(shapes))]
+    columns = {name: np.concatenate([one[name] for one in rows]) for name in rows[0]}
+    image_id = np.repeat(np.array(image_ids, dtype=object), [len(one["score"]) for one in rows])
+    return Regions(header=header, image_id=image_id, region_id=np.arange(len(image_id)), **columns)

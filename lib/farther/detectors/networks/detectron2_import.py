@@ -1,11 +1,11 @@
 """Checkpoints of Detectron2: Faster R-CNN on MSRA's ResNet-50 with a feature pyramid, with or without VOS's head.
 
-Such a file is what Detectron2's trainer writes (`model_final.pth`): the weights under "model", beside the state of the
+Detectron2's trainer writes such a file (`model_final.pth`): the weights under "model", beside the state of the
 training. The authors of VOS publish theirs in this layout (Du et al. 2022; ResNet-50, 20 classes of VOC or 10 of BDD).
-It does not say where the strides are, in which order the colours come, or how images are scaled: that is taken to be
-as in their configurations, which `farther.detectors.networks.msra` builds.
+It does not contain strides, order of colours, or scaling of images: these are taken from their configurations, which
+`farther.detectors.networks.msra` builds.
 
-The layers are listed by name and shape in `LAYERS` and the functions below it. What changes besides the names:
+The layers are listed by name and shape in `LAYERS` and the functions below it. These change besides their names:
 
     roi_heads.box_predictor.cls_score   (C + 1 rows)  the background's row goes from the end to the beginning
     roi_heads.box_predictor.bbox_pred   (4 C rows)    gets four rows of zeros at the beginning, for the background
@@ -23,12 +23,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from farther.detectors.networks.energy_head import ENERGY_HEAD
+from farther.detectors.networks.architectures import ENERGY_HEAD
 from farther.detectors.networks.msra import ANCHOR_RATIOS, ANCHOR_SIZES, PIXEL_MEAN, ExactAnchors
+from farther.detectors.networks.weights import other_shapes, refuse_misfit
 from farther.errors import DataError
 
-#: How the names of a file of Detectron2's begin, and those of torchvision's never do.
-OWN_NAMES = ("proposal_generator.", "backbone.bottom_up.")
+#: First parts of names in Detectron2's files, never in torchvision's.
+PREFIXES = ("proposal_generator.", "backbone.bottom_up.")
 
 #: Blocks of each stage of ResNet-50; Detectron2 counts the stages from res2, torchvision from layer1.
 BLOCKS = (3, 4, 6, 3)
@@ -41,7 +42,7 @@ VOS_NAMES = {
 }
 ENERGY_BIAS = "roi_heads.weight_energy.bias"
 
-#: What older versions of Detectron2 store besides the weights. It is checked, and not needed.
+#: Constants that older versions of Detectron2 store besides the weights. They are checked, and not needed.
 PIXELS = {"pixel_mean": PIXEL_MEAN, "pixel_std": (1.0, 1.0, 1.0)}
 CELL_ANCHORS = "proposal_generator.anchor_generator.cell_anchors."
 
@@ -51,13 +52,7 @@ ANCHORS = len(ANCHOR_RATIOS)
 
 
 class Layer(NamedTuple):
-    """A layer with a weight.
-
-    Args:
-        detectron2, torchvision: Its name.
-        shape: Of its weight.
-        rest: What stands beside the weight, of as many values as it has rows.
-    """
+    """A layer: its names in both libraries, the shape of its weight, and its other parameters, one value per row."""
 
     detectron2: str
     torchvision: str
@@ -112,7 +107,7 @@ def _convolution(theirs: str, convolution: str, norm: str, shape: tuple[int, ...
 
 
 def predictor_layers(classes: int) -> list[Layer]:
-    """The last layers of a network that knows so many classes, in the shapes that Detectron2 gives them."""
+    """The layers whose sizes depend on the number of classes, in Detectron2's shapes."""
     name = "roi_heads.box_predictor."
     return [
         Layer(f"{name}cls_score", f"{name}cls_score", (classes + 1, 1024)),
@@ -135,16 +130,16 @@ def torchvision_names(classes: int) -> dict[str, tuple[str, tuple[int, ...]]]:
 
 
 def is_detectron2(names: Iterable[str]) -> bool:
-    """Whether weights of these names are in Detectron2's layout."""
-    return any(name.startswith(OWN_NAMES) for name in names)
+    """True for names in Detectron2's layout."""
+    return any(name.startswith(PREFIXES) for name in names)
 
 
 def to_torchvision(path: str | Path, weights: Mapping[str, Tensor], classes: int) -> dict[str, Tensor]:
     """The state dict of `build_msra_network`, and of `EnergyHead` where there is VOS's head, from Detectron2's weights.
 
     Args:
-        path: What messages call the file.
-        weights: All of a checkpoint's, by Detectron2's names.
+        path: The file, for messages.
+        weights: All weights of the checkpoint, by Detectron2's names.
         classes: C, without the background.
 
     Raises:
@@ -156,7 +151,14 @@ def to_torchvision(path: str | Path, weights: Mapping[str, Tensor], classes: int
     vos_shapes = {f"roi_heads.{name}": shape for name, shape in vos.items()} | {ENERGY_BIAS: (1,)}
     has_head = any(name in weights for name in vos_shapes)
     shapes = {name: shape for name, (_, shape) in names.items()} | (vos_shapes if has_head else {})
-    _check_names(path, weights, shapes, classes)
+    optional = (*PIXELS, *(f"{CELL_ANCHORS}{level}" for level in range(len(ANCHOR_SIZES))))
+    problems = {
+        "missing": [name for name in shapes if name not in weights],
+        "unexpected": [name for name in weights if name not in shapes and name not in optional],
+        "of another shape": other_shapes(shapes, weights),
+    }
+    what = f"Detectron2's Faster R-CNN on ResNet-50 with a feature pyramid and {classes} classes"
+    refuse_misfit(path, what, problems)
     _check_constants(path, weights)
     state = {ours: weights[theirs] for theirs, (ours, _) in names.items()}
     for part in ("weight", "bias"):
@@ -168,28 +170,8 @@ def to_torchvision(path: str | Path, weights: Mapping[str, Tensor], classes: int
     return state
 
 
-def _check_names(
-    path: str | Path, weights: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]], classes: int
-) -> None:
-    """Refuses weights that are not exactly those of the network."""
-    optional = (*PIXELS, *(f"{CELL_ANCHORS}{level}" for level in range(len(ANCHOR_SIZES))))
-    problems = {
-        "missing": [name for name in shapes if name not in weights],
-        "unexpected": [name for name in weights if name not in shapes and name not in optional],
-        "of another shape": [
-            f"{name} {tuple(weights[name].shape)} instead of {shape}"
-            for name, shape in shapes.items()
-            if name in weights and tuple(weights[name].shape) != shape
-        ],
-    }
-    if any(problems.values()):
-        what = f"Detectron2's Faster R-CNN on ResNet-50 with a feature pyramid and {classes} classes"
-        listed = "; ".join(f"{kind}: {', '.join(found)}" for kind, found in problems.items() if found)
-        raise DataError(f"the weights do not fit {what}. {listed}", file=path)
-
-
 def _check_constants(path: str | Path, weights: Mapping[str, Tensor]) -> None:
-    """Refuses a network that was trained on other pixels or other anchors; newer files do not say."""
+    """Refuses a network that was trained on other pixels or other anchors; newer files do not contain them."""
     anchors = ExactAnchors(tuple((size,) for size in ANCHOR_SIZES), (ANCHOR_RATIOS,) * len(ANCHOR_SIZES))
     expected = {name: torch.tensor(values) for name, values in PIXELS.items()}
     expected |= {f"{CELL_ANCHORS}{level}": cell for level, cell in enumerate(anchors.cell_anchors)}

@@ -1,4 +1,4 @@
-"""Detection transformers of the `transformers` library: which it can be, and how their networks are built."""
+"""Families of detection transformers in the `transformers` library, and building of their networks."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from farther.detectors.networks.detection import PerQuery
 from farther.errors import ParameterError
 from farther.tables.header import Activation
 
-# The hub's library says who uses it, unless it is told not to.
+# The hub's library reports its use, unless it is told not to.
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 from transformers import AutoConfig, AutoModelForObjectDetection, PreTrainedModel
 from transformers import logging as transformers_logging
 
 LastLayer = Literal["linear", "with quality"]
-PerQuery = Literal["several", "one"]
 
 
 @dataclass(frozen=True)
 class Family:
-    """Where a kind of network keeps what OOD scores read. Names are those of modules, from the whole network.
+    """A kind of network: names of the modules whose inputs and outputs OOD methods read.
 
     Args:
         head: The class head; of a list of heads, the one of the last decoder layer.
-        activation: What turns logits into scores; with "softmax" the last column is "no object".
-        boxes: The heads that boxes come from, where they are not the decoder's own.
-        encoder: Its output is the latent map: the first encoder module, as the published FMIYC code has it.
-        maps: Where that output is a sequence of tokens: the projections whose outputs were flattened into it.
-        last_layer: "linear" when logits are the head's output and nothing else. D-FINE adds to all logits of a query
-            one number that says how well its box is placed.
+        activation: Turns logits into scores; with "softmax" the last column is "no object".
+        boxes: The heads that boxes come from, if they are outside the decoder.
+        encoder: Its output is the latent map: the first encoder module, as in the published FMIYC code.
+        maps: If that output is a sequence of tokens: the projections whose outputs were flattened into it.
+        last_layer: "linear" if logits are the head's output. D-FINE adds one number, the quality of the box, to all
+            logits of a query.
     """
 
     head: str
@@ -48,7 +48,7 @@ class Family:
 
     @property
     def per_query(self) -> PerQuery:
-        """How many detections a query may be, where nothing else is said; see `detr_inference.Selection`."""
+        """Default of `Selection.per_query`."""
         return "several" if self.activation == "sigmoid" else "one"
 
 
@@ -72,12 +72,12 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class DetrBlueprint:
-    """All that is needed to build a network again, but its weights.
+    """Description from which a network is built; its weights are stored beside it.
 
     Args:
-        config: The network's configuration, as `config.json` holds it; `model_type` says the family.
-        processor: What is done to images, as `preprocessor_config.json` holds it.
-        classes: The classes it knows, without "no object", in the order of its logits.
+        config: Content of `config.json`; `model_type` is the family.
+        processor: Preprocessing of images, the content of `preprocessor_config.json`.
+        classes: The known classes, without "no object", in the order of the logits.
     """
 
     config: dict[str, Any]
@@ -86,11 +86,7 @@ class DetrBlueprint:
 
     @property
     def family(self) -> Family:
-        """What is known about this kind of network.
-
-        Raises:
-            ParameterError: it is none that farther reads.
-        """
+        """The family; errors as in `family_of`."""
         return family_of(self.config.get("model_type"))
 
     def columns(self) -> tuple[tuple[str, ...], int | None]:
@@ -104,13 +100,13 @@ NO_OBJECT = "no object"
 
 
 def family_of(model_type: Any) -> Family:
-    """What is known about a model type of `transformers`.
+    """The family of a model type of `transformers`.
 
     Raises:
-        ParameterError: it is none that farther reads.
+        ParameterError: it is not in `FAMILIES`.
     """
     if model_type not in FAMILIES:
-        why = "their class head is not one linear layer on the output of a DETR decoder, or nobody has tried"
+        why = "their class head is not one linear layer on the output of a DETR decoder, or they are untested"
         raise ParameterError(f"model type {model_type!r} is none of {', '.join(FAMILIES)}. Others are refused: {why}")
     return FAMILIES[model_type]
 
@@ -119,15 +115,15 @@ def make_config(blueprint: DetrBlueprint) -> Any:
     """The configuration object of a blueprint.
 
     Raises:
-        ParameterError: the model type or a field is unknown, or a class is called "no object" beside the network's own.
+        ParameterError: the model type or a field is unknown, or a class occurs twice or is called "no object".
     """
     names, _ = blueprint.columns()
     if len(set(names)) != len(names):
-        raise ParameterError(f"a class stands twice in {list(names)}; name the classes with the parameter 'classes'")
+        raise ParameterError(f"a class occurs twice in {list(names)}; name the classes with the parameter 'classes'")
     kept = {k: v for k, v in blueprint.config.items() if k not in ("model_type", "id2label", "label2id", "num_labels")}
     try:
         config = AutoConfig.for_model(blueprint.config["model_type"], **kept)
-    except Exception as error:  # each configuration class has errors of its own
+    except Exception as error:  # each configuration class raises different errors
         raise ParameterError(f"transformers refuses the configuration: {str(error).strip()[:400]}") from None
     config.id2label = dict(enumerate(blueprint.classes))
     config.label2id = {name: k for k, name in enumerate(blueprint.classes)}
@@ -140,7 +136,7 @@ def build_network(blueprint: DetrBlueprint, attention: Literal["eager"] | None =
     """An untrained network in training mode, seeded by PyTorch's global generator.
 
     Args:
-        attention: How attention is computed: None leaves it to transformers, "eager" is faster in training on a CPU.
+        attention: Implementation: None leaves it to transformers, "eager" is faster in training on a CPU.
 
     Raises:
         ParameterError: the configuration is unknown to transformers, or needs a package that is not installed.
@@ -172,7 +168,7 @@ def class_head(network: PreTrainedModel) -> nn.Linear:
     """The linear layer that makes the last decoder layer's logits."""
     head = network.get_submodule(family_of(network.config.model_type).head)
     if isinstance(head, nn.ModuleList):
-        # A two-stage network keeps one head more, behind the decoder's: that of its proposals.
+        # A two-stage network has one more head, behind the decoder's: that of its proposals.
         head = head[network.config.decoder_layers - 1]
     assert isinstance(head, nn.Linear)
     return head
@@ -191,11 +187,7 @@ def keep_exact(network: PreTrainedModel) -> None:
 
 
 def in_float32(function: Callable[..., Any], device: str) -> Callable[..., Any]:
-    """The function, with its floating-point arguments made float32 and autocast off.
-
-    Args:
-        device: Type of the device that it computes on ("cpu", "cuda").
-    """
+    """The function with floating-point arguments in float32 and autocast off, on a type of device ("cpu", "cuda")."""
 
     @functools.wraps(function)
     def exact(*args: Any, **kwargs: Any) -> Any:

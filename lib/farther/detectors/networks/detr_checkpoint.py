@@ -1,11 +1,11 @@
-"""Checkpoints of detection transformers: farther's own safetensors files, folders as `transformers` saves them, models
-of the hub, and PyTorch files of weights beside such a folder."""
+"""Checkpoints of detection transformers: safetensors files of farther, folders of `transformers`, models of the hub,
+and PyTorch files of weights beside such a folder."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +15,14 @@ from torch import Tensor
 from transformers import AutoModelForObjectDetection, PreTrainedModel
 
 from farther.detectors.networks.detr import DetrBlueprint, family_of, make_config, quiet
-from farther.detectors.networks.safetensors_file import floats, json_field, read_metadata, read_tensors, write_tensors
+from farther.detectors.networks.weights import (
+    floats,
+    json_field,
+    read_metadata,
+    read_weights,
+    refuse_misfit,
+    write_tensors,
+)
 from farther.errors import DataError, ParameterError
 from farther.tables.files import inside, read_json
 
@@ -24,26 +31,20 @@ FORMAT = "farther.detr"
 CONFIG, PROCESSOR, WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
-#: Names of models on the hub, and endings that say that a name is a file's all the same.
+#: Names of models on the hub, and endings of file names that look like them.
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 FILES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 
-#: Where a decoder's own heads are.
+#: Name of the decoder, which some releases put before the names of its heads.
 DECODER = "model.decoder."
 
-#: What weights may be missing or of another shape: none of a detector's, or those that know the classes, to train anew.
+#: Weights that may be missing or of another shape: none, or those of the class heads, which training starts anew.
 Tolerated = Literal["nothing", "class heads"]
 
 
 @dataclass(frozen=True)
 class DetrCheckpoint:
-    """Where a checkpoint's parts lie.
-
-    Args:
-        blueprint: How its network is built.
-        weights: The files of weights, one or more.
-        described: The files that describe the network, where the weights do not do it themselves.
-    """
+    """A checkpoint's blueprint, its files of weights, and the files that describe its network, if it has such."""
 
     blueprint: DetrBlueprint
     weights: tuple[Path, ...]
@@ -51,21 +52,14 @@ class DetrCheckpoint:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """All that the network depends on."""
+        """All files that the network depends on."""
         return (*self.weights, *self.described)
 
 
 def save_checkpoint(
     path: str | Path, state: Mapping[str, Tensor], blueprint: DetrBlueprint, notes: Mapping[str, str] | None = None
 ) -> None:
-    """Writes weights in half precision, with all that is needed to build their network again.
-
-    Args:
-        path: The safetensors file.
-        state: State dict of the network.
-        blueprint: How the network was built.
-        notes: Further text to keep beside the weights (recipe, data digest).
-    """
+    """Writes a safetensors file: a state dict in half precision, its blueprint, and notes (recipe, data digest)."""
     metadata = {
         **(notes or {}),
         "format": FORMAT,
@@ -88,12 +82,12 @@ def find_checkpoint(
 
     Args:
         weights: A folder with `config.json`, `preprocessor_config.json` and `model.safetensors` (or its shards); a file
-            of weights in such a folder; farther's own safetensors file; a PyTorch file; or, where no such file exists,
-            the name of a model on the hub (`owner/name`).
+            of weights in such a folder; farther's safetensors file; a PyTorch file; or, where no such file exists, the
+            name of a model on the hub (`owner/name`).
         described_in: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file elsewhere.
         classes: Names for the classes, instead of the configuration's.
         revision: Branch, tag or commit of a model on the hub.
-        local_files_only: Whether a model on the hub must have been fetched before.
+        local_files_only: Use a model on the hub only if it was fetched before.
 
     Raises:
         DataError: a part is absent or damaged.
@@ -119,7 +113,7 @@ def load_network(
 
     Args:
         tolerated: "class heads" lets weights whose shape depends on the number of classes or queries start at random.
-        attention: See `farther.detectors.networks.detr.build_network`.
+        attention: See `build_network`.
 
     Raises:
         DataError: a file is absent or damaged, the network cannot be built, or the weights do not fit it: says which
@@ -131,7 +125,8 @@ def load_network(
         network_class = AutoModelForObjectDetection._model_mapping[type(config)]
     except ParameterError as error:
         raise DataError(str(error), file=first) from None
-    state = _network_part(first, _read_weights(checkpoint.weights), checkpoint.blueprint)
+    weights = floats({name: t for path in checkpoint.weights for name, t in read_weights(path).items()})
+    state = _network_part(first, weights, checkpoint.blueprint)
     try:
         with quiet():
             network, info = network_class.from_pretrained(
@@ -155,7 +150,7 @@ def _fetch(name: str, revision: str | None, *, local_files_only: bool) -> Path:
     wanted = [CONFIG, PROCESSOR, "*.safetensors", INDEX]
     try:
         found = snapshot_download(name, revision=revision, allow_patterns=wanted, local_files_only=local_files_only)
-    except Exception as error:  # no network, no such model, no access, not fetched before: each has an error of its own
+    except Exception as error:  # no network, no such model, no access, not fetched before: each has its error
         problem = f"no such file or folder, and no such model on the hub: {str(error).strip().splitlines()[0]}"
         raise DataError(problem, file=name) from None
     return Path(found)
@@ -209,34 +204,11 @@ def _blueprint(path: Path, config: Any, processor: Any, classes: Any) -> DetrBlu
     return DetrBlueprint(config, processor, tuple(names))
 
 
-def _read_weights(files: Iterable[Path]) -> dict[str, Tensor]:
-    weights: dict[str, Tensor] = {}
-    for path in files:
-        weights |= read_tensors(path) if path.suffix == ".safetensors" else _read_pytorch(path)
-    return floats(weights)
-
-
-def _read_pytorch(path: Path) -> dict[str, Tensor]:
-    """The state dict of a PyTorch file: the whole of it, or what PyTorch Lightning and others keep under a name."""
-    try:
-        held = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch.load raises whatever its reader met
-        problem = f"not a PyTorch file of weights and plain values: {str(error).splitlines()[0]}"
-        raise DataError(f"{problem}. Save its state dict alone", file=path) from None
-    for name in ("state_dict", "model"):
-        if isinstance(held, dict) and isinstance(held.get(name), dict):
-            held = held[name]
-            break
-    if not isinstance(held, dict) or not all(isinstance(value, Tensor) for value in held.values()):
-        raise DataError("expected a state dict: a dictionary of tensors by name", file=path)
-    return held
-
-
 def _network_part(path: Path, weights: dict[str, Tensor], blueprint: DetrBlueprint) -> dict[str, Tensor]:
-    """The weights under the names that the network itself gives them.
+    """The network's weights under its names for them.
 
-    PyTorch Lightning's module holds the network under a name ("model."), which stands before each weight's; what else
-    it holds (a criterion's buffers, say) is no part of the network.
+    PyTorch Lightning's module holds the network under a name ("model."), a prefix of each weight's name; whatever else
+    it holds (a criterion's buffers) does not belong to the network.
     """
     pattern = re.compile(rf"(?P<prefix>.*?){re.escape(blueprint.family.head)}(\.\d+)?\.weight")
     matches = (match for match in map(pattern.fullmatch, weights) if match is not None)
@@ -254,23 +226,12 @@ def _network_part(path: Path, weights: dict[str, Tensor], blueprint: DetrBluepri
 
 
 def _check_fit(path: Path, blueprint: DetrBlueprint, info: Mapping[str, Any], tolerated: Tolerated) -> None:
-    """Refuses weights that do not fit, from transformers' account of loading them."""
-    shapes = [f"{name} {tuple(found)} instead of {tuple(wanted)}" for name, found, wanted in info["mismatched_keys"]]
-    problems = {
-        "missing": sorted(info["missing_keys"]),
-        "unexpected": sorted(info["unexpected_keys"]),
-        "of another shape": [] if tolerated == "class heads" else sorted(shapes),
-    }
+    """Refuses weights that do not fit, by transformers' report of loading them."""
+    mismatched = {name: f"{name} {tuple(found)} instead of {tuple(to)}" for name, found, to in info["mismatched_keys"]}
     if tolerated == "class heads":
-        mismatched = {name for name, _, _ in info["mismatched_keys"]}
-        problems["missing"] = [name for name in problems["missing"] if name not in mismatched]
-    listed = [f"{kind}: {_listed(names)}" for kind, names in problems.items() if names]
-    errors = [str(error) for error in info.get("error_msgs", [])]
-    if listed or errors:
-        what = f"{blueprint.config['model_type']} with {len(blueprint.classes)} classes"
-        raise DataError(f"the weights do not fit {what}. {'; '.join([*listed, *errors])}", file=path)
-
-
-def _listed(names: list[str]) -> str:
-    rest = len(names) - 8
-    return ", ".join(names[:8]) + (f" and {rest} more" if rest > 0 else "")
+        missing, shapes = set(info["missing_keys"]) - set(mismatched), []
+    else:
+        missing, shapes = set(info["missing_keys"]), sorted(mismatched.values())
+    problems = {"missing": sorted(missing), "unexpected": sorted(info["unexpected_keys"]), "of another shape": shapes}
+    problems["in error"] = [str(error) for error in info.get("error_msgs", [])]
+    refuse_misfit(path, f"{blueprint.config['model_type']} with {len(blueprint.classes)} classes", problems)

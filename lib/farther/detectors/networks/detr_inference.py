@@ -1,4 +1,4 @@
-"""Inference with a detection transformer that keeps, for each detection, what its own query said."""
+"""Inference with a detection transformer that keeps logits, features and activations of each detection's query."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torchvision.ops import batched_nms
 from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
-from farther.detectors.networks.detection import StoredColumns, autocast
-from farther.detectors.networks.detr import PerQuery, class_head, family_of
+from farther.detectors.networks.detection import Selection, StoredColumns, autocast, detect_by_shape, to_numpy
+from farther.detectors.networks.detr import class_head, family_of
 from farther.detectors.networks.pooling import box_means
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Regions
 
-#: Which of the maps that were flattened into the encoder's tokens is the latent one: of stride 32, or the coarsest.
+#: Index of the latent map among those that were flattened into the encoder's tokens: of stride 32, or the coarsest.
 LATENT_LEVEL = 2
 
 
@@ -29,19 +29,16 @@ def make_processor(processor: dict[str, Any]) -> BaseImageProcessor:
     """The image processor that a `preprocessor_config.json` describes.
 
     Raises:
-        ParameterError: it names none of transformers' image processors, or one of its fields is wrong.
+        ParameterError: it names another kind of processor, or one of its fields is wrong.
     """
     named = str(processor.get("image_processor_type", "")).removesuffix("Fast").removesuffix("Pil")
-    made = getattr(transformers, named, None) if named.endswith("ImageProcessor") else None
-    if not (isinstance(made, type) and hasattr(made, "post_process_object_detection")):
-        found = processor.get("image_processor_type")
-        raise ParameterError(
-            f"image_processor_type {found!r} is no image processor for detection that transformers has"
-        )
+    found: Any = getattr(transformers, named, None) if named.endswith("ImageProcessor") else None
+    if not (isinstance(found, type) and hasattr(found, "post_process_object_detection")):
+        name = processor.get("image_processor_type")
+        raise ParameterError(f"image_processor_type {name!r} is not one of transformers' processors for detection")
     try:
-        processor_class: Any = made
-        return processor_class.from_dict(processor)
-    except Exception as error:  # each processor has errors of its own
+        return found.from_dict(processor)
+    except Exception as error:  # each processor raises different errors
         raise ParameterError(f"transformers refuses the image processor: {str(error).strip()[:400]}") from None
 
 
@@ -51,8 +48,8 @@ class Prepared:
 
     Args:
         pixels: Shape (3, H, W), float32.
-        mask: Shape (H, W): 1 where there is image, 0 where there is padding; None where the processor gives none.
-        original: Height and width of the image before.
+        mask: Shape (H, W): 1 in the image, 0 in the padding; None if the processor returns none.
+        original: Height and width of the image before resizing.
     """
 
     pixels: Tensor
@@ -61,32 +58,10 @@ class Prepared:
 
 
 def prepare(processor: BaseImageProcessor, image: np.ndarray) -> Prepared:
-    """Does to an image what its checkpoint's processor does: resize, rescale, normalise, pad.
-
-    Args:
-        image: ndarray of shape (H, W, 3), uint8.
-    """
-    made = processor(images=[np.ascontiguousarray(image)], input_data_format="channels_last", return_tensors="pt")
-    mask = made.get("pixel_mask")
-    return Prepared(made["pixel_values"][0], None if mask is None else mask[0], image.shape[:2])
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which pairs of query and class are detections.
-
-    Args:
-        score_threshold: Those that score no more than this are dropped.
-        iou: Of two boxes of one class that overlap more than this, the better one stays; 1 keeps both.
-        max_detections: At most so many an image.
-        per_query: "several": a query counts for each class that scores high enough, as transformers' processors do it
-            for sigmoid heads. "one": for its best class only.
-    """
-
-    score_threshold: float
-    iou: float
-    max_detections: int
-    per_query: PerQuery
+    """The image (H, W, 3), uint8, resized, rescaled, normalised and padded by its checkpoint's processor."""
+    prepared = processor(images=[np.ascontiguousarray(image)], input_data_format="channels_last", return_tensors="pt")
+    mask = prepared.get("pixel_mask")
+    return Prepared(prepared["pixel_values"][0], None if mask is None else mask[0], image.shape[:2])
 
 
 @torch.inference_mode()
@@ -99,9 +74,7 @@ def detect_regions(
     precision: str = "float32",
     stored: StoredColumns | None = None,
 ) -> Regions:
-    """Detects objects in one batch of images; those of one shape go through the network together.
-
-    So no image is padded for another's sake, and what is found in it does not depend on its neighbours in the batch.
+    """Detects objects in one batch of images; detections do not depend on an image's neighbours in the batch.
 
     Args:
         network: In evaluation mode.
@@ -113,17 +86,12 @@ def detect_regions(
     Raises:
         DataError: the network gives numbers that are not finite.
     """
-    by_shape: dict[tuple[int, ...], list[int]] = {}
-    for number, image in enumerate(images):
-        by_shape.setdefault((*image.pixels.shape, image.mask is None), []).append(number)
-    found: dict[int, dict[str, np.ndarray]] = {}
-    for numbers in by_shape.values():
-        group = [images[number] for number in numbers]
-        found.update(zip(numbers, _detect_group(network, group, selection, precision, stored), strict=True))
-    rows = [found[number] for number in range(len(images))]
-    columns = {name: np.concatenate([one[name] for one in rows]) for name in rows[0]}
-    image_id = np.repeat(np.array(image_ids, dtype=object), [len(one["score"]) for one in rows])
-    return Regions(header=header, image_id=image_id, region_id=np.arange(len(image_id)), **columns)
+
+    def detect(numbers: list[int]) -> list[dict[str, np.ndarray]]:
+        return _detect_group(network, [images[number] for number in numbers], selection, precision, stored)
+
+    shapes = [(*image.pixels.shape, image.mask is None) for image in images]
+    return detect_by_shape(header, image_ids, shapes, detect)
 
 
 def _detect_group(
@@ -147,33 +115,33 @@ def _detect_group(
         pairs = select(seen.scores[number], boxes, selection)
         logits = seen.logits[number]
         columns = {
-            "box": _numpy(boxes[pairs.queries] * boxes.new_tensor([width, height, width, height])),
-            "score": _numpy(pairs.scores),
+            "box": to_numpy(boxes[pairs.queries] * boxes.new_tensor([width, height, width, height])),
+            "score": to_numpy(pairs.scores),
             "label": pairs.labels.cpu().numpy().astype(np.int16),
-            "logits": _numpy(logits[pairs.queries]),
+            "logits": to_numpy(logits[pairs.queries]),
         }
         if stored is not None:
-            columns["features"] = _numpy(seen.features[number][pairs.queries]).astype(stored.dtype)
+            columns["features"] = to_numpy(seen.features[number][pairs.queries]).astype(stored.dtype)
             if seen.latent is not None:
                 extent = _extent(masks[number])
                 # Rows of one query share its box: pooled once, they cost once.
                 queries, of_row = pairs.queries.unique(return_inverse=True)
                 latent = pool_latent(seen.latent[number], boxes[queries] * extent.to(device), stored)
-                columns["latent"] = _numpy(latent[of_row]).astype(stored.dtype)
+                columns["latent"] = to_numpy(latent[of_row]).astype(stored.dtype)
         rows.append(columns)
     return rows
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a network says about B images, with Q queries each.
+    """Output of a network for B images, with Q queries each.
 
     Args:
         logits: Shape (B, Q, K).
         scores: Shape (B, Q, K), "no object" left out.
         boxes: Shape (B, Q, 4): centre and size, as fractions of the image.
         features: Shape (B, Q, D), input of the last class head.
-        latent: Shape (B, C, h, w), output of the first encoder module; None where there is no encoder.
+        latent: Shape (B, C, h, w), output of the first encoder module; None without an encoder.
     """
 
     logits: Tensor
@@ -184,12 +152,7 @@ class Seen:
 
 
 def run(network: PreTrainedModel, pixels: Tensor, mask: Tensor, precision: str = "float32") -> Seen:
-    """One pass that keeps what the network's own answer drops.
-
-    Args:
-        pixels: Shape (B, 3, H, W).
-        mask: Shape (B, H, W).
-    """
+    """One pass over pixels (B, 3, H, W) under a mask (B, H, W) that keeps inputs and outputs of inner modules."""
     family = family_of(network.config.model_type)
     head = class_head(network)
     wanted: list[nn.Module] = [head]
@@ -208,7 +171,7 @@ def run(network: PreTrainedModel, pixels: Tensor, mask: Tensor, precision: str =
 
 
 def _submodule(network: nn.Module, name: str | None) -> nn.Module | None:
-    """The module of a name; None where this network, by its configuration, has none."""
+    """The module of a name; None if this network's configuration leaves it out."""
     try:
         return None if name is None else network.get_submodule(name)
     except AttributeError:
@@ -291,7 +254,7 @@ def pool_latent(latent: Tensor, boxes: Tensor, stored: StoredColumns) -> Tensor:
     """
     height, width = latent.shape[1:]
     cells = boxes * boxes.new_tensor([width, height, width, height])
-    # Aligned: a cell's value stands for its middle. At stride 32 half a cell is 16 pixels.
+    # Aligned: a cell's value is that at its centre. At stride 32 half a cell is 16 pixels.
     return box_means(latent, cells, stored.latent_size, stored.latent_sampling, aligned=True)
 
 
@@ -307,7 +270,3 @@ def _corners(boxes: Tensor) -> Tensor:
     """Centre and size → xmin, ymin, xmax, ymax."""
     centre, half = boxes[..., :2], boxes[..., 2:] / 2
     return torch.cat([centre - half, centre + half], dim=-1)
-
-
-def _numpy(tensor: Tensor) -> np.ndarray:
-    return tensor.float().cpu().numpy()

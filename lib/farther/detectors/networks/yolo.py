@@ -1,4 +1,4 @@
-"""Detection networks of Ultralytics (YOLOv8 and its relatives), and inference that keeps each box's own logits."""
+"""Detection networks of Ultralytics (YOLOv8 and its relatives), and inference that keeps the logits of each box."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from farther.detectors.networks.detection import StoredColumns, autocast
+from farther.detectors.networks.detection import Selection, StoredColumns, autocast, detect_by_shape, to_numpy
 from farther.detectors.networks.pooling import channel_means
 from farther.detectors.networks.ultralytics_import import import_quietly
+from farther.detectors.scaling import Scaled
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Regions
 
@@ -34,17 +35,17 @@ NO_TIME_LIMIT = 1e6
 #: Where Ultralytics keeps the descriptions of its networks.
 MODELS = ROOT / "cfg" / "models"
 
-#: Heads whose class logits belong to one anchor each; others answer with masks, text, or after a decoder.
+#: Heads whose class logits belong to one anchor each; others predict masks, compare with text, or follow a decoder.
 HEADS = ("Detect", "v10Detect")
 
 
 @dataclass(frozen=True)
 class YoloBlueprint:
-    """All that is needed to build a network again, but its weights.
+    """Description from which a network is built; its weights are stored beside it.
 
     Args:
         architecture: The network's layers, as Ultralytics' model files describe them.
-        classes: The classes it knows, in the order of its logits.
+        classes: The known classes, in the order of the logits.
         image_size: Longest side, in pixels, that images are scaled to.
     """
 
@@ -75,7 +76,7 @@ def build_network(blueprint: YoloBlueprint, model: type[DetectionModel] = Detect
         model: Ultralytics' class, or one derived from it.
 
     Raises:
-        ParameterError: the architecture names what is no layer, or does not end in a detection head.
+        ParameterError: the architecture names something else than layers, or does not end in a detection head.
     """
     check_architecture(blueprint.architecture)
     architecture = copy.deepcopy(blueprint.architecture)
@@ -94,18 +95,18 @@ def check_architecture(architecture: dict[str, Any]) -> None:
     """Refuses a description that is more than layers: Ultralytics' parser evaluates what it finds.
 
     Raises:
-        ParameterError: a part is missing, a layer is none of PyTorch's or Ultralytics', the last one is no plain
-            detection head, or `activation` is more than the name of a layer of PyTorch's.
+        ParameterError: a part is missing, a layer is not PyTorch's or Ultralytics', the last one is not a plain
+            detection head, or `activation` is more than the name of a layer of PyTorch.
     """
     layers = []
     for part in ("backbone", "head"):
         rows = architecture.get(part)
         if not isinstance(rows, list) or not all(isinstance(row, list) and len(row) == 4 for row in rows):
-            raise ParameterError(f"architecture: {part!r} is no list of [from, number, module, arguments]")
+            raise ParameterError(f"architecture: {part!r} is not a list of [from, number, module, arguments]")
         layers += [row[2] for row in rows]
     for name in layers:
         if not _is_layer(name):
-            raise ParameterError(f"architecture: {name!r} is no layer of PyTorch's or Ultralytics'")
+            raise ParameterError(f"architecture: {name!r} is not a layer of PyTorch's or Ultralytics'")
     if not layers or layers[-1] not in HEADS:
         raise ParameterError(f"architecture: the last layer is {layers[-1:]}, not one of {', '.join(HEADS)}")
     activation = architecture.get("activation")
@@ -122,34 +123,20 @@ def _is_layer(name: Any) -> bool:
     return isinstance(found, type) and issubclass(found, nn.Module)
 
 
-@dataclass(frozen=True)
-class Letterboxed:
-    """An image as the network takes it.
-
-    Args:
-        pixels: ndarray of shape (H, W, 3), uint8, red green blue: scaled, then padded with grey to multiples of the
-            stride.
-        original: Height and width of the image before.
-    """
-
-    pixels: np.ndarray
-    original: tuple[int, int]
-
-
-def letterbox(image: np.ndarray, image_size: int, stride: int) -> Letterboxed:
+def letterbox(image: np.ndarray, image_size: int, stride: int) -> Scaled:
     """Scales an image so that its longer side has `image_size` pixels, and pads the other to a multiple of the stride.
 
-    That is what Ultralytics' `predict` does to one image (`rect=True`). To a batch of images of several shapes it does
-    another thing, padding all to squares, which would let an image's detections depend on its neighbours in the batch.
+    Ultralytics' `predict` does the same to one image (`rect=True`). It pads a batch of images of several shapes to
+    squares, which would let an image's detections depend on its neighbours in the batch.
 
     Args:
         image: ndarray of shape (H, W, 3), uint8.
         image_size: Rounded up to a multiple of the stride, as `predict` does.
-        stride: Of the network's coarsest level; see `padding_stride`.
+        stride: See `padding_stride`.
     """
     size = math.ceil(image_size / stride) * stride
     made = LetterBox((size, size), auto=True, stride=stride)(image=image)
-    return Letterboxed(np.ascontiguousarray(made), image.shape[:2])
+    return Scaled(np.ascontiguousarray(made), image.shape[:2])
 
 
 def padding_stride(strides: Tensor) -> int:
@@ -157,28 +144,13 @@ def padding_stride(strides: Tensor) -> int:
     return max(int(strides.max()), 32)
 
 
-@dataclass(frozen=True)
-class Suppression:
-    """Which boxes are detections.
-
-    Args:
-        score_threshold: Boxes whose best class scores no more than this are dropped.
-        iou: Of two boxes of one class that overlap more than this, the better one stays.
-        max_detections: At most so many an image.
-    """
-
-    score_threshold: float
-    iou: float
-    max_detections: int
-
-
 @torch.inference_mode()
 def detect_regions(
     network: DetectionModel,
     header: Header,
-    images: Sequence[Letterboxed],
+    images: Sequence[Scaled],
     image_ids: Sequence[str],
-    suppression: Suppression,
+    selection: Selection,
     precision: str = "float32",
     stored: StoredColumns | None = None,
 ) -> Regions:
@@ -194,24 +166,17 @@ def detect_regions(
     Raises:
         DataError: the network gives numbers that are not finite.
     """
-    by_shape: dict[tuple[int, ...], list[int]] = {}
-    for number, image in enumerate(images):
-        by_shape.setdefault(image.pixels.shape, []).append(number)
-    found: dict[int, dict[str, np.ndarray]] = {}
-    for numbers in by_shape.values():
-        group = [images[number] for number in numbers]
-        found.update(zip(numbers, _detect_group(network, group, suppression, precision, stored), strict=True))
-    rows = [found[number] for number in range(len(images))]
-    columns = {name: np.concatenate([one[name] for one in rows]) for name in rows[0]}
-    counts = [len(one["score"]) for one in rows]
-    image_id = np.repeat(np.array(image_ids, dtype=object), counts)
-    return Regions(header=header, image_id=image_id, region_id=np.arange(len(image_id)), **columns)
+
+    def detect(numbers: list[int]) -> list[dict[str, np.ndarray]]:
+        return _detect_group(network, [images[number] for number in numbers], selection, precision, stored)
+
+    return detect_by_shape(header, image_ids, [image.pixels.shape for image in images], detect)
 
 
 def _detect_group(
     network: DetectionModel,
-    images: Sequence[Letterboxed],
-    suppression: Suppression,
+    images: Sequence[Scaled],
+    selection: Selection,
     precision: str,
     stored: StoredColumns | None,
 ) -> list[dict[str, np.ndarray]]:
@@ -221,13 +186,13 @@ def _detect_group(
     batch = batch.permute(0, 3, 1, 2).float().div_(255)
     decoded, logits, backbone = run(network, batch, precision)
     if not torch.isfinite(decoded).all():
-        # Suppression would drop such boxes without a word.
+        # Selection would drop such boxes without a word.
         raise DataError("the network gives boxes or scores that are not finite: the checkpoint's weights are damaged")
     detections, anchors = non_max_suppression(
         decoded,
-        suppression.score_threshold,
-        suppression.iou,
-        max_det=suppression.max_detections,
+        selection.score_threshold,
+        selection.iou,
+        max_det=selection.max_detections,
         max_time_img=NO_TIME_LIMIT,
         return_idxs=True,
     )
@@ -237,23 +202,23 @@ def _detect_group(
         proper = (kept[:, 2:4] >= kept[:, :2]).all(dim=1)
         found, chosen = kept[proper], anchor.view(-1).long()[proper]
         columns = {
-            # The logits of the very anchor that the box came from.
-            "logits": _numpy(logits[number].T[chosen]),
-            "box": _numpy(scale_boxes(batch.shape[2:], found[:, :4].clone(), images[number].original)),
-            "score": _numpy(found[:, 4]),
-            "label": _numpy(found[:, 5]).astype(np.int16),
+            # The logits of the anchor that the box came from.
+            "logits": to_numpy(logits[number].T[chosen]),
+            "box": to_numpy(scale_boxes(batch.shape[2:], found[:, :4].clone(), images[number].original)),
+            "score": to_numpy(found[:, 4]),
+            "label": to_numpy(found[:, 5]).astype(np.int16),
         }
         if stored is not None:
             pixels_per_cell = batch.shape[-1] // backbone.shape[-1]
             grid = stored.latent_size, stored.latent_sampling
             latent = channel_means([backbone[number : number + 1]], pixels_per_cell, [found[:, :4]], *grid)
-            columns["latent"] = _numpy(latent).astype(stored.dtype)
+            columns["latent"] = to_numpy(latent).astype(stored.dtype)
         rows.append(columns)
     return rows
 
 
 def run(network: DetectionModel, batch: Tensor, precision: str = "float32") -> tuple[Tensor, Tensor, Tensor]:
-    """One pass, as Ultralytics' own, that keeps what it drops. The head computes in float32 in any case.
+    """One pass, as Ultralytics' own, that also returns logits and activations. The head computes in float32.
 
     Args:
         batch: Shape (B, 3, H, W), 0 to 1.
@@ -279,12 +244,8 @@ def run(network: DetectionModel, batch: Tensor, precision: str = "float32") -> t
 
 
 def _input(layer: nn.Module, previous: Any, kept: list[Tensor | None]) -> Any:
-    """What a layer takes: the outcome of the one before it, or of those that `from` in its description names."""
+    """Input of a layer: output of the previous layer, or of those that `from` in its description names."""
     source: Any = layer.f
     if isinstance(source, int):
         return previous if source == -1 else kept[source]
     return [previous if number == -1 else kept[number] for number in source]
-
-
-def _numpy(tensor: Tensor) -> np.ndarray:
-    return tensor.float().cpu().numpy()

@@ -1,4 +1,4 @@
-"""Checkpoints of detection networks of Ultralytics: farther's own safetensors files, and Ultralytics' `.pt` files."""
+"""Checkpoints of detection networks of Ultralytics: farther's safetensors files, and Ultralytics' `.pt` files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from farther.detectors.networks.safetensors_file import floats, json_field, read_metadata, read_tensors, write_tensors
+from farther.detectors.networks.weights import floats, json_field, read_metadata, read_tensors, write_tensors
 from farther.detectors.networks.yolo import DetectionModel, YoloBlueprint, build_network, padding_stride
 from farther.errors import DataError, ParameterError
 
@@ -20,20 +20,14 @@ FORMAT = "farther.yolo"
 #: Image size that Ultralytics takes where a checkpoint names none.
 USUAL_IMAGE_SIZE = 640
 
-#: What a pickled network of Ultralytics may name, besides what PyTorch reads anyway: layers, losses and namespaces;
-#: paths and numbers among its notes. None of it is imported or called: see `_StandIn`.
+#: Names that a pickled network of Ultralytics may contain, besides those that PyTorch reads: layers, losses and
+#: namespaces; paths and numbers among its notes. None of them is imported or called: see `_StandIn`.
 KNOWN_GLOBALS = ("ultralytics.", "torch.nn.", "pathlib.", "numpy.", "builtins.getattr", "builtins.set")
 
 
 @dataclass(frozen=True)
 class YoloCheckpoint:
-    """What a checkpoint holds.
-
-    Args:
-        blueprint: How its network is built.
-        stride: Pixels that sides of images are multiples of.
-        weights: State dict of the network, in whatever type it was stored.
-    """
+    """Content of a checkpoint: blueprint, pixels that sides of images are multiples of, and state dict as stored."""
 
     blueprint: YoloBlueprint
     stride: int
@@ -43,14 +37,7 @@ class YoloCheckpoint:
 def save_checkpoint(
     path: str | Path, network: DetectionModel, blueprint: YoloBlueprint, notes: Mapping[str, str] | None = None
 ) -> None:
-    """Writes weights in half precision, with all that is needed to build their network again.
-
-    Args:
-        path: The safetensors file.
-        network: Not fused.
-        blueprint: How the network was built.
-        notes: Further text to keep beside the weights (recipe, data digest).
-    """
+    """Writes a safetensors file: weights of an unfused network in half precision, its blueprint, and notes."""
     metadata = {
         **(notes or {}),
         "format": FORMAT,
@@ -63,11 +50,10 @@ def save_checkpoint(
 
 
 def read_checkpoint(path: str | Path) -> YoloCheckpoint:
-    """A checkpoint, whether safetensors (`.safetensors`) or Ultralytics' own (any other name).
+    """A checkpoint in a safetensors file (`.safetensors`) or a file of Ultralytics (any other name).
 
     Raises:
-        DataError: the file is absent or damaged, lacks a field, names code that a network has no need of, or holds no
-            network.
+        DataError: the file is absent or damaged, lacks a field, names code that no network needs, or holds no network.
     """
     path = Path(path)
     if not path.is_file():
@@ -78,11 +64,8 @@ def read_checkpoint(path: str | Path) -> YoloCheckpoint:
 def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel:
     """The network of a checkpoint, in float32, in evaluation mode, its normalisations folded into its convolutions.
 
-    Args:
-        path: What messages call the checkpoint.
-
     Raises:
-        DataError: the architecture cannot be built, or the weights do not fit it.
+        DataError: the architecture cannot be built, or the weights do not fit it; names the file `path`.
     """
     try:
         network = build_network(checkpoint.blueprint)
@@ -108,7 +91,7 @@ def _read_safetensors(path: Path) -> YoloCheckpoint:
 
 
 def _blueprint(path: Path, architecture: Any, classes: Any, image_size: Any) -> YoloBlueprint:
-    """A blueprint whose fields are of the right types."""
+    """A blueprint with fields of the right types."""
     if not isinstance(architecture, dict):
         raise DataError(f"expected a description of layers, found {architecture!r}", file=path, field="architecture")
     if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
@@ -119,11 +102,7 @@ def _blueprint(path: Path, architecture: Any, classes: Any, image_size: Any) -> 
 
 
 class _StandIn(nn.Module):
-    """Takes the place of every class that a pickle names: it keeps attributes, and does nothing.
-
-    A network is thus taken apart without running code that the file chooses, and without needing the classes of the
-    release that wrote it. Its weights are collected as any module's are.
-    """
+    """Replaces every class that a pickle names: it keeps attributes and weights, and runs no code of the file."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__()
@@ -151,7 +130,7 @@ def _read_pickle(path: Path) -> YoloCheckpoint:
 
 
 def _unpickle(path: Path) -> Any:
-    """What a PyTorch file holds, with `_StandIn` in place of all that is no tensor, number, text or container."""
+    """Content of a PyTorch file, with `_StandIn` for everything but tensors, numbers, texts and containers."""
     try:
         needed = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     except Exception as error:  # whatever PyTorch's reader met

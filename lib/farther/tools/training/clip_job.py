@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.networks.safetensors_file import floats, read_tensors, write_tensors
+from farther.detectors.networks.weights import floats, read_tensors, write_tensors
 from farther.images.device import torch_device
 from farther.registry import STRICT
 from farther.tables.files import inside, write_aside, write_json

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from farther.detectors.networks.detection import Selection
 from farther.detectors.networks.detr import DetrBlueprint, build_network, in_float32, keep_exact
-from farther.detectors.networks.detr_inference import Selection, detect_regions, make_processor, prepare
+from farther.detectors.networks.detr_inference import detect_regions, make_processor, prepare
 from farther.tables import Header, Regions
 from farther.tables.files import digest
 from farther.tools.training.detr_losses import losses, make_batch

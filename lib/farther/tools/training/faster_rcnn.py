@@ -14,12 +14,17 @@ from torch import Tensor
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.roi_heads import fastrcnn_loss
 
-from farther.detectors.networks.architectures import BACKGROUND, Blueprint, architecture_of, build_network
-from farther.detectors.networks.checkpoint import read_weights
+from farther.detectors.networks.architectures import (
+    BACKGROUND,
+    ENERGY_HEAD,
+    Blueprint,
+    EnergyHead,
+    architecture_of,
+    build_network,
+)
 from farther.detectors.networks.detection import autocast, detect_regions, to_batch
-from farther.detectors.networks.energy_head import ENERGY_HEAD, EnergyHead
 from farther.detectors.networks.passes import propose
-from farther.detectors.networks.safetensors_file import floats
+from farther.detectors.networks.weights import floats, read_weights
 from farther.errors import DataError, ParameterError
 from farther.tables import Header
 from farther.tables.files import digest

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from farther.detectors.networks.energy_head import EnergyHead
+from farther.detectors.networks.architectures import EnergyHead
 from farther.registry import STRICT
 from farther.tools.training.recipe import Count, Fraction, Positive, Recipe
 

@@ -17,15 +17,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from farther.detectors.networks.detection import autocast
-from farther.detectors.networks.yolo import (
-    Suppression,
-    YoloBlueprint,
-    build_network,
-    detect_regions,
-    letterbox,
-    padding_stride,
-)
+from farther.detectors.networks.detection import Selection, autocast
+from farther.detectors.networks.yolo import YoloBlueprint, build_network, detect_regions, letterbox, padding_stride
 from farther.tables import Header, Regions
 from farther.tables.files import digest
 from farther.tools.training.run import TrainingError, evaluate_on, read_state, write_log, write_state
@@ -332,11 +325,11 @@ def evaluate(
 ) -> dict[str, Any]:
     """Metrics of a network in evaluation mode; see `farther.metrics.closed_set.evaluate`."""
     header = Header(classes=blueprint.classes, activation="sigmoid")
-    suppression = Suppression(score_threshold=0.001, iou=0.7, max_detections=100)
+    selection = Selection(score_threshold=0.001, iou=0.7, max_detections=100)
     stride = padding_stride(network.stride)
 
     def detect(images: list[np.ndarray], names: list[str]) -> Regions:
         prepared = [letterbox(image, blueprint.image_size, stride) for image in images]
-        return detect_regions(network, header, prepared, names, suppression)
+        return detect_regions(network, header, prepared, names, selection)
 
     return evaluate_on(samples, batch_size, 0, detect)

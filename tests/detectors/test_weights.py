@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from farther.detectors.networks.safetensors_file import floats, json_field, read_metadata, read_tensors, write_tensors
+from farther.detectors.networks.weights import floats, json_field, read_metadata, read_tensors, write_tensors
 from farther.errors import DataError
 
 
