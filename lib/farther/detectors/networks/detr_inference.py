@@ -32,12 +32,13 @@ def make_processor(processor: dict[str, Any]) -> BaseImageProcessor:
         ParameterError: it names another kind of processor, or one of its fields is wrong.
     """
     named = str(processor.get("image_processor_type", "")).removesuffix("Fast").removesuffix("Pil")
-    found: Any = getattr(transformers, named, None) if named.endswith("ImageProcessor") else None
+    found = getattr(transformers, named, None) if named.endswith("ImageProcessor") else None
     if not (isinstance(found, type) and hasattr(found, "post_process_object_detection")):
         name = processor.get("image_processor_type")
         raise ParameterError(f"image_processor_type {name!r} is not one of transformers' processors for detection")
     try:
-        return found.from_dict(processor)
+        processor_class: Any = found
+        return processor_class.from_dict(processor)
     except Exception as error:  # each processor raises different errors
         raise ParameterError(f"transformers refuses the image processor: {str(error).strip()[:400]}") from None
 
