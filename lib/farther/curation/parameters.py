@@ -107,14 +107,7 @@ def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
 
 
 def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[str]]:
-    """The subsets of each dataset that the benchmarks draw from.
-
-    Args:
-        benchmarks: The section `benchmarks` of the parameters.
-
-    Raises:
-        ParameterError: see `benchmark`.
-    """
+    """Subsets of each dataset in the section `benchmarks` of the parameters; errors as for `benchmark`."""
     used: dict[str, set[str]] = {}
     for name, params in benchmarks.items():
         checked = benchmark(name, params)

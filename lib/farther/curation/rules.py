@@ -144,10 +144,7 @@ class Rules:
         The rule on a category's name decides. Where there is none, a rule of kind `ID class` or `overlap`
         on something above it in the dataset's class hierarchy decides, the nearest one: a hand is part of a person.
         Rules of kind `near` do not reach down: what is not on the near list is far (FMIYC, Appendix B). Where a name
-        has several rules, the first in `PRECEDENCE` decides. Case is ignored.
-
-        Raises:
-            ParameterError: see `of`.
+        has several rules, the first in `PRECEDENCE` decides. Case is ignored. Errors as for `of`.
         """
         by_name: dict[str, Rule] = {}
         for rule in sorted(self.of(vocabulary), key=lambda rule: rule.precedence):
@@ -163,11 +160,7 @@ class Rules:
         return decided
 
     def without_category(self, vocabulary: str, categories: Categories) -> list[Rule]:
-        """The rules on categories that the dataset does not have, neither as a category nor above one.
-
-        Raises:
-            ParameterError: see `of`.
-        """
+        """The rules on categories that the dataset does not have, as a category or an ancestor; errors as for `of`."""
         known = {name.casefold() for name in categories.all()}
         return [rule for rule in self.of(vocabulary) if rule.category.casefold() not in known]
 

@@ -94,7 +94,7 @@ class TablesFolder:
     """The folder that `ingest` writes.
 
     Args:
-        path: The folder. It holds `<dataset>/categories.json`, and `images.parquet` and `objects.parquet` in
+        path: The folder. It contains `<dataset>/categories.json`, and `images.parquet` and `objects.parquet` in
             `<dataset>/<subset>/`.
     """
 

@@ -175,7 +175,7 @@ def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSour
     if benchmark.decisions is None:
         return Decisions()
     if not benchmark.decisions.exists():
-        problem = f"the file does not exist; without any decision it holds one line: {HEADER.strip()}"
+        problem = f"the file does not exist; without decisions it has one line: {HEADER.strip()}"
         raise DataError(problem, file=benchmark.decisions)
     decisions = DecisionsFile(benchmark.decisions).read()
     known = {key: frozenset(ruled.source.images.image_id) for key, ruled in sources.items()} if len(decisions) else {}

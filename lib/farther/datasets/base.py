@@ -234,7 +234,7 @@ class Annotations:
         return (self.image_root or self.root) / self.images.file[row]
 
     def location(self, index: int) -> tuple[str, str]:
-        """File (within the root) and row that hold an object."""
+        """File (within the root) and row of an object."""
         image = int(self.objects.image[index])
         row = self.row.format(row=self.objects.row[index], image_id=self.images.image_id[image])
         return self.file(image), row
@@ -254,7 +254,7 @@ class Reader(ABC):
     """Reads the annotations of one dataset format.
 
     Args:
-        root: The dataset's folder; every file that is read lies in it.
+        root: The dataset's folder; all files are below it.
         missing_images: "error": an annotated image without a file is an error; "drop": it is dropped and listed.
         max_warnings: Share of images, or of objects, with a warning above which `ingest` is an error.
     """

@@ -94,7 +94,7 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
 
 
 def extract(annotations: Annotations, folder: Path) -> Annotations:
-    """Writes the images that the annotations hold to a folder; annotations without any are returned as they are.
+    """Writes the images that the annotations contain to a folder; annotations without any are returned as they are.
 
     Raises:
         DataError: another image of the same name, with other content, was written there before.

@@ -62,7 +62,7 @@ IMAGES: dict[tuple[str, str], int] = {
 }
 
 
-#: Bytes of an image that lies in a file with others, by format.
+#: Bytes per image in a file of several images, by format.
 EACH = {"fmiyc": 250_000}
 
 

@@ -26,7 +26,7 @@ LAYOUT = {
 @register("vos")
 @dataclass(config=STRICT, kw_only=True)
 class VOS(COCO):
-    """The sets of the VOS benchmark; a root holds those of one dataset, as VOS lays them out.
+    """The sets of the VOS benchmark; a root has those of one dataset in VOS' layout.
 
     Boxes are read as they are written: those of `voc_custom_*` keep VOC's pixels, which count from 1, and are a pixel
     narrower than VOC's own. Classes of VOC carry COCO's names there, and `openimages_ood_val` has images without

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,41 +75,34 @@ def category_similarities(
         id_classes: The ID classes.
         wordnet: A WordNet and its parameters.
     """
-    categories = list(names)
-    by_name = _nearest_names(categories, names, id_classes.names)
-    by_image = _nearest_prototypes(shown, id_classes.prototypes)
+    categories, id_names = list(names), id_classes.names
+    no_images = np.zeros(len(id_names), np.int64)
+    by_name = _nearest(Prototypes(tuple(id_names), np.array(list(id_names.values())), no_images), names)
+    by_image = _nearest(id_classes.prototypes, dict(zip(shown.classes, shown.vectors, strict=True)))
     counts = dict(zip(shown.classes, shown.images.tolist(), strict=True))
-    words = [None if wordnet is None else wordnet[0].nearest(name, list(id_classes.names)) for name in categories]
+    words = [None if wordnet is None else wordnet[0].nearest(name, list(id_names)) for name in categories]
     similar = [NameSimilarity(UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN) if one is None else one for one in words]
+    unknown = ("", UNKNOWN)
     return CategorySimilarity(
-        dataset=np.full(len(categories), dataset, dtype=object),
+        dataset=[dataset] * len(categories),
         category=categories,
-        images=np.array([counts.get(name, 0) for name in categories], np.int64),
-        name_class=[by_name[name][0] for name in categories],
-        name_similarity=np.array([by_name[name][1] for name in categories], np.float32),
-        image_class=[by_image.get(name, ("", UNKNOWN))[0] for name in categories],
-        image_similarity=np.array([by_image.get(name, ("", UNKNOWN))[1] for name in categories], np.float32),
+        images=[counts.get(name, 0) for name in categories],
+        name_class=[by_name.get(name, unknown)[0] for name in categories],
+        name_similarity=[by_name.get(name, unknown)[1] for name in categories],
+        image_class=[by_image.get(name, unknown)[0] for name in categories],
+        image_similarity=[by_image.get(name, unknown)[1] for name in categories],
         wordnet_class=[one.other for one in similar],
-        path=np.array([one.path for one in similar], np.float32),
-        wu_palmer=np.array([one.wu_palmer for one in similar], np.float32),
-        leacock_chodorow=np.array([one.leacock_chodorow for one in similar], np.float32),
-        wordnet_similarity=np.array([one.mean for one in similar], np.float32),
+        path=[one.path for one in similar],
+        wu_palmer=[one.wu_palmer for one in similar],
+        leacock_chodorow=[one.leacock_chodorow for one in similar],
+        wordnet_similarity=[one.mean for one in similar],
         wordnet_distance=["" if one is None or wordnet is None else distance_of(one, wordnet[1]) for one in words],
     )
 
 
-def _nearest_names(
-    categories: Sequence[str], names: Mapping[str, np.ndarray], id_names: Mapping[str, np.ndarray]
-) -> dict[str, tuple[str, float]]:
-    if not categories or not id_names:
-        return dict.fromkeys(categories, ("", UNKNOWN))
-    classes = Prototypes(tuple(id_names), np.stack(list(id_names.values())), np.zeros(len(id_names), np.int64))
-    found, cosines = classes.nearest(np.stack([names[name] for name in categories]))
-    return dict(zip(categories, zip(found, cosines.tolist(), strict=True), strict=True))
-
-
-def _nearest_prototypes(shown: Prototypes, id_prototypes: Prototypes) -> dict[str, tuple[str, float]]:
-    if not len(shown) or not len(id_prototypes):
+def _nearest(classes: Prototypes, vectors: Mapping[str, np.ndarray]) -> dict[str, tuple[str, float]]:
+    """The class most similar to each vector, and the cosine."""
+    if not vectors or not len(classes):
         return {}
-    found, cosines = id_prototypes.nearest(shown.vectors)
-    return dict(zip(shown.classes, zip(found, cosines.tolist(), strict=True), strict=True))
+    found, cosines = classes.nearest(np.stack(list(vectors.values())))
+    return dict(zip(vectors, zip(found, cosines.tolist(), strict=True), strict=True))
