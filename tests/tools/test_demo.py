@@ -439,7 +439,7 @@ def test_a_cut_keeps_its_part_of_the_grid():
     ],
 )
 def test_a_wrong_row_of_the_catalogue_is_named(monkeypatch, row, problem):
-    monkeypatch.setattr("farther.tools.demo.drawings.read_yaml", lambda name: {"horse": {"train": [row]}})
+    monkeypatch.setattr("farther.tools.demo.drawings.demo_table", lambda name: {"horse": {"train": [row]}})
     catalogue.cache_clear()
     with pytest.raises(DataError, match=rf"^drawings\.yaml: row horse: .*{problem}"):
         catalogue()

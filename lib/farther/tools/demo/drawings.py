@@ -97,7 +97,7 @@ def catalogue() -> Mapping[str, Drawings]:
             train=tuple(_drawing(concept, row) for row in subsets["train"]),
             test=tuple(_drawing(concept, row) for row in subsets.get("test", ())),
         )
-        for concept, subsets in read_yaml("drawings.yaml").items()
+        for concept, subsets in demo_table("drawings.yaml").items()
     }
 
 
@@ -163,7 +163,7 @@ def _svg(drawing: Drawing) -> str:
 @lru_cache(maxsize=4096)
 def _art(name: str) -> str:
     if not _CODE_POINTS.fullmatch(name):
-        shapes = read_yaml("shapes.yaml")
+        shapes = demo_table("shapes.yaml")
         if name not in shapes:
             raise DataError(f"unknown shape {name!r}. Known: {', '.join(shapes)}", file="shapes.yaml")
         style = 'fill="none" stroke="#000000" stroke-width="2" stroke-linecap="round" stroke-linejoin="round"'
@@ -201,6 +201,6 @@ def _rasterise(svg: str, size: int) -> Image.Image:
 
 
 @lru_cache(maxsize=8)
-def read_yaml(name: str) -> dict[str, Any]:
+def demo_table(name: str) -> dict[str, Any]:
     """A table of the demo world."""
     return yaml.safe_load((files(__package__) / name).read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from pydantic import Field, NonNegativeInt
 from pydantic.dataclasses import dataclass as checked
 
 from farther.registry import STRICT
-from farther.tools.demo.drawings import read_yaml
+from farther.tools.demo.drawings import demo_table
 
 Rng = np.random.Generator
 Concepts = Mapping[str, Sequence[str]]
@@ -92,7 +92,7 @@ class Wanted:
 
 def categories() -> Mapping[str, Any]:
     """The table `categories.yaml`: the categories of each dataset and the concepts that show them."""
-    return read_yaml("categories.yaml")
+    return demo_table("categories.yaml")
 
 
 @lru_cache(maxsize=1)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from xml.etree import ElementTree
 
-from farther.tools.demo.drawings import read_yaml
+from farther.tools.demo.drawings import demo_table
 from farther.tools.demo.placing import SceneObject
 from farther.tools.demo.scene import Record
 
@@ -263,13 +263,13 @@ def _coco_shape(one: SceneObject, record: Record) -> dict[str, Any]:
 def _coco_categories() -> list[dict[str, Any]]:
     return [
         {"id": number, "name": name, "supercategory": group}
-        for group, members in read_yaml("coco_categories.yaml").items()
+        for group, members in demo_table("coco_categories.yaml").items()
         for number, name in members.items()
     ]
 
 
 def _open_images() -> dict[str, Any]:
-    return read_yaml("openimages_categories.yaml")
+    return demo_table("openimages_categories.yaml")
 
 
 def _node(name: str, children: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:

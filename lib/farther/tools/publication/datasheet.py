@@ -21,6 +21,7 @@ from pydantic.dataclasses import dataclass
 
 import farther
 from farther.curation.counts import fate_counts
+from farther.datasets.records import read_yaml
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, build
 
@@ -88,12 +89,7 @@ def read_words(path: str | Path) -> Words:
     Raises:
         DataError: the file is absent, is not YAML, or has an unknown field or one of a wrong type; names it.
     """
-    try:
-        content = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError("the file does not exist", file=path) from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"not YAML: {error}", file=path) from None
+    content = read_yaml(Path(path))
     if content is None:
         return Words()
     if not isinstance(content, dict):

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from farther.tools.demo import DemoWorld, backgrounds
 from farther.tools.demo.canvas import Canvas, finished
-from farther.tools.demo.drawings import Drawing, catalogue, read_yaml
+from farther.tools.demo.drawings import Drawing, catalogue, demo_table
 from farther.tools.demo.placing import Chooser, Placer, SceneObject
 from farther.tools.demo.recipes import ID_DATASETS, OOD_SOURCES, Wanted, categories, ood_scene
 from farther.tools.demo.scene import scene
@@ -96,7 +96,7 @@ def words() -> Mapping[str, Words]:
     """Names and kinds of each concept that a dataset labels."""
     names: dict[str, dict[str, None]] = {}  # dicts keep the order and drop repetitions
     kinds: dict[str, dict[str, None]] = {}
-    groups = read_yaml("coco_categories.yaml").items()
+    groups = demo_table("coco_categories.yaml").items()
     supercategories: dict[str, tuple[str, ...]] = {
         name: (group,) for group, members in groups for name in members.values()
     }
@@ -244,5 +244,5 @@ def _hierarchy() -> dict[str, tuple[str, ...]]:
             found[name] = above
             descend(below, (*above, name))
 
-    descend(read_yaml("openimages_categories.yaml")["hierarchy"], ())
+    descend(demo_table("openimages_categories.yaml")["hierarchy"], ())
     return found
