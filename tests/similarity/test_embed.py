@@ -182,7 +182,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path):
         ({"model": "ViT-Z", "pretrained": "openai"}, "Model config for 'ViT-Z' not found"),
         ({"model": "ViT-B-32", "pretrained": "no such tag"}, "not a known tag"),
         ({"model": "local-dir:nowhere"}, "nowhere holds no open_clip_config.json"),
-        ({"model": "local-dir:somewhere", "pretrained": "openai"}, "brings its own weights"),
+        ({"model": "local-dir:somewhere", "pretrained": "openai"}, "includes weights"),
     ],
 )
 def test_a_model_that_is_not_there_is_named(params, message):

@@ -1,4 +1,4 @@
-"""What every detector offers: images in, the regions table out."""
+"""Base classes of detectors: images in, the regions table out."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ StoredType = Literal["float32", "float16"]
 
 @dataclass(config=STRICT, kw_only=True)
 class Adapter(ABC):
-    """What params.yaml names as a detector: a `Detector`, or a reader of detections made elsewhere.
+    """A detector of params.yaml: a `Detector`, or a reader of detections of another program.
 
     Args:
         weights: The file or folder that its numbers come from.
@@ -46,7 +46,7 @@ class Adapter(ABC):
 
     @abstractmethod
     def header(self) -> Header:
-        """What all regions of this detector share.
+        """Header of all regions of this detector.
 
         Raises:
             DataError: what `weights` names is absent or damaged, or does not fit.
@@ -64,11 +64,11 @@ class Detector(Adapter):
         weights: The checkpoint's file.
         score_threshold: Detections below this score are not given out. Keep it low: the operating threshold is applied
             later.
-        max_detections: At most so many detections an image, the best first.
+        max_detections: Largest number of detections per image; the best are kept.
         nms_iou: Of two detections of one class that overlap more than this, the better one stays.
         device: "cpu", "cuda", "cuda:1", "mps", …; "auto" is the first GPU, or else the CPU.
-        precision: What the network computes in; boxes, scores and logits are always computed in float32.
-        features_dtype: What the columns `features` and `latent` are stored in.
+        precision: Type of the network's activations; boxes, scores and logits are always computed in float32.
+        features_dtype: Type of the columns `features` and `latent`.
     """
 
     score_threshold: Fraction = 0.05
@@ -81,7 +81,7 @@ class Detector(Adapter):
     @property
     @abstractmethod
     def network(self) -> Any:
-        """The network on its device, in evaluation mode; made when it is first asked for, then kept.
+        """The network on its device, in evaluation mode; loaded at first use, then kept.
 
         Raises:
             DataError: the checkpoint is absent or damaged, or does not fit.
@@ -120,7 +120,7 @@ class Detector(Adapter):
             batch_size: Images that go through the network together.
 
         Returns:
-            One row a detection; `region_id` counts from 0.
+            One row per detection; `region_id` counts from 0.
 
         Raises:
             DataError: an image cannot be read or has another shape or type; or see `forward`.
@@ -161,11 +161,7 @@ class Detector(Adapter):
         return torch_device(self.device)
 
     def runs_on_cpu(self) -> bool:
-        """Whether the network runs on the CPU.
-
-        Raises:
-            ParameterError: see `torch_device`.
-        """
+        """True if the network runs on the CPU; errors as in `torch_device`."""
         return self.torch_device().type == "cpu"
 
     def __getstate__(self) -> dict[str, Any]:

@@ -40,14 +40,14 @@ class CocoResults(Imported):
     Args:
         weights: A JSON file, or a folder of such files (`*.json`).
         score_threshold, score_tolerance, last_layer: See `Imported`.
-        annotations: COCO annotation file whose `images` say which file an `image_id` stands for; where the results are
+        annotations: COCO annotation file whose `images` give the file of an `image_id`; where the results are
             a folder, one file for all, or one for each results file by its name without ending. Without, `image_id` is
-            that of the images table; a number may stand for COCO's, padded to 12 digits.
+            that of the images table; a number is also padded to 12 digits, as COCO does.
         categories: `category_id` → name of the class, or an annotation file whose `categories` say so. Without, those
             of `annotations`; a `category_id` that is text is always the name itself.
         classes: Name of each value of `logits`, in order; without, the categories by rising number.
         background_index: Which of them is "no object".
-        activation: What turns the logits into the scores.
+        activation: Turns the logits into the scores.
     """
 
     annotations: Path | dict[str, Path] | None = None
@@ -196,7 +196,7 @@ class _Reading:
         if self._numbers is None:
             return str(found)
         if found not in self._numbers:
-            problem = f"{found!r} is no image of the annotations that belong to this file"
+            problem = f"{found!r} is not an image of the annotations of this file"
             raise place.error(DataError(problem, row=row, field="image_id"))
         return str(self._numbers[found])
 
@@ -206,7 +206,7 @@ class _Reading:
             name = self._names.get(found) if isinstance(found, int) else None
             called = f"{_shown(found)}" + (f" ({name})" if name else "")
             known = ", ".join(map(str, self._labels)) or "none"
-            problem = f"unknown category {called}. Known: {known}. Say in the parameter 'categories' what it is"
+            problem = f"unknown category {called}. Known: {known}. Name it in the parameter 'categories'"
             raise place.error(DataError(problem, row=row, field="category_id"))
         return label
 

@@ -57,12 +57,7 @@ class DenseDetector(Detector):
 
     @cached_property
     def network(self) -> RetinaNet | FCOS:
-        """The network on its device.
-
-        Raises:
-            DataError: the checkpoint is absent or damaged, or does not fit.
-            ParameterError: the device cannot be used.
-        """
+        """See `Detector.network`."""
         import torch
 
         from farther.detectors.networks.dense import load_dense_network

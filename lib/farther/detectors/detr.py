@@ -42,15 +42,15 @@ class Detr(Detector):
 
     Args:
         weights: A folder as transformers saves it, or the file of weights in it; farther's own safetensors file; a
-            PyTorch file (PyTorch Lightning's `.ckpt`, say), with `config`; or the name of a model on the hub
+            PyTorch file (such as PyTorch Lightning's `.ckpt`), with `config`; or the name of a model on the hub
             (`owner/name`).
         nms_iou: Of two detections of one class that overlap more than this, the better one stays. Detection
             transformers need no suppression: the default, 1, keeps all.
         per_query: See above.
-        config: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file that stands elsewhere.
+        config: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file in another folder.
         classes: Names for the classes, in the order of the logits, instead of the checkpoint's.
         revision: Branch, tag or commit of a model on the hub.
-        local_files_only: Whether a model on the hub must have been fetched before; nothing is fetched then.
+        local_files_only: Use a model on the hub only if it was fetched before.
         latent_size: Cells along one side of the grid that `latent` is pooled from.
         latent_sampling: Samples along one side of a cell; 0 takes as many as fit.
     """
@@ -66,11 +66,7 @@ class Detr(Detector):
 
     @cached_property
     def checkpoint(self) -> DetrCheckpoint:
-        """Where the checkpoint's parts lie, and how its network is built.
-
-        Raises:
-            DataError: a part of the checkpoint is absent or damaged.
-        """
+        """Blueprint and files of the checkpoint; errors as in `find_checkpoint`."""
         from farther.detectors.networks.detr_checkpoint import find_checkpoint
 
         return find_checkpoint(
@@ -83,19 +79,14 @@ class Detr(Detector):
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """See `Detector.identity`; the description beside the weights counts, where it stands does not."""
+        """See `Detector.identity`; the content of the description counts, its folder does not."""
         places = ("weights", "device", "config", "revision", "local_files_only")
         params = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in places}
         return {"name": self.name, "weights_digest": digest(*self.checkpoint.files), "params": params}
 
     @cached_property
     def network(self) -> PreTrainedModel:
-        """The network on its device.
-
-        Raises:
-            DataError: the checkpoint is absent or damaged, or does not fit.
-            ParameterError: the device cannot be used.
-        """
+        """See `Detector.network`."""
         from farther.detectors.networks.detr import keep_exact
         from farther.detectors.networks.detr_checkpoint import load_network
 
@@ -105,7 +96,7 @@ class Detr(Detector):
 
     @cached_property
     def processor(self) -> BaseImageProcessor:
-        """What is done to images."""
+        """The checkpoint's image processor."""
         from farther.detectors.networks.detr_inference import make_processor
 
         return make_processor(self.checkpoint.blueprint.processor)

@@ -1,4 +1,4 @@
-"""Faster R-CNN as torchvision builds it (Ren et al. 2015), with its own checkpoints and those of Detectron2."""
+"""Faster R-CNN as torchvision builds it (Ren et al. 2015), with its checkpoints and those of Detectron2."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class FasterRCNN(Detector):
 
     @cached_property
     def blueprint(self) -> Blueprint:
-        """How the network is built.
+        """Description from which the network is built.
 
         Raises:
             DataError: the checkpoint is absent, its metadata is wrong, or its layout is not the one asked for.
@@ -87,7 +87,7 @@ class FasterRCNN(Detector):
 
     @cached_property
     def found_layout(self) -> str:
-        """How the checkpoint names its weights: as "torchvision" or as "detectron2" does.
+        """The library whose names the weights have: "torchvision" or "detectron2".
 
         Raises:
             DataError: the checkpoint is absent or damaged, or `layout` asks for the other one.
@@ -101,11 +101,7 @@ class FasterRCNN(Detector):
 
     @cached_property
     def scaling(self) -> tuple[int, int] | None:
-        """Pixels of the shorter side and at most of the longer, where Pillow scales images; None where torch does.
-
-        Raises:
-            DataError: see `blueprint`.
-        """
+        """Pixels of the shorter side and at most of the longer if Pillow scales images, else None."""
         from farther.detectors.networks.architectures import MSRA
 
         plan = self.blueprint
@@ -113,12 +109,7 @@ class FasterRCNN(Detector):
 
     @cached_property
     def network(self) -> Network:
-        """The network on its device, with this adapter's thresholds.
-
-        Raises:
-            DataError: the checkpoint is absent or damaged, or does not fit.
-            ParameterError: the device cannot be used.
-        """
+        """See `Detector.network`; it has this adapter's thresholds."""
         import torch
         from torchvision.ops import FrozenBatchNorm2d
 

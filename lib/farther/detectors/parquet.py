@@ -20,7 +20,7 @@ from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.files import read_json
 from farther.tables.table import read_batches
 
-#: What a `regions.json` beside the files may say, and so may the parameters.
+#: Fields of a `regions.json` beside the files, which are also parameters.
 FACTS = ("classes", "background_index", "activation", "score_threshold")
 
 
@@ -39,7 +39,7 @@ class ParquetRegions(Imported):
         score_threshold, score_tolerance, last_layer: See `Imported`. A folder that farther wrote has its last layer.
         classes: Name of each value of `logits`, which `label` is an index into.
         background_index: Which of them is "no object".
-        activation: What turns the logits into the scores; softmax where nothing else is said.
+        activation: Turns the logits into the scores; softmax by default.
     """
 
     classes: tuple[str, ...] | None = None
@@ -116,7 +116,7 @@ class ParquetRegions(Imported):
 
 @plain_dataclass(frozen=True, eq=False)
 class _Described:
-    """What a folder says of its rows."""
+    """Header fields, detector and last layer that a folder describes."""
 
     facts: dict[str, Any]
     detector: dict[str, Any]
@@ -124,14 +124,14 @@ class _Described:
     bias: np.ndarray | None = None
 
     def equals(self, other: _Described) -> bool:
-        """Whether both say the same."""
+        """True if both describe the same."""
         layers = [(self.weight, other.weight), (self.bias, other.bias)]
         alike = all(a is b if a is None or b is None else np.array_equal(a, b) for a, b in layers)
         return alike and self.facts == other.facts and self.detector == other.detector
 
 
 def _described(path: Path) -> _Described:
-    """What stands in `regions.json` in a folder, or beside a file.
+    """Content of `regions.json` in a folder, or beside a file.
 
     Raises:
         DataError: it is damaged, or holds something else.

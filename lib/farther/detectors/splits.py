@@ -78,7 +78,7 @@ def update_splits(
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a regions folder has all of its shards."""
+    """True if a regions folder has all of its shards."""
     try:
         return all(shard.is_file() for shard in RegionsFolder(folder).shards)
     except DataError:

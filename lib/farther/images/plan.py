@@ -22,7 +22,7 @@ from farther.tables.files import inside
 
 @dataclass(config=STRICT, kw_only=True)
 class StreamParams:
-    """How the engine streams images.
+    """Parameters of the engine that streams images.
 
     Args:
         batch_size: Images that the model sees at once. Another size changes numbers by rounding only.
@@ -50,7 +50,7 @@ class StreamParams:
     engine: Literal["local", "ray"] = "local"
 
     def shaping(self) -> dict[str, Any]:
-        """The parameters that the output depends on: not who does the work, nor what is tolerated."""
+        """The parameters that the output depends on: not workers, failures or engine."""
         others = ("workers", "max_failures", "engine")
         return {name: value for name, value in asdict(self).items() if name not in others}
 

@@ -33,11 +33,11 @@ def load(path: str | Path, exif: Exif = "ignore", max_pixels: int = MAX_PIXELS) 
         max_pixels: Images with more are refused before they are decoded.
 
     Returns:
-        ndarray of shape (height, width, 3), uint8: red, green, blue. It is writable and the caller's own.
+        ndarray of shape (height, width, 3), uint8: red, green, blue. It is writable.
 
     Raises:
         DataError: the file is absent, no image, truncated or damaged, has too many pixels, or has 32-bit channels,
-            of which nobody can tell what is black and what is white.
+            whose values of black and white are unknown.
     """
     path = Path(path)
     try:
@@ -72,7 +72,7 @@ def as_pixels(image: np.ndarray | str | Path, name: str) -> np.ndarray:
 
 
 def _open(file: IO[bytes], max_pixels: int) -> Image.Image:
-    """Opens an image under our own limit. Pillow's is one number for the whole process, so it is put back at once."""
+    """Opens an image under our limit. Pillow's is one number for the whole process, so it is put back at once."""
     with _pillow_limit:
         usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, max_pixels
         try:

@@ -27,7 +27,7 @@ NAMES = "names.parquet"
 
 @dataclass(config=STRICT, kw_only=True)
 class EmbedParams(StreamParams):
-    """How images are streamed through CLIP.
+    """Parameters of streaming images through CLIP.
 
     Args:
         batch_size, workers, shard_images, batches, exif, max_pixels, max_failures, engine: See `StreamParams`. All
@@ -172,7 +172,7 @@ def _names(source: Path) -> list[str]:
 
 
 def _is_whole(item: Path) -> bool:
-    """Whether an embeddings folder has all of its shards."""
+    """True if an embeddings folder has all of its shards."""
     try:
         return item.name == NAMES or all(shard.is_file() for shard in EmbeddingsFolder(item).shards)
     except DataError:

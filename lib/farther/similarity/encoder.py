@@ -35,7 +35,7 @@ class EncoderParams:
         model: `local-dir:<folder>` with `open_clip_config.json` and weights beside it, `hf-hub:<owner>/<name>`, or the
             name of an architecture that open_clip ships ("ViT-B-32").
         pretrained: Weights of a shipped architecture: a tag that open_clip knows ("openai"), or a file.
-        cache: Folder for weights from the hub; the hub's own by default.
+        cache: Folder for weights from the hub; the hub's by default.
         template: Sentence for a class name; `{}` is its place.
         device: "cpu", "cuda", …; "auto" is the first GPU, or else the CPU.
     """
@@ -178,7 +178,7 @@ def _check_place(params: EncoderParams) -> None:
     """Refuses what open_clip would pass over in silence: weights named twice, a folder without a configuration."""
     has_own_weights = params.model.startswith((LOCAL, HUB))
     if has_own_weights and params.pretrained is not None:
-        raise ParameterError(f"parameter 'pretrained': {params.model!r} brings its own weights; leave it out")
+        raise ParameterError(f"parameter 'pretrained': {params.model!r} includes weights; leave it out")
     if not has_own_weights and params.pretrained is None:
         raise ParameterError(
             f"parameter 'pretrained': {params.model!r} is an architecture; name its weights by a tag or a file, "

@@ -1,4 +1,4 @@
-"""Detections made elsewhere: read from files, checked, and put in place by image."""
+"""Detections of other programs: read from files, checked, and assigned to images."""
 
 from farther.detectors.imported.base import Imported, Source
 from farther.detectors.imported.placing import import_splits

@@ -1,4 +1,4 @@
-"""What every reader of detections made elsewhere offers, and the checks that all of them share."""
+"""Base class of readers of other programs' detections, and their checks."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Source:
 
 @dataclass(config=STRICT, kw_only=True)
 class Imported(Adapter):
-    """Detections that another program made: no network runs, and no image is read.
+    """Detections of another program: no network runs, and no image is read.
 
     Args:
         weights: The file of detections, or a folder of such files.
-        score_threshold: Detections below this score are left out. Say here what the other program left out, too: no
+        score_threshold: Detections below this score are left out. Include the threshold of the other program: no
             operating threshold below it is tried later.
-        score_tolerance: How far a score may be from what its logits say: softmax or sigmoid of the logit of its class.
-            None for a detector whose scores are not made so.
+        score_tolerance: Largest difference between a score and the softmax or sigmoid of the logit of its class. None
+            for a detector whose scores are computed otherwise.
         last_layer: A safetensors file with `weight` (K×D) and `bias` (K) of the last linear layer.
     """
 
@@ -135,7 +135,7 @@ class Imported(Adapter):
 
 @plain_dataclass(frozen=True)
 class Place:
-    """Where rows stand: the file, and the number of the first."""
+    """Place of a batch of rows: the file, and the number of the first row."""
 
     file: Path
     first: int
@@ -149,7 +149,7 @@ class Place:
 
 @plain_dataclass(frozen=True)
 class Placed:
-    """Rows of a source, and where they stand.
+    """Rows of a source, and their place.
 
     Args:
         regions: The rows. Where the source lists image files, `image_id` holds places in that list, as text.
@@ -161,7 +161,7 @@ class Placed:
 
 
 def check_scores(regions: Regions, tolerance: float | None) -> None:
-    """Refuses scores that are no fractions, or that their logits contradict.
+    """Refuses scores outside 0 to 1, or that their logits contradict.
 
     Args:
         tolerance: See `Imported.score_tolerance`.
@@ -183,14 +183,14 @@ def check_scores(regions: Regions, tolerance: float | None) -> None:
         name = regions.classes[regions.label[row]]
         problem = (
             f"{score[row]:.4g}, but the {regions.activation} of the logits gives {said[row]:.4g} for {name!r}. Check "
-            "the parameters 'classes', 'background_index' and 'activation'; if the detector's scores are made in "
+            "the parameters 'classes', 'background_index' and 'activation'; if the detector's scores are computed in "
             "another way, set 'score_tolerance' to null"
         )
         raise DataError(problem, row=row, field="score")
 
 
 def probability(regions: Regions) -> np.ndarray:
-    """What the logits say of each row's own class under the header's activation, ndarray of shape (N,), float64."""
+    """Probability of each row's class by its logits and the header's activation, ndarray of shape (N,), float64."""
     logits = regions.logits.astype(np.float64)
     own = logits[np.arange(len(logits)), regions.label]
     if regions.activation == "sigmoid":
@@ -199,7 +199,7 @@ def probability(regions: Regions) -> np.ndarray:
 
 
 def check_last_layer(regions: Regions) -> None:
-    """Refuses logits that are not what the last layer makes of the features.
+    """Refuses logits that are not the last layer's output for the features.
 
     Raises:
         DataError: names the first such row.

@@ -1,4 +1,4 @@
-"""Detections made elsewhere, put into the regions folders of a benchmark's splits."""
+"""Detections of other programs, written into the regions folders of a benchmark's splits."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Scopes:
     datasets: frozenset[str]
 
     def of(self, source: Source) -> str:
-        """What a source serves: one "split", one "dataset", or "all"."""
+        """Scope of a source: one "split", one "dataset", or "all"."""
         return "split" if source.name in self.splits else "dataset" if source.name in self.datasets else "all"
 
 
@@ -104,7 +104,7 @@ class _Making:
         return spool
 
     def key(self, split: str) -> str:
-        """Digest of all that a split's regions folder is made from."""
+        """Digest of everything that a split's regions folder depends on."""
         scopes = [[source.name, self.scopes.of(source)] for source in self.adapter.sources()]
         facts = [self.header.to_json(), self.header.layer_digest(), self._shard_images, split, scopes]
         columns = (json.dumps(values.tolist()) for values in self.tables[split].columns().values())
@@ -148,13 +148,13 @@ class _Making:
 
 
 def places(names: Sequence[tuple[Source, str]], split: str, images: Images, scopes: Scopes) -> np.ndarray:
-    """Where the images that sources name stand in a split's table.
+    """Rows in a split's table of the images that sources name.
 
     Args:
         names: Sources, and their names of images.
         split: The split's name.
         images: Its images.
-        scopes: What sources may be called after.
+        scopes: Names that restrict sources.
 
     Returns:
         ndarray of shape (len(names),), int64: rows of the table, -1 for an image that it does not have or that the
@@ -205,7 +205,7 @@ class _Lookup:
 
 
 def _ends_alike(one: str, other: str) -> bool:
-    """Whether the shorter of two paths is the end of the longer."""
+    """True if the shorter of two paths is the end of the longer."""
     parts = [PurePosixPath(path).parts for path in (one, other)]
     length = min(len(p) for p in parts)
     return parts[0][-length:] == parts[1][-length:]
@@ -219,7 +219,7 @@ def _refuse_unknown_split(spool: Spool, place: np.ndarray, split: str, images: I
     ours = ", ".join(f"{i!r} ({file})" for i, file in zip(images.image_id[:3], images.file[:3], strict=True))
     raise DataError(
         f"no image of split {split!r} is in the detections. They name {theirs}; the split has {ours}. Use the same "
-        "names, or log in the parameter 'annotations' which file each number stands for"
+        "names, or give the parameter 'annotations', which maps numbers to files"
     )
 
 

@@ -40,7 +40,7 @@ class Spool:
 
 @contextmanager
 def spooled(adapter: Imported, header: Header, folder: Path) -> Iterator[Spool]:
-    """All detections of an adapter, in a folder that is gone afterwards. What a killed run left there is thrown away.
+    """All detections of an adapter, in a folder that is deleted afterwards, as is the rest of a killed run.
 
     Raises:
         DataError: a row is wrong, or two sources differ in their columns; names file, row and field.
@@ -93,7 +93,7 @@ class _Filling:
         self._count += len(regions)
 
     def spool(self, header: Header) -> Spool:
-        """What was filled in; all files must be closed."""
+        """The finished spool; all files must be closed."""
         if self._shapes is None or not self._count:
             empty = Regions.empty(header).columns()
             kept = {name: values for name, values in empty.items() if name not in ("image_id", "region_id", "logits")}

@@ -80,7 +80,7 @@ class BlueGreenRed(GeneralizedRCNNTransform):
 
 
 class ExactAnchors(AnchorGenerator):
-    """Anchors whose corners are not rounded, at multiples of each level's own stride.
+    """Anchors whose corners are not rounded, at multiples of each level's stride.
 
     torchvision divides the batch's height by the level's instead: 800 pixels give 13 rows on the coarsest level, and
     61 in place of 64.
@@ -141,7 +141,7 @@ class LogitRanking(RegionProposalNetwork):
 
 
 class AlignedPool(MultiScaleRoIAlign):
-    """ROIAlign that takes a pixel's value to stand at its middle (Detectron2's `ROIAlignV2`).
+    """ROIAlign with a pixel's value at its centre (Detectron2's `ROIAlignV2`).
 
     torchvision's pool places boxes half a cell off, as the first ROIAlign did.
     """

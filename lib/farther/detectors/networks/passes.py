@@ -1,6 +1,6 @@
-"""The steps of a Faster R-CNN, one by one, so that inference and training can keep what torchvision's own pass drops.
+"""The steps of a Faster R-CNN, one by one, so that inference and training can keep intermediate results.
 
-They call the parts of torchvision's model and give the same numbers. What they add: the RPN's shared activations, the
+They call the parts of torchvision's model and give the same numbers. They add: the RPN's shared activations, the
 box head's features, and for each detection the proposal that it came from.
 """
 
@@ -22,7 +22,7 @@ SMALLEST_SIDE = 1e-2
 
 @dataclass
 class ProposalPass:
-    """What the region proposal network says about B images with A anchors in all.
+    """Output of the region proposal network for B images with A anchors in all.
 
     Args:
         shared: Activations of its shared convolution, one (B, C, H, W) a pyramid level.

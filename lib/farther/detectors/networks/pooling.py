@@ -68,7 +68,7 @@ def box_means(level: Tensor, boxes: Tensor, size: int, sampling: int, *, aligned
         boxes: Shape (N, 4), corners in cells.
         size: Cells along one side of the grid.
         sampling: Samples along one side of a cell; 0 takes as many as fit.
-        aligned: Whether a cell's value stands for its middle. Else for its corner, and boxes are at least a cell wide.
+        aligned: A cell's value is that at its centre. Else that at its corner, and boxes are at least a cell wide.
 
     Returns:
         Shape (N, C).
@@ -85,7 +85,7 @@ def box_means(level: Tensor, boxes: Tensor, size: int, sampling: int, *, aligned
 
 
 def _weights(start: Tensor, length: Tensor, cells: int, samples: int) -> Tensor:
-    """How much each of a row's cells counts in the mean of samples along a length, shape (N, cells).
+    """Weight of each of a row's cells in the mean of samples along a length, shape (N, cells).
 
     As roi_align has it: samples up to one cell outside take the outermost cell's value, those farther out count as 0.
     """
