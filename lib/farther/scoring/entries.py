@@ -1,4 +1,4 @@
-"""What one line of params.yaml's section `methods` says.
+"""Entries of params.yaml's section `methods`.
 
     methods:
       gen: {}
@@ -6,11 +6,11 @@
       sharpness: {power: 2}
       knn: {search: {ood_split: coco_choose, grids: {knn: {k: [1, 10, 50]}}}}
 
-The name of the line names its folders and its row in tables. It is a method's name too, unless `method` says which one
-is meant, so that one method may stand there with several choices of parameters. `search` and `oracle` let the
-parameters be chosen; all other keys are the method's parameters.
+The name of an entry names its folders and its row in tables. It is also the method's name, unless `method` gives
+another one, so that a method can be listed with several sets of parameters. `search` and `oracle` choose the
+parameters; all other keys are the method's parameters.
 
-A method that farther does not know is looked for in the file of its name in a folder of one's own.
+A user-defined method is loaded from `data/methods/<name>.py`.
 """
 
 from __future__ import annotations
