@@ -1,4 +1,4 @@
-"""An OOD split that parameters are chosen on, through the stage `fit` as the pipeline runs it."""
+"""An OOD split that parameters are chosen on, through the stage `score` as the pipeline runs it."""
 
 import json
 import runpy
@@ -15,7 +15,13 @@ CHOSEN = {"ood_split": "coco_choose", "grids": {"energy": {"temperature": [0.5, 
 ON_TEST = {**CHOSEN, "ood_split": "coco_far"}
 OOD = {"dataset": "coco", "subset": "val2017", "distance": "far"}
 PARAMS = {
-    "benchmarks": {"toy": {"splits": {"coco_far": OOD, "coco_choose": {**OOD, "use": "validation"}}}},
+    "benchmarks": {
+        "toy": {
+            "id": "toy",
+            "rules": "-",
+            "splits": {"coco_far": OOD, "coco_choose": {**OOD, "subset": "train2017", "use": "validation"}},
+        }
+    },
     "detectors": {"toy-net": {"benchmark": "toy"}},
     "methods": {
         "chosen": {"method": "energy", "search": CHOSEN},
@@ -33,13 +39,14 @@ def fit(make, tmp_path, monkeypatch):
         make(60, seed=seed, shift=float(shift)).write(tmp_path / "artifacts/regions/toy-net" / split)
     (tmp_path / "artifacts/thresholds").mkdir()
     (tmp_path / "artifacts/thresholds/toy-net.json").write_text('{"threshold": 0.0}')
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(PARAMS))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(STAGES)
-    main = runpy.run_path(str(STAGES / "fit.py"))["main"]
+    code, score = (runpy.run_path(str(STAGES / f"{name}.py"))["main"] for name in ("code_digests", "score"))
 
     def run(method):
-        main("toy-net", method)
+        params = {**PARAMS, "methods": {method: PARAMS["methods"][method]}}
+        Path("params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+        code()
+        score("toy-net")
         return json.loads((tmp_path / "artifacts/fitted/toy-net" / method / "method.json").read_text())
 
     return run
