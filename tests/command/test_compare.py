@@ -10,8 +10,8 @@ import yaml
 from dvc.repo import Repo
 
 from farther.command import main
-from farther.command.compare import Change, Subject, changes
-from farther.command.comparison import open_side
+from farther.command.compare import changes
+from farther.command.comparison import Change, Subject, open_side
 from farther.errors import ParameterError
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import RunFiles

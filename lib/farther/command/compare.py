@@ -2,74 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import typer
 
+from farther.command.comparison import Change, Values, compared_methods, open_side, tested_changes
 from farther.command.output import as_json, coloured, markdown, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, complete
 from farther.errors import ParameterError, choose
-
-#: p below which a change counts as more than chance.
-LEVEL = 0.05
-
-
-class Subject(NamedTuple):
-    """The run, split and method that a file of metrics is about; "" where it is about all splits, or all methods."""
-
-    run: str
-    split: str
-    method: str
-
-    def __str__(self) -> str:
-        return "/".join(filter(None, self))
-
-
-Values = Mapping[Subject, Mapping[str, float | None]]
-
-
-@dataclass(frozen=True)
-class Change:
-    """One metric on both sides.
-
-    Args:
-        subject: What it was measured on.
-        metric: Its name.
-        before, after: Its values; None where a side has none.
-        interval: 95% interval of after − before on the same draws of images, where that was tested.
-        p: Probability of so large a change by chance alone, where that was tested.
-        apart: Whether the sides' own intervals do not overlap, where only these are available.
-    """
-
-    subject: Subject
-    metric: str
-    before: float | None
-    after: float | None
-    interval: tuple[float, float] | None = None
-    p: float | None = None
-    apart: bool | None = None
-
-    @property
-    def change(self) -> float | None:
-        """after − before."""
-        return None if self.before is None or self.after is None else self.after - self.before
-
-    @property
-    def result(self) -> str:
-        """better, worse or different, if by more than chance; "apart" for intervals without a test; else ""."""
-        from farther.metrics.catalogue import METRICS as CATALOGUE
-
-        if self.p is None:
-            return "apart" if self.apart else ""
-        if self.p >= LEVEL or not self.change:
-            return ""
-        higher = CATALOGUE[self.metric].higher_is_better if self.metric in CATALOGUE else None
-        if higher is None:
-            return "different"
-        return "better" if (self.change > 0) == higher else "worse"
 
 
 @dataclass(frozen=True)
@@ -147,7 +90,6 @@ def compare(
     if methods:
         if len(chosen.run) != 1 or a:
             raise ParameterError("--methods compares two methods of one run: name it with --run, and omit A and B")
-        from farther.command.comparison import compared_methods
 
         project = Project(params)
         name = choose("run", chosen.run[0], project.section("detectors"))
@@ -165,7 +107,6 @@ def compare(
 
 
 def _sides(names: tuple[str, str], chosen: Chosen, *, tested: bool) -> tuple[list[Change], list[str]]:
-    from farther.command.comparison import open_side, tested_changes
 
     before, after = (open_side(name, Path()) for name in names)
     for side in (before, after):

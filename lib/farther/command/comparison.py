@@ -12,24 +12,80 @@ import tarfile
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from farther.command.compare import Change, Subject, Values
 from farther.command.project import git
 from farther.errors import DataError, FartherError, ParameterError, choose
 
 if TYPE_CHECKING:
     from farther.evaluation.paired import Replicates, StoredEvaluation
 
+#: p below which a change counts as more than chance.
+LEVEL = 0.05
 METRICS = "artifacts/metrics"
 DETECTOR = "detector"
 
 #: Why some metrics have no test.
 WITHOUT_METHOD = "Metrics of a detector alone (map, no_detection and the like) are not tested."
 SINGLE = "Single files of metrics are not tested: name folders that have the evaluation beside them."
+
+
+class Subject(NamedTuple):
+    """The run, split and method that a file of metrics is about; "" where it is about all splits, or all methods."""
+
+    run: str
+    split: str
+    method: str
+
+    def __str__(self) -> str:
+        return "/".join(filter(None, self))
+
+
+Values = Mapping[Subject, Mapping[str, float | None]]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One metric on both sides.
+
+    Args:
+        subject: What it was measured on.
+        metric: Its name.
+        before, after: Its values; None where a side has none.
+        interval: 95% interval of after − before on the same draws of images, where that was tested.
+        p: Probability of so large a change by chance alone, where that was tested.
+        apart: Whether the sides' own intervals do not overlap, where only these are available.
+    """
+
+    subject: Subject
+    metric: str
+    before: float | None
+    after: float | None
+    interval: tuple[float, float] | None = None
+    p: float | None = None
+    apart: bool | None = None
+
+    @property
+    def change(self) -> float | None:
+        """after − before."""
+        return None if self.before is None or self.after is None else self.after - self.before
+
+    @property
+    def result(self) -> str:
+        """better, worse or different, if by more than chance; "apart" for intervals without a test; else ""."""
+        from farther.metrics.catalogue import METRICS as CATALOGUE
+
+        if self.p is None:
+            return "apart" if self.apart else ""
+        if self.p >= LEVEL or not self.change:
+            return ""
+        higher = CATALOGUE[self.metric].higher_is_better if self.metric in CATALOGUE else None
+        if higher is None:
+            return "different"
+        return "better" if (self.change > 0) == higher else "worse"
 
 
 class Side(ABC):

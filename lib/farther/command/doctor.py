@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from farther.command.machine import Finding
 from farther.command.output import as_json, coloured, hanging, paragraph, size
-from farther.command.project import PARAMS, Json, Params, Project, complete
+from farther.command.project import PARAMS, Json, Params, Project, complete, make_detector
 from farther.errors import FartherError
 
 if TYPE_CHECKING:
@@ -26,27 +26,6 @@ ARTIFACTS = "artifacts"
 
 #: Where a checkpoint comes from if section `sources` does not name it.
 ELSEWHERE = "your own training (docs/training.md), or the detector's authors"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was checked.
-
-    Args:
-        topic: "parameters", "packages", "datasets", "checkpoints", "disk", "GPU" or "repository".
-        name: What was checked.
-        state: "ok"; "missing" or "wrong": something will not run; "note": worth knowing.
-        text: The result in a few words.
-        more: Where it belongs, where it comes from, and the like.
-        bytes: Approximate size of what is missing; 0 where that is unknown or nothing is missing.
-    """
-
-    topic: str
-    name: str
-    state: Literal["ok", "missing", "wrong", "note"]
-    text: str
-    more: Mapping[str, str] = field(default_factory=dict)
-    bytes: int = 0
 
 
 def doctor(
@@ -232,18 +211,6 @@ def _embedder(project: Project, source: str) -> list[Finding]:
         return [Finding("checkpoints", "embed", "ok", f"{weights} (not opened)")]
     more = {"belongs at": str(weights), "comes from": source}
     return [Finding("checkpoints", "embed", "missing", "weights of the image encoder", more)]
-
-
-def make_detector(entry: Mapping[str, Any]) -> Any:
-    """The adapter of an entry of section `detectors`.
-
-    Raises:
-        ParameterError: the adapter or a parameter is unknown, or a value does not fit.
-    """
-    from farther import detectors
-
-    weights = {"weights": entry["weights"]} if "weights" in entry else {}
-    return detectors.create(str(entry.get("adapter", "")), **weights, **(entry.get("params") or {}))
 
 
 def _checkpoint(name: str, entry: Mapping[str, Any], source: str, *, opened: bool) -> Finding:

@@ -16,10 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farther.command.doctor import make_detector
 from farther.command.machine import GIB, are_there, split_images, subset_images
 from farther.command.output import as_json, duration, hanging, paragraph, size
-from farther.command.project import Project
+from farther.command.project import Project, make_detector
 from farther.errors import FartherError, ParameterError, choose
 
 if TYPE_CHECKING:

@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from farther.command.doctor import Finding
 from farther.command.output import size
 from farther.command.project import Project, git, read_yaml
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked.
+
+    Args:
+        topic: "parameters", "packages", "datasets", "checkpoints", "disk", "GPU" or "repository".
+        name: What was checked.
+        state: "ok"; "missing" or "wrong": something will not run; "note": worth knowing.
+        text: The result in a few words.
+        more: Where it belongs, where it comes from, and the like.
+        bytes: Approximate size of what is missing; 0 where that is unknown or nothing is missing.
+    """
+
+    topic: str
+    name: str
+    state: Literal["ok", "missing", "wrong", "note"]
+    text: str
+    more: Mapping[str, str] = field(default_factory=dict)
+    bytes: int = 0
+
 
 #: Detections per image assumed where none were counted: those at or above 0.05 in street scenes.
 DETECTIONS = 20

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import metadata
 
 from farther.code import packages_of
-from farther.command.doctor import Finding
+from farther.command.machine import Finding
 from farther.command.project import Project
 from farther.errors import FartherError
 

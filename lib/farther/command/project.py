@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -124,3 +124,15 @@ BenchmarkName = Annotated[
     str,
     typer.Argument(metavar="BENCHMARK", help="Name under 'benchmarks'.", autocompletion=complete("benchmarks")),
 ]
+
+
+def make_detector(entry: Mapping[str, Any]) -> Any:
+    """The adapter of an entry of section `detectors`.
+
+    Raises:
+        ParameterError: the adapter or a parameter is unknown, or a value does not fit.
+    """
+    from farther import detectors
+
+    weights = {"weights": entry["weights"]} if "weights" in entry else {}
+    return detectors.create(str(entry.get("adapter", "")), **weights, **(entry.get("params") or {}))
