@@ -283,7 +283,7 @@ def test_vos_head_scores_as_its_authors_do(weights, regions):
     head = regions.header.detector["vos_head"]
     assert [len(head[name]) for name in ("energy_weight", "weight", "bias")] == [3, 2, 2]
     # The log of the sum that is weighted by relu of the energy's weights, through the logistic regression.
-    logits = torch.from_numpy(regions.logits[:, 1:])
+    logits = torch.tensor(regions.logits[:, 1:])
     energy = (weights["roi_heads.weight_energy.weight"].relu() * logits.double().exp()).sum(1).log()
     w, b = (weights[f"roi_heads.logistic_regression.{part}"] for part in ("weight", "bias"))
     output = energy[:, None] @ w.double().T + b

@@ -271,7 +271,13 @@ def scan_regions(path: str | Path, min_score: float = 0.0, columns: Sequence[str
         DataError: the folder is absent, its header is damaged, or a shard is absent, damaged or lacks a column.
 
     Example:
-        >>> scan_regions("regions/demo/near", min_score=0.3).group_by("label").len().collect()  # doctest: +SKIP
+        >>> from tempfile import mkdtemp
+        >>> folder, boxes, logits = mkdtemp(), [[0, 0, 2, 2], [1, 1, 3, 3]], [[2.0, 0.0], [0.0, 2.0]]
+        >>> Regions(
+        ...     image_id=["a", "a"], region_id=[0, 1], box=boxes, score=[0.2, 0.9], label=[0, 1], logits=logits
+        ... ).write(f"{folder}/near")
+        >>> scan_regions(f"{folder}/near", min_score=0.3).select("image_id", "label").collect().rows()
+        [('a', 1)]
     """
     folder = RegionsFolder(path, min_score)
     with parquet_errors(folder.path):
