@@ -188,7 +188,7 @@ def _categories(content: dict[str, Any], path: Path) -> list[str]:
 
 
 def _rows(path: Path, categories: Sequence[str]) -> Iterator[tuple[int, int, tuple[float, float, float, float]]]:
-    """Line, class and edges (in fractions) of each row of a label file; nothing where there is no file."""
+    """Line, class and edges (in fractions) of each row of a label file; empty if the file is absent."""
     if not path.exists():
         return
     for number, line in enumerate(read_lines(path, ABSENT), start=1):

@@ -16,7 +16,7 @@ from farther.tables import Header, Regions
 
 
 class Spool:
-    """Rows of all sources. In memory are the names of the images and one number a row; the rest is mapped from files.
+    """Rows of all sources. The names of the images and one number per row are in memory; the rest is mapped from files.
 
     Args:
         columns: Columns of the regions table but `image_id` and `region_id`, N rows each.
