@@ -1,4 +1,4 @@
-"""Fixtures `browser`, a headless Chromium that tests type into over its debugging pipe, and `ray_cluster`."""
+"""Fixtures `browser` (a headless Chromium that tests type into over its debugging pipe), `ray_cluster`, `registries`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from farther.detectors.base import registry as detectors
+from farther.methods.base import METHODS
+from farther.metrics.user_defined import METRICS
 
 #: The browser, None where there is none.
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -202,6 +206,16 @@ def browser(chromium: Chromium) -> Iterator[Browser]:
     """A page that no other test has used."""
     with chromium.page() as page:
         yield page
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registries() -> Iterator[None]:
+    """What the tests of a file register is forgotten after that file."""
+    kept = [(each, {name: each.get(name) for name in each.names()}) for each in (METHODS, METRICS, detectors)]
+    yield
+    for each, known in kept:
+        each._classes.clear()
+        each._classes.update(known)
 
 
 @pytest.fixture(scope="session")
