@@ -1,4 +1,4 @@
-"""Fixtures `browser` (a headless Chromium that tests type into over its debugging pipe), `ray_cluster`, `registries`."""
+"""Fixtures: `browser` (a headless Chromium, driven over its debugging pipe), `ray_cluster`, `registries`."""
 
 from __future__ import annotations
 
