@@ -44,6 +44,7 @@ def make_regions(
     features = np.maximum(centres[member] + 0.4 * shift * (owner == classes) + noise, 0.0).astype(dtype)
     logits = features.astype(np.float32) @ weight.T + bias
     uncertainty = shift / 10 + 0.1 * np.random.default_rng(seed + 1).uniform(size=count)
+    box_variance = (0.2 + shift / 10 + np.random.default_rng(seed + 2).uniform(size=(count, 4))) ** 2
     latent = np.concatenate([features, rng.normal(size=(count, 4))], axis=1).astype(dtype)
     return Regions(
         image_id=[f"image{i // 3}" for i in range(count)],
@@ -55,6 +56,7 @@ def make_regions(
         features=features,
         latent=latent,
         uncertainty=uncertainty,
+        box_variance=box_variance,
         weight=weight,
         bias=bias,
         background_index=classes if background else None,

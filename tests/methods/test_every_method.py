@@ -133,7 +133,7 @@ def test_difficult_regions_get_finite_scores_or_a_reason(name, case, make):
 
 @pytest.mark.parametrize("name", [n for n in NAMES if methods.get(n).needs - {"logits", "labels"}])
 def test_a_method_says_what_it_misses(name, make):
-    regions = without(make(), "features", "latent", "last_layer", "uncertainty")
+    regions = without(make(), "features", "latent", "last_layer", "uncertainty", "box_variance")
     method = create(name)
     assert set(method.missing(regions)) == set(method.needs) - {"logits", "labels"}
     with pytest.raises(FitError, match=method.missing(regions)[0]):
@@ -149,7 +149,7 @@ def test_without_logits_a_method_that_reads_them_cannot_be_applied(name, make):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_method_reads_nothing_that_it_does_not_say(name, make):
     method, train, test = create(name), make(seed=1), make(seed=2)
-    optional = {"features", "latent", "last_layer", "uncertainty"}
+    optional = {"features", "latent", "last_layer", "uncertainty", "box_variance"}
     assert method.needs <= {"logits", "labels"} | optional
     expected = method.fit(train).score(test)
     spared = [_without(without(r, *optional - method.needs), method) for r in (train, test)]

@@ -47,6 +47,14 @@ def test_what_is_written_is_read(tmp_path: Path):
     assert (again.weight == table.weight).all()
 
 
+def test_variances_of_a_box_may_fall_from_one_corner_to_the_other(tmp_path: Path):
+    variance = np.array([[4.0, 3.0, 2.0, 1.0]] * 6, np.float32)
+    regions(box_variance=variance).write(tmp_path / "run")
+    np.testing.assert_array_equal(Regions.read(tmp_path / "run").box_variance, variance)
+    with pytest.raises(DataError, match="row 2: field 'box_variance': a variance is 0 or more, found -3"):
+        regions(box_variance=np.where(np.arange(6)[:, None] == 2, -variance + 1, variance))
+
+
 def test_a_folder_explains_itself(tmp_path: Path):
     header = Header(classes=("cat", "dog"), activation="sigmoid", score_threshold=0.05, detector={"name": "toy"})
     writer = RegionsWriter(tmp_path / "regions", header)

@@ -22,7 +22,7 @@ VERSION = 1
 
 #: Optional columns of vectors, and all columns that a folder's batches hold only when they are asked for.
 VECTORS = frozenset({"features", "latent"})
-READ_WHEN_NEEDED = VECTORS | {"uncertainty"}
+READ_WHEN_NEEDED = VECTORS | {"uncertainty", "box_variance"}
 
 #: Values per block: few enough that their float64 copy stays in the processor's cache.
 BLOCK = 1 << 20
@@ -59,7 +59,8 @@ class Method:
     name: ClassVar[str] = ""
     #: The name in papers; the registered name where a method has none.
     title: ClassVar[str] = ""
-    #: Inputs: any of "logits", "features", "latent", "last_layer", "labels" and "uncertainty".
+    #: Inputs: any of "logits", "features", "latent", "last_layer", "labels", "uncertainty" and
+    #: "box_variance".
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def fit(self, regions: RegionsLike) -> Self:

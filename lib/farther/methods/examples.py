@@ -14,7 +14,7 @@ def toy_regions(label: list[int] | None = None, **values: Any) -> Regions:
 
     Args:
         label: Predicted class of each row; the largest logit, or 0, if absent.
-        values: Columns (`logits`, `features`, `latent`, `uncertainty`) and fields of the header.
+        values: Columns (`logits`, `features`, `latent`, `uncertainty`, `box_variance`) and fields of the header.
             With features, an identity last layer is the default, so that the logits are the features.
 
     >>> toy_regions(features=[[3.0, 0.0], [0.0, 1.0]]).logits.tolist()
@@ -24,7 +24,8 @@ def toy_regions(label: list[int] | None = None, **values: Any) -> Regions:
     if "features" in values and "weight" not in values:
         width = values["features"].shape[1]
         values |= {"weight": np.eye(width), "bias": np.zeros(width)}
-    count = next(len(values[column]) for column in ("logits", "features", "latent", "uncertainty") if column in values)
+    columns = ("logits", "features", "latent", "uncertainty", "box_variance")
+    count = next(len(values[column]) for column in columns if column in values)
     if "logits" not in values:
         values["logits"] = values["features"] @ values["weight"].T if "features" in values else np.zeros((count, 2))
     return Regions(

@@ -17,6 +17,7 @@ NEEDS = {
     "latent": "latent activations, ROI-aligned and averaged per channel",
     "logits": "the logits z",
     "uncertainty": "the detector's own uncertainty",
+    "box_variance": "the variance of the box, which the detector predicts",
 }
 
 

@@ -23,6 +23,18 @@ def check_finite(name: str, values: np.ndarray, source: str | Path | None) -> No
         raise DataError(f"not a finite number: {values[row]}", file=source, row=row, field=name)
 
 
+def check_at_least_0(name: str, values: np.ndarray, source: str | Path | None) -> None:
+    """Refuses rows of variances with a negative one.
+
+    Raises:
+        DataError: names the first such row.
+    """
+    wrong = np.flatnonzero((values < 0).any(axis=1))
+    if len(wrong):
+        row = int(wrong[0])
+        raise DataError(f"a variance is 0 or more, found {values[row].min():g}", file=source, row=row, field=name)
+
+
 def check_boxes(name: str, boxes: np.ndarray, source: str | Path | None) -> None:
     """Refuses boxes whose second corner lies before the first.
 

@@ -21,7 +21,17 @@ from farther.errors import DataError
 from farther.tables.files import inside, read_json
 from farther.tables.header import VERSION, Header, WithHeader
 from farther.tables.shards import ShardWriter
-from farther.tables.table import BOX, ROW_GROUP, VECTOR, Column, OptionalColumn, Table, parquet_errors, read_batches
+from farther.tables.table import (
+    BOX,
+    ROW_GROUP,
+    VARIANCES,
+    VECTOR,
+    Column,
+    OptionalColumn,
+    Table,
+    parquet_errors,
+    read_batches,
+)
 
 
 class Regions(Table, WithHeader):
@@ -36,7 +46,7 @@ class Regions(Table, WithHeader):
         logits: ndarray of shape (N, K), or None: imported detections may come without; ask `has("logits")` first.
         features: ndarray of shape (N, D), input of the last linear layer, or None.
         latent: ndarray of shape (N, C), ROI-aligned and channel-averaged activations, or None.
-        box_variance: ndarray of shape (N, 4), or None.
+        box_variance: Variances of the box's coordinates in pixels², ndarray of shape (N, 4), or None.
         uncertainty: ndarray of shape (N,), the detector's own, higher for less certain; or None.
         header: All that the rows share; or give its fields (`classes`, `weight`, `bias`, …) as keyword arguments.
 
@@ -54,7 +64,7 @@ class Regions(Table, WithHeader):
     logits = Column(VECTOR, optional=True)
     features = OptionalColumn(VECTOR)
     latent = OptionalColumn(VECTOR)
-    box_variance = OptionalColumn(BOX)
+    box_variance = OptionalColumn(VARIANCES)
     uncertainty = OptionalColumn(pl.Float32)
 
     #: Columns that `RegionsFolder.batches` always reads, where they exist.

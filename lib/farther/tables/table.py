@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
-from farther.tables.checks import check_boxes, check_finite, texts
+from farther.tables.checks import check_at_least_0, check_boxes, check_finite, texts
 from farther.tables.files import write_aside
 
 #: Rows per Parquet row group and per batch of a reader that streams.
@@ -23,6 +23,8 @@ ROW_GROUP = 16_384
 
 #: Four float32: xmin, ymin, xmax, ymax in pixels.
 BOX = pl.Array(pl.Float32, 4)
+#: Four float32 of 0 or more: the variances of a box's coordinates, in pixels².
+VARIANCES = pl.Array(pl.Float32, 4)
 #: A row of float16 or float32 values; the data decides on precision and width.
 VECTOR = pl.Array
 
@@ -155,6 +157,8 @@ class OptionalColumn:
             check_finite(self.name, values.to_numpy(), source)
         if self.dtype is BOX:
             check_boxes(self.name, values.to_numpy(), source)
+        if self.dtype is VARIANCES:
+            check_at_least_0(self.name, values.to_numpy(), source)
         if self.unique and values.n_unique() != len(values):
             row = (~values.is_first_distinct()).arg_max()
             assert row is not None

@@ -1,0 +1,111 @@
+"""Common corruptions of images: noise, blur, weather and digital, each at five severities.
+
+They are those of ImageNet-C (Hendrycks and Dietterich, Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations, ICLR 2019, arXiv:1903.12261), computed by the package imagecorruptions-imaug.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import threading
+from contextlib import redirect_stdout
+
+import numpy as np
+
+from farther.errors import DataError, ParameterError, choose
+
+#: The 15 corruptions of ImageNet-C; its four for validation are left out.
+KINDS = (
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+)
+
+#: From the mildest to the strongest.
+SEVERITIES = (1, 2, 3, 4, 5)
+
+#: Shortest side that the corruptions are defined for, in pixels.
+SHORTEST = 32
+
+#: Share of values that become black or white under impulse_noise, by severity.
+_IMPULSES = (0.03, 0.06, 0.09, 0.17, 0.27)
+
+_generator = threading.Lock()
+
+
+def draw(name: str, seed: int, kinds: tuple[str, ...] = KINDS) -> tuple[str, int]:
+    """The corruption of an image, and the seed of its random numbers, both drawn from the image's name.
+
+    So an image keeps its corruption when others are added to its split or taken out of it.
+
+    Args:
+        name: Of the image.
+        seed: Another one draws anew.
+        kinds: The corruptions to draw from.
+
+    >>> draw("000001.jpg", seed=7) == draw("000001.jpg", seed=7) != draw("000002.jpg", seed=7)
+    True
+    """
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    return kinds[int.from_bytes(digest[:8], "big") % len(kinds)], int.from_bytes(digest[8:12], "big")
+
+
+def corrupt(image: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.ndarray:
+    """An image with one corruption.
+
+    Args:
+        image: ndarray of shape (height, width, 3), uint8: red, green, blue; both sides `SHORTEST` pixels or longer.
+        kind: One of `KINDS`.
+        severity: 1 to 5.
+        seed: Of its random numbers, 0 to 2³² − 1; brightness, contrast, defocus_blur, zoom_blur, pixelate and
+            jpeg_compression have none.
+
+    Returns:
+        ndarray of the same shape and type.
+
+    Raises:
+        ParameterError: the corruption or the severity is unknown, or imagecorruptions-imaug is not installed.
+        DataError: the image has another shape or type, or is too small.
+
+    >>> grey = np.full((32, 32, 3), 128, np.uint8)
+    >>> corrupt(grey, "brightness", severity=5)[0, 0].tolist()  # the value rises by half of the range
+    [255, 255, 255]
+    """
+    choose("corruption", kind, KINDS)
+    if severity not in SEVERITIES:
+        raise ParameterError(f"severity is one of {', '.join(map(str, SEVERITIES))}, found {severity!r}")
+    if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or min(image.shape[:2]) < SHORTEST:
+        expected = f"uint8 of shape (height, width, 3), both sides at least {SHORTEST} pixels"
+        raise DataError(f"expected {expected}, found {image.dtype} of shape {image.shape}", field="image")
+    try:
+        import imagecorruptions
+    except ImportError:
+        raise ParameterError("corruptions need imagecorruptions-imaug: pip install 'farther[corruptions]'") from None
+    if kind == "impulse_noise":  # the package's cannot be seeded
+        from skimage.util import random_noise
+
+        noisy = random_noise(image / 255, mode="s&p", amount=_IMPULSES[severity - 1], rng=seed)
+        return (noisy * 255).astype(np.uint8)
+    # The package draws from NumPy's global generator, and glass_blur from one of its own.
+    options = {"seed": seed} if kind == "glass_blur" else {}
+    with _generator, redirect_stdout(io.StringIO()):
+        before = np.random.get_state()  # noqa: NPY002
+        np.random.seed(seed)  # noqa: NPY002
+        try:
+            found = imagecorruptions.corrupt(image, severity=severity, corruption_name=kind, **options)
+        finally:
+            np.random.set_state(before)  # noqa: NPY002
+    return np.asarray(found, dtype=np.uint8)
