@@ -130,7 +130,7 @@ def test_latent_is_the_mean_of_the_rpns_activations_in_the_box(weights, images):
         # Lin et al. 2017, Equation 1, with the levels counted from the first one's stride.
         first = int(np.log2(-(-image.shape[0] // 32) * 32 / levels[0].shape[-1]))
         level = int(np.clip(np.floor(4 + np.log2(scale / 224) + 1e-6), first, first + len(levels) - 1)) - first
-        pooled = roi_align(levels[level], [torch.tensor(box[None])], 5, 1 / 2 ** (first + level), 2, aligned=False)
+        pooled = roi_align(levels[level], [torch.tensor(box[None])], 5, 1 / 2 ** (first + level), 2, aligned=True)
         np.testing.assert_allclose(regions.latent[row], pooled.mean((2, 3))[0].numpy(), rtol=1e-3, atol=1e-5)
 
 

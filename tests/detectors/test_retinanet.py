@@ -119,7 +119,7 @@ def test_latent_is_the_mean_of_the_pyramid_in_the_box(case):
         box = regions.box[row]
         side = max(np.sqrt((box[2] - box[0]) * (box[3] - box[1])), 1e-3)
         level = int(np.clip(np.floor(4 + np.log2(side / 224) + 1e-6), 3, 7))
-        pooled = roi_align(levels[level - 3], [torch.tensor(box[None])], 9, 1 / 2**level, 2)
+        pooled = roi_align(levels[level - 3], [torch.tensor(box[None])], 9, 1 / 2**level, 2, aligned=True)
         np.testing.assert_allclose(regions.latent[row], pooled.mean((2, 3))[0], rtol=1e-3, atol=1e-5)
 
 

@@ -175,7 +175,7 @@ def test_latent_is_the_mean_over_the_box_of_the_backbone_s_last_layer(weights, r
     inside = (own.box > 0).all(axis=1) & (own.box < (120, 90, 120, 90)).all(axis=1)  # where clipping changed nothing
     assert inside.sum() > 3
     boxes = own.box[inside] * 0.8 + np.float32([0, 12, 0, 12])
-    pooled = roi_align(seen[0], [torch.from_numpy(boxes)], 9, 1 / 32, 2).mean(dim=(2, 3))
+    pooled = roi_align(seen[0], [torch.from_numpy(boxes)], 9, 1 / 32, 2, aligned=True).mean(dim=(2, 3))
     np.testing.assert_allclose(own.latent[inside], pooled.numpy(), rtol=1e-3, atol=1e-4)
 
 

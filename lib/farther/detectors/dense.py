@@ -39,7 +39,7 @@ class DenseDetector(Detector):
         norm_epsilon: ε of the backbone's normalisations. `RetinaNet_ResNet50_FPN_Weights.COCO_V1` were trained with 0,
             which their file does not contain; all others with 1e-5.
         latent_size: Cells along one side of the grid that `latent` is pooled from.
-        latent_sampling: Samples along one side of a cell; 0 takes as many as fit.
+        latent_sampling: Samples along one side of a cell; below 1 as many as fit.
     """
 
     classes: Annotated[tuple[str, ...], Field(min_length=1)]

@@ -52,7 +52,7 @@ class Detr(Detector):
         revision: Branch, tag or commit of a model on the hub.
         local_files_only: Use a model on the hub only if it was fetched before.
         latent_size: Cells along one side of the grid that `latent` is pooled from.
-        latent_sampling: Samples along one side of a cell; 0 takes as many as fit.
+        latent_sampling: Samples along one side of a cell; below 1 as many as fit.
     """
 
     nms_iou: Fraction = 1.0

@@ -37,7 +37,7 @@ class FasterRCNN(Detector):
 
     Args:
         latent_size: Cells along one side of the grid that `latent` is pooled from.
-        latent_sampling: Samples along one side of a cell; 0 takes as many as fit.
+        latent_sampling: Samples along one side of a cell; below 1 as many as fit.
         architecture: For a PyTorch file: "resnet50_fpn", "small" or "resnet50_fpn_msra"; the last one where the layout
             is Detectron2's. A safetensors checkpoint says this and the following itself.
         layout: For a PyTorch file: "torchvision" or "detectron2", if the other one is to be refused.

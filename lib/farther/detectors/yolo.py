@@ -41,7 +41,7 @@ class Yolo(Detector):
         nms_iou: See `Detector`; the default is that of `predict`.
         image_size: Pixels that the longer side is scaled to; None takes the checkpoint's.
         latent_size: Cells along one side of the grid that `latent` is pooled from.
-        latent_sampling: Samples along one side of a cell; 0 takes as many as fit.
+        latent_sampling: Samples along one side of a cell; below 1 as many as fit.
     """
 
     nms_iou: Fraction = 0.7

@@ -12,9 +12,16 @@ from torchvision.models import detection
 from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image
 
-from farther.detectors.networks.detection import Selection, StoredColumns, autocast, columns_of, to_batch, to_numpy
+from farther.detectors.networks.detection import (
+    Selection,
+    StoredColumns,
+    autocast,
+    columns_of,
+    pyramid_latent,
+    to_batch,
+    to_numpy,
+)
 from farther.detectors.networks.passes import Detections
-from farther.detectors.networks.pooling import channel_means
 from farther.detectors.networks.weights import fill, read_weights
 from farther.errors import DataError
 from farther.tables import Header, Regions
@@ -98,9 +105,7 @@ def detect_regions(
     found = [_select(network, *answer, counts, selection) for answer in per_image]
     columns = columns_of(found, image_ids, batch.image_sizes, [image.shape[:2] for image in images])
     columns["logits"] = to_numpy(torch.cat([of_image[one.rows] for of_image, one in zip(logits, found, strict=True)]))
-    boxes = [one.boxes for one in found]
-    latent = channel_means(levels, FIRST_STRIDE, boxes, stored.latent_size, stored.latent_sampling)
-    columns["latent"] = to_numpy(latent).astype(stored.dtype)
+    columns["latent"] = pyramid_latent(levels, FIRST_STRIDE, found, stored)
     return Regions(header=header, **columns)
 
 

@@ -15,7 +15,7 @@ from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.transform import resize_boxes
 
 from farther.detectors.networks.passes import Detections, propose, select_detections
-from farther.detectors.networks.pooling import channel_means
+from farther.detectors.networks.pooling import latent_means, pixels_to_cells
 from farther.tables import Header, Regions
 
 PerQuery = Literal["several", "one"]
@@ -104,11 +104,21 @@ def detect_regions(
     columns = {**columns_of(found, image_ids, batch.image_sizes, sizes), "logits": to_numpy(logits[rows])}
     if stored is not None:
         stride = batch.tensors.shape[-1] // seen.shared[0].shape[-1]
-        kept = [one.boxes for one in found]
-        latent = channel_means(seen.shared, stride, kept, stored.latent_size, stored.latent_sampling)
         columns["features"] = to_numpy(features[rows]).astype(stored.dtype)
-        columns["latent"] = to_numpy(latent).astype(stored.dtype)
+        columns["latent"] = pyramid_latent(seen.shared, stride, found, stored)
     return Regions(header=header, **columns)
+
+
+def pyramid_latent(
+    levels: Sequence[Tensor], first_stride: int, found: Sequence[Detections], stored: StoredColumns
+) -> np.ndarray:
+    """The column `latent` of the detections of B images, whose activations are (B, C, H, W) for each pyramid level."""
+    means = []
+    for number, one in enumerate(found):
+        of_image = [level[number] for level in levels]
+        cells = pixels_to_cells(one.boxes, of_image, first_stride)
+        means.append(latent_means(of_image, cells, first_stride, stored.latent_size, stored.latent_sampling))
+    return to_numpy(torch.cat(means)).astype(stored.dtype)
 
 
 def columns_of(

@@ -255,8 +255,7 @@ def pool_latent(latent: Tensor, boxes: Tensor, stored: StoredColumns) -> Tensor:
     """
     height, width = latent.shape[1:]
     cells = boxes * boxes.new_tensor([width, height, width, height])
-    # Aligned: a cell's value is that at its centre. At stride 32 half a cell is 16 pixels.
-    return box_means(latent, cells, stored.latent_size, stored.latent_sampling, aligned=True)
+    return box_means(latent, cells, stored.latent_size, stored.latent_sampling)
 
 
 def _extent(mask: Tensor) -> Tensor:

@@ -1,12 +1,11 @@
-"""ROIAlign over feature pyramids."""
+"""ROIAlign of activations over boxes."""
 
 from __future__ import annotations
-
-from functools import cache
 
 import torch
 from torch import Tensor
 from torchvision.ops import MultiScaleRoIAlign, roi_align
+from torchvision.ops.poolers import LevelMapper
 
 #: Maps with more cells are pooled sample by sample: a product with all cells costs more there.
 _FEW_CELLS = 4096
@@ -31,55 +30,65 @@ def fix_scales(pool: MultiScaleRoIAlign, first_stride: int) -> MultiScaleRoIAlig
     return pool
 
 
-@cache
-def _pyramid_pool(levels: int, first_stride: int, size: int, sampling: int) -> MultiScaleRoIAlign:
-    return fix_scales(MultiScaleRoIAlign([str(n) for n in range(levels)], size, sampling), first_stride)
+def pixels_to_cells(boxes: Tensor, levels: list[Tensor], first_stride: int) -> list[Tensor]:
+    """Boxes (N, 4) in pixels of the network's input, in cells of each level; a level has half the cells of the last."""
+    return [boxes / (first_stride << number) for number in range(len(levels))]
 
 
-def channel_means(levels: list[Tensor], first_stride: int, boxes: list[Tensor], size: int, sampling: int) -> Tensor:
-    """Channel means of activations over boxes (FMIYC, Appendix F.2.4: ROIAlign, then the mean over its grid).
+def latent_means(levels: list[Tensor], cells: list[Tensor], first_stride: int, size: int, sampling: int) -> Tensor:
+    """Channel means of an image's activations over boxes (FMIYC, Appendix F.2.4: ROIAlign, then the mean of its grid).
+
+    ROIAlign is aligned: the value of a cell is at its centre. The first ROIAlign placed boxes half a cell off, which is
+    16 pixels at stride 32.
 
     Args:
-        levels: Activations, (B, C, H, W) a pyramid level; each box is pooled from the level that fits its size.
-        first_stride: Of the first level, in pixels; each further level has twice as many.
-        boxes: For each of the B images (N, 4), in pixels.
+        levels: Activations, (C, h, w) for each pyramid level; each box is pooled from the level that fits its size.
+        cells: The N boxes in cells of each level, (N, 4) each.
+        first_stride: Pixels between two cells of the first level; each further level has twice as many.
         size: Cells along one side of the grid.
-        sampling: Samples along one side of a cell; 0 takes as many as fit.
+        sampling: Samples along one side of a cell; below 1 as many as fit.
 
     Returns:
-        Shape (all N together, C), float32.
+        Shape (N, C), float32.
     """
+    levels = [level.float() for level in levels]
     if len(levels) == 1:
-        images = zip(levels[0].float(), boxes, strict=True)
-        return torch.cat([box_means(level, of_image / first_stride, size, sampling) for level, of_image in images])
-    named = {str(number): level.float() for number, level in enumerate(levels)}
-    pool = _pyramid_pool(len(levels), first_stride, size, sampling)
-    return pool(named, boxes, [(_SIDE, _SIDE)] * len(boxes)).mean(dim=(2, 3))
+        return box_means(levels[0], cells[0], size, sampling)
+    fitting = _fitting_levels(cells[0] * first_stride, first_stride, len(levels))
+    means = levels[0].new_zeros(len(fitting), len(levels[0]))
+    for number, (level, boxes) in enumerate(zip(levels, cells, strict=True)):
+        rows = fitting == number
+        means[rows] = box_means(level, boxes[rows], size, sampling)
+    return means
 
 
-def box_means(level: Tensor, boxes: Tensor, size: int, sampling: int, *, aligned: bool = False) -> Tensor:
-    """Channel means of one map over boxes: `torchvision.ops.roi_align`, then the mean over its grid.
+def _fitting_levels(boxes: Tensor, first_stride: int, count: int) -> Tensor:
+    """Number of the level that fits each box in pixels, shape (N,): Lin et al. 2017, Equation 1, as in torchvision."""
+    finest = first_stride.bit_length() - 1
+    return LevelMapper(finest, finest + count - 1)([boxes])
 
-    Interpolation weighs rows and columns apart, and a mean of samples is one weight a cell: so on a small map all boxes
-    are one matrix product.
+
+def box_means(level: Tensor, boxes: Tensor, size: int, sampling: int) -> Tensor:
+    """Channel means of one map over boxes: `torchvision.ops.roi_align`, aligned, then the mean over its grid.
+
+    Interpolation weighs rows and columns apart, and a mean of samples is one weight per cell: so on a small map all
+    boxes are one matrix product.
 
     Args:
         level: Shape (C, h, w), float32.
         boxes: Shape (N, 4), corners in cells.
         size: Cells along one side of the grid.
-        sampling: Samples along one side of a cell; 0 takes as many as fit.
-        aligned: A cell's value is that at its centre. Else that at its corner, and boxes are at least a cell wide.
+        sampling: Samples along one side of a cell; below 1 as many as fit.
 
     Returns:
         Shape (N, C).
     """
     channels, height, width = level.shape
-    if not sampling or height * width > _FEW_CELLS:
-        return roi_align(level[None], [boxes], size, 1.0, sampling, aligned=aligned).mean(dim=(2, 3))
-    shift, least = (0.5, 0) if aligned else (0, 1)
-    left, top, right, bottom = (boxes - shift).unbind(1)
-    columns = _weights(left, (right - left).clamp(min=least), width, size * sampling)
-    rows = _weights(top, (bottom - top).clamp(min=least), height, size * sampling)
+    if sampling < 1 or height * width > _FEW_CELLS:
+        return roi_align(level[None], [boxes], size, 1.0, sampling, aligned=True).mean(dim=(2, 3))
+    left, top, right, bottom = (boxes - 0.5).unbind(1)
+    columns = _weights(left, (right - left).clamp(min=0), width, size * sampling)
+    rows = _weights(top, (bottom - top).clamp(min=0), height, size * sampling)
     cells = (rows[:, :, None] * columns[:, None, :]).flatten(1)
     return cells @ level.reshape(channels, -1).T
 

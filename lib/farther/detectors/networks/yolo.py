@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from farther.detectors.networks.detection import Selection, StoredColumns, autocast, detect_by_shape, to_numpy
-from farther.detectors.networks.pooling import channel_means
+from farther.detectors.networks.pooling import box_means
 from farther.detectors.networks.ultralytics_import import import_quietly
 from farther.detectors.scaling import Scaled
 from farther.errors import DataError, ParameterError
@@ -210,8 +210,8 @@ def _detect_group(
         }
         if stored is not None:
             pixels_per_cell = batch.shape[-1] // backbone.shape[-1]
-            grid = stored.latent_size, stored.latent_sampling
-            latent = channel_means([backbone[number : number + 1]], pixels_per_cell, [found[:, :4]], *grid)
+            cells = found[:, :4] / pixels_per_cell
+            latent = box_means(backbone[number], cells, stored.latent_size, stored.latent_sampling)
             columns["latent"] = to_numpy(latent).astype(stored.dtype)
         rows.append(columns)
     return rows
