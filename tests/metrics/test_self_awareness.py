@@ -170,4 +170,4 @@ def test_classes_without_detections_are_left_as_they_are(objects, regions):
     other = regions(("a", FIRST, 0.25, "cat"), ("a", FIRST, 0.25, "dog"))
     assert calibration.apply(calibrators, other).score.tolist() == [1, 0.25]
     with pytest.raises(ParameterError, match="linear, histogram, isotonic"):
-        calibration.fit("platt", truth, found)
+        calibration.fit("beta", truth, found)

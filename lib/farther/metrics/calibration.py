@@ -12,15 +12,19 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+from scipy.special import expit, logit
 
 from farther.errors import ParameterError
 from farther.metrics.self_awareness import TRUE_POSITIVE_IOU, MatchedClass, match
 from farther.tables import Objects, Regions
 
-Kind = Literal["linear", "histogram", "isotonic"]
+Kind = Literal["linear", "histogram", "isotonic", "temperature", "platt"]
 
 #: Bins of histogram binning, each with about as many detections; a class with few has fewer, of at least two.
 HISTOGRAM_BINS = 25
+
+#: Confidences are at least that far from 0 and 1 before their logit is taken.
+SMALLEST = 1e-7
 
 
 @dataclass(frozen=True)
@@ -59,7 +63,19 @@ class Polyline:
         return np.interp(score, self.x, self.y)
 
 
-Calibrator = Linear | Steps | Polyline
+@dataclass(frozen=True)
+class Logistic:
+    """A logistic curve of the confidence's logit: σ(slope · logit(p) + intercept)."""
+
+    slope: float
+    intercept: float
+
+    def __call__(self, score: np.ndarray) -> np.ndarray:
+        """Calibrated confidences, ndarray of shape (n,)."""
+        return expit(self.slope * _logit(score) + self.intercept)
+
+
+Calibrator = Linear | Steps | Polyline | Logistic
 
 
 def fit(
@@ -72,7 +88,9 @@ def fit(
     """Learns a calibrator for each class that has detections.
 
     Args:
-        kind: "linear" (least squares), "histogram" (bins of equal counts), "isotonic" (the best map that never falls).
+        kind: "linear" (least squares), "histogram" (bins of equal counts), "isotonic" (the best map that never falls),
+            "temperature" (σ(logit(p) / T)) or "platt" (σ(a · logit(p) + b)), both by cross-entropy (Kuzucu et al., On
+            Calibration of Object Detectors, ECCV 2024, arXiv:2405.20459).
         objects, regions: ID validation data.
         classes: Names of the known classes; those of `regions` when None.
         iou: From which IoU on a detection of the right class is a true positive.
@@ -83,7 +101,13 @@ def fit(
     if kind not in get_args(Kind):
         raise ParameterError(f"unknown calibrator {kind!r}. Known: {', '.join(get_args(Kind))}")
     known: dict[str, Callable[[MatchedClass], Calibrator]]
-    known = {"linear": _linear, "histogram": _histogram, "isotonic": _isotonic}
+    known = {
+        "linear": _linear,
+        "histogram": _histogram,
+        "isotonic": _isotonic,
+        "temperature": lambda detections: _logistic(detections, intercept=False),
+        "platt": lambda detections: _logistic(detections, intercept=True),
+    }
     matched = match(objects, regions, classes, iou)
     return {name: known[kind](detections) for name, detections in matched.items() if len(detections.score)}
 
@@ -125,3 +149,20 @@ def _isotonic(detections: MatchedClass) -> Polyline:
     levels, place, counts = np.unique(detections.score, return_inverse=True, return_counts=True)
     means = np.bincount(place, detections.quality) / counts
     return Polyline(levels, isotonic_regression(means, weights=counts).x)
+
+
+def _logit(score: np.ndarray) -> np.ndarray:
+    """log(p / (1 − p)), with p at least `SMALLEST` from 0 and 1."""
+    return logit(np.clip(np.asarray(score, dtype=np.float64), SMALLEST, 1 - SMALLEST))
+
+
+def _logistic(detections: MatchedClass, *, intercept: bool) -> Logistic:
+    """The curve with the smallest cross-entropy to the targets, which are kept off 0 and 1 as Platt (1999) does."""
+    from sklearn.linear_model import LogisticRegression
+
+    count = len(detections.score)
+    target = np.clip(detections.quality, 1 / (count + 2), 1 - 1 / (count + 2))
+    x = np.tile(_logit(detections.score), 2)[:, None]
+    model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, fit_intercept=intercept)
+    model.fit(x, np.repeat([1, 0], count), sample_weight=np.concatenate([target, 1 - target]))
+    return Logistic(float(model.coef_[0, 0]), float(model.intercept_[0]) if intercept else 0.0)
