@@ -185,6 +185,11 @@ def test_vectors_of_another_width_are_refused(name, make):
         create(name).fit(narrow).score(wide)
 
 
+def test_a_class_without_a_score_is_not_a_method():
+    with pytest.raises(TypeError, match="_score"):
+        methods.Method()
+
+
 def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(ParameterError, match="mahalanobis"):
         methods.create("mahalanobi")

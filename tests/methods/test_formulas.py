@@ -153,7 +153,7 @@ def test_ddu_of_the_published_code_leaves_the_class_weights_out(make):
         members = features[train.label == k]
         covariance = np.cov(members.T) + 0.01 * np.eye(members.shape[1])
         densities = densities + multivariate_normal(members.mean(axis=0), covariance).pdf(asked)
-    found = methods.create("ddu", protocol="published-code", jitter=0.01).fit(train).score(test)
+    found = methods.create("ddu", protocol="published-code", jitter=0.01, precision="float64").fit(train).score(test)
     np.testing.assert_allclose(found, np.log(densities), rtol=RTOL)
 
 

@@ -1,4 +1,4 @@
-"""Remarks on methods whose parameters were chosen, and on approximate searches."""
+"""Remarks on methods whose parameters were chosen, and those that methods make themselves."""
 
 import pytest
 
@@ -35,18 +35,13 @@ def test_an_oracle_is_called_so_first_of_all():
 
 
 @pytest.mark.parametrize("fitted", [{}, {"choice": None}, {"state": {}}])
-def test_given_parameters_and_exact_searches_need_no_remark(a_run, fitted):
+def test_given_parameters_and_no_remarks_need_no_remark(a_run, fitted):
     assert documented.remarks(a_run(knn=fitted), "knn") == []
     assert documented.note_on(a_run(knn=fitted)) == ""
 
 
-def test_an_approximate_index_says_how_much_it_finds():
-    fitted = {"state": {"recall_": 0.9876}}
-    assert documented.index_recall(fitted) == "approximate index: finds 98.8% of the nearest neighbours"
-
-
 def test_the_note_below_a_table_names_run_and_method(a_run):
-    run = a_run(msp={}, knn={**chosen(oracle=True), "state": {"recall_": 1.0}})
+    run = a_run(msp={}, knn={**chosen(oracle=True), "remarks": ["finds 100.0%", "and more"]})
     assert documented.note_on(run).startswith("net, kNN: ORACLE, chosen on test data")
-    assert documented.note_on(run).endswith("finds 100.0% of the nearest neighbours.")
+    assert documented.note_on(run).endswith("which results are reported on; finds 100.0%; and more.")
     assert [run.label(name) for name in run.methods] == ["MSP", "kNN (oracle)"]

@@ -8,15 +8,15 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.activations import Percentile, largest, percentile, sharpening
-from farther.methods.base import Method, RegionsLike, register
-from farther.methods.logits import Background, last_layer, log_sum_exp
+from farther.methods.base import RegionsLike, register
+from farther.methods.logits import LogitsMethod, last_layer, log_sum_exp
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("ash")
 @dataclass(config=STRICT, kw_only=True)
-class ASH(Method):
+class ASH(LogitsMethod):
     """The energy after small activations are set to zero and the others are scaled up.
 
     Formula:
@@ -27,8 +27,8 @@ class ASH(Method):
         variant: "s" scales, "p" only prunes, "b" sets all kept activations to one value.
         percentile: p, in per cent.
         protocol: "paper": activations from the p-th percentile of all training activations on are kept;
-            "published-code": the largest (100 − p) per cent of each region's activations.
-        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+            "published-code": the largest (100 − p) per cent of each region's activations, and the background logit
+            counts.
 
     Attributes:
         threshold_: The percentile of all training activations, with the paper's protocol.
@@ -51,15 +51,13 @@ class ASH(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
     variant: Literal["s", "p", "b"] = "s"
     percentile: Percentile = 90.0
-    protocol: Literal["paper", "published-code"] = "paper"
-    background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
         if self.protocol == "paper":
             self.threshold_ = percentile(lambda: self._features(regions), self.percentile)
 
     def _score(self, regions: Regions) -> np.ndarray:
-        weight, bias = last_layer(regions, self.background)
+        weight, bias = last_layer(regions, self.counted_background)
         h = self._vectors(regions)
         kept = h >= self.threshold_ if self.protocol == "paper" else largest(h, self.percentile)
         sums = h.sum(axis=1)

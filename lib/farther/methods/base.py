@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -47,7 +48,7 @@ class RegionsLike(Protocol):
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Method:
+class Method(ABC):
     """Base class of all OOD scores. Higher means more in-distribution.
 
     A subclass declares its parameters as fields and what it reads as `needs`, and implements `_score` and, if it learns
@@ -94,7 +95,7 @@ class Method:
         """True if `learn_truth` must be called after `fit`."""
         return False
 
-    def learn_truth(self, regions: RegionsLike, true_column: np.ndarray) -> None:
+    def learn_truth(self, regions: RegionsLike, true_column: np.ndarray) -> None:  # noqa: B027, most learn none
         """Fits to in-distribution validation detections whose true class is known; called after `fit`.
 
         Args:
@@ -132,6 +133,10 @@ class Method:
         """True if the method must be fitted before it can score."""
         return type(self)._fit is not Method._fit
 
+    def remarks(self) -> list[str]:
+        """Remarks on the fitted method that matter when its values are compared with others; the report shows them."""
+        return []
+
     def save(self, path: str | Path) -> None:
         """Writes a folder: `method.json` (name, parameters, needs, training data) and `state.safetensors` (arrays).
 
@@ -149,7 +154,7 @@ class Method:
         others = {k: v for k, v in state.items() if k not in arrays}
         folder.mkdir(parents=True, exist_ok=True)
         save_file(arrays, folder / "state.safetensors")
-        write_json(folder / "method.json", {**describe(self), "state": others})
+        write_json(folder / "method.json", {**describe(self), "remarks": self.remarks(), "state": others})
 
     def _state(self) -> dict[str, Any]:
         return {k: v for k, v in sorted(vars(self).items()) if k.endswith("_") and not k.startswith("_")}
@@ -208,11 +213,12 @@ class Method:
                 problem = f"{widths[column]} values per row, but {self.name} was fitted on {expected}"
                 raise DataError(problem, field=column)
 
-    def _fit(self, regions: RegionsLike) -> None:
+    def _fit(self, regions: RegionsLike) -> None:  # noqa: B027
         """Does nothing: the default of methods without fitted state."""
 
+    @abstractmethod
     def _score(self, regions: Regions) -> np.ndarray:
-        raise NotImplementedError(type(self).__name__)
+        """The scores of a block of regions, ndarray of shape (n,)."""
 
 
 METHODS: Registry[Method] = Registry("method", "farther.methods")

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.methods.linear_algebra import class_means, squared_norms
-from farther.methods.logits import log_sum_exp
+from farther.methods.logits import Protocol, log_sum_exp
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -23,22 +23,27 @@ JITTERS = [0.0, *(10.0**power for power in range(-20, 1))]
 class DDU(Method):
     """The log density of the features under a mixture of one Gaussian per class, with full covariances.
 
-    Classes with fewer than two detections are left out. The fitted state holds a D × D matrix per class. With fewer
-    detections than dimensions the jitter on the covariances' diagonals decides the scores.
+    Classes with fewer than two detections are left out. The fitted state holds a D × D matrix per class. The covariance
+    of a class is singular if it has no more detections than dimensions, or if its features depend on each other; then
+    the jitter on the diagonals, and with the smallest one the rounding, decides the scores. `singular_` names such
+    classes, and the report shows them.
 
     Formula:
         score = log Σ_c π_c N(h; μ_c, Σ_c + ε I), π_c = N_c / N
 
     Args:
-        jitter: ε; None takes the smallest of 0, 10⁻²⁰, 10⁻¹⁹ … 1 with which all covariances factorise.
-        protocol: "paper": classes weigh by their share of the detections, covariances are divided by N_c;
-            "published-code": all weigh 1, covariances are divided by N_c − 1.
+        jitter: ε; None takes the smallest of 0, 10⁻²⁰, 10⁻¹⁹ … 1 with which all covariances factorise. Where one is
+            singular and variances are about 1, that is about 10⁻¹⁶ in float64 and 10⁻⁷ in float32.
+        precision: Of covariances and densities, "float64" or "float32"; None takes the protocol's.
+        protocol: "paper": classes weigh by their share of the detections, covariances are divided by N_c, float64;
+            "published-code": all weigh 1, covariances are divided by N_c − 1, float32.
 
     Attributes:
         means_: μ_c, ndarray of shape (C, D).
         factors_: Lower Cholesky factors L_c of Σ_c + ε I, ndarray of shape (C, D, D).
         log_weights_: log π_c, ndarray of shape (C,).
         jitter_: ε.
+        singular_: Names of the classes whose covariance is singular.
 
     References:
         Mukhoti et al., "Deep Deterministic Uncertainty: A New Simple Baseline", 2023, arXiv:2102.11582. Code:
@@ -57,26 +62,40 @@ class DDU(Method):
     title: ClassVar[str] = "DDU"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
     jitter: NonNegativeFloat | None = None
-    protocol: Literal["paper", "published-code"] = "paper"
+    precision: Literal["float64", "float32"] | None = None
+    protocol: Protocol = "paper"
 
     def _fit(self, regions: RegionsLike) -> None:
         counts, means = class_means(self._pass(regions), len(regions.header.classes))
         kept = np.flatnonzero(counts > 1)
         if len(kept) == 0:
             raise FitError(f"{self.name}: no class has two detections to estimate a covariance from")
-        self.means_ = means[kept]
-        scatter = np.zeros((len(kept), means.shape[1], means.shape[1]))
+        precision = self.precision or ("float64" if self.protocol == "paper" else "float32")
+        self.means_ = means[kept].astype(precision)
+        scatter = np.zeros((len(kept), means.shape[1], means.shape[1]), precision)
         for batch in self._batches(regions):
             for position, c in enumerate(kept):
-                h = self._vectors(batch[batch.label == c])
-                h -= means[c]
+                h = self._vectors(batch[batch.label == c]).astype(precision, copy=False)
+                h -= self.means_[position]
                 scatter[position] += h.T @ h
-        covariances = np.divide(scatter, counts[kept][:, None, None], out=scatter)
-        self.log_weights_ = np.log(counts[kept] / counts.sum())
-        if self.protocol == "published-code":
-            self.log_weights_ = np.zeros(len(kept))
-            covariances *= (counts[kept] / (counts[kept] - 1))[:, None, None]
+        is_paper = self.protocol == "paper"
+        self.log_weights_ = np.log(counts[kept] / counts.sum()) if is_paper else np.zeros(len(kept))
+        covariances = scatter
+        covariances /= (counts[kept] - (0 if is_paper else 1))[:, None, None]
+        size, classes = means.shape[1], regions.header.classes
+        self.singular_ = [
+            classes[c]
+            for c, covariance in zip(kept, covariances, strict=True)
+            if counts[c] <= size or np.linalg.matrix_rank(covariance, hermitian=True) < size
+        ]
         self.factors_, self.jitter_ = self._factorise(covariances)
+
+    def remarks(self) -> list[str]:
+        """See `Method.remarks`."""
+        if not self.singular_:
+            return []
+        problem = "too few detections for as many dimensions, or features that depend on each other"
+        return [f"singular covariance of {', '.join(self.singular_)} ({problem}): jitter {self.jitter_:g} decides"]
 
     def _factorise(self, covariances: np.ndarray) -> tuple[np.ndarray, float]:
         """Lower Cholesky factors of Σ_c + ε I, and ε; the covariances are overwritten."""
@@ -95,7 +114,7 @@ class DDU(Method):
     def _score(self, regions: Regions) -> np.ndarray:
         from scipy.linalg import solve_triangular
 
-        h = self._vectors(regions)
+        h = self._vectors(regions).astype(self.factors_.dtype, copy=False)
         log_densities = np.empty((len(h), len(self.means_)))
         for c, (mean, factor) in enumerate(zip(self.means_, self.factors_, strict=True)):
             white = solve_triangular(factor, (h - mean).T, lower=True, overwrite_b=True, check_finite=False)

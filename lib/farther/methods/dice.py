@@ -8,16 +8,16 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.activations import Percentile, percentile
-from farther.methods.base import Method, RegionsLike, register
+from farther.methods.base import RegionsLike, register
 from farther.methods.linear_algebra import mean_vector
-from farther.methods.logits import Background, last_layer, log_sum_exp
+from farther.methods.logits import LogitsMethod, last_layer, log_sum_exp
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("dice")
 @dataclass(config=STRICT, kw_only=True)
-class DICE(Method):
+class DICE(LogitsMethod):
     """The energy through a last layer that keeps only the weights that contribute most on training regions.
 
     Formula:
@@ -26,7 +26,6 @@ class DICE(Method):
 
     Args:
         percentile: p, in per cent.
-        background: "drop" leaves the background logit out, "keep" counts it as one more class.
 
     Attributes:
         weight_: w ⊙ m, ndarray of shape (C, D).
@@ -49,10 +48,9 @@ class DICE(Method):
     title: ClassVar[str] = "DICE"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
     percentile: Percentile = 90.0
-    background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
-        weight, self.bias_ = last_layer(regions, self.background)
+        weight, self.bias_ = last_layer(regions, self.counted_background)
         mean, _ = mean_vector(h for h, _ in self._pass(regions))
         contributions = weight * mean
         self.weight_ = np.where(contributions > np.percentile(contributions, self.percentile), weight, 0.0)

@@ -8,15 +8,15 @@ import numpy as np
 from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import Method, register
-from farther.methods.logits import Activation, Background, class_logits, energy, is_sigmoid, log_sum_exp, softplus
+from farther.methods.base import register
+from farther.methods.logits import Activation, LogitsMethod, class_logits, energy, is_sigmoid, log_sum_exp, softplus
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("energy")
 @dataclass(config=STRICT, kw_only=True)
-class Energy(Method):
+class Energy(LogitsMethod):
     """The negative free energy of the logits.
 
     Formula:
@@ -25,7 +25,6 @@ class Energy(Method):
 
     Args:
         temperature: T, above 0.
-        background: "drop" leaves the background logit out, "keep" counts it as one more class.
         activation: "softmax" over the classes, or "detector": the head's own.
 
     References:
@@ -47,13 +46,12 @@ class Energy(Method):
     title: ClassVar[str] = "Energy"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     temperature: PositiveFloat = 1.0
-    background: Background = "drop"
     activation: Activation = "softmax"
 
     def _score(self, regions: Regions) -> np.ndarray:
         if is_sigmoid(regions, self.activation):
-            z = class_logits(regions, self.background)
+            z = class_logits(regions, self.counted_background)
             return self.temperature * softplus(z / self.temperature).sum(axis=1)
         if self.temperature == 1:
-            return energy(regions, self.background)
-        return self.temperature * log_sum_exp(class_logits(regions, self.background) / self.temperature)
+            return energy(regions, self.counted_background)
+        return self.temperature * log_sum_exp(class_logits(regions, self.counted_background) / self.temperature)

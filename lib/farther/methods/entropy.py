@@ -7,25 +7,24 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import Method, register
-from farther.methods.logits import Activation, Background, class_logits, is_sigmoid, row_sums, sigmoid, softplus
+from farther.methods.base import register
+from farther.methods.logits import Activation, LogitsMethod, class_logits, is_sigmoid, row_sums, sigmoid, softplus
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("entropy")
 @dataclass(config=STRICT, kw_only=True)
-class Entropy(Method):
+class Entropy(LogitsMethod):
     """Minus the entropy of the class probabilities.
 
-    SAOD counts the background as a class where there is one, as `background="keep"` does.
+    SAOD's code counts the background as a class where there is one.
 
     Formula:
         score = Σ_c p_c log p_c, with p = softmax(z); with `activation="detector"` on a sigmoid head, the mean over the
         classes of p_c log p_c + (1 − p_c) log(1 − p_c), with p = sigmoid(z)
 
     Args:
-        background: "drop" leaves the background logit out, "keep" counts it as one more class.
         activation: "softmax" over the classes, or "detector": the head's own.
 
     References:
@@ -41,11 +40,10 @@ class Entropy(Method):
 
     title: ClassVar[str] = "Entropy"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
-    background: Background = "drop"
     activation: Activation = "softmax"
 
     def _score(self, regions: Regions) -> np.ndarray:
-        z = class_logits(regions, self.background)
+        z = class_logits(regions, self.counted_background)
         if is_sigmoid(regions, self.activation):
             return -(sigmoid(z) * softplus(-z) + sigmoid(-z) * softplus(z)).mean(axis=1)
         z -= z.max(axis=1, keepdims=True)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import Method, register
-from farther.methods.logits import Activation, Background, class_logits, is_sigmoid, row_sums, sigmoid, softmax
+from farther.methods.base import register
+from farther.methods.logits import Activation, LogitsMethod, class_logits, is_sigmoid, row_sums, sigmoid, softmax
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("gen")
 @dataclass(config=STRICT, kw_only=True)
-class GEN(Method):
+class GEN(LogitsMethod):
     """Minus a generalized entropy of the class probabilities: their distance from one-hot.
 
     Formula:
@@ -25,9 +25,9 @@ class GEN(Method):
 
     Args:
         gamma: γ, the exponent, above 0 and at most 1; None takes the protocol's.
-        m: Number of the largest probabilities that count; None takes all.
-        protocol: "paper": γ = 1/2; "published-code": γ = 0.1.
-        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+        m: Number of the largest probabilities that count; None takes all, or with `protocol="published-code"` as many
+            as there are known classes.
+        protocol: "paper": γ = 1/2; "published-code": γ = 0.1, and the background logit counts.
         activation: "softmax" over the classes, or "detector": the head's own.
 
     References:
@@ -48,12 +48,10 @@ class GEN(Method):
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     gamma: Annotated[float, Field(gt=0, le=1)] | None = None
     m: PositiveInt | None = None
-    protocol: Literal["paper", "published-code"] = "paper"
-    background: Background = "drop"
     activation: Activation = "softmax"
 
     def _score(self, regions: Regions) -> np.ndarray:
-        z = class_logits(regions, self.background)
+        z = class_logits(regions, self.counted_background)
         if is_sigmoid(regions, self.activation):
             p, rest = sigmoid(z), sigmoid(-z)
         else:
@@ -62,12 +60,14 @@ class GEN(Method):
             # near p = 1, 1 − p is rounding only; the sum of the other probabilities is accurate, and γ < 1 amplifies it
             sure = p > 0.5
             np.copyto(rest, row_sums(p * ~sure)[:, None], where=sure)
-        gamma = self.gamma
+        gamma, m = self.gamma, self.m
         if gamma is None:
             gamma = 0.5 if self.protocol == "paper" else 0.1
+        if m is None and self.protocol == "published-code":
+            m = len(regions.header.known_classes)
         terms = np.multiply(p, rest, out=rest)
         terms **= gamma
-        if self.m is not None and self.m < terms.shape[1]:
-            largest = np.argpartition(p, -self.m, axis=1)[:, -self.m :]
+        if m is not None and m < terms.shape[1]:
+            largest = np.argpartition(p, -m, axis=1)[:, -m:]
             terms = np.take_along_axis(terms, largest, axis=1)
         return -row_sums(terms)

@@ -93,6 +93,12 @@ class KNN(Method):
         squares = squared_norms(difference)
         return -np.sqrt(squares) if self.protocol == "paper" else -squares
 
+    def remarks(self) -> list[str]:
+        """See `Method.remarks`."""
+        if self.index == "exact":
+            return []
+        return [f"approximate index: finds {100 * self.recall_:.1f}% of the nearest neighbours"]
+
     def _nearest(self, u: np.ndarray, k: int) -> np.ndarray:
         if self.index == "exact":
             return nearest(self.stored_, u, k)

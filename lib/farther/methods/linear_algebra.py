@@ -130,4 +130,4 @@ def principal_components(
     mean, rows = mean_vector(blocks())
     scatter = scatter_matrix(np.subtract(block, mean, out=block) for block in blocks())
     values, directions = eigenvectors(scatter, max(0, len(mean) - components), len(mean))
-    return mean, directions[:, ::-1], values[::-1] / rows
+    return mean, directions[:, ::-1], values[::-1] / max(rows - 1, 1)  # as scikit-learn's PCA

@@ -2,8 +2,9 @@
 
 **Background.** A head may have a logits column for "no object". FMIYC (arXiv:2506.14008, Appendix F.1) defines the
 logits as one value per in-distribution class, so by default that column, and its row of the last layer, is left out
-(`background="drop"`). With `background="keep"` it counts as one more class, as some methods of the published code treat
-it. Where a head has no such column the parameter changes nothing.
+(`background="drop"`). With `background="keep"` it counts as one more class, as in the published codes of FMIYC (msp,
+energy, gen, vim, ash, react, dice, dice_react) and SAOD (entropy, dempster_shafer): those methods keep it with
+`protocol="published-code"`. Where a head has no such column the parameter changes nothing.
 
 **Sigmoid heads.** Scores are defined on a softmax over the classes (FMIYC, Eq. 11), and the published code applies it
 to the stored logits of sigmoid detectors too; so does `activation="softmax"`, the default. With `activation="detector"`
@@ -15,15 +16,37 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+from pydantic.dataclasses import dataclass
 
-from farther.methods.base import RegionsLike
+from farther.methods.base import Method, RegionsLike
+from farther.registry import STRICT
 from farther.tables import Header, Regions
 
 Background = Literal["drop", "keep"]
 Activation = Literal["softmax", "detector"]
+Protocol = Literal["paper", "published-code"]
 
 #: Below this, exponentials and sums of many of them neither overflow nor lose digits.
 LARGEST_EXPONENT = 500.0
+
+
+@dataclass(config=STRICT, kw_only=True)
+class LogitsMethod(Method):
+    """Base of the methods whose published code counts the background as a class.
+
+    Args:
+        protocol: "paper", or "published-code", with which the background logit counts.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class; None takes the
+            protocol's.
+    """
+
+    protocol: Protocol = "paper"
+    background: Background | None = None
+
+    @property
+    def counted_background(self) -> Background:
+        """`background`, or the protocol's where it is None."""
+        return self.background or ("drop" if self.protocol == "paper" else "keep")
 
 
 def class_columns(header: Header, background: Background) -> np.ndarray:

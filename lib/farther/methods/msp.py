@@ -7,22 +7,21 @@ from typing import ClassVar
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import Method, register
-from farther.methods.logits import Activation, Background, class_logits, is_sigmoid, row_sums, sigmoid
+from farther.methods.base import register
+from farther.methods.logits import Activation, LogitsMethod, class_logits, is_sigmoid, row_sums, sigmoid
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("msp")
 @dataclass(config=STRICT, kw_only=True)
-class MSP(Method):
+class MSP(LogitsMethod):
     """The largest class probability.
 
     Formula:
         score = max_c p_c, with p = softmax(z); with `activation="detector"` on a sigmoid head, max_c sigmoid(z_c)
 
     Args:
-        background: "drop" leaves the background logit out, "keep" counts it as one more class.
         activation: "softmax" over the classes, or "detector": the head's own.
 
     References:
@@ -40,11 +39,10 @@ class MSP(Method):
 
     title: ClassVar[str] = "MSP"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
-    background: Background = "drop"
     activation: Activation = "softmax"
 
     def _score(self, regions: Regions) -> np.ndarray:
-        z = class_logits(regions, self.background)
+        z = class_logits(regions, self.counted_background)
         if is_sigmoid(regions, self.activation):
             return sigmoid(z.max(axis=1))
         z -= z.max(axis=1, keepdims=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from farther.methods.linear_algebra import squared_norms
 
-#: Products held at once without FAISS, 64 MiB of float32.
+#: Products held at once, 64 MiB of float32.
 BLOCK = 16 * 1024 * 1024
 #: Rounds of k-means for an approximate index; its cells need only be roughly even.
 ROUNDS = 10
@@ -43,7 +43,7 @@ def nearest(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
         return faiss.knn(queries, stored, k)[1]
     squares = squared_norms(stored)
     found = np.empty((len(queries), k), np.int64)
-    for rows in _blocks(len(queries), len(stored)):
+    for rows in row_blocks(len(queries), len(stored)):
         distances = squares - 2 * (queries[rows] @ stored.T)  # without ‖query‖², which does not change the order
         chosen = np.argpartition(distances, k - 1, axis=1)[:, :k]
         order = np.argsort(np.take_along_axis(distances, chosen, axis=1), axis=1, kind="stable")
@@ -62,12 +62,13 @@ def largest_products(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndar
 
         return faiss.knn(queries, stored, k, metric=faiss.METRIC_INNER_PRODUCT)[0]
     found = np.empty((len(queries), k), np.float32)
-    for rows in _blocks(len(queries), len(stored)):
+    for rows in row_blocks(len(queries), len(stored)):
         found[rows] = np.partition(queries[rows] @ stored.T, -k, axis=1)[:, -k:]
     return found
 
 
-def _blocks(rows: int, width: int) -> list[slice]:
+def row_blocks(rows: int, width: int) -> list[slice]:
+    """Slices of rows, so that `BLOCK` values of some width are held at once."""
     step = max(1, BLOCK // width)
     return [slice(first, first + step) for first in range(0, rows, step)]
 

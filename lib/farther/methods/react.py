@@ -8,15 +8,15 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.methods.activations import Percentile, percentile
-from farther.methods.base import Method, RegionsLike, register
-from farther.methods.logits import Background, last_layer, log_sum_exp
+from farther.methods.base import RegionsLike, register
+from farther.methods.logits import LogitsMethod, last_layer, log_sum_exp
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("react")
 @dataclass(config=STRICT, kw_only=True)
-class ReAct(Method):
+class ReAct(LogitsMethod):
     """The energy after activations are clipped at a percentile of all training activations.
 
     Formula:
@@ -24,7 +24,6 @@ class ReAct(Method):
 
     Args:
         percentile: p, in per cent.
-        background: "drop" leaves the background logit out, "keep" counts it as one more class.
 
     Attributes:
         threshold_: t.
@@ -48,12 +47,11 @@ class ReAct(Method):
     title: ClassVar[str] = "ReAct"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
     percentile: Percentile = 90.0
-    background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
         self.threshold_ = percentile(lambda: self._features(regions), self.percentile)
 
     def _score(self, regions: Regions) -> np.ndarray:
-        weight, bias = last_layer(regions, self.background)
+        weight, bias = last_layer(regions, self.counted_background)
         h = self._vectors(regions)
         return log_sum_exp(np.minimum(h, self.threshold_, out=h) @ weight.T + bias)

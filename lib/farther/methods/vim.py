@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import Method, RegionsLike, register
+from farther.methods.base import RegionsLike, register
 from farther.methods.linear_algebra import eigenvectors, scatter_matrix, squared_norms
-from farther.methods.logits import Background, class_logits, energy, last_layer
+from farther.methods.logits import LogitsMethod, class_logits, energy, last_layer
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("vim")
 @dataclass(config=STRICT, kw_only=True)
-class ViM(Method):
+class ViM(LogitsMethod):
     """The energy of the logits minus a virtual logit: the norm of the feature's residual, scaled by α.
 
     The residual is the part of h − o outside the principal subspace of the training features. α is the mean largest
@@ -32,8 +32,8 @@ class ViM(Method):
         dim: Dimension of the principal subspace; None takes the protocol's. Half the number of features where it is
             not smaller than that number.
         protocol: "paper": 1000 for more than 1000 features, else 512, or half the features where there are at most
-            512; "published-code": 1000 from 2048 features on, 512 from 768 on, else half the features.
-        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+            512; "published-code": 1000 from 2048 features on, 512 from 768 on, else half the features, and the
+            background logit counts.
 
     Attributes:
         origin_: o, ndarray of shape (D,).
@@ -60,19 +60,17 @@ class ViM(Method):
     title: ClassVar[str] = "ViM"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "logits", "last_layer"})
     dim: PositiveInt | None = None
-    protocol: Literal["paper", "published-code"] = "paper"
-    background: Background = "drop"
 
     def _fit(self, regions: RegionsLike) -> None:
         self._fit_subspace(regions)
         largest, residuals = 0.0, 0.0
         for block in self._blocks(regions):
-            largest += float(class_logits(block, self.background).max(axis=1).sum())
+            largest += float(class_logits(block, self.counted_background).max(axis=1).sum())
             residuals += float(self._residuals(block).sum())
         self.alpha_ = largest / residuals if residuals > 0 else 0.0
 
     def _fit_subspace(self, regions: RegionsLike) -> None:
-        weight, bias = last_layer(regions, self.background)
+        weight, bias = last_layer(regions, self.counted_background)
         self.origin_ = -np.linalg.pinv(weight) @ bias
         scatter = scatter_matrix(np.subtract(h, self.origin_, out=h) for h, _ in self._pass(regions))
         features = len(self.origin_)
@@ -89,7 +87,7 @@ class ViM(Method):
         return features // 2
 
     def _score(self, regions: Regions) -> np.ndarray:
-        return energy(regions, self.background) - self.alpha_ * self._residuals(regions)
+        return energy(regions, self.counted_background) - self.alpha_ * self._residuals(regions)
 
     def _residuals(self, regions: Regions) -> np.ndarray:
         """‖R Rᵀ (h − o)‖ of each region, ndarray of shape (n,)."""

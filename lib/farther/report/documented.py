@@ -82,16 +82,10 @@ def how_chosen(fitted: Mapping[str, Any]) -> str:
     return f"chosen by search: {best}{choice['ood_split']!r}, an OOD validation split"
 
 
-def index_recall(fitted: Mapping[str, Any]) -> str:
-    """Share of the nearest neighbours that an approximate index finds, "" where the search is exact."""
-    recall = fitted.get("state", {}).get("recall_")
-    return "" if recall is None else f"approximate index: finds {100 * float(recall):.1f}% of the nearest neighbours"
-
-
 def remarks(run: Run, method: str) -> list[str]:
     """Remarks on a run's fitted method that matter when its values are compared with others."""
     fitted = run.fitted(method)
-    return [remark for remark in (how_chosen(fitted), index_recall(fitted)) if remark]
+    return [*filter(None, [how_chosen(fitted)]), *fitted.get("remarks", ())]
 
 
 def note_on(run: Run) -> str:

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from farther.keyed import Keyed
-from farther.methods.base import READ_WHEN_NEEDED, load, not_applicable
+from farther.methods.base import READ_WHEN_NEEDED, load, not_applicable, read_method
 from farther.scoring.entries import Entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import RunRegions, folder_digest
@@ -34,12 +34,14 @@ class Done:
         scored: Names `<entry>/<split>` of what was scored.
         unchanged: Entries that nothing was done for.
         refused: {entry: why it does not apply to the run}.
+        remarks: {entry: remarks on what was fitted; see `Method.remarks`}.
     """
 
     fitted: list[str] = field(default_factory=list)
     scored: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
+    remarks: dict[str, list[str]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         splits = sorted({name.partition("/")[2] for name in self.scored})
@@ -47,6 +49,7 @@ class Done:
         parts += [f"scored {', '.join(splits)}"] if splits else []
         parts += [f"{_count(len(self.unchanged), 'method')} unchanged"] if self.unchanged else []
         parts += [f"{name} does not apply ({reason})" for name, reason in self.refused.items()]
+        parts += [f"{name}: {', '.join(texts)}" for name, texts in self.remarks.items() if texts]
         return "; ".join(parts) or "no methods"
 
 
@@ -73,6 +76,7 @@ def score_run(entries: Sequence[Entry], run: RunRegions, fitted: Path, scores: P
             with states.make(entry.name, key) as folder:
                 fit_entry(entry, run, folder)
             done.fitted.append(entry.name)
+            done.remarks[entry.name] = read_method(states.path(entry.name)).get("remarks", [])
         if reason := not_applicable(states.path(entry.name)):
             done.refused[entry.name] = reason
         else:
