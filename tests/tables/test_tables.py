@@ -1,5 +1,7 @@
 """Claims about tables, files and registered names."""
 
+import multiprocessing
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, Registry, build
-from farther.tables import Images, Objects, Scores
+from farther.tables import Images, Objects, Regions, Scores
 from farther.tables.files import digest, inside, read_json, write_aside, write_json
 
 
@@ -29,6 +31,36 @@ def test_rows_are_selected_by_mask_index_and_slice():
     assert list(table[1:].image_id) == ["a", "b"]
     with pytest.raises(TypeError):
         table[0]
+
+
+def test_rows_that_are_not_there_are_refused():
+    table = objects()
+    assert list(table[np.array([-1])].object_id) == [3]
+    for wrong in (np.array([3]), np.array([True, False])):
+        with pytest.raises(IndexError):
+            table[wrong]
+
+
+def _selected_in_child(table: Objects, queue: multiprocessing.Queue) -> None:
+    kept = table[table.category == "cat"].with_columns(is_crowd=[True, False])
+    queue.put(list(Objects.concatenate([kept, table[np.array([1])]]).object_id))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
+def test_a_forked_process_selects_changes_and_joins_rows():
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_selected_in_child, args=(objects(), queue), daemon=True)
+    child.start()
+    assert queue.get(timeout=60) == [1, 3, 2]
+    child.join()
+
+
+def test_a_column_can_be_taken_away_again():
+    table = Regions(image_id=["a"], region_id=[0], box=[[0, 0, 1, 1]], score=[0.5], label=[0], logits=[[1.0, 0.0]])
+    with_latent = table.with_columns(latent=[[1.0]])
+    assert with_latent.latent.shape == (1, 1)
+    assert with_latent.with_columns(latent=None).latent is None
 
 
 def test_absent_flags_are_false():

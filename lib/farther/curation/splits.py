@@ -54,7 +54,7 @@ class Curation:
         for name, split in self.splits.items():
             counts[f"{name}.images"] = len(split.images)
             counts[f"{name}.objects"] = len(split.objects)
-        counts["removed.images"] = len(self.fates.filter(pl.col("fate") == "removed"))
+        counts["removed.images"] = int((self.fates.fate == "removed").sum())
         rules = self.fates.frame.group_by(pl.format("{}: {}", "dataset", "rule").alias("name")).len().sort("name")
         return {**counts, **dict(rules.iter_rows()), "warnings": len(self.warnings)}
 

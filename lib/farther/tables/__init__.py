@@ -1,10 +1,11 @@
 """The tables that the stages exchange: `images`, `objects`, `regions`, `scores`."""
 
 from farther.tables.annotations import Images, Objects, Scores, TrueClasses
+from farther.tables.columns import BOX, VECTOR, Column, OptionalColumn
 from farther.tables.header import Header
 from farther.tables.outcomes import ObjectOutcomes, RegionOutcomes
 from farther.tables.regions import Regions, RegionsFolder, RegionsWriter, scan_regions
-from farther.tables.table import BOX, VECTOR, Column, OptionalColumn, Table
+from farther.tables.table import Table
 
 __all__ = [
     "BOX",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import polars as pl
 
-from farther.tables.table import BOX, Column, Table
+from farther.tables.columns import BOX, Column
+from farther.tables.table import Table
 
 
 class Images(Table):

@@ -13,6 +13,7 @@ from farther.errors import DataError
 from farther.tables.files import digest, write_aside
 
 VERSION = 1
+LAYER = "last_layer.safetensors"
 Activation = Literal["softmax", "sigmoid"]
 
 
@@ -83,7 +84,7 @@ class Header:
         if self.weight is not None and self.bias is not None:
             # safetensors writes the bytes in memory order: a transposed view would come back as another matrix
             layer = {"weight": np.ascontiguousarray(self.weight), "bias": np.ascontiguousarray(self.bias)}
-            with write_aside(folder / "last_layer.safetensors") as aside:
+            with write_aside(folder / LAYER) as aside:
                 save_file(layer, aside)
 
     @classmethod
@@ -103,9 +104,7 @@ class Header:
         for name in [*names, "columns", "shards", "failures"]:
             if name not in info:
                 raise DataError("the field is missing", file=source, field=name)
-        layer: dict[str, np.ndarray] = {}
-        if (folder / "last_layer.safetensors").exists():
-            layer = load_file(folder / "last_layer.safetensors")
+        layer = load_file(folder / LAYER) if (folder / LAYER).exists() else {}
         try:
             return cls(**{name: info[name] for name in names}, weight=layer.get("weight"), bias=layer.get("bias"))
         except DataError as error:

@@ -14,7 +14,8 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
-from farther.tables.table import Column, Table
+from farther.tables.columns import Column
+from farther.tables.table import Table
 
 #: Outcomes of an object: found (detected and flagged unknown), misclassified (detected as a known class), missed (no
 #: detection matched), not_counted (known objects, crowds and difficult objects).

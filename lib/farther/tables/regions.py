@@ -18,20 +18,11 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
+from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColumn
 from farther.tables.files import inside, read_json
 from farther.tables.header import VERSION, Header, WithHeader
 from farther.tables.shards import ShardWriter
-from farther.tables.table import (
-    BOX,
-    ROW_GROUP,
-    VARIANCES,
-    VECTOR,
-    Column,
-    OptionalColumn,
-    Table,
-    parquet_errors,
-    read_batches,
-)
+from farther.tables.table import ROW_GROUP, Table, parquet_errors, read_batches
 
 
 class Regions(Table, WithHeader):
@@ -135,11 +126,7 @@ class Regions(Table, WithHeader):
 
     @classmethod
     def from_frame(cls, frame: pl.DataFrame, source: str | Path | None = None, header: Header | None = None) -> Self:
-        """Rows of a frame under a header.
-
-        Raises:
-            DataError: see the class.
-        """
+        """Rows of a frame under a header."""
         made = cls.__new__(cls)
         columns = {c.name: frame[c.name] for c in cls.COLUMNS if c.name in frame.columns}
         made.header = header or Header(classes=_numbered_classes(columns.get("logits")))
