@@ -131,7 +131,7 @@ class OptionalColumn:
                     if (row := _first(array[:, high] < array[:, low])) is not None:
                         problem = f"{axis}max {array[row, high]:g} is below {axis}min {array[row, low]:g}"
                         raise DataError(problem, row=row)
-            if self.dtype is VARIANCES and (row := _first((array < 0).any(axis=1))) is not None:
+            if self.dtype is VARIANCES and (row := _first(array.min(axis=1, initial=0) < 0)) is not None:
                 raise DataError(f"a variance is 0 or more, found {array[row].min():g}", row=row)
         if self.unique and len(set(values.to_list())) != len(values):  # `n_unique` never returns in a forked process
             again = int(values.is_first_distinct().to_numpy().argmin())
