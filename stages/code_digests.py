@@ -15,7 +15,7 @@ from farther.tables.files import write_json
 STAGES = (Path(__file__).parent, Path(__file__).parents[1] / "training" / "stages")
 #: Stages that run one registered name each: a change concerns those stages only whose name it is.
 BY_NAME = {
-    "synthesize": "farther.tools.derived",
+    "derive": "farther.tools.derived",
     "ingest": "farther.datasets",
     "infer": "farther.detectors",
     "train": "farther.tools.training.trainers",

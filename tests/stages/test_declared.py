@@ -169,4 +169,4 @@ def test_a_changed_line_of_a_module_changes_the_stages_that_use_it_and_a_comment
     after = {name: digest_of(file) for name, file in scripts.items()}
     different = {name for name in before if before[name] != after[name]}
     assert {"infer", "threshold", "score", "evaluate", "report"} <= different if changed else not different
-    assert not different & {"demo", "ingest", "curate", "synthesize"}
+    assert not different & {"demo", "ingest", "curate", "derive"}

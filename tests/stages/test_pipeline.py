@@ -70,7 +70,7 @@ class Project:
 
 def make_tiny(params) -> None:
     params["demo"].update(TINY)
-    params["synthetic"]["voc_pasted"]["scenes"]["most"] = 6
+    params["derived"]["paste"]["voc_pasted"]["images"]["most"] = 6
     params["detectors"] = {run: params["detectors"][run] for run in RUNS}
     params["methods"] = {name: params["methods"][name] for name in METHODS}
     params["report"]["published"] = {run: params["report"]["published"][run] for run in RUNS}
@@ -142,13 +142,13 @@ def test_a_changed_parameter_of_one_method_runs_only_that_method_and_what_aggreg
 
 
 def test_a_comment_in_the_library_reruns_nothing_and_a_line_of_code_what_uses_it(project: Project):
-    file = project.folder / "lib/farther/tools/derived/generate.py"
+    file = project.folder / "lib/farther/tools/derived/paste.py"
     text = file.read_text()
     try:
         file.write_text(text + "\n# A comment, which changes no result.\n")
         assert project.repro() == ["code"]
         file.write_text(text + "\nUNUSED = 1\n")
-        assert project.repro() == ["code", "synthesize@voc_pasted"]
+        assert project.repro() == ["code", "paste@voc_pasted"]
     finally:
         file.write_text(text)
 
@@ -209,7 +209,7 @@ def test_a_decision_on_the_review_page_changes_the_split_and_only_what_depends_o
     assert image not in Images.read(table).image_id
     assert {"curate@bdd", "stratify@bdd", "infer@bdd-faster_rcnn", "evaluate@bdd-faster_rcnn"} <= set(ran)
     assert not any("voc" in stage for stage in ran)
-    assert not families(ran) & {"demo", "ingest", "synthesize", "embed", "threshold"}
+    assert not families(ran) & {"demo", "ingest", "paste", "embed", "threshold"}
 
 
 def test_a_new_detector_runs_alone(project: Project):

@@ -1,4 +1,4 @@
-"""Objects of unknown classes in ID scenes: their places, what they hide, and the files that describe them."""
+"""Datasets derived from ID images: pasted unknowns, corruptions, and blanked objects."""
 
 import json
 import os
@@ -15,6 +15,7 @@ from farther.curation import Categories, LabelledImages, Rules
 from farther.datasets import create as reader
 from farther.datasets.ingest import ingest
 from farther.errors import DataError, ParameterError
+from farther.images.corruptions import corrupt, draw
 from farther.tables import Images, Objects
 from farther.tables.files import digest
 from farther.tools.derived import (
@@ -22,12 +23,12 @@ from farther.tools.derived import (
     CutOut,
     CutOuts,
     Pasting,
-    ScenesOfID,
+    Scenes,
     Shape,
     create,
+    derived,
     generate,
     names,
-    synthetic,
     unknowns,
 )
 from farther.tools.derived.boxes import fading
@@ -289,7 +290,7 @@ def cutouts(*categories: str) -> CutOuts:
     return CutOuts(Categories(tuple(dict.fromkeys(categories))), found, lambda one: sprite(16, 12))
 
 
-def scenes(folder: Path, count: int) -> ScenesOfID:
+def scenes(folder: Path, count: int) -> Scenes:
     """White pictures of 64 × 48 pixels with a cat in the upper left corner."""
     ids = [f"scene {n}" for n in range(count)]
     for name in ids:
@@ -305,12 +306,12 @@ def scenes(folder: Path, count: int) -> ScenesOfID:
     objects = Objects(
         image_id=ids, object_id=np.arange(count), box=np.tile([0, 0, 16, 12], (count, 1)), category=["cat"] * count
     )
-    return ScenesOfID(LabelledImages(images, objects), folder, ("cat", "table"))
+    return Scenes(LabelledImages(images, objects), folder, ("cat", "table"))
 
 
 def params(**more):
-    scenes = {"dataset": "id", "subset": "test"}
-    return synthetic("s", {"scenes": scenes, "rules": "r.yaml", "vocabulary": "photos", "cutouts": {}, **more})
+    images = {"dataset": "id", "subset": "test"}
+    return derived("paste", "s", {"images": images, "rules": "r.yaml", "vocabulary": "photos", "cutouts": {}, **more})
 
 
 def test_id_classes_and_overlaps_are_never_pasted(rules):
@@ -344,7 +345,7 @@ def files_of(folder: Path) -> dict[str, str]:
 def test_the_same_seed_gives_the_same_bytes_and_a_scene_does_not_depend_on_the_others(tmp_path, rules):
     unknown = unknowns(cutouts("Kite", "Lynx"), rules, "photos")
     all_scenes = scenes(tmp_path, 8)
-    first_half = ScenesOfID(all_scenes.source.select(np.arange(8) < 4), tmp_path, all_scenes.categories)
+    first_half = Scenes(all_scenes.source.select(np.arange(8) < 4), tmp_path, all_scenes.categories)
     for name, seed, given in (("a", 1, all_scenes), ("b", 1, all_scenes), ("c", 2, all_scenes), ("d", 1, first_half)):
         generate(params(seed=seed), given, unknown, tmp_path / name)
     a, b, c, d = (files_of(tmp_path / name) for name in "abcd")
@@ -395,7 +396,7 @@ def test_unreadable_scenes_are_listed_and_many_are_an_error(tmp_path, rules):
 
 def test_a_name_cannot_be_known_and_unknown(tmp_path, rules):
     unknown = unknowns(cutouts("Kite"), rules, "photos")
-    both = ScenesOfID(scenes(tmp_path, 1).source, tmp_path, ("cat", "Kite"))
+    both = Scenes(scenes(tmp_path, 1).source, tmp_path, ("cat", "Kite"))
     with pytest.raises(DataError, match="'Kite' is a category of the ID dataset and the name of an unknown class"):
         generate(params(), both, unknown, tmp_path / "out")
 
@@ -404,6 +405,86 @@ def test_a_name_cannot_be_known_and_unknown(tmp_path, rules):
 def test_wrong_parameters_are_refused(wrong):
     with pytest.raises(ParameterError, match=next(iter(wrong))):
         params(pasting=wrong)
+
+
+# ------------------------------------------------------------------------------------- corrupted and blanked images
+
+
+def written(kind: str, given: Scenes, out: Path, **more) -> tuple[dict, dict[str, dict]]:
+    """Counts of a derived dataset, and the annotations of each subset."""
+    settings = derived(kind, "d", {"images": {"dataset": "id", "subset": "test"}, "file_type": "png", **more})
+    counts = settings.write(given, out)
+    files = (out / "annotations").glob("*.json")
+    return counts, {file.stem.removeprefix("instances_"): json.loads(file.read_text()) for file in files}
+
+
+def test_each_severity_is_a_subset_with_the_same_images_objects_and_corruptions(tmp_path):
+    given = scenes(tmp_path, 6)
+    counts, subsets = written("corrupt", given, tmp_path / "out", seed=7)
+    assert counts["images"] == {"c1": 6, "c3": 6, "c5": 6}
+    assert sorted(subsets) == ["c1", "c3", "c5"]
+    ids = given.source.images.image_id.tolist()
+    for content in subsets.values():
+        assert [image["id"] for image in content["images"]] == ids
+        assert [one["bbox"] for one in content["annotations"]] == [[0, 0, 16, 12]] * 6
+    rows = [row.split(",") for row in (tmp_path / "out" / "corruptions.csv").read_text().splitlines()[1:]]
+    kinds = {severity: [row[2] for row in rows if row[0] == severity] for severity in subsets}
+    assert kinds["c1"] == kinds["c3"] == kinds["c5"] == [draw(name, 7)[0] for name in ids]
+
+
+def test_a_corrupted_file_holds_what_corrupting_its_image_gives(tmp_path):
+    given = scenes(tmp_path, 4)
+    written("corrupt", given, tmp_path / "out", severities=[4], seed=3)
+    for row, name in enumerate(given.source.images.image_id):
+        kind, seed = draw(name, 3)
+        found = np.asarray(Image.open(tmp_path / "out" / "c4" / f"{row + 1:06}.png"))
+        np.testing.assert_array_equal(found, corrupt(given.pixels(row), kind, 4, seed))
+
+
+def test_several_processes_write_the_same_bytes(tmp_path, monkeypatch):
+    given = scenes(tmp_path, 3)
+    written("corrupt", given, tmp_path / "one", corruptions=["fog", "contrast"])
+    monkeypatch.setattr("farther.tools.derived.corrupt.PER_PROCESS", 2)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    written("corrupt", given, tmp_path / "two", corruptions=["fog", "contrast"])
+    assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
+
+
+def test_blanked_images_show_no_object_and_have_no_annotation(tmp_path):
+    counts, subsets = written("blank", scenes(tmp_path, 3), tmp_path / "out")
+    assert (counts["images"], counts["blanked"]) == (3, 3)
+    assert subsets["blank"]["annotations"] == []
+    assert len(subsets["blank"]["images"]) == 3
+    found = np.asarray(Image.open(tmp_path / "out" / "blank" / "000001.png"))
+    assert (found[:12, :16] == 0).all()
+    assert (found[12:] == 255).all() and (found[:, 16:] == 255).all()
+
+
+@pytest.mark.parametrize("kind", ["corrupt", "blank"])
+def test_unreadable_images_of_any_kind_are_listed_and_many_are_an_error(tmp_path, kind):
+    given = scenes(tmp_path, 5)
+    (tmp_path / "scene 3.png").write_bytes(b"nothing")
+    counts, _ = written(kind, given, tmp_path / "out", max_failures=0.5)
+    assert counts["failures"] == (3 if kind == "corrupt" else 1)
+    with pytest.raises(DataError, match=r"cannot be read, more than max_failures = 0\.01 allows"):
+        written(kind, given, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "message"),
+    [
+        ("corrupt", {"severities": [1, 6]}, "each is one of 1, 2, 3, 4, 5"),
+        ("corrupt", {"severities": [1, 1]}, "listed once"),
+        ("corrupt", {"corruptions": ["fogg"]}, "Did you mean 'fog'"),
+        ("blank", {"file_type": "gif"}, "file_type"),
+        ("blank", {"images": {"dataset": "id"}}, "'subset'"),
+        ("blurr", {}, "unknown kind of derived dataset 'blurr'"),
+    ],
+)
+def test_wrong_parameters_of_derived_datasets_are_refused(tmp_path, kind, wrong, message):
+    with pytest.raises(ParameterError, match=message):
+        derived(kind, "d", {"images": {"dataset": "id", "subset": "test"}, **wrong})
 
 
 # ------------------------------------------------------------------------------------------------ the stage script
@@ -424,7 +505,7 @@ def test_the_pasted_dataset_is_ingested_and_curated_like_any_other(tmp_path):
     written = {
         "datasets": {
             "id": {"format": "coco", "root": "."},
-            "id_pasted": {"format": "coco", "root": "artifacts/synthetic/id_pasted", "subset_names": ["pasted"]},
+            "id_pasted": {"format": "coco", "root": "artifacts/derived/paste/id_pasted", "subset_names": ["pasted"]},
         },
         "benchmarks": {
             "b": {
@@ -433,21 +514,23 @@ def test_the_pasted_dataset_is_ingested_and_curated_like_any_other(tmp_path):
                 "splits": {f"pasted_{one}": {**shared, "distance": one} for one in ("near", "far")},
             }
         },
-        "synthetic": {
-            "id_pasted": {
-                "scenes": {"dataset": "id", "subset": "test"},
-                "rules": "rules.yaml",
-                "vocabulary": "photos",
-                "cutouts": {"source": "folder", "root": "drawings"},
+        "derived": {
+            "paste": {
+                "id_pasted": {
+                    "images": {"dataset": "id", "subset": "test"},
+                    "rules": "rules.yaml",
+                    "vocabulary": "photos",
+                    "cutouts": {"source": "folder", "root": "drawings"},
+                }
             }
         },
     }
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(written))
-    for stage, name in (("synthesize", "id_pasted"), ("ingest", "id_pasted"), ("curate", "b")):
-        command = [sys.executable, ROOT / "stages" / f"{stage}.py", name]
+    for stage, *arguments in (("derive", "paste", "id_pasted"), ("ingest", "id_pasted"), ("curate", "b")):
+        command = [sys.executable, ROOT / "stages" / f"{stage}.py", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
         subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
-    metrics = json.loads((tmp_path / "artifacts/counts/synthetic/id_pasted.json").read_text())
+    metrics = json.loads((tmp_path / "artifacts/counts/paste/id_pasted.json").read_text())
     assert metrics["images"] == 6
     assert "Plate" not in metrics["categories"]
     splits = tmp_path / "artifacts" / "splits" / "b"
@@ -469,9 +552,7 @@ def test_difficult_and_crowd_objects_stay_so(tmp_path, rules):
     objects |= {"is_crowd": np.array([True, False]), "is_difficult": np.array([False, True])}
     source = LabelledImages(given.source.images, Objects(**objects))
     settings = params(pasting={"size": (0.2, 0.2)})
-    generate(
-        settings, ScenesOfID(source, tmp_path, ("cat",)), unknowns(cutouts("Kite"), rules, "photos"), tmp_path / "out"
-    )
+    generate(settings, Scenes(source, tmp_path, ("cat",)), unknowns(cutouts("Kite"), rules, "photos"), tmp_path / "out")
     ingest(reader("coco", root=tmp_path / "out", subset_names=["pasted"]), "p", tmp_path / "tables")
     read = Objects.read(tmp_path / "tables" / "pasted" / "objects.parquet")
     cats = read[read.category == "cat"]

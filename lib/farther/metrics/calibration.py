@@ -163,6 +163,6 @@ def _logistic(detections: MatchedClass, *, intercept: bool) -> Logistic:
     count = len(detections.score)
     target = np.clip(detections.quality, 1 / (count + 2), 1 - 1 / (count + 2))
     x = np.tile(_logit(detections.score), 2)[:, None]
-    model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, fit_intercept=intercept)
+    model = LogisticRegression(C=np.inf, tol=1e-8, max_iter=1000, fit_intercept=intercept)
     model.fit(x, np.repeat([1, 0], count), sample_weight=np.concatenate([target, 1 - target]))
     return Logistic(float(model.coef_[0, 0]), float(model.intercept_[0]) if intercept else 0.0)

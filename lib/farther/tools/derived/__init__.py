@@ -1,29 +1,30 @@
-"""Datasets derived from others: objects of unknown classes pasted into scenes of an ID dataset.
+"""Datasets derived from the images of an ID dataset, written in COCO's format.
 
-Each image is an image of an ID split with unknown objects added, so that the two differ in these objects alone. (FMIYC
-names a split with synthetic objects as future work.)
+`paste` adds objects of unknown classes, `corrupt` shifts the images, `blank` takes the objects out.
 """
 
+from farther.tools.derived.base import KINDS, Derived, Scenes, Selection, derived
 from farther.tools.derived.cutouts import CutOut, CutOuts, Source, create, names, register
-from farther.tools.derived.generate import ScenesOfID, Unknowns, generate, unknowns
-from farther.tools.derived.parameters import Pasting, Scenes, Synthetic, synthetic
-from farther.tools.derived.pasting import Canvas, Shape
+from farther.tools.derived.paste import Paste, Unknowns, generate, unknowns
+from farther.tools.derived.pasting import Canvas, Pasting, Shape
 
 __all__ = [
+    "KINDS",
     "Canvas",
     "CutOut",
     "CutOuts",
+    "Derived",
+    "Paste",
     "Pasting",
     "Scenes",
-    "ScenesOfID",
+    "Selection",
     "Shape",
     "Source",
-    "Synthetic",
     "Unknowns",
     "create",
+    "derived",
     "generate",
     "names",
     "register",
-    "synthetic",
     "unknowns",
 ]

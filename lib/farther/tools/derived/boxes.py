@@ -12,7 +12,8 @@ from farther.curation.sources import LabelledImages, TablesFolder
 from farther.images import read as pictures
 from farther.registry import STRICT
 from farther.tables.files import inside
-from farther.tools.derived.cutouts import AnnotatedSource, CutOut, CutOuts, Share, register
+from farther.tools.derived.base import Share
+from farther.tools.derived.cutouts import AnnotatedSource, CutOut, CutOuts, register
 
 
 @register("boxes")

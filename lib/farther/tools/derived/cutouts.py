@@ -15,8 +15,7 @@ from pydantic.dataclasses import dataclass as checked
 
 from farther.curation.sources import Categories
 from farther.registry import STRICT, Registry
-
-Share = Annotated[float, Field(ge=0, le=1)]
+from farther.tools.derived.base import Share
 
 
 class CutOut(NamedTuple):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from PIL import Image, ImageFilter
+from pydantic import Field, PositiveInt
+from pydantic.dataclasses import dataclass as checked
 
-from farther.tools.derived.parameters import Pasting
+from farther.errors import ParameterError
+from farther.registry import STRICT
+from farther.tools.derived.base import Share
 
 #: Least alpha (of 255) of the pixels that belong to an object.
 OPAQUE = 128
@@ -20,6 +25,45 @@ CONTRAST = 2.0
 
 #: Owner of pixels that belong to no pasted object.
 NO_OBJECT = -1
+
+
+Side = Annotated[float, Field(gt=0, le=1)]
+
+
+@checked(config=STRICT, kw_only=True)
+class Pasting:
+    """How cut-outs are pasted into a scene.
+
+    Args:
+        objects: Least and largest number of objects per scene.
+        size: Range of an object's longest side, as a share of the scene's longest side, drawn log-uniformly. None: the
+            size of a random ID object of the scenes.
+        enlarge: Largest factor by which a cut-out is enlarged; more would blur it.
+        hidden: Largest share of an ID object's box, or of another pasted object, that may be covered.
+        mirrored: Share of the objects that are mirrored.
+        rotate: Largest rotation in degrees, in either direction.
+        feather: Radius in pixels over which the object's edge fades, inwards.
+        match_colours: Degree to which an object's colours are moved to the scene's; at 1 mean and standard deviation of
+            each channel are equal.
+        tries: Number of places tried at each of three sizes (the one drawn, 3/4 and 1/2 of it) before the object is
+            left out.
+    """
+
+    objects: tuple[PositiveInt, PositiveInt] = (1, 3)
+    size: tuple[Side, Side] | None = None
+    enlarge: Annotated[float, Field(gt=0)] = 1.5
+    hidden: Share = 0.3
+    mirrored: Share = 0.5
+    rotate: Annotated[float, Field(ge=0, le=180)] = 0.0
+    feather: Annotated[float, Field(ge=0)] = 1.0
+    match_colours: Share = 0.0
+    tries: PositiveInt = 12
+
+    def __post_init__(self) -> None:
+        for name in ("objects", "size"):
+            bounds = getattr(self, name)
+            if bounds is not None and bounds[0] > bounds[1]:
+                raise ParameterError(f"parameter {name!r}: {bounds[0]} is more than {bounds[1]}")
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
-"""Writes a dataset with pasted unknown objects in COCO's format."""
+"""Pastes objects of unknown classes into scenes of an ID dataset."""
 
 from __future__ import annotations
 
 import csv
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,18 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked
 from tqdm import tqdm
 
 from farther.curation.rules import Rules
 from farther.curation.sources import LabelledImages
 from farther.errors import DataError, ParameterError
-from farther.images import read as pictures
+from farther.registry import STRICT
 from farther.tables import Objects
-from farther.tables.files import digest, inside, write_aside, write_json
-from farther.tools.derived.cutouts import CutOut, CutOuts
-from farther.tools.derived.parameters import Synthetic
-from farther.tools.derived.pasting import Canvas, place, trimmed
+from farther.tables.files import digest, write_aside
+from farther.tools.derived.base import KINDS, CocoFile, Derived, Scenes, refuse_failures, write_summary
+from farther.tools.derived.cutouts import CutOut, CutOuts, create
+from farther.tools.derived.pasting import Canvas, Pasting, place, trimmed
 
 #: Name of the dataset's only subset.
 SUBSET = "pasted"
@@ -34,13 +34,42 @@ CHOICES = 3
 ORIGIN = ("image_id", "object_id", "category", "cutout", "xmin", "ymin", "xmax", "ymax", "visible")
 
 
-@dataclass(frozen=True)
-class ScenesOfID:
-    """The scenes of an ID dataset: images and their objects, folder of the files, and the dataset's categories."""
+@KINDS.register("paste")
+@checked(config=STRICT, kw_only=True)
+class Paste(Derived):
+    """Objects of unknown classes pasted into ID scenes, so that an image and its scene differ in these objects alone.
 
-    source: LabelledImages
-    root: Path
-    categories: tuple[str, ...]
+    Args:
+        rules: The rules file that tells which classes are unknown.
+        vocabulary: Its name for the vocabulary of the cut-outs' categories.
+        cutouts: The source of the cut-outs: `source`, one of `farther.tools.derived.names()`, and its parameters.
+        protocol: Lists of the rules file to use.
+        categories: Unknown categories to paste; all when empty.
+        pasting: How cut-outs are pasted into a scene.
+
+    References:
+        Montoya et al., "FindMeIfYouCan: Bringing Open Set metrics to near, far and farther Out-of-Distribution Object
+        detection" (FMIYC), 2025, names such a split as future work. arXiv:2506.14008.
+    """
+
+    rules: Path
+    vocabulary: str
+    cutouts: dict[str, Any]
+    protocol: str = "paper"
+    categories: tuple[str, ...] = ()
+    pasting: Pasting = Field(default_factory=Pasting)
+
+    @classmethod
+    def parts(cls) -> dict[str, type]:
+        """The parameters that have parameters themselves, and their classes."""
+        return {**super().parts(), "pasting": Pasting}
+
+    def write(self, scenes: Scenes, out: Path) -> dict[str, Any]:
+        """Writes the dataset and returns counts; see `Derived.write` and `generate`."""
+        rules = Rules(self.rules, self.protocol)
+        return generate(
+            self, scenes, unknowns(create(**self.cutouts).read(), rules, self.vocabulary, self.categories), out
+        )
 
 
 @dataclass(frozen=True)
@@ -101,7 +130,7 @@ def unknowns(cutouts: CutOuts, rules: Rules, vocabulary: str, wanted: Sequence[s
     return Unknowns(cutouts, {kind: by_category for kind, by_category in chosen.items() if by_category})
 
 
-def generate(params: Synthetic, scenes: ScenesOfID, unknown: Unknowns, out: str | Path) -> dict[str, Any]:
+def generate(params: Paste, scenes: Scenes, unknown: Unknowns, out: str | Path) -> dict[str, Any]:
     """Writes the dataset; returns the counts of scenes, images, objects, failures and pasted objects per category.
 
     Each image is a scene with unknown objects, either near or far ones, each kind equally likely, and has the scene's
@@ -112,8 +141,7 @@ def generate(params: Synthetic, scenes: ScenesOfID, unknown: Unknowns, out: str 
         params: Parameters of the dataset.
         scenes: The ID images.
         unknown: The cut-outs to paste.
-        out: Folder to write, aside first and then renamed: `annotations/instances_pasted.json`, `pasted/*.jpg`,
-            `pasted.csv` (source of each object), `summary.json` (the returned values, and failures).
+        out: Folder to write; see `Derived.write`. `pasted.csv` names the source of each object.
 
     Raises:
         DataError: too many files cannot be read, no scene had room, or a class is both known and unknown.
@@ -124,16 +152,29 @@ def generate(params: Synthetic, scenes: ScenesOfID, unknown: Unknowns, out: str 
         raise DataError(problem, field="categories")
     with write_aside(out) as aside:
         (aside / SUBSET).mkdir(parents=True)
-        composer = _Composer(params, scenes, unknown)
-        writer = _Writer(aside, (*scenes.categories, *unknown.categories), params.quality)
-        rows = range(len(scenes.source.images))
-        for row in tqdm(rows, desc="synthetic", unit="scene", leave=False):
+        composer, origins = _Composer(params, scenes, unknown), []
+        coco = CocoFile((*scenes.categories, *unknown.categories), "ID scenes with pasted objects of unknown classes")
+        for row in tqdm(range(len(scenes)), desc="paste", unit="scene", leave=False):
             one = composer.compose(row)
             if one is not None:
-                writer.add(one)
-        summary = writer.close(len(rows), composer.failures)
-        _refuse_failures(composer.failures, len(rows) + summary["pasted"], params.max_failures)
-        if not summary["images"]:
+                file = f"{len(coco.images) + 1:06d}{params.suffix}"
+                params.save(one.canvas.pixels, aside / SUBSET / file)
+                origins += _annotate(coco, one, file)
+        coco.write(aside, SUBSET)
+        with (aside / "pasted.csv").open("w", encoding="utf-8", newline="") as csv_file:
+            writer = csv.DictWriter(csv_file, ORIGIN, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(origins)
+        counts = {
+            "scenes": len(scenes),
+            "images": len(coco.images),
+            "pasted": len(origins),
+            "known": len(coco.annotations) - len(origins),
+            "categories": dict(sorted(Counter(row["category"] for row in origins).items())),
+        }
+        summary = write_summary(aside, counts, composer.failures)
+        refuse_failures(composer.failures, len(scenes) + len(origins), params.max_failures, "scenes and cut-outs")
+        if not coco.images:
             problem = "no object fitted into any scene: allow smaller ones (pasting.size) or more pasting.hidden"
             raise DataError(problem, file=out)
     return summary
@@ -152,21 +193,17 @@ class _Composed:
 class _Composer:
     """Pastes unknown objects into scenes; `failures` are scenes and cut-outs that cannot be read."""
 
-    def __init__(self, params: Synthetic, scenes: ScenesOfID, unknown: Unknowns):
+    def __init__(self, params: Paste, scenes: Scenes, unknown: Unknowns):
         self._params, self._scenes, self._unknown = params, scenes, unknown
         self._scales = _scales(scenes.source)
-        rows = scenes.source.image_row
-        starts = np.searchsorted(np.sort(rows), np.arange(len(scenes.source.images) + 1))
-        self._order, self._starts = np.argsort(rows, kind="stable"), starts
         self.failures: list[dict[str, str]] = []
 
     def compose(self, row: int) -> _Composed | None:
         """The scene of a row with pasted objects; None where it cannot be read or has no room."""
-        images = self._scenes.source.images
-        image_id: str = images.image_id[row]
-        objects = self._scenes.source.objects[self._order[self._starts[row] : self._starts[row + 1]]]
+        image_id: str = self._scenes.source.images.image_id[row]
+        objects = self._scenes.objects(row)
         try:
-            canvas = Canvas(pictures.load(inside(self._scenes.root, images.file[row])), objects.box)
+            canvas = Canvas(self._scenes.pixels(row), objects.box)
         except DataError as error:
             self.failures.append({"name": image_id, "reason": error.problem})
             return None
@@ -206,67 +243,21 @@ class _Composer:
         return float(scales[int(rng.integers(len(scales)))])
 
 
-class _Writer:
-    """Writes images one at a time, and finally their annotations."""
-
-    def __init__(self, folder: Path, categories: Sequence[str], quality: int):
-        self._folder, self._quality = folder, quality
-        self._number = {name: number for number, name in enumerate(categories, start=1)}
-        self._images: list[dict[str, Any]] = []
-        self._annotations: list[dict[str, Any]] = []
-        self._origins: list[dict[str, Any]] = []
-
-    def add(self, scene: _Composed) -> None:
-        """Writes an image and records its objects."""
-        canvas, file = scene.canvas, f"{len(self._images) + 1:06d}.jpg"
-        Image.fromarray(canvas.pixels).save(self._folder / SUBSET / file, quality=self._quality)
-        height, width = canvas.owner.shape
-        self._images.append({"id": scene.image_id, "file_name": file, "width": width, "height": height})
-        objects = scene.objects
-        for row, box in enumerate(canvas.known_boxes()):
-            area = float((box[2] - box[0]) * (box[3] - box[1]))
-            flags = {"iscrowd": int(objects.is_crowd[row]), "is_difficult": int(objects.is_difficult[row])}
-            self._annotate(scene.image_id, objects.category[row], box, area, flags)
-        for number, cutout in scene.pasted:
-            box, area = canvas.visible_box(number), canvas.area(number)
-            if box is not None:
-                object_id = self._annotate(scene.image_id, cutout.category, box, area, {"iscrowd": 0})
-                origin = {"image_id": scene.image_id, "object_id": object_id, "category": cutout.category}
-                edges = dict(zip(("xmin", "ymin", "xmax", "ymax"), map(int, box.tolist()), strict=True))
-                visible = f"{area / canvas.sizes[number]:.3f}"
-                self._origins.append({**origin, "cutout": cutout.name, **edges, "visible": visible})
-
-    def close(self, scenes: int, failures: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-        """Writes the annotations and returns the summary."""
-        head = {"info": {"description": "ID scenes with pasted objects of unknown classes"}, "licenses": []}
-        categories = [{"id": number, "name": name} for name, number in self._number.items()]
-        content = {**head, "categories": categories, "images": self._images, "annotations": self._annotations}
-        (self._folder / "annotations").mkdir()
-        text = json.dumps(content, ensure_ascii=False, indent=None, separators=(",", ":"))
-        (self._folder / "annotations" / f"instances_{SUBSET}.json").write_text(text + "\n", encoding="utf-8")
-        with (self._folder / "pasted.csv").open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, ORIGIN, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(self._origins)
-        by_category = Counter(row["category"] for row in self._origins)
-        summary = {
-            "scenes": scenes,
-            "images": len(self._images),
-            "pasted": len(self._origins),
-            "known": len(self._annotations) - len(self._origins),
-            "failures": len(failures),
-            "categories": dict(sorted(by_category.items())),
-        }
-        write_json(self._folder / "summary.json", {**summary, "failed": list(failures)})
-        return summary
-
-    def _annotate(self, image_id: str, category: str, box: np.ndarray, area: float, flags: dict[str, int]) -> int:
-        left, top, right, bottom = box.tolist()
-        number = len(self._annotations) + 1
-        shape = {"bbox": [left, top, right - left, bottom - top], "area": area}
-        names = {"id": number, "image_id": image_id, "category_id": self._number[category]}
-        self._annotations.append({**names, **shape, **flags})
-        return number
+def _annotate(coco: CocoFile, scene: _Composed, file: str) -> list[dict[str, Any]]:
+    """Lists a scene with its objects; returns the rows of `pasted.csv`."""
+    canvas, origins = scene.canvas, []
+    height, width = canvas.owner.shape
+    coco.add_image(scene.image_id, file, width, height)
+    coco.add_objects(scene.objects, canvas.known_boxes())
+    for number, cutout in scene.pasted:
+        box, area = canvas.visible_box(number), canvas.area(number)
+        if box is not None:
+            object_id = coco.add_object(scene.image_id, cutout.category, box, area)
+            origin = {"image_id": scene.image_id, "object_id": object_id, "category": cutout.category}
+            edges = dict(zip(("xmin", "ymin", "xmax", "ymax"), map(int, box.tolist()), strict=True))
+            visible = f"{area / canvas.sizes[number]:.3f}"
+            origins.append({**origin, "cutout": cutout.name, **edges, "visible": visible})
+    return origins
 
 
 def _scales(source: LabelledImages) -> np.ndarray:
@@ -275,12 +266,3 @@ def _scales(source: LabelledImages) -> np.ndarray:
     scene = np.maximum(images.width, images.height)[source.image_row]
     scales = (objects.box[:, 2:] - objects.box[:, :2]).max(axis=1, initial=0) / scene
     return np.sort(scales[~objects.is_crowd & (scales > 0)])
-
-
-def _refuse_failures(failures: list[dict[str, str]], attempts: int, limit: float) -> None:
-    if len(failures) > limit * attempts:
-        first = "\n".join(f"  {failure['name']}: {failure['reason']}" for failure in failures[:5])
-        raise DataError(
-            f"{len(failures)} scenes and cut-outs cannot be read, more than max_failures = {limit:g} allows. "
-            f"Fix them, or raise it. The first:\n{first}"
-        )
