@@ -154,3 +154,8 @@ def regions():
 @pytest.fixture(scope="session")
 def world():
     return make_world
+
+
+@pytest.fixture(scope="session")
+def coco_tables():
+    return as_coco

@@ -1,10 +1,12 @@
-"""Figures of ID against OOD scores."""
+"""Metrics of ID against OOD scores."""
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score, roc_auc_score
+import torch
+import torchmetrics.functional
+from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
-from farther.errors import DataError
+from farther.errors import DataError, ParameterError
 from farther.metrics import ood
 
 
@@ -26,7 +28,50 @@ def test_areas_equal_scikit_learns(seed, ties):
     assert found["aupr_out"] == pytest.approx(average_precision_score(1 - truth, -together), abs=1e-12)
 
 
-def test_figures_of_a_case_worked_by_hand():
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_openoods_conventions_are_those_of_its_code(seed, ties):
+    inside, outside = scores(seed, ties)
+    truth, together = np.repeat([0, 1], [len(inside), len(outside)]), np.concatenate([inside, outside])
+    found = ood.evaluate(inside, outside, aupr="trapezoid")
+    fpr, tpr, _ = roc_curve(truth, -together, drop_intermediate=False)
+    assert found["fpr95_ood_positive"] == pytest.approx(fpr[np.argmax(tpr >= 0.95)], abs=1e-12)
+    for name, positive, sign in (("aupr_in", 1 - truth, 1), ("aupr_out", truth, -1)):
+        precision, recall, _ = precision_recall_curve(positive, sign * together)
+        assert found[name] == pytest.approx(auc(recall, precision), abs=1e-12)
+    step = ood.evaluate(inside, outside)
+    unchanged = set(step) - {"aupr_in", "aupr_out"}
+    assert {name: found[name] for name in unchanged} == {name: step[name] for name in unchanged}
+
+
+def test_the_two_conventions_of_fpr95_may_be_far_apart():
+    # Nine of ten ID regions are far above all OOD regions, one lies below them.
+    found = ood.evaluate([9, 9, 9, 9, 9, 9, 9, 9, 9, 0], [1, 2, 3])
+    assert (found["fpr95"], found["fpr95_ood_positive"]) == (1.0, 0.1)
+
+
+def test_an_unknown_area_lists_the_known_ones():
+    with pytest.raises(ParameterError, match="step, trapezoid"):
+        ood.evaluate([1.0], [0.0], aupr="simpson")
+
+
+def test_torchmetrics_takes_a_sigmoid_that_saturates_far_from_zero():
+    # Distances such as those of Mahalanobis or DDU, which separate ID from OOD without an error, far above 0.
+    inside, outside = np.linspace(50, 55, 40), np.linspace(60, 65, 40)
+    target = torch.tensor([0] * 40 + [1] * 40)
+
+    def published(distances):
+        return torchmetrics.functional.auroc(torch.tensor(distances, dtype=torch.float32), target, task="binary").item()
+
+    together = np.concatenate([inside, outside])
+    assert published(together) == 0.5  # every sigmoid is 1 in float32
+    assert published(together - together.min()) < 1  # most are
+    assert published((together - together.min()) / np.ptp(together)) == 1  # in [0, 1] there is no sigmoid
+    found = ood.evaluate(-inside, -outside)
+    assert (found["auroc"], found["fpr95"]) == (1, 0)
+
+
+def test_metrics_of_a_case_worked_by_hand():
     # Pairs (ID, OOD): 3 beats both; each 2 beats the 1 and ties with the 2. So (2 + 1.5 + 1.5) / 6.
     found = ood.evaluate([3, 2, 2], [2, 1])
     assert found["auroc"] == pytest.approx(5 / 6)

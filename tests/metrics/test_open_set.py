@@ -97,6 +97,45 @@ def test_the_published_code_does_not_look_at_images_without_annotations(objects,
     assert open_set.evaluate(truth, found, flags(1, 1), protocol="published-code")["fp_u"] == 0
 
 
+def published_average_precision(objects, regions, in_order_of):
+    """AP_U of the published code with all regions flagged: confidences rounded to 0.001, a stable sort of rows."""
+    logits = regions.logits.astype(np.float64)
+    confidence = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)).max(axis=1).round(3)
+    annotated = set(objects.image_id)
+    rows = [row for row in in_order_of if regions.image_id[row] in annotated]
+    taken, true = set(), []
+    for row in np.array(rows)[np.argsort(-confidence[rows], kind="stable")]:
+        found = np.add(np.add(regions.box[row].astype(np.float64), [1, 1, 0, 0]).round(1), [0, 0, 1, 1])
+        best, most = None, 0.5
+        for target in np.flatnonzero((objects.image_id == regions.image_id[row]) & ~objects.is_crowd):
+            truth = np.add(objects.box[target].astype(np.float64), [0, 0, 1, 1])
+            sides = np.minimum(found[2:], truth[2:]) - np.maximum(found[:2], truth[:2])
+            shared = np.prod(np.maximum(sides, 0))
+            overlap = shared / (np.prod(found[2:] - found[:2]) + np.prod(truth[2:] - truth[:2]) - shared)
+            if overlap > most:
+                best, most = target, overlap
+        true.append(best is not None and best not in taken)
+        taken.add(best)
+    recall = np.cumsum(true) / np.sum(~objects.is_crowd)
+    precision = np.cumsum(true) / np.arange(1, len(true) + 1)
+    interpolated = np.maximum.accumulate(precision[::-1])[::-1]
+    return float(np.sum(np.diff(recall, prepend=0) * interpolated))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_published_code_takes_equal_confidences_in_the_order_of_image_names(world, seed):
+    objects, regions = world(seed, images=12)
+    objects = objects[~objects.is_crowd]  # its data set marks none
+    # Logits of a few values only, so that many rounded confidences are equal.
+    regions = regions.with_columns(logits=regions.logits.round())
+    shuffled = regions[np.random.default_rng(seed).permutation(len(regions))]
+    by_name = np.lexsort((shuffled.region_id, shuffled.image_id.astype(str)))
+    found = open_set.evaluate(objects, shuffled, np.ones(len(shuffled), dtype=bool), protocol="published-code")
+    assert found["ap_u"] == pytest.approx(published_average_precision(objects, shuffled, by_name), abs=1e-9)
+    # An unstable sort may take them in any order, and gets another value.
+    assert found["ap_u"] != pytest.approx(published_average_precision(objects, shuffled, by_name[::-1]), abs=1e-4)
+
+
 def test_the_published_code_ranks_by_the_largest_softmax_probability_without_the_background():
     truth = Objects(image_id=["a"], object_id=[0], box=[FIRST], category=["fox"])
     # The detector's score prefers the region on nothing, the softmax of the two classes the other.

@@ -1,7 +1,13 @@
 """LRP, LaECE and what is made of them; calibrators."""
 
+import contextlib
+import io
+
 import numpy as np
 import pytest
+from pycocotools import mask
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
 
@@ -67,6 +73,54 @@ def test_a_class_without_detections_has_the_largest_error(objects, regions):
     assert metrics["per_class"]["dog"]["laece"] is None
     assert metrics["lrp"] == 0.5
     assert metrics["laece"] == 0.5
+
+
+def test_the_published_code_averages_laece_over_all_classes_and_lrp_fp_over_those_with_true_positives(objects, regions):
+    truth = objects(("a", FIRST, "cat"), ("a", SECOND, "dog"), ("b", FIRST, "cow"))
+    found = regions(("a", FIRST, 0.5, "cat"), ("b", SECOND, 0.5, "dog"), classes=("cat", "dog", "cow", "owl"))
+    paper, code = (self_awareness.evaluate(truth, found, protocol=name) for name in ("paper", "published-code"))
+    # LaECE: 0.5 of cat and of dog; cow and owl have no detections.
+    assert (paper["laece"], code["laece"]) == (0.5, 0.25)
+    # LRP_FP: cat 0, dog 1 without a true positive.
+    assert (paper["lrp_fp"], code["lrp_fp"]) == (0.5, 0)
+    assert (
+        (paper["lrp"], paper["lrp_fn"]) == (code["lrp"], code["lrp_fn"]) == (pytest.approx(2 / 3), pytest.approx(2 / 3))
+    )
+    assert paper["reliability"] == code["reliability"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_published_protocol_is_saods_on_pycocotools_matches(world, coco_tables, seed):
+    names = ("cat", "dog", "cow", "owl")
+    objects, regions = world(seed, classes=names)
+    never_found = regions.label != 2  # cows have objects and no detections
+    regions = regions[never_found].with_columns(region_id=np.arange(int(never_found.sum())))
+    found = self_awareness.evaluate(objects, regions, protocol="published-code")
+    with contextlib.redirect_stdout(io.StringIO()):
+        peer = COCOeval(*coco_tables(COCO, objects, regions), "bbox")
+        peer.params.iouThrs = np.array([0.1])
+        peer.evaluate()
+    of_class = {number: [np.zeros((0, 3))] for number in range(1, 5)}
+    for each in peer.evalImgs:
+        if each is not None and each["aRng"] == peer.params.areaRng[0]:
+            kept = ~each["dtIgnore"][0].astype(bool)
+            ids, matched = np.array(each["dtIds"])[kept], each["dtMatches"][0][kept].astype(int)
+            overlap = np.zeros(len(ids))
+            true = matched > 0
+            for row in np.flatnonzero(true):
+                pair = [peer.cocoDt.anns[ids[row]]["bbox"]], [peer.cocoGt.anns[matched[row]]["bbox"]]
+                overlap[row] = mask.iou(*pair, [0])[0, 0]
+            of_class[each["category_id"]].append(np.stack([np.array(each["dtScores"])[kept], true, overlap], axis=1))
+    errors, precisions = [], []
+    for rows in map(np.concatenate, of_class.values()):
+        error = 0.0
+        for low in np.arange(25) / 25:
+            score, _, overlap = rows[(rows[:, 0] >= low) & (rows[:, 0] < low + 1 / 25)].T
+            error += len(score) / max(len(rows), 1) * abs(score.mean() - overlap.mean()) if len(score) else 0
+        errors.append(error)
+        precisions.append(rows[:, 1].mean() if rows[:, 1].any() else np.nan)
+    assert found["laece"] == pytest.approx(np.mean(errors), abs=1e-6)
+    assert found["lrp_fp"] == pytest.approx(1 - np.nanmean(precisions), abs=1e-9)
 
 
 def test_a_class_without_objects_counts_for_calibration_only(objects, regions):

@@ -116,7 +116,7 @@ def _self_awareness(inputs: RunInputs) -> dict[str, Any]:
     level = ood.threshold_at(_image_scores(held_out), 0.95)
     images, scores = sorted(id_split.images), _image_scores(id_split)
     rejected = [] if level is None else [name for name, s in zip(images, scores, strict=True) if s < level]
-    found = self_awareness.evaluate(id_split.objects, kept, rejected=rejected)
+    found = self_awareness.evaluate(id_split.objects, kept, rejected=rejected, protocol=settings.protocol)
     if settings.recomputed_replicates:
         draws = bootstrap.ImageDraws(images, settings.recomputed_replicates, settings.seed)
         # The objects of rejected images are missed.
@@ -124,13 +124,16 @@ def _self_awareness(inputs: RunInputs) -> dict[str, Any]:
 
         def compute(replicate: int) -> dict[str, Any]:
             objects, _ = draws.written_out(replicate, id_split.objects)
-            return self_awareness.evaluate(objects, draws.written_out(replicate, accepted)[0])
+            drawn = draws.written_out(replicate, accepted)[0]
+            return self_awareness.evaluate(objects, drawn, protocol=settings.protocol)
 
         found["intervals"] = intervals.within(bootstrap.recomputed(settings.recomputed_replicates, compute))
     calibrated = {}
     for kind in get_args(calibration.Kind):
         calibrators = calibration.fit(kind, held_out.objects, self_awareness.above(held_out.regions(), thresholds))
-        after = self_awareness.evaluate(id_split.objects, calibration.apply(calibrators, kept), rejected=rejected)
+        after = self_awareness.evaluate(
+            id_split.objects, calibration.apply(calibrators, kept), rejected=rejected, protocol=settings.protocol
+        )
         calibrated[kind] = {name: after[name] for name in ("laece", "idq")}
     by_split = {}
     for split in inputs.tested:

@@ -116,14 +116,19 @@ class _OnSplit:
     def metrics(self, user_defined: Mapping[str, UserDefinedMetric]) -> dict[str, Any]:
         """All metrics of regions, images, objects, and parts of the objects."""
         settings, outcome = self.inputs.settings, self.outcome
+        aupr = settings.aupr
         (_, id_scores), (_, scores) = self.sides
         (_, id_images), (_, images) = self.by_image
         found: dict[str, Any] = {
-            "ood": {"id_regions": len(id_scores), "ood_regions": len(scores), **ood.evaluate(id_scores, scores)},
+            "ood": {
+                "id_regions": len(id_scores),
+                "ood_regions": len(scores),
+                **ood.evaluate(id_scores, scores, aupr=aupr),
+            },
             "ood_per_image": {
                 "id_images": len(id_images),
                 "ood_images": len(images),
-                **ood.evaluate(id_images, images),
+                **ood.evaluate(id_images, images, aupr=aupr),
             },
             "open_set": open_set.metrics(outcome, -self.scores),
             "ap_u_by_confidence": open_set.metrics(outcome)["ap_u"],
@@ -152,9 +157,9 @@ class _OnSplit:
         if id_draws is None or draws is None:
             return {}
         return {
-            **_separation(id_draws, draws, self.sides),
+            **self._separation(id_draws, draws, self.sides),
             **open_set.metrics(self.outcome, -self.scores, draws.of(self.outcome.split.images)),
-            **{f"per_image_{name}": v for name, v in _separation(id_draws, draws, self.by_image).items()},
+            **{f"per_image_{name}": v for name, v in self._separation(id_draws, draws, self.by_image).items()},
             **({f"known_{name}": v for name, v in self._known(draws).items()} if self.split.data.shows_known else {}),
         }
 
@@ -175,6 +180,11 @@ class _OnSplit:
             over = open_set.metrics_over(split, settings.ious, self.is_unknown, -self.scores, weights)
             found["intervals_over_iou"] = intervals.within(over)
         return {**found, "intervals": intervals.within(replicates)}
+
+    def _separation(self, id_draws: ImageDraws, draws: ImageDraws, sides: _Sides) -> dict[str, np.ndarray]:
+        (id_image, id_scores), (image, scores) = sides
+        weights = id_draws.rows(id_image), draws.rows(image)
+        return ood.evaluate(id_scores, scores, *weights, aupr=self.inputs.settings.aupr)
 
     def _known(self, draws: ImageDraws) -> dict[str, np.ndarray]:
         outcome = self._paper()
@@ -200,8 +210,3 @@ class _OnSplit:
 
 #: Images and scores of the ID side and of the OOD side.
 _Sides = tuple[tuple[np.ndarray, np.ndarray], ...]
-
-
-def _separation(id_draws: ImageDraws, draws: ImageDraws, sides: _Sides) -> dict[str, np.ndarray]:
-    (id_image, id_scores), (image, scores) = sides
-    return ood.evaluate(id_scores, scores, id_draws.rows(id_image), draws.rows(image))

@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 from farther.evaluation.sweeps import CONFIDENCES, KEPT
 from farther.metrics.bootstrap import Comparisons
 from farther.metrics.closed_set import COCO_IOUS
+from farther.metrics.ood import Aupr
 from farther.metrics.outcomes import Protocol
 from farther.registry import STRICT
 
@@ -21,7 +22,8 @@ class EvaluationSettings:
     Args:
         id_split: ID split that the OOD splits are compared with.
         calibration_split: ID split that the thresholds of self-awareness are chosen on.
-        iou, protocol: see `farther.metrics.open_set.evaluate`.
+        iou, protocol: see `farther.metrics.open_set.evaluate`, and `farther.metrics.self_awareness.evaluate`.
+        aupr: see `farther.metrics.ood.evaluate`.
         replicates: Number of replicates of the bootstrap over images, for the intervals; 0 for none.
         recomputed_replicates: The same for the metrics of wilderness and self-awareness, which are computed anew in
             each replicate: about 0.1 s each on 20,000 regions; 0 for none.
@@ -38,6 +40,7 @@ class EvaluationSettings:
     calibration_split: str = "val"
     iou: float = Field(default=0.5, gt=0, le=1)
     protocol: Protocol = "paper"
+    aupr: Aupr = "step"
     replicates: int = Field(default=200, ge=0)
     recomputed_replicates: int = Field(default=0, ge=0)
     seed: int = 0

@@ -7,7 +7,7 @@ score is at least τ. Equal scores are handled exactly: no metric depends on the
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -16,12 +16,19 @@ from farther.metrics.boxes import image_numbers
 from farther.metrics.precision_recall import accumulated
 from farther.metrics.weighting import RowWeights, blocks, each_once, plain
 
+#: A metric of how many ID and OOD regions are accepted at each score; see `METRICS`.
+Formula = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+#: How the area under a precision–recall curve is taken; see `evaluate`.
+Aupr = Literal["step", "trapezoid"]
+
 
 def evaluate(
     id_scores: np.ndarray,
     ood_scores: np.ndarray,
     id_weights: RowWeights | None = None,
     ood_weights: RowWeights | None = None,
+    aupr: Aupr = "step",
 ) -> dict[str, Any]:
     """The usual metrics of out-of-distribution detection.
 
@@ -30,6 +37,8 @@ def evaluate(
         ood_scores: ndarray of shape (M,), scores of OOD regions.
         id_weights, ood_weights: Weights of the regions in B replicates; each region counts once when None. ID and OOD
             images are drawn independently.
+        aupr: "step": average precision, one step per different score, as scikit-learn's `average_precision_score`;
+            "trapezoid": straight lines between the points of the curve and from (0, 1), as OpenOOD's code does.
 
     Returns:
         Fractions, None where either side is empty; with weights ndarrays of shape (B,), NaN for None.
@@ -37,16 +46,21 @@ def evaluate(
         auroc: Area under the receiver operating characteristic; equal scores count one half (Hendrycks and Gimpel,
             2017, arXiv:1610.02136).
         fpr95: see `fpr_at`, at a true positive rate of 0.95 (Liang et al., 2018, arXiv:1706.02690).
-        aupr_in, aupr_out: Average precision (one step per different score) with ID, or OOD, as the positive class.
+        fpr95_ood_positive: The same with OOD as the positive class, as in OpenOOD's code: the smallest share of ID
+            regions rejected when 95% of the OOD regions are.
+        aupr_in, aupr_out: Area under the precision–recall curve with ID, or OOD, as the positive class.
         detection_error: The smallest ½·(1 − TPR) + ½·FPR that any threshold reaches.
 
     Raises:
         DataError: a score is NaN.
-        ParameterError: the sides have different numbers of replicates.
+        ParameterError: the sides have different numbers of replicates, or `aupr` is not one of those.
 
     >>> evaluate([3, 2, 2, 2], [2, 1])["auroc"]
     0.8125
     """
+    if aupr not in get_args(Aupr):
+        raise ParameterError(f"unknown aupr {aupr!r}. Known: {', '.join(get_args(Aupr))}")
+    formulas = METRICS if aupr == "step" else METRICS | TRAPEZOIDS
     scores = (_checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores"))
     sides = tuple(
         each_once(len(of_side)) if weights is None else weights
@@ -67,7 +81,7 @@ def evaluate(
             true, false = (accumulated(weights.in_block(block))[:, reached] for weights, reached in ranked)
             usable = (true[:, -1] > 0) & (false[:, -1] > 0)
             for name, values in result.items():
-                values[block][usable] = METRICS[name](true[usable], false[usable])
+                values[block][usable] = formulas[name](true[usable], false[usable])
     return plain(result) if id_weights is None and ood_weights is None else result
 
 
@@ -194,18 +208,31 @@ def _fpr95(true: np.ndarray, false: np.ndarray) -> np.ndarray:
     return np.take_along_axis(false, first[..., None], axis=-1)[..., 0] / false[..., -1]
 
 
-def _aupr_in(true: np.ndarray, false: np.ndarray) -> np.ndarray:
+def _precision(true: np.ndarray, false: np.ndarray) -> np.ndarray:
     total = true + false
     # A replicate may have no region at the highest scores.
-    precision = np.divide(true, total, out=np.zeros(total.shape), where=total > 0)
-    return np.sum(np.diff(true, axis=-1, prepend=0) * precision, axis=-1) / true[..., -1]
+    return np.divide(true, total, out=np.ones(total.shape), where=total > 0)
 
 
-def _aupr_out(true: np.ndarray, false: np.ndarray) -> np.ndarray:
-    # With OOD as the positive class, scores are taken from the lowest up: what is not accepted one level higher.
-    one_higher = (np.concatenate([np.zeros_like(side[..., :1]), side[..., :-1]], axis=-1) for side in (false, true))
-    below = [side[..., -1:] - above for side, above in zip((false, true), one_higher, strict=True)]
-    return _aupr_in(*(side[..., ::-1] for side in below))
+def _step_area(true: np.ndarray, false: np.ndarray) -> np.ndarray:
+    return np.sum(np.diff(true, axis=-1, prepend=0) * _precision(true, false), axis=-1) / true[..., -1]
+
+
+def _trapezoid_area(true: np.ndarray, false: np.ndarray) -> np.ndarray:
+    precision = _precision(true, false)
+    before = np.concatenate([np.ones_like(precision[..., :1]), precision[..., :-1]], axis=-1)
+    return np.sum(np.diff(true, axis=-1, prepend=0) * (precision + before) / 2, axis=-1) / true[..., -1]
+
+
+def _ood_positive(of: Formula) -> Formula:
+    """A formula with OOD as the positive class: scores are taken from the lowest up."""
+
+    def swapped(true: np.ndarray, false: np.ndarray) -> np.ndarray:
+        one_higher = (np.concatenate([np.zeros_like(side[..., :1]), side[..., :-1]], axis=-1) for side in (false, true))
+        below = (side[..., -1:] - above for side, above in zip((false, true), one_higher, strict=True))
+        return of(*(side[..., ::-1] for side in below))
+
+    return swapped
 
 
 def _detection_error(true: np.ndarray, false: np.ndarray) -> np.ndarray:
@@ -215,10 +242,14 @@ def _detection_error(true: np.ndarray, false: np.ndarray) -> np.ndarray:
 
 #: Each metric as a function of how many ID and OOD regions are accepted at each score that occurs, from the highest
 #: down: arrays of shape (…, L) of counts or of weights; the result has shape (…).
-METRICS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+METRICS: dict[str, Formula] = {
     "auroc": _auroc,
     "fpr95": _fpr95,
-    "aupr_in": _aupr_in,
-    "aupr_out": _aupr_out,
+    "fpr95_ood_positive": _ood_positive(_fpr95),
+    "aupr_in": _step_area,
+    "aupr_out": _ood_positive(_step_area),
     "detection_error": _detection_error,
 }
+
+#: Those that `aupr="trapezoid"` computes in another way.
+TRAPEZOIDS: dict[str, Formula] = {"aupr_in": _trapezoid_area, "aupr_out": _ood_positive(_trapezoid_area)}

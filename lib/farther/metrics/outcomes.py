@@ -17,7 +17,9 @@ Under `protocol="paper"`, at an IoU threshold of 0.5 (≥):
 
 `protocol="published-code"` does what the code published with FMIYC does, to reproduce its tables:
 
-- confidence is the largest softmax probability of the stored logits among the known classes, rounded to 0.001;
+- confidence is the largest softmax probability of the stored logits among the known classes, rounded to 0.001; of equal
+  ones the image whose name comes first, then the smaller `region_id`, is first. The code's own sort is not stable, so
+  its AP_U depends on the machine, by up to 0.003 with FMIYC's detections;
 - boxes follow Pascal VOC's convention: those of regions are moved by +1 pixel in xmin and ymin and rounded to 0.1, and
   every width and height is one pixel more than the difference of the edges;
 - IoU must be *above* the threshold; a flagged region is true only if the object it overlaps *most* is still free;

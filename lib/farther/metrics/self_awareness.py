@@ -18,6 +18,7 @@ from farther.errors import DataError, ParameterError
 from farther.metrics.boxes import image_numbers, overlaps
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import above_of_class
+from farther.metrics.outcomes import Protocol
 from farther.metrics.precision_recall import IGNORED, TRUE
 from farther.metrics.weighting import defined, mean_of_defined, value
 from farther.tables import Objects, Regions
@@ -40,6 +41,7 @@ def evaluate(
     rejected: Collection[str] = (),
     may_reject: Collection[str] = (),
     iou: float = TRUE_POSITIVE_IOU,
+    protocol: Protocol = "paper",
 ) -> dict[str, Any]:
     """Accuracy and calibration of the detections that are kept.
 
@@ -50,6 +52,8 @@ def evaluate(
         rejected: Images that the detector does not accept: their detections do not count, so their objects are missed.
         may_reject: Of those, images that may be rejected (severe corruption): their objects do not count either.
         iou: τ of Eq. 1.
+        protocol: "published-code" counts the LaECE of a class without detections as 0, and leaves classes without true
+            positives out of the mean of LRP_FP, as SAOD's code does.
 
     Returns:
         Fractions; None where there is nothing to average.
@@ -78,7 +82,7 @@ def evaluate(
     accepted = regions[~np.isin(regions.image_id.astype(str), list(rejected))]
     counted = objects[~np.isin(objects.image_id.astype(str), list(excused))]
     matched = match(counted, accepted, classes, iou)
-    per_class = {name: _of_class(detections, iou) for name, detections in matched.items()}
+    per_class = {name: _of_class(detections, iou, protocol) for name, detections in matched.items()}
     means = {
         part: value(mean_of_defined(defined([found[part] for found in per_class.values()])))
         for part in ("lrp", "lrp_loc", "lrp_fp", "lrp_fn", "laece")
@@ -218,7 +222,8 @@ def balanced_accuracy(id_scores: np.ndarray, ood_scores: np.ndarray, threshold: 
 
     Returns:
         tpr (share of ID images accepted), tnr (share of OOD images rejected), balanced_accuracy (their harmonic mean;
-        the paper's text says FPR for the second, its Table A.12 and its code TNR). None where a side is empty.
+        the paper's text says FPR for the second, its Table A.12 and its code TNR). None where a side is empty. They are
+        counted at the threshold; SAOD's code reads them off the next point of a thinned ROC.
 
     >>> balanced_accuracy(np.array([0.9, 0.8]), np.array([0.1, 0.85]), threshold=0.8)
     {'balanced_accuracy': 0.6666666666666666, 'tpr': 1.0, 'tnr': 0.5}
@@ -259,25 +264,24 @@ def _lrp_of_prefixes(detections: MatchedClass, iou: float) -> np.ndarray:
     return errors
 
 
-def _of_class(detections: MatchedClass, iou: float) -> dict[str, Any]:
+def _of_class(detections: MatchedClass, iou: float, protocol: Protocol) -> dict[str, Any]:
+    is_paper = protocol == "paper"
     count, true = len(detections.score), int(detections.is_true.sum())
     has_objects = detections.positives > 0
     lrp = float(_lrp_of_prefixes(detections, iou)[-1]) if count else 1.0
     return {
         "lrp": lrp if has_objects else None,
         "lrp_loc": float(np.mean(1 - detections.quality[detections.is_true])) if true else None,
-        "lrp_fp": 1 - true / count if count and has_objects else None,
+        "lrp_fp": 1 - true / count if (count if is_paper else true) and has_objects else None,
         "lrp_fn": 1 - true / detections.positives if has_objects else None,
-        "laece": _laece(detections),
+        "laece": _laece(detections) if count else None if is_paper else 0.0,
         "objects": detections.positives,
         "detections": count,
     }
 
 
-def _laece(detections: MatchedClass) -> float | None:
+def _laece(detections: MatchedClass) -> float:
     """Eq. 4: mean gap between confidence and precision × IoU, bins weighted by their share of the detections."""
-    if not len(detections.score):
-        return None
     counts, confidence, performance = _bins(detections)
     return float(np.sum(counts / len(detections.score) * np.abs(confidence - performance)))
 
