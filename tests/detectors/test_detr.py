@@ -13,10 +13,11 @@ from scipy.optimize import linear_sum_assignment
 from torch import nn
 
 from farther import detectors
-from farther.detectors.networks.detection import Selection, StoredColumns
+from farther.detectors.networks.detection import Selection
 from farther.detectors.networks.detr import FAMILIES, DetrBlueprint, build_network, class_head
 from farther.detectors.networks.detr_checkpoint import save_checkpoint
 from farther.detectors.networks.detr_inference import pool_latent, select
+from farther.detectors.networks.pooling import Pooling
 from farther.errors import DataError, FartherError, ParameterError
 
 CLASSES = ("cat", "dog", "bird", "cow")
@@ -238,7 +239,7 @@ def test_latent_is_the_mean_over_the_box():
     # A map whose value at each place is the place itself: the mean over a box is its centre.
     y, x = torch.meshgrid(torch.arange(20) + 0.5, torch.arange(30) + 0.5, indexing="ij")
     boxes = torch.tensor([[0.2, 0.1, 0.6, 0.5], [0.5, 0.5, 0.9, 0.9]])
-    latent = pool_latent(torch.stack([x, y]), boxes, StoredColumns(latent_size=9, latent_sampling=2))
+    latent = pool_latent(torch.stack([x, y]), boxes, Pooling(9, 2))
     assert_allclose(latent.numpy(), [[0.4 * 30, 0.3 * 20], [0.7 * 30, 0.7 * 20]], rtol=1e-5)
 
 

@@ -23,12 +23,15 @@ from farther.tables.files import digest
 if TYPE_CHECKING:
     import torch
 
+    from farther.detectors.networks.detection import StoredColumns
+
 registry: Registry[Adapter] = Registry("detector", "farther.detectors")
 register = registry.register
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Precision = Literal["float32", "bfloat16", "float16"]
+Protocol = Literal["paper", "published-code"]
 StoredType = Literal["float32", "float16"]
 
 
@@ -167,3 +170,38 @@ class Detector(Adapter):
     def __getstate__(self) -> dict[str, Any]:
         names = {f.name for f in fields(self)}
         return {name: value for name, value in self.__dict__.items() if name in names}
+
+
+@dataclass(config=STRICT, kw_only=True)
+class LatentDetector(Detector):
+    """Base of the networks whose column `latent` is pooled from an inner layer (FMIYC, Appendix F.2.4).
+
+    Args:
+        protocol: "paper", or "published-code" for what the code published with FMIYC stores. It is the value of each
+            parameter that says so and is None.
+        latent_size: Cells along one side of the grid that `latent` is pooled from; None takes the protocol's: 9 in the
+            paper, 16 in the published code.
+        latent_sampling: Samples along one side of a cell; below 1 as many as fit; None takes the protocol's: 2, or -1.
+        published_rois: Place boxes as the published code does: those of the image as given, scaled in both directions
+            by width of the map / width of the image. That misplaces them where the network's input has another shape
+            than the image or is padded, so no protocol implies it.
+    """
+
+    protocol: Protocol = "paper"
+    latent_size: Count | None = None
+    latent_sampling: int | None = None
+    published_rois: bool = False
+
+    def stored_columns(self, *, all_levels: bool = False, log_scores: bool = False) -> StoredColumns:
+        """What the network's inference stores; see `StoredColumns`."""
+        from farther.detectors.networks.detection import StoredColumns
+        from farther.detectors.networks.pooling import Pooling
+
+        size, sampling = (9, 2) if self.protocol == "paper" else (16, -1)
+        pooling = Pooling(
+            size=self.latent_size or size,
+            sampling=sampling if self.latent_sampling is None else self.latent_sampling,
+            all_levels=all_levels,
+            published_rois=self.published_rois,
+        )
+        return StoredColumns(pooling, self.features_dtype, log_scores)

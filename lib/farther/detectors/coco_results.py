@@ -18,6 +18,7 @@ from farther.detectors.imported.json_stream import list_elements
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables import Header
+from farther.tables.header import Activation
 
 #: Detections that are checked at once.
 BATCH = 4096
@@ -54,7 +55,7 @@ class CocoResults(Imported):
     categories: dict[int, str] | Path | None = None
     classes: tuple[str, ...] | None = None
     background_index: int | None = None
-    activation: Literal["softmax", "sigmoid"] = "softmax"
+    activation: Activation = "softmax"
 
     FIELDS: ClassVar[dict[str, str]] = {"box": "bbox", "label": "category_id"}
 

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import Count, Detector
+from farther.detectors.base import Count, LatentDetector
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables import Header, Regions
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class DenseDetector(Detector):
+class DenseDetector(LatentDetector):
     """A detector of torchvision that scores every anchor with a convolution, and its state dict.
 
     Logits are the whole row of the anchor that gave the box, before the sigmoid. The last layer is a 3×3 convolution:
@@ -38,8 +38,6 @@ class DenseDetector(Detector):
         candidates: Number of boxes of each pyramid level, the best, that take part in the suppression.
         norm_epsilon: ε of the backbone's normalisations. `RetinaNet_ResNet50_FPN_Weights.COCO_V1` were trained with 0,
             which their file does not contain; all others with 1e-5.
-        latent_size: Cells along one side of the grid that `latent` is pooled from.
-        latent_sampling: Samples along one side of a cell; below 1 as many as fit.
     """
 
     classes: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -47,8 +45,6 @@ class DenseDetector(Detector):
     max_size: Count = 1333
     candidates: Count = 1000
     norm_epsilon: Annotated[float, Field(ge=0)] = 1e-5
-    latent_size: Count = 9
-    latent_sampling: int = 2
 
     @property
     @abstractmethod
@@ -91,8 +87,8 @@ class DenseDetector(Detector):
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
         from farther.detectors.networks.dense import detect_regions
-        from farther.detectors.networks.detection import Selection, StoredColumns
+        from farther.detectors.networks.detection import Selection
 
         selection = Selection(self.score_threshold, self.nms_iou, self.max_detections, candidates=self.candidates)
-        stored = StoredColumns(self.latent_size, self.latent_sampling, self.features_dtype)
+        stored = self.stored_columns()
         return detect_regions(self.network, self._header, prepared, image_ids, selection, self.precision, stored)

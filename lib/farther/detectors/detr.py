@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import Count, Detector, Fraction, register
+from farther.detectors.base import Fraction, LatentDetector, register
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @register("detr")
 @dataclass(config=STRICT, kw_only=True)
-class Detr(Detector):
+class Detr(LatentDetector):
     """A detection transformer; which one, the checkpoint's configuration says (`model_type`).
 
     Tried: RT-DETR and RT-DETRv2, DETR and Table Transformer, Conditional, DAB and Deformable DETR, and D-FINE; others
@@ -46,13 +46,12 @@ class Detr(Detector):
             (`owner/name`).
         nms_iou: Of two detections of one class that overlap more than this, the better one stays. Detection
             transformers need no suppression: the default, 1, keeps all.
-        per_query: See above.
+        per_query: "several" or "one", see above. None takes the protocol's: as transformers does, or "one" in the
+            published code.
         config: Folder of `config.json` and `preprocessor_config.json`, for a PyTorch file in another folder.
         classes: Names for the classes, in the order of the logits, instead of the checkpoint's.
         revision: Branch, tag or commit of a model on the hub.
         local_files_only: Use a model on the hub only if it was fetched before.
-        latent_size: Cells along one side of the grid that `latent` is pooled from.
-        latent_sampling: Samples along one side of a cell; below 1 as many as fit.
     """
 
     nms_iou: Fraction = 1.0
@@ -61,8 +60,6 @@ class Detr(Detector):
     classes: tuple[str, ...] | None = None
     revision: str | None = None
     local_files_only: bool = False
-    latent_size: Count = 9
-    latent_sampling: int = 2
 
     @cached_property
     def checkpoint(self) -> DetrCheckpoint:
@@ -130,10 +127,11 @@ class Detr(Detector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.detection import Selection, StoredColumns
+        from farther.detectors.networks.detection import Selection
         from farther.detectors.networks.detr_inference import detect_regions
 
-        per_query = self.per_query or self.checkpoint.blueprint.family.per_query
+        usual = self.checkpoint.blueprint.family.per_query if self.protocol == "paper" else "one"
+        per_query = self.per_query or usual
         selection = Selection(self.score_threshold, self.nms_iou, self.max_detections, per_query)
-        stored = StoredColumns(self.latent_size, self.latent_sampling, self.features_dtype)
+        stored = self.stored_columns()
         return detect_regions(self.network, self._header, prepared, image_ids, selection, self.precision, stored)

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import Count, Detector, register
+from farther.detectors.base import Count, LatentDetector, register
 from farther.detectors.scaling import Scaled, scale
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @register("faster_rcnn")
 @dataclass(config=STRICT, kw_only=True)
-class FasterRCNN(Detector):
+class FasterRCNN(LatentDetector):
     """torchvision's Faster R-CNN, with everything that OOD scores read.
 
     Logits are the box head's, the background in column 0; `features` is the input of their linear layer. `latent` pools
@@ -36,8 +36,9 @@ class FasterRCNN(Detector):
     `detector["layout"]`. Network and checkpoint: `farther.detectors.networks.msra` and `.detectron2_import`.
 
     Args:
-        latent_size: Cells along one side of the grid that `latent` is pooled from.
-        latent_sampling: Samples along one side of a cell; below 1 as many as fit.
+        latent: Levels of the RPN's pyramid that `latent` is pooled from: "level", the one that fits the box's size, or
+            "levels", all of them side by side (5 × 256 = 1,280 values). None takes the protocol's, the latter in the
+            published code.
         architecture: For a PyTorch file: "resnet50_fpn", "small" or "resnet50_fpn_msra"; the last one where the layout
             is Detectron2's. A safetensors checkpoint says this and the following itself.
         layout: For a PyTorch file: "torchvision" or "detectron2", if the other one is to be refused.
@@ -51,8 +52,7 @@ class FasterRCNN(Detector):
         ParameterError: a PyTorch file is given without its classes, or a safetensors checkpoint with them.
     """
 
-    latent_size: Count = 9
-    latent_sampling: int = 2
+    latent: Literal["level", "levels"] | None = None
     architecture: str | None = None
     layout: Literal["torchvision", "detectron2"] | None = None
     classes: tuple[str, ...] | None = None
@@ -155,9 +155,10 @@ class FasterRCNN(Detector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.detection import StoredColumns, detect_regions
+        from farther.detectors.networks.detection import detect_regions
 
-        stored = StoredColumns(self.latent_size, self.latent_sampling, self.features_dtype)
+        levels = self.latent or {"paper": "level", "published-code": "levels"}[self.protocol]
+        stored = self.stored_columns(all_levels=levels == "levels")
         sizes = [image.original if isinstance(image, Scaled) else image.shape[:2] for image in prepared]
         images = [image.pixels if isinstance(image, Scaled) else image for image in prepared]
         return detect_regions(self.network, self._header, images, image_ids, self.precision, stored, sizes)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass as plain_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,6 +18,7 @@ from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.files import read_json
+from farther.tables.header import Activation
 from farther.tables.table import read_batches
 
 #: Fields of a `regions.json` beside the files, which are also parameters.
@@ -44,7 +45,7 @@ class ParquetRegions(Imported):
 
     classes: tuple[str, ...] | None = None
     background_index: int | None = None
-    activation: Literal["softmax", "sigmoid"] | None = None
+    activation: Activation | None = None
 
     def header(self) -> Header:
         """See `Adapter.header`."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import Count, Detector, Fraction, register
+from farther.detectors.base import Count, Fraction, LatentDetector, register
 from farther.detectors.scaling import Scaled
 from farther.registry import STRICT
 from farther.tables import Header, Regions
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @register("yolo")
 @dataclass(config=STRICT, kw_only=True)
-class Yolo(Detector):
+class Yolo(LatentDetector):
     """A detection network of Ultralytics: YOLOv8, and the others whose head scores each anchor (v3 to v12, YOLO26).
 
     Boxes, scores and labels are those of Ultralytics' `predict`, given one image at a time (in a batch it pads images
@@ -29,7 +29,7 @@ class Yolo(Detector):
     the other one, as `predict` does. Image files are read as stored: unlike `predict`, without turning them as EXIF
     says.
 
-    Logits are the head's, before the sigmoid, at the anchor that gave the box; there is no background. The network
+    Logits are the head's at the anchor that gave the box, see `logits`; there is no background. The network
     is convolutional to its end: it has no last linear layer, hence neither `features` nor a `weight`, and methods that
     need them are not offered for it (FMIYC, Section 4 and Appendix F). `latent` pools the backbone's last layer over
     each detection's box and averages it per channel (FMIYC, Appendix F.2.4).
@@ -40,14 +40,13 @@ class Yolo(Detector):
     Args:
         nms_iou: See `Detector`; the default is that of `predict`.
         image_size: Pixels that the longer side is scaled to; None takes the checkpoint's.
-        latent_size: Cells along one side of the grid that `latent` is pooled from.
-        latent_sampling: Samples along one side of a cell; below 1 as many as fit.
+        logits: "raw": before the sigmoid; "log_sigmoid": log(sigmoid(logit)), of which the published code computes its
+            scores. None takes the protocol's.
     """
 
     nms_iou: Fraction = 0.7
     image_size: Count | None = None
-    latent_size: Count = 9
-    latent_sampling: int = 2
+    logits: Literal["raw", "log_sigmoid"] | None = None
 
     @cached_property
     def checkpoint(self) -> YoloCheckpoint:
@@ -63,11 +62,16 @@ class Yolo(Detector):
 
         return load_network(self.weights, self.checkpoint).to(self.torch_device())
 
+    @property
+    def log_scores(self) -> bool:
+        """True if the column `logits` is log(sigmoid(logit))."""
+        return (self.logits or {"paper": "raw", "published-code": "log_sigmoid"}[self.protocol]) == "log_sigmoid"
+
     def header(self) -> Header:
         """See `Detector.header`."""
         return Header(
             classes=self.checkpoint.blueprint.classes,
-            activation="sigmoid",
+            activation="exp" if self.log_scores else "sigmoid",
             score_threshold=self.score_threshold,
             detector=self.identity,
         )
@@ -80,9 +84,9 @@ class Yolo(Detector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.detection import Selection, StoredColumns
+        from farther.detectors.networks.detection import Selection
         from farther.detectors.networks.yolo import detect_regions
 
         selection = Selection(self.score_threshold, self.nms_iou, self.max_detections)
-        stored = StoredColumns(self.latent_size, self.latent_sampling, self.features_dtype)
+        stored = self.stored_columns(log_scores=self.log_scores)
         return detect_regions(self.network, self.header(), prepared, image_ids, selection, self.precision, stored)

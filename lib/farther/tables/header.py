@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -14,7 +14,8 @@ from farther.tables.files import digest, write_aside
 
 VERSION = 1
 LAYER = "last_layer.safetensors"
-Activation = Literal["softmax", "sigmoid"]
+#: "exp" where the stored logits are logarithms of the scores.
+Activation = Literal["softmax", "sigmoid", "exp"]
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,10 @@ class Header:
         count = len(self.classes)
         if len(set(self.classes)) != count:
             raise DataError(f"a class is listed twice in {list(self.classes)}", field="classes")
-        if self.activation not in ("softmax", "sigmoid"):
-            raise DataError(f"expected 'softmax' or 'sigmoid', found {self.activation!r}", field="activation")
+        if self.activation not in get_args(Activation):
+            raise DataError(
+                f"expected {', '.join(get_args(Activation))}, found {self.activation!r}", field="activation"
+            )
         if self.background_index is not None and not 0 <= self.background_index < count:
             raise DataError(f"expected 0 … {count - 1}, found {self.background_index}", field="background_index")
         if (self.weight is None) != (self.bias is None):

@@ -193,6 +193,8 @@ def probability(regions: Regions) -> np.ndarray:
     """Probability of each row's class by its logits and the header's activation, ndarray of shape (N,), float64."""
     logits = regions.logits.astype(np.float64)
     own = logits[np.arange(len(logits)), regions.label]
+    if regions.activation == "exp":
+        return np.exp(own)
     if regions.activation == "sigmoid":
         return np.exp(-np.logaddexp(0, -own))
     return np.exp(own - np.logaddexp.reduce(logits, axis=1))

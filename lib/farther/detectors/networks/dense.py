@@ -103,9 +103,10 @@ def detect_regions(
     counts = [count * logits.shape[1] // sum(cells) for count in cells]
     per_image = zip(scores, deltas, network.anchor_generator(batch, levels), batch.image_sizes, strict=True)
     found = [_select(network, *answer, counts, selection) for answer in per_image]
-    columns = columns_of(found, image_ids, batch.image_sizes, [image.shape[:2] for image in images])
+    frames = list(zip(batch.image_sizes, [image.shape[:2] for image in images], strict=True))
+    columns = columns_of(found, image_ids, frames)
     columns["logits"] = to_numpy(torch.cat([of_image[one.rows] for of_image, one in zip(logits, found, strict=True)]))
-    columns["latent"] = pyramid_latent(levels, FIRST_STRIDE, found, stored)
+    columns["latent"] = pyramid_latent(levels, FIRST_STRIDE, found, frames, stored)
     return Regions(header=header, **columns)
 
 

@@ -15,7 +15,7 @@ from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.transform import resize_boxes
 
 from farther.detectors.networks.passes import Detections, propose, select_detections
-from farther.detectors.networks.pooling import latent_means, pixels_to_cells
+from farther.detectors.networks.pooling import Pooling, latent_means, pixels_to_cells, published_cells
 from farther.tables import Header, Regions
 
 PerQuery = Literal["several", "one"]
@@ -43,11 +43,17 @@ class Selection:
 
 @dataclass(frozen=True)
 class StoredColumns:
-    """Settings of the columns `features` and `latent`: grid that `latent` is pooled to, samples per cell, and type."""
+    """Settings of what is stored.
 
-    latent_size: int = 9
-    latent_sampling: int = 2
+    Args:
+        pooling: Of `latent`.
+        dtype: Type of `features` and `latent`.
+        log_scores: For sigmoid heads: `logits` is log(sigmoid(logit)).
+    """
+
+    pooling: Pooling
     dtype: str = "float32"
+    log_scores: bool = False
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
@@ -101,38 +107,45 @@ def detect_regions(
     starts = np.cumsum([0, *counts[:-1]])
     rows = torch.cat([one.rows + int(start) for one, start in zip(found, starts, strict=True)])
     sizes = sizes or [image.shape[:2] for image in images]
-    columns = {**columns_of(found, image_ids, batch.image_sizes, sizes), "logits": to_numpy(logits[rows])}
+    frames = list(zip(batch.image_sizes, sizes, strict=True))
+    columns = {**columns_of(found, image_ids, frames), "logits": to_numpy(logits[rows])}
     if stored is not None:
         stride = batch.tensors.shape[-1] // seen.shared[0].shape[-1]
         columns["features"] = to_numpy(features[rows]).astype(stored.dtype)
-        columns["latent"] = pyramid_latent(seen.shared, stride, found, stored)
+        columns["latent"] = pyramid_latent(seen.shared, stride, found, frames, stored)
     return Regions(header=header, **columns)
 
 
+#: Height and width of an image as the network takes it, and as given.
+Frame = tuple[tuple[int, int], tuple[int, ...]]
+
+
 def pyramid_latent(
-    levels: Sequence[Tensor], first_stride: int, found: Sequence[Detections], stored: StoredColumns
+    levels: Sequence[Tensor],
+    first_stride: int,
+    found: Sequence[Detections],
+    frames: Sequence[Frame],
+    stored: StoredColumns,
 ) -> np.ndarray:
     """The column `latent` of the detections of B images, whose activations are (B, C, H, W) for each pyramid level."""
     means = []
-    for number, one in enumerate(found):
+    for number, (one, (seen, given)) in enumerate(zip(found, frames, strict=True)):
         of_image = [level[number] for level in levels]
-        cells = pixels_to_cells(one.boxes, of_image, first_stride)
-        means.append(latent_means(of_image, cells, first_stride, stored.latent_size, stored.latent_sampling))
+        if stored.pooling.published_rois:
+            cells = published_cells(resize_boxes(one.boxes, seen, given), of_image, given[1])
+        else:
+            cells = pixels_to_cells(one.boxes, of_image, first_stride)
+        means.append(latent_means(of_image, cells, first_stride, stored.pooling))
     return to_numpy(torch.cat(means)).astype(stored.dtype)
 
 
-def columns_of(
-    found: Sequence[Detections],
-    image_ids: Sequence[str],
-    seen: Sequence[tuple[int, int]],
-    sizes: Sequence[tuple[int, ...]],
-) -> dict[str, np.ndarray]:
-    """The columns that any detector has, of each image's detections; boxes are scaled from sizes `seen` to `sizes`."""
-    per_image = zip(found, seen, sizes, strict=True)
+def columns_of(found: Sequence[Detections], image_ids: Sequence[str], frames: Sequence[Frame]) -> dict[str, np.ndarray]:
+    """The columns that any detector has, of each image's detections; boxes are scaled to the images as given."""
+    per_image = zip(found, frames, strict=True)
     return {
         "image_id": np.repeat(np.array(image_ids, dtype=object), [len(one.rows) for one in found]),
         "region_id": np.arange(sum(len(one.rows) for one in found)),
-        "box": to_numpy(torch.cat([resize_boxes(one.boxes, *both) for one, *both in per_image])),
+        "box": to_numpy(torch.cat([resize_boxes(one.boxes, *frame) for one, frame in per_image])),
         "score": to_numpy(torch.cat([one.scores for one in found])),
         "label": to_numpy(torch.cat([one.labels for one in found])).astype(np.int16),
     }

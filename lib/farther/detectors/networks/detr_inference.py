@@ -17,7 +17,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 
 from farther.detectors.networks.detection import Selection, StoredColumns, autocast, detect_by_shape, to_numpy
 from farther.detectors.networks.detr import class_head, family_of
-from farther.detectors.networks.pooling import box_means
+from farther.detectors.networks.pooling import Pooling, box_means, published_cells
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Regions
 
@@ -127,7 +127,12 @@ def _detect_group(
                 extent = _extent(masks[number])
                 # Rows of one query share its box: pooled once, they cost once.
                 queries, of_row = pairs.queries.unique(return_inverse=True)
-                latent = pool_latent(seen.latent[number], boxes[queries] * extent.to(device), stored)
+                level = seen.latent[number]
+                if stored.pooling.published_rois:
+                    shown = boxes[queries] * boxes.new_tensor([width, height, width, height])
+                    latent = box_means(level, published_cells(shown, [level], width)[0], stored.pooling)
+                else:
+                    latent = pool_latent(level, boxes[queries] * extent.to(device), stored.pooling)
                 columns["latent"] = to_numpy(latent[of_row]).astype(stored.dtype)
         rows.append(columns)
     return rows
@@ -243,7 +248,7 @@ def select(scores: Tensor, boxes: Tensor, selection: Selection) -> Pairs:
     return Pairs(queries[order], labels[order], found[order])
 
 
-def pool_latent(latent: Tensor, boxes: Tensor, stored: StoredColumns) -> Tensor:
+def pool_latent(latent: Tensor, boxes: Tensor, pooling: Pooling) -> Tensor:
     """Channel means of activations over each box (FMIYC, Appendix F.2.4: ROIAlign, then the mean over the grid).
 
     Args:
@@ -255,7 +260,7 @@ def pool_latent(latent: Tensor, boxes: Tensor, stored: StoredColumns) -> Tensor:
     """
     height, width = latent.shape[1:]
     cells = boxes * boxes.new_tensor([width, height, width, height])
-    return box_means(latent, cells, stored.latent_size, stored.latent_sampling)
+    return box_means(latent, cells, pooling)
 
 
 def _extent(mask: Tensor) -> Tensor:

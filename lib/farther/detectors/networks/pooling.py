@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 from torchvision.ops import MultiScaleRoIAlign, roi_align
@@ -30,35 +32,58 @@ def fix_scales(pool: MultiScaleRoIAlign, first_stride: int) -> MultiScaleRoIAlig
     return pool
 
 
+@dataclass(frozen=True)
+class Pooling:
+    """Pooling of activations over boxes.
+
+    Args:
+        size: Cells along one side of the grid.
+        sampling: Samples along one side of a cell; below 1 as many as fit.
+        all_levels: Pool each box from all pyramid levels, side by side; else from the level that fits its size.
+        published_rois: Place boxes as `published_cells` does.
+    """
+
+    size: int = 9
+    sampling: int = 2
+    all_levels: bool = False
+    published_rois: bool = False
+
+
 def pixels_to_cells(boxes: Tensor, levels: list[Tensor], first_stride: int) -> list[Tensor]:
     """Boxes (N, 4) in pixels of the network's input, in cells of each level; a level has half the cells of the last."""
     return [boxes / (first_stride << number) for number in range(len(levels))]
 
 
-def latent_means(levels: list[Tensor], cells: list[Tensor], first_stride: int, size: int, sampling: int) -> Tensor:
+def published_cells(boxes: Tensor, levels: list[Tensor], width: int) -> list[Tensor]:
+    """Boxes (N, 4) in pixels of an image of this width, in cells of each level as FMIYC's published code has them.
+
+    Both directions are scaled by the width's factor, and padding of the network's input counts as image.
+    """
+    return [boxes * (level.shape[-1] / width) for level in levels]
+
+
+def latent_means(levels: list[Tensor], cells: list[Tensor], first_stride: int, pooling: Pooling) -> Tensor:
     """Channel means of an image's activations over boxes (FMIYC, Appendix F.2.4: ROIAlign, then the mean of its grid).
 
     ROIAlign is aligned: the value of a cell is at its centre. The first ROIAlign placed boxes half a cell off, which is
     16 pixels at stride 32.
 
     Args:
-        levels: Activations, (C, h, w) for each pyramid level; each box is pooled from the level that fits its size.
+        levels: Activations, (C, h, w) for each of L pyramid levels.
         cells: The N boxes in cells of each level, (N, 4) each.
         first_stride: Pixels between two cells of the first level; each further level has twice as many.
-        size: Cells along one side of the grid.
-        sampling: Samples along one side of a cell; below 1 as many as fit.
 
     Returns:
-        Shape (N, C), float32.
+        Shape (N, C), or (N, L · C) with `all_levels`; float32.
     """
     levels = [level.float() for level in levels]
-    if len(levels) == 1:
-        return box_means(levels[0], cells[0], size, sampling)
+    if pooling.all_levels or len(levels) == 1:
+        return torch.cat([box_means(*one, pooling) for one in zip(levels, cells, strict=True)], dim=1)
     fitting = _fitting_levels(cells[0] * first_stride, first_stride, len(levels))
     means = levels[0].new_zeros(len(fitting), len(levels[0]))
     for number, (level, boxes) in enumerate(zip(levels, cells, strict=True)):
         rows = fitting == number
-        means[rows] = box_means(level, boxes[rows], size, sampling)
+        means[rows] = box_means(level, boxes[rows], pooling)
     return means
 
 
@@ -68,7 +93,7 @@ def _fitting_levels(boxes: Tensor, first_stride: int, count: int) -> Tensor:
     return LevelMapper(finest, finest + count - 1)([boxes])
 
 
-def box_means(level: Tensor, boxes: Tensor, size: int, sampling: int) -> Tensor:
+def box_means(level: Tensor, boxes: Tensor, pooling: Pooling) -> Tensor:
     """Channel means of one map over boxes: `torchvision.ops.roi_align`, aligned, then the mean over its grid.
 
     Interpolation weighs rows and columns apart, and a mean of samples is one weight per cell: so on a small map all
@@ -77,13 +102,12 @@ def box_means(level: Tensor, boxes: Tensor, size: int, sampling: int) -> Tensor:
     Args:
         level: Shape (C, h, w), float32.
         boxes: Shape (N, 4), corners in cells.
-        size: Cells along one side of the grid.
-        sampling: Samples along one side of a cell; below 1 as many as fit.
 
     Returns:
         Shape (N, C).
     """
     channels, height, width = level.shape
+    size, sampling = pooling.size, pooling.sampling
     if sampling < 1 or height * width > _FEW_CELLS:
         return roi_align(level[None], [boxes], size, 1.0, sampling, aligned=True).mean(dim=(2, 3))
     left, top, right, bottom = (boxes - 0.5).unbind(1)

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import logsigmoid
 
 from farther.detectors.networks.detection import Selection, StoredColumns, autocast, detect_by_shape, to_numpy
-from farther.detectors.networks.pooling import box_means
+from farther.detectors.networks.pooling import latent_means, pixels_to_cells, published_cells
 from farther.detectors.networks.ultralytics_import import import_quietly
 from farther.detectors.scaling import Scaled
 from farther.errors import DataError, ParameterError
@@ -158,7 +159,7 @@ def detect_regions(
 
     Args:
         network: In evaluation mode.
-        stored: The column `latent`; None leaves it out.
+        stored: Logits and the column `latent`; None leaves `latent` out.
 
     Returns:
         The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of the original images.
@@ -201,17 +202,22 @@ def _detect_group(
         # Heads that give distances as they are (YOLO26) can turn a box inside out.
         proper = (kept[:, 2:4] >= kept[:, :2]).all(dim=1)
         found, chosen = kept[proper], anchor.view(-1).long()[proper]
+        boxes = scale_boxes(batch.shape[2:], found[:, :4].clone(), images[number].original)
+        of_anchor = logits[number].T[chosen]
         columns = {
-            # The logits of the anchor that the box came from.
-            "logits": to_numpy(logits[number].T[chosen]),
-            "box": to_numpy(scale_boxes(batch.shape[2:], found[:, :4].clone(), images[number].original)),
+            "logits": to_numpy(logsigmoid(of_anchor) if stored is not None and stored.log_scores else of_anchor),
+            "box": to_numpy(boxes),
             "score": to_numpy(found[:, 4]),
             "label": to_numpy(found[:, 5]).astype(np.int16),
         }
         if stored is not None:
             pixels_per_cell = batch.shape[-1] // backbone.shape[-1]
-            cells = found[:, :4] / pixels_per_cell
-            latent = box_means(backbone[number], cells, stored.latent_size, stored.latent_sampling)
+            level = [backbone[number]]
+            if stored.pooling.published_rois:
+                cells = published_cells(boxes, level, images[number].original[1])
+            else:
+                cells = pixels_to_cells(found[:, :4], level, pixels_per_cell)
+            latent = latent_means(level, cells, pixels_per_cell, stored.pooling)
             columns["latent"] = to_numpy(latent).astype(stored.dtype)
         rows.append(columns)
     return rows
