@@ -60,6 +60,22 @@ def test_sigmoid_heads_may_be_taken_at_their_word():
     assert scores["gen"] == pytest.approx(-(np.sqrt(1 / 4) + np.sqrt(3 / 16)))
 
 
+def test_stored_logarithms_of_sigmoids_are_logits_to_a_softmax():
+    """The published MSP of YOLOv8: the softmax of log p is p / Σ p."""
+    regions = one_region(np.log([0.5, 0.75]), activation="exp")
+    assert methods.create("msp").score(regions) == pytest.approx(0.75 / 1.25)
+    assert methods.create("energy").score(regions) == pytest.approx(np.log(1.25))
+
+
+@pytest.mark.parametrize("name", ["msp", "energy", "gen", "entropy"])
+def test_stored_logarithms_of_sigmoids_taken_at_their_word_give_the_scores_of_the_logits(name):
+    logits = np.array([-60.0, -2.0, 0.0, 3.0, 40.0])
+    method = methods.create(name, activation="detector")
+    expected = method.score(one_region(logits, activation="sigmoid"))
+    stored = one_region(-np.logaddexp(0, -logits), activation="exp")
+    assert method.score(stored) == pytest.approx(expected, rel=1e-5)
+
+
 def test_softmax_heads_stay_softmax_when_taken_at_their_word():
     regions = one_region([1.0, 2.0])
     assert methods.create("msp", activation="detector").score(regions) == pytest.approx(SOFTMAX_OF_1_2.max())

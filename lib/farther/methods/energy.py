@@ -50,7 +50,7 @@ class Energy(LogitsMethod):
 
     def _score(self, regions: Regions) -> np.ndarray:
         if is_sigmoid(regions, self.activation):
-            z = class_logits(regions, self.counted_background)
+            z = class_logits(regions, self.counted_background, self.activation)
             return self.temperature * softplus(z / self.temperature).sum(axis=1)
         if self.temperature == 1:
             return energy(regions, self.counted_background)

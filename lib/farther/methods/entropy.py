@@ -43,7 +43,7 @@ class Entropy(LogitsMethod):
     activation: Activation = "softmax"
 
     def _score(self, regions: Regions) -> np.ndarray:
-        z = class_logits(regions, self.counted_background)
+        z = class_logits(regions, self.counted_background, self.activation)
         if is_sigmoid(regions, self.activation):
             return -(sigmoid(z) * softplus(-z) + sigmoid(-z) * softplus(z)).mean(axis=1)
         z -= z.max(axis=1, keepdims=True)

@@ -51,7 +51,7 @@ class GEN(LogitsMethod):
     activation: Activation = "softmax"
 
     def _score(self, regions: Regions) -> np.ndarray:
-        z = class_logits(regions, self.counted_background)
+        z = class_logits(regions, self.counted_background, self.activation)
         if is_sigmoid(regions, self.activation):
             p, rest = sigmoid(z), sigmoid(-z)
         else:

@@ -8,7 +8,9 @@ energy, gen, vim, ash, react, dice, dice_react) and SAOD (entropy, dempster_shaf
 
 **Sigmoid heads.** Scores are defined on a softmax over the classes (FMIYC, Eq. 11), and the published code applies it
 to the stored logits of sigmoid detectors too; so does `activation="softmax"`, the default. With `activation="detector"`
-the detector's own activation is used: for a sigmoid head each class is then a binary decision.
+the detector's own activation is used: for a sigmoid head each class is then a binary decision. Where the detector
+stored logarithms of the sigmoid's values (the header's activation is "exp", as in the published code of YOLOv8), a
+softmax is taken of these, but with `activation="detector"` of the logits before the sigmoid.
 """
 
 from __future__ import annotations
@@ -57,12 +59,16 @@ def class_columns(header: Header, background: Background) -> np.ndarray:
     return columns
 
 
-def class_logits(regions: Regions, background: Background) -> np.ndarray:
+def class_logits(regions: Regions, background: Background, activation: Activation = "softmax") -> np.ndarray:
     """Logits z of the classes, ndarray of shape (N, C), float64: a copy.
 
     Classes are contiguous in memory, not regions, which vectorises reductions over classes.
     """
-    return _class_logits(regions, background, "F")
+    z = _class_logits(regions, background, "F")
+    if activation == "detector" and regions.activation == "exp":
+        z = np.minimum(z, -np.finfo(np.float32).tiny)
+        return z - np.log(-np.expm1(z))
+    return z
 
 
 def energy(regions: Regions, background: Background) -> np.ndarray:
@@ -81,7 +87,7 @@ def _class_logits(regions: Regions, background: Background, order: Literal["C", 
 
 def is_sigmoid(regions: Regions, activation: Activation) -> bool:
     """True if each class is to be treated as a binary decision."""
-    return activation == "detector" and regions.activation == "sigmoid"
+    return activation == "detector" and regions.activation in ("sigmoid", "exp")
 
 
 def last_layer(regions: RegionsLike, background: Background) -> tuple[np.ndarray, np.ndarray]:

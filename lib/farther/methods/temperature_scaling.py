@@ -84,7 +84,9 @@ class TemperatureScaling(Method):
         known = position[true_column] >= 0
         if not known.any():
             raise FitError(f"{self.name}: no ID validation detection matches an object of a known class")
-        z = np.concatenate([class_logits(batch, self.background) for batch in regions.batches([]) if len(batch)])
+        z = np.concatenate(
+            [class_logits(batch, self.background, self.activation) for batch in regions.batches([]) if len(batch)]
+        )
         self.temperature_ = fit_temperature(z[known], position[true_column][known])
 
     def _score(self, regions: Regions) -> np.ndarray:
@@ -92,7 +94,7 @@ class TemperatureScaling(Method):
         if temperature is None:
             problem = "T is fitted to validation detections with known classes: call learn_truth, or give `temperature`"
             raise FitError(f"{self.name}: {problem}")
-        z = class_logits(regions, self.background)
+        z = class_logits(regions, self.background, self.activation)
         if is_sigmoid(regions, self.activation):
             return sigmoid(z.max(axis=1) / temperature)
         return softmax(z / temperature).max(axis=1)
