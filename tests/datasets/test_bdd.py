@@ -199,6 +199,47 @@ def test_a_video_is_no_still_image(lay):
         read(lay({"labels/100k/val/a.json": []}))
 
 
+def ridden(lay, *images: list[tuple], join: bool = True):
+    """Images with (class, x1, y1, x2, y2), whose last pixels belong to the box."""
+    frames = [
+        {"name": f"{n}.jpg", "labels": [{"category": name, "box2d": box(*edges)} for name, *edges in labels]}
+        for n, labels in enumerate(images)
+    ]
+    return datasets.create("bdd", root=lay({FILE: frames}), join_riders=join).read("val")
+
+
+def test_a_rider_is_joined_with_what_it_rides(lay):
+    bike, rider, other, car = (
+        ("bicycle", 10, 20, 29, 39),
+        ("rider", 12, 5, 27, 34),
+        ("motorcycle", 60, 20, 89, 39),
+        ("car", 0, 0, 5, 5),
+    )
+    found = ridden(lay, [car, other, bike, rider])
+    assert "rider" not in found.categories
+    assert [found.categories[c] for c in found.objects.category] == ["car", "motorcycle", "bicycle"]
+    assert found.objects.box.tolist() == [[0, 0, 6, 6], [60, 20, 90, 40], [10, 5, 30, 40]]
+    apart = ridden(lay, [car, other, bike, rider], join=False)
+    assert [apart.categories[c] for c in apart.objects.category] == ["car", "motorcycle", "bicycle", "rider"]
+
+
+def test_riders_are_assigned_so_that_the_sum_of_overlaps_is_largest(lay):
+    # The first rider overlaps the first bicycle most, but so does the second, which overlaps no other.
+    bikes = [("bicycle", 0, 0, 19, 19), ("bicycle", 10, 0, 29, 19)]
+    riders = [("rider", 4, 0, 23, 19), ("rider", 0, 0, 11, 19)]
+    found = ridden(lay, [*bikes, *riders])
+    assert found.objects.box.tolist() == [[0, 0, 20, 20], [4, 0, 30, 20]]
+
+
+@pytest.mark.parametrize("vehicle", [[], [("bicycle", 50, 50, 69, 69)], [("bicycle", 10, 0, 109, 9)]])
+def test_an_image_whose_rider_rides_nothing_is_left_out_and_listed(lay, vehicle):
+    found = ridden(lay, [("rider", 0, 0, 19, 9), *vehicle], [("car", 0, 0, 9, 9)])
+    assert found.images.image_id.tolist() == ["1.jpg"]
+    assert found.objects.image.tolist() == [0]
+    (warning,) = found.warnings
+    assert (warning.row, warning.field, warning.action) == ("0.jpg", "box2d", "image dropped")
+
+
 def test_absent_labels_are_an_error_that_says_where_they_were_looked_for(lay):
     with pytest.raises(
         DataError, match=r"det_test.json: the file does not exist \(nor does bdd100k_labels_images_test"

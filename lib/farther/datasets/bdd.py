@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
+import numpy as np
+from pycocotools import mask
 from pydantic import Field
 from pydantic.dataclasses import dataclass
+from scipy.optimize import linear_sum_assignment
 
 from farther.datasets.base import (
     AnnotatedImages,
     Annotations,
+    DataWarning,
     Expected,
     Location,
     ObjectRows,
@@ -37,6 +41,20 @@ RENAMED = {"bike": "bicycle", "motor": "motorcycle", "person": "pedestrian", "ca
 IGNORED = {"other person": "pedestrian", "other vehicle": "car", "trailer": "truck"}
 
 ORIGINALS = ("train", "val", "test")
+
+RIDER, RIDDEN = "rider", ("bicycle", "motorcycle")
+
+#: Smallest IoU of a rider and its vehicle that `join_riders` accepts.
+LEAST_OVERLAP = 0.1
+
+
+class _Labelled(NamedTuple):
+    """An object as labelled: box, class, row of its label, and whether it is a crowd."""
+
+    box: tuple[float, float, float, float]
+    category: str
+    row: int
+    is_crowd: bool
 
 
 @register("bdd")
@@ -66,6 +84,11 @@ class BDD(Reader):
         categories: Names of the classes.
         renamed: Class by the name that it has in older labels.
         ignored: Class by the name of a similar category that is not evaluated.
+        join_riders: Join each rider with the bicycle or motorcycle that it rides, as nuImages annotates them: the box
+            holds both, its class is that of the vehicle, and there is no class `rider`. Riders are assigned so that
+            the sum of IoUs is largest; an image with a rider whose vehicle overlaps it by less than 0.1, or who has
+            none, is left out and listed (Oksuz et al., 2023, Appendix A.1.2, arXiv:2307.00934, which does not say what
+            becomes of riders without a vehicle).
     """
 
     SOURCE: ClassVar[str] = "bdd-data.berkeley.edu (Yu et al., 2020, doi:10.1109/CVPR42600.2020.00271)"
@@ -80,6 +103,7 @@ class BDD(Reader):
     categories: tuple[str, ...] = CLASSES
     renamed: dict[str, str] = Field(default_factory=RENAMED.copy)
     ignored: dict[str, str] = Field(default_factory=IGNORED.copy)
+    join_riders: bool = False
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
@@ -98,30 +122,48 @@ class BDD(Reader):
         path = self._first_present(self.labels, subset, "labels")
         folder = fill(self.images, subset)
         images: dict[str, tuple[str, str, int, int]] = {}
+        names, categories, warnings = set[str](), list(self.categories), list[DataWarning]()
+        if self.join_riders:
+            categories.remove(RIDER)
         objects, files = ObjectRows(), list[str]()
         for frame in _frames(path):
             name = frame.text("name")
-            if name in images:
+            if name in names:
                 raise frame.error(f"{name!r} occurs twice", "name")
+            names.add(name)
             file = image_file(self.root, folder, name, Location(frame.file, frame.row, "name"))
-            for row, label in enumerate(frame.records("labels") if frame.has("labels") else ()):
-                if label.has("box2d"):
-                    self._add(objects, len(images), row, replace(label, row=f"{name} labels[{row}]"))
+            found = [
+                self._labelled(row, replace(label, row=f"{name} labels[{row}]"))
+                for row, label in enumerate(frame.records("labels") if frame.has("labels") else ())
+                if label.has("box2d")
+            ]
+            labels_file = frame.file.relative_to(self.root).as_posix()
+            if self.join_riders:
+                joined = _joined(found)
+                if joined is None:
+                    kind, problem = "rider without vehicle", "a rider without a bicycle or motorcycle"
+                    warnings.append(DataWarning(kind, "dataset", labels_file, name, "box2d", problem, "image dropped"))
+                    continue
+                found = joined
+            for one in found:
+                category = categories.index(one.category)
+                objects.add(len(images), one.box, category, one.row, is_crowd=one.is_crowd)
             size = frame.record("size") if frame.has("size") else frame
             images[name] = (name, file, size.size("width"), size.size("height"))
-            files.append(frame.file.relative_to(self.root).as_posix())
+            files.append(labels_file)
         return Annotations(
             images=AnnotatedImages.of(images.values()),
             objects=objects.columns(),
-            categories=list(self.categories),
+            categories=categories,
+            warnings=warnings,
             files=files,
             row="{image_id} labels[{row}]",
             box_field="box2d",
             root=self.root,
         )
 
-    def _add(self, objects: ObjectRows, image: int, row: int, label: Record) -> None:
-        """Adds the object of a label that has a box."""
+    def _labelled(self, row: int, label: Record) -> _Labelled:
+        """The object of a label that has a box."""
         box = label.record("box2d")
         edges = (box.number("x1"), box.number("y1"), box.number("x2") + 1, box.number("y2") + 1)
         name = label.text("category")
@@ -136,7 +178,30 @@ class BDD(Reader):
         if label.has("attributes"):
             attributes = label.record("attributes")
             crowd |= attributes.flag("crowd") or attributes.flag("ignored")
-        objects.add(image, edges, self.categories.index(category), row, is_crowd=crowd)
+        return _Labelled(edges, category, row, crowd)
+
+
+def _joined(found: list[_Labelled]) -> list[_Labelled] | None:
+    """An image's objects with riders joined to what they ride; None where a rider has no vehicle. See `BDD`."""
+    riders = [one for one in found if one.category == RIDER]
+    ridden = [one for one in found if one.category in RIDDEN]
+    if not riders:
+        return found
+    if len(riders) > len(ridden):
+        return None
+    sides = [
+        np.array([(*one.box[:2], *np.subtract(one.box[2:], one.box[:2])) for one in group])
+        for group in (riders, ridden)
+    ]
+    overlap = mask.iou(*sides, np.zeros(len(ridden), np.uint8))
+    rows, columns = linear_sum_assignment(overlap, maximize=True)
+    if overlap[rows, columns].min() < LEAST_OVERLAP:
+        return None
+    boxes = {}
+    for rider, vehicle in zip((riders[row] for row in rows), (ridden[column] for column in columns), strict=True):
+        left, top, right, bottom = zip(rider.box, vehicle.box, strict=True)
+        boxes[vehicle.row] = (min(left), min(top), max(right), max(bottom))
+    return [one._replace(box=boxes.get(one.row, one.box)) for one in found if one.category != RIDER]
 
 
 def _frames(path: Path) -> Iterator[Record]:

@@ -1,0 +1,136 @@
+"""nuImages (Caesar et al., 2020): tables in JSON, joined by tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.datasets.base import (
+    AnnotatedImages,
+    Annotations,
+    Expected,
+    Location,
+    ObjectRows,
+    Reader,
+    image_file,
+    register,
+)
+from farther.datasets.records import Record, read_json, records, shorten
+from farther.errors import DataError
+from farther.registry import STRICT
+from farther.tables.files import inside
+
+#: The ten classes of detection by the categories that they group, as for nuScenes; other categories keep their names.
+RENAMED = {
+    "human.pedestrian.adult": "pedestrian",
+    "human.pedestrian.child": "pedestrian",
+    "human.pedestrian.construction_worker": "pedestrian",
+    "human.pedestrian.police_officer": "pedestrian",
+    "movable_object.barrier": "barrier",
+    "movable_object.trafficcone": "traffic_cone",
+    "vehicle.bicycle": "bicycle",
+    "vehicle.bus.bendy": "bus",
+    "vehicle.bus.rigid": "bus",
+    "vehicle.car": "car",
+    "vehicle.construction": "construction_vehicle",
+    "vehicle.motorcycle": "motorcycle",
+    "vehicle.trailer": "trailer",
+    "vehicle.truck": "truck",
+}
+
+ORIGINALS = ("train", "val", "mini", "test")
+
+#: Field that is dropped while parsing: outlines take most of the file.
+UNREAD = ("mask",)
+
+
+@register("nuimages")
+@dataclass(config=STRICT, kw_only=True)
+class NuImages(Reader):
+    """nuImages: key frames and the boxes of their objects.
+
+    A box is xmin, ymin, xmax, ymax. The image id is the token of the key frame's `sample_data`. Frames between key
+    frames have no annotations and are left out; so are outlines, and the classes of surfaces (`flat.`).
+
+    Tolerated: objects of frames that are not key frames (dropped); an absent `width` or `height`.
+    Errors: a file that is absent or does not parse; fields of a wrong type; a token that occurs twice or refers to
+    nothing; xmax or ymax before xmin or ymin; a file name that leaves its folder.
+
+    Args:
+        subset_names: Subsets to read. When empty, those of train, val, mini and test that are present.
+        tables: Folder of a subset's tables, within the root.
+        renamed: Class by category; several categories may become one class.
+    """
+
+    SOURCE: ClassVar[str] = "nuscenes.org/nuimages (Caesar et al., 2020, doi:10.1109/CVPR42600.2020.01164)"
+
+    subset_names: tuple[str, ...] = ()
+    tables: str = "v1.0-{subset}"
+    renamed: dict[str, str] = Field(default_factory=RENAMED.copy)
+
+    def subsets(self) -> list[str]:
+        """Names of the subsets; see `Reader`."""
+        return self._subsets_present(self.subset_names, {s: [self.tables.format(subset=s)] for s in ORIGINALS})
+
+    def expects(self, subset: str) -> list[Expected]:
+        """Files and folders of a subset; see `Reader`."""
+        folder = self.tables.format(subset=subset)
+        parts = ("sample_data", "category", "object_ann")
+        found = [Expected(part, (f"{folder}/{part}.json",), "'Metadata'") for part in parts]
+        return [*found, Expected("images", ("samples",), "'Samples'")]
+
+    def read(self, subset: str) -> Annotations:
+        """The annotations of one subset; see `Reader` and, for what is an error, the class."""
+        folder = self.tables.format(subset=subset)
+        images: dict[str, tuple[str, str, int, int]] = {}
+        skipped = set[str]()
+        for token, record in self._table(folder, "sample_data").items():
+            if not record.flag("is_key_frame"):
+                skipped.add(token)
+                continue
+            location = Location(record.file, record.row, "filename")
+            file = image_file(self.root, ".", record.text("filename"), location)
+            images[token] = (token, file, record.size("width"), record.size("height"))
+        row_of = {token: row for row, token in enumerate(images)}
+        called = {token: record.text("name") for token, record in self._table(folder, "category").items()}
+        names = [self.renamed.get(name, name) for name in called.values() if not name.startswith("flat.")]
+        categories = list(dict.fromkeys(names))
+        objects = ObjectRows()
+        for row, record in enumerate(self._table(folder, "object_ann").values()):
+            frame, category = record.text("sample_data_token"), record.text("category_token")
+            if frame in skipped:
+                continue
+            if frame not in row_of:
+                raise record.error(f"no frame of sample_data.json has the token {shorten(frame)}", "sample_data_token")
+            if category not in called:
+                raise record.error(f"no category has the token {shorten(category)}", "category_token")
+            name = self.renamed.get(called[category], called[category])
+            if name in categories:
+                left, top, right, bottom = record.numbers("bbox", 4)
+                objects.add(row_of[frame], (left, top, right, bottom), categories.index(name), row)
+        return Annotations(
+            images=AnnotatedImages.of(images.values()),
+            objects=objects.columns(),
+            categories=categories,
+            files=[f"{folder}/object_ann.json"],
+            row="[{row}]",
+            box_field="bbox",
+            root=self.root,
+        )
+
+    def _table(self, folder: str, name: str) -> dict[str, Record]:
+        """The rows of a table by their token."""
+        path: Path = inside(self.root, f"{folder}/{name}.json")
+        content = read_json(path, without=UNREAD)
+        if not isinstance(content, list):
+            raise DataError("expected a list of objects", file=path)
+        rows: dict[str, Record] = {}
+        for record in records(content, path):
+            token = record.text("token")
+            if token in rows:
+                raise record.error(f"{shorten(token)} occurs twice", "token")
+            rows[token] = record
+        return rows
