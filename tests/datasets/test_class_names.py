@@ -25,6 +25,14 @@ def test_every_class_of_the_two_id_datasets_is_there():
     assert [names.same(name, "bdd", "bdd") for name in bdd.CLASSES] == [(name,) for name in bdd.CLASSES]
 
 
+def test_every_class_of_coco_is_there_once():
+    known = {name for group in yaml.safe_load(COCO.read_text()).values() for name in group.values()}
+    names = ClassNames(FILE)
+    assert len(known) == 80
+    assert all(names.same(name, "coco", "coco") == (name,) for name in known)
+    assert all(names.same(name, "coco", "objects365") and names.same(name, "coco", "openimages") for name in known)
+
+
 def test_coco_calls_nobody_a_rider():
     assert ClassNames(FILE).same("rider", "bdd", "coco") == ()
 
