@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from farther.command.comparison import Change, Values, compared_methods, open_side, tested_changes
+from farther.command.comparison import Change, Side, Values, compared_methods, open_side, tested_changes
 from farther.command.output import as_json, coloured, markdown, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, complete
 from farther.errors import ParameterError, choose
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The rows to compare, by name; an empty list takes all.
-
-    Args:
-        run, split, method, metric: Names.
-    """
-
-    run: list[str]
-    split: list[str]
-    method: list[str]
-    metric: list[str]
-
-    def takes(self, row: Change) -> bool:
-        """Whether a row is among those to compare."""
-        pairs = (
-            (self.run, row.subject.run),
-            (self.split, row.subject.split),
-            (self.method, row.subject.method),
-            (self.metric, row.metric),
-        )
-        return all(not names or name in names for names, name in pairs)
 
 
 def compare(
@@ -86,19 +61,25 @@ def compare(
     """
     if as_markdown and json:
         raise ParameterError("--markdown and --json exclude each other")
-    chosen = Chosen(run or [], split or [], method or [], metric or [])
+    notes: list[str] = []
     if methods:
-        if len(chosen.run) != 1 or a:
+        if run is None or len(run) != 1 or a:
             raise ParameterError("--methods compares two methods of one run: name it with --run, and omit A and B")
-
         project = Project(params)
-        name = choose("run", chosen.run[0], project.section("detectors"))
-        rows = compared_methods(project.artifacts, name, methods, chosen.split, chosen.metric)
-        names, notes = methods, list[str]()
+        name = choose("run", run[0], project.section("detectors"))
+        rows, names = compared_methods(project.artifacts, name, methods, split or [], metric or []), methods
     else:
         names = (a or "HEAD", b or "workspace")
-        rows, notes = _sides(names, chosen, tested=not no_test)
-    rows = _ordered([row for row in rows if all or row.before != row.after], sort)
+        before, after = (_opened(name) for name in names)
+        wanted = {"run": run, "split": split, "method": method, "metric": metric}
+        rows = _chosen(changes(before.values, after.values), wanted)
+        if not no_test:
+            rows, notes = tested_changes(rows, before, after)
+    rows = [row for row in rows if all or row.before != row.after]
+    if sort == "change":
+        rows.sort(key=lambda row: -abs(row.change or 0.0))
+    elif sort == "p":
+        rows.sort(key=lambda row: (row.p is None, row.p or 0.0))
     if json:
         print(_to_json(rows, notes, names))
     else:
@@ -106,19 +87,11 @@ def compare(
     return 1 if check and any(row.result == "worse" for row in rows) else 0
 
 
-def _sides(names: tuple[str, str], chosen: Chosen, *, tested: bool) -> tuple[list[Change], list[str]]:
-
-    before, after = (open_side(name, Path()) for name in names)
-    for side in (before, after):
-        if not side.values:
-            raise ParameterError(
-                f"{side.name} has no metrics of runs: expected artifacts/metrics/RUN/SPLIT/METHOD.json"
-            )
-    everything = changes(before.values, after.values)
-    rows = [row for row in everything if chosen.takes(row)]
-    if not rows:
-        _refuse_unknown(everything, chosen)
-    return tested_changes(rows, before, after) if tested else (rows, [])
+def _opened(name: str) -> Side:
+    side = open_side(name, Path())
+    if not side.values:
+        raise ParameterError(f"{name} has no metrics of runs: expected artifacts/metrics/RUN/SPLIT/METHOD.json")
+    return side
 
 
 def changes(before: Values, after: Values) -> list[Change]:
@@ -130,30 +103,19 @@ def changes(before: Values, after: Values) -> list[Change]:
     return rows
 
 
-def _refuse_unknown(rows: Sequence[Change], chosen: Chosen) -> None:
-    """Names the first unknown name; or states that no metric has all the names at once."""
-    known = {
-        "run": {row.subject.run for row in rows},
-        "split": {row.subject.split for row in rows},
-        "method": {row.subject.method for row in rows},
-        "metric": {row.metric for row in rows},
-    }
-    for kind, there in known.items():
-        for name in getattr(chosen, kind):
-            choose(kind, name, there - {""})
-    raise ParameterError("no metric has all of these: omit --run, --split, --method or --metric")
-
-
-def _ordered(rows: list[Change], by: str) -> list[Change]:
-    """The rows by name, by the size of the change, or by p."""
-    if by == "change":
-        return sorted(rows, key=lambda row: -abs(row.change or 0.0))
-    return sorted(rows, key=lambda row: (row.p is None, row.p or 0.0)) if by == "p" else rows
+def _chosen(rows: list[Change], wanted: Mapping[str, list[str] | None]) -> list[Change]:
+    """The rows that have the wanted names; names the first unknown one where none has all of them."""
+    chosen = [row for row in rows if all(not names or row.names[kind] in names for kind, names in wanted.items())]
+    if not chosen:
+        for kind, names in wanted.items():
+            for name in names or ():
+                choose(kind, name, {row.names[kind] for row in rows} - {""})
+        raise ParameterError("no metric has all of these: omit --run, --split, --method or --metric")
+    return chosen
 
 
 def _shown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str], *, by_name: bool) -> str:
-    heads = ("metric", *map(_short, names), "B − A", "interval", "p", "")
-    parts = []
+    heads, parts = _heads(names), []
     if by_name:
         for subject in dict.fromkeys(row.subject for row in rows):
             cells = [(row.metric, *_cells(row)) for row in rows if row.subject == subject]
@@ -165,31 +127,24 @@ def _shown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str],
 
 
 def _markdown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str]) -> str:
-    heads = ("metric", *map(_short, names), "B − A", "interval", "p", "")
-    return "\n\n".join(
-        [markdown(heads, [(f"{row.subject} {row.metric}".strip(), *_cells(row)) for row in rows], 6), *notes]
-    )
+    cells = [(f"{row.subject} {row.metric}".strip(), *_cells(row)) for row in rows]
+    return "\n\n".join([markdown(_heads(names), cells, 6), *notes])
+
+
+def _heads(names: tuple[str, str]) -> tuple[str, ...]:
+    short = (name if len(name) <= 14 else f"…{name[-13:]}" for name in names)
+    return "metric", *short, "B − A", "interval", "p", ""
 
 
 def _cells(row: Change) -> tuple[str, ...]:
     interval = "" if row.interval is None else f"{row.interval[0]:+.3f} … {row.interval[1]:+.3f}"
     change = "" if row.change is None else f"{row.change:+.4f}"
-    return (
-        _number(row.before),
-        _number(row.after),
-        change,
-        interval,
-        "" if row.p is None else f"{row.p:.3f}",
-        row.result,
-    )
+    p = "" if row.p is None else f"{row.p:.3f}"
+    return _number(row.before), _number(row.after), change, interval, p, row.result
 
 
 def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}" if isinstance(value, float) else str(value)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 14 else f"…{name[-13:]}"
 
 
 def _summary(rows: Sequence[Change]) -> str:
@@ -199,26 +154,14 @@ def _summary(rows: Sequence[Change]) -> str:
     differ = "1 metric differs" if len(rows) == 1 else f"{len(rows)} metrics differ"
     if not tested:
         return f"{differ}; none was tested."
-    chance = (
-        f" One test in twenty finds a difference by chance alone: here about {len(tested) / 20:.0f}."
-        if len(tested) > 10
-        else ""
-    )
-    return f"{differ}; {len(tested)} tested (paired bootstrap over images, p < 0.05): {listed}.{chance}"
+    found = f"{differ}; {len(tested)} tested (paired bootstrap over images, p < 0.05): {listed}."
+    chance = f" One test in twenty finds a difference by chance alone: here about {len(tested) / 20:.0f}."
+    return found + (chance if len(tested) > 10 else "")
 
 
 def _to_json(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str]) -> str:
+    shown = ("change", "interval", "p", "result")
     metrics = [
-        {
-            **row.subject._asdict(),
-            "metric": row.metric,
-            "a": row.before,
-            "b": row.after,
-            "change": row.change,
-            "interval": row.interval,
-            "p": row.p,
-            "result": row.result,
-        }
-        for row in rows
+        {**row.names, "a": row.before, "b": row.after, **{name: getattr(row, name) for name in shown}} for row in rows
     ]
     return as_json({"a": names[0], "b": names[1], "notes": list(notes), "metrics": metrics})

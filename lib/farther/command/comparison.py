@@ -10,7 +10,6 @@ import json
 import subprocess
 import tarfile
 import tempfile
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -69,6 +68,11 @@ class Change:
     apart: bool | None = None
 
     @property
+    def names(self) -> dict[str, str]:
+        """Run, split, method and metric."""
+        return {**self.subject._asdict(), "metric": self.metric}
+
+    @property
     def change(self) -> float | None:
         """after − before."""
         return None if self.before is None or self.after is None else self.after - self.before
@@ -88,50 +92,31 @@ class Change:
         return "better" if (self.change > 0) == higher else "worse"
 
 
-class Side(ABC):
+class Side:
     """One of two things that are compared.
 
     Args:
-        name: What the user calls it.
+        name: As users call it.
+        texts: Files of metrics: path below the metrics' folder → JSON.
+        values: All metrics of runs, read from `texts` by default; those of datasets and curation are not results.
     """
 
-    def __init__(self, name: str):
+    def __init__(self, name: str, texts: Mapping[PurePosixPath, str], values: Values | None = None):
         self.name = name
-        self._evaluations: dict[str, StoredEvaluation] = {}
-
-    @abstractmethod
-    def files(self) -> Iterator[tuple[PurePosixPath, str]]:
-        """Files of metrics: path below the metrics' folder, and text."""
-
-    @abstractmethod
-    def artifacts(self, name: str) -> Path:
-        """A folder laid out as `artifacts/` that has this file or folder.
-
-        Raises:
-            DataError: it is not available; the message says why.
-        """
-
-    @cached_property
-    def values(self) -> Values:
-        """All metrics of runs; those of datasets and of curation are not results.
-
-        Raises:
-            DataError: a file is not a JSON object.
-        """
-        texts = dict(self.files())
         runs = {path.parts[0] for path in texts if path.name == f"{DETECTOR}.json" and len(path.parts) == 2}
-        return {
-            subject: _numbers(text, f"{self.name}: {path}")
+        self.values: Values = values or {
+            subject: _numbers(text, f"{name}: {path}")
             for path, text in texts.items()
             if (subject := _subject(path, runs)) is not None
         }
+        self._evaluations: dict[str, StoredEvaluation] = {}
+
+    def artifacts(self, name: str) -> Path:
+        """A folder laid out as `artifacts/` that has this file or folder; raises DataError where there is none."""
+        raise DataError(f"a single file of metrics has no {name} beside it", file=self.name)
 
     def evaluation(self, run: str) -> StoredEvaluation:
-        """The evaluation of a run.
-
-        Raises:
-            DataError: it is not available, or damaged.
-        """
+        """The evaluation of a run."""
         from farther.evaluation.paired import StoredEvaluation
 
         if run not in self._evaluations:
@@ -139,11 +124,7 @@ class Side(ABC):
         return self._evaluations[run]
 
     def replicates(self, subject: Subject) -> Replicates:
-        """Bootstrap replicates of a method's metrics in a split.
-
-        Raises:
-            DataError: something is not available, or damaged.
-        """
+        """Bootstrap replicates of a method's metrics in a split."""
         evaluation = self.evaluation(subject.run)
         self.artifacts(f"evaluation/{subject.run}")
         return evaluation.replicates(subject.method, subject.split)
@@ -161,86 +142,35 @@ class FolderSide(Side):
     """A folder of metrics: `artifacts/metrics`, `artifacts`, a project's folder, or a run's folder of metrics."""
 
     def __init__(self, name: str, folder: Path):
-        super().__init__(name)
-        inner = (folder / METRICS, folder / "metrics", folder)
-        self.metrics = next(one for one in inner if one.is_dir())
-        if (self.metrics / f"{DETECTOR}.json").is_file():
-            self.metrics, self._only = self.metrics.parent, self.metrics.name
-        else:
-            self._only = "*"
-
-    def files(self) -> Iterator[tuple[PurePosixPath, str]]:
-        """See `Side.files`."""
-        for file in sorted(self.metrics.glob(f"{self._only}/**/*.json")):
-            yield PurePosixPath(file.relative_to(self.metrics).as_posix()), file.read_text(encoding="utf-8")
+        root = next(one for one in (folder / METRICS, folder / "metrics", folder) if one.is_dir())
+        files = "**/*.json"
+        if (root / f"{DETECTOR}.json").is_file():
+            root, files = root.parent, f"{root.name}/**/*.json"
+        self._root = root.parent
+        found = {file.relative_to(root).as_posix(): file for file in sorted(root.glob(files))}
+        super().__init__(name, {PurePosixPath(k): file.read_text(encoding="utf-8") for k, file in found.items()})
 
     def artifacts(self, name: str) -> Path:
         """See `Side.artifacts`."""
-        root = self.metrics.parent
-        if not (root / name).exists():
-            raise DataError("not beside the metrics", file=root / name)
-        return root
-
-
-class FileSide(Side):
-    """A single file of metrics."""
-
-    def __init__(self, name: str, file: Path):
-        super().__init__(name)
-        self.file = file
-
-    def files(self) -> Iterator[tuple[PurePosixPath, str]]:
-        """See `Side.files`."""
-        yield PurePosixPath(self.file.name), self.file.read_text(encoding="utf-8")
-
-    @cached_property
-    def values(self) -> Values:
-        """The metrics of the file, under an empty subject."""
-        return {Subject("", "", ""): _numbers(self.file.read_text(encoding="utf-8"), self.name)}
-
-    def artifacts(self, name: str) -> Path:
-        """See `Side.artifacts`."""
-        raise DataError(f"a single file of metrics has no {name} beside it", file=self.file)
+        if not (self._root / name).exists():
+            raise DataError("not beside the metrics", file=self._root / name)
+        return self._root
 
 
 class RevisionSide(Side):
-    """A commit, by any name that git knows.
-
-    Args:
-        name: That name.
-        folder: The project's folder.
-    """
+    """A commit, by any name that git knows; its evaluation comes from DVC's cache or remote."""
 
     def __init__(self, name: str, folder: Path):
-        super().__init__(name)
-        self.folder = folder
+        super().__init__(name, dict(_archived(name, folder)))
+        self._folder = folder
         self._copy = tempfile.TemporaryDirectory(prefix="farther-compare-")
         self._fetched: dict[str, DataError | None] = {}
-
-    def files(self) -> Iterator[tuple[PurePosixPath, str]]:
-        """See `Side.files`; one `git archive` reads hundreds of files at once.
-
-        Raises:
-            ParameterError: the revision does not have the folder of metrics.
-        """
-        command = ["git", "-C", str(self.folder), "archive", "--format=tar", self.name, METRICS]
-        done = subprocess.run(command, capture_output=True, check=False, timeout=60)
-        if done.returncode:
-            problem = done.stderr.decode(errors="replace").strip()
-            raise ParameterError(f"{self.name} has no folder {METRICS}: {problem}")
-        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-            for member in archive:
-                held = archive.extractfile(member) if member.name.endswith(".json") else None
-                if held is not None:
-                    path = PurePosixPath(member.name).relative_to(METRICS)
-                    yield path, held.read().decode("utf-8", errors="replace")
 
     def artifacts(self, name: str) -> Path:
         """See `Side.artifacts`."""
         if name not in self._fetched:
             self._fetched[name] = self._fetch(name)
-        problem = self._fetched[name]
-        if problem is not None:
+        if (problem := self._fetched[name]) is not None:
             raise problem
         return Path(self._copy.name)
 
@@ -248,10 +178,10 @@ class RevisionSide(Side):
     def _dvc(self) -> Any:
         from dvc.api import DVCFileSystem
 
-        return DVCFileSystem(str(self.folder), rev=self.name)
+        return DVCFileSystem(str(self._folder), rev=self.name)
 
     def _fetch(self, name: str) -> DataError | None:
-        """Copies an output of the revision from DVC's cache or remote; returns the error where neither has it."""
+        """Copies an output of the revision; returns the error where neither cache nor remote has it."""
         from dvc.exceptions import DvcException
 
         from farther.tables.files import inside
@@ -267,23 +197,28 @@ class RevisionSide(Side):
         return None
 
 
+def _archived(revision: str, folder: Path) -> Iterator[tuple[PurePosixPath, str]]:
+    """The files of metrics of a commit; one `git archive` reads hundreds of files at once."""
+    command = ["git", "-C", str(folder), "archive", "--format=tar", revision, METRICS]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=60)
+    if done.returncode:
+        problem = done.stderr.decode(errors="replace").strip()
+        raise ParameterError(f"{revision} has no folder {METRICS}: {problem}")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
+        for member in archive:
+            held = archive.extractfile(member) if member.name.endswith(".json") else None
+            if held is not None:
+                path = PurePosixPath(member.name).relative_to(METRICS)
+                yield path, held.read().decode("utf-8", errors="replace")
+
+
 def open_side(name: str, folder: Path) -> Side:
-    """The side that a user names: an existing path, else a git revision.
-
-    Args:
-        name: The path or the revision; "workspace" is the project's folder as it is.
-        folder: The project's folder.
-
-    Raises:
-        ParameterError: it is neither.
-    """
-    if name == "workspace":
-        return FolderSide(name, folder)
-    path = Path(name)
-    if path.is_file():
-        return FileSide(name, path)
+    """The side that a user names: "workspace" (the project's `folder`), an existing path, else a git revision."""
+    path = folder if name == "workspace" else Path(name)
     if path.is_dir():
         return FolderSide(name, path)
+    if path.is_file():
+        return Side(name, {}, {Subject("", "", ""): _numbers(path.read_text(encoding="utf-8"), name)})
     if git(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") is None:
         raise ParameterError(f"{name!r} is not a file, a folder, or a revision that git knows here")
     return RevisionSide(name, folder)
@@ -318,18 +253,7 @@ def tested_changes(rows: Sequence[Change], before: Side, after: Side) -> tuple[l
 def compared_methods(
     root: Path, run: str, methods: tuple[str, str], splits: Sequence[str], metrics: Sequence[str]
 ) -> list[Change]:
-    """How the second method differs from the first, on the same images.
-
-    Args:
-        root: The artifacts folder.
-        run: A run that was evaluated with both.
-        methods: Names of the two.
-        splits, metrics: Those to compare; all where empty.
-
-    Raises:
-        ParameterError: a name is unknown.
-        DataError: the run was not evaluated, or a file is damaged.
-    """
+    """How the second method differs from the first, on the same images."""
     from farther.evaluation.paired import StoredEvaluation, compare
     from farther.metrics.catalogue import COMPARED, METRICS
 

@@ -149,11 +149,7 @@ def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def datasets(project: Project) -> list[Finding]:
-    """One finding per file or folder that a dataset lacks, or one for a complete dataset.
-
-    Raises:
-        ParameterError: a format or a parameter is unknown.
-    """
+    """One finding per file or folder that a dataset lacks, or one for a complete dataset."""
     from farther.curation import subsets_used
     from farther.datasets import missing
 
@@ -186,12 +182,7 @@ def _absent(missing: Missing, format: str, root: Path) -> Finding:
 
 
 def checkpoints(project: Project, *, opened: bool = True) -> list[Finding]:
-    """One finding per run, and one for the image encoder that section `embed` names.
-
-    Args:
-        project: Its section `sources` may say where the checkpoint of a run comes from.
-        opened: Load each network, as `infer` does; else only look for the files.
-    """
+    """One finding per run, and one for the image encoder that section `embed` names."""
     sources = project.section("sources")
     return [
         *(

@@ -240,9 +240,6 @@ def _timed(entry: Entry, train: Regions, scored: Regions) -> tuple[float, float]
 def _grown(half: float, whole: float, factor: float, *, slowest: float) -> float:
     """Seconds at `factor` times the sample, by the power of growth between half of the sample and all of it.
 
-    Args:
-        slowest: The smallest power of growth to assume.
-
     >>> _grown(1.0, 2.0, 4, slowest=1.0), _grown(1.0, 4.0, 4, slowest=1.0)
     (8.0, 64.0)
     >>> _grown(1.0, 1.0, 4, slowest=1.0), _grown(1.0, 1.0, 4, slowest=0.0)
@@ -268,11 +265,7 @@ def _many(regions: Regions) -> Regions:
 
 
 def _evaluation(project: Project, run: str, sampled: Regions, counts: Mapping[str, float]) -> Cost:
-    """Matching the regions of each OOD split and drawing replicates, for each method; the rest takes less.
-
-    Args:
-        counts: Regions of each split, all that are stored; those below t* are not evaluated, and are not known yet.
-    """
+    """Matching the regions of each OOD split and drawing replicates, for each method; the rest takes less."""
     from farther.evaluation.settings import EvaluationSettings
     from farther.registry import build
 

@@ -198,11 +198,7 @@ def _similarity(folder: Path, drawing: list[str], image_id: str, dataset: str) -
 
 
 def _add_outcomes(found: dict[str, Any], project: Project, run: str, method: str) -> None:
-    """Adds to each place of an OOD image the outcomes of its objects and detections.
-
-    Raises:
-        DataError: no split of the image was evaluated for this run and method.
-    """
+    """Adds to each place of an OOD image the outcomes of its objects and detections."""
     from farther.evaluation.files import RunFiles
 
     places = [(name, place) for name, all_places in found["benchmarks"].items() for place in all_places]
@@ -229,11 +225,7 @@ def _of_image(file: Path, image_id: str) -> list[dict[str, Any]]:
 
 
 def _rows(file: Path, wanted: pl.Expr) -> list[dict[str, Any]]:
-    """Rows of a table, read lazily; none where there is no such table.
-
-    Raises:
-        DataError: the file is not a readable Parquet table.
-    """
+    """Rows of a table, read lazily; none where there is no such table."""
     import polars as pl
 
     if not file.is_file():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,17 +15,7 @@ if TYPE_CHECKING:
     from farther.registry import Registry
 
 
-def _completed(kind: str) -> Callable[[str], list[str]]:
-    def names(incomplete: str) -> list[str]:
-        from farther.metrics.catalogue import METRICS
-
-        known = list(METRICS) if kind == "metrics" else _registry(kind).names()
-        return [name for name in known if name.startswith(incomplete)]
-
-    return names
-
-
-def _registry(kind: str) -> Registry:
+def registry_of(kind: str) -> Registry:
     """The registry of a kind, imported when it is needed."""
     if kind == "methods":
         from farther.methods.base import METHODS
@@ -40,10 +30,20 @@ def _registry(kind: str) -> Registry:
     return FORMATS
 
 
+def _argument(kind: str) -> Any:
+    """The argument of a command that lists names, with their completion."""
+
+    def names(incomplete: str) -> list[str]:
+        from farther.metrics.catalogue import METRICS
+
+        known = list(METRICS) if kind == "metrics" else registry_of(kind).names()
+        return [name for name in known if name.startswith(incomplete)]
+
+    return typer.Argument(metavar="NAME", help="One of them.", autocompletion=names)
+
+
 def methods(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One of them.", autocompletion=_completed("methods"))
-    ] = None,
+    name: Annotated[str | None, _argument("methods")] = None,
     json: Json = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the reference of all in Markdown.")] = False,
 ) -> None:
@@ -67,9 +67,7 @@ def methods(
 
 
 def detectors(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One of them.", autocompletion=_completed("detectors"))
-    ] = None,
+    name: Annotated[str | None, _argument("detectors")] = None,
     json: Json = False,
 ) -> None:
     """List the detector adapters, or describe one.
@@ -85,9 +83,7 @@ def detectors(
 
 
 def datasets(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One of them.", autocompletion=_completed("datasets"))
-    ] = None,
+    name: Annotated[str | None, _argument("datasets")] = None,
     json: Json = False,
 ) -> None:
     """List the dataset formats, or describe one.
@@ -106,7 +102,7 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
     """Prints all names of a kind, or everything about one."""
     from farther.registry import describe
 
-    registry = _registry(kind)
+    registry = registry_of(kind)
     found = {one: describe(registry.get(one)) for one in ([name] if name else registry.names())}
     if json:
         entries = [
@@ -117,10 +113,11 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
     elif name:
         described = found[name]
         parts = [paragraph(f"{name}: {described.summary}"), *map(paragraph, filter(None, described.text.split("\n\n")))]
-        sections = {title: text for title, text in described.sections.items() if title != "Args"}
-        for title, text in sections.items():
-            lines = title in ("Attributes", "Example")
-            parts.append(f"{title}:\n{indent(text, '    ')}" if lines else paragraph(f"{title}: {text}"))
+        for title, text in described.sections.items():
+            if title in ("Attributes", "Example"):
+                parts.append(f"{title}:\n{indent(text, '    ')}")
+            elif title != "Args":
+                parts.append(paragraph(f"{title}: {text}"))
         if described.parameters:
             rows = [(one.name, one.default, one.description) for one in described.parameters]
             parts.append(table(("parameter", "default", "description"), rows))
@@ -130,17 +127,8 @@ def _show(kind: str, name: str | None, *, json: bool) -> None:
         print(f"\n`farther {kind} NAME` lists its parameters.")
 
 
-class _Names(dict[str, str]):
-    """Fills the places of counts in a formula with their names."""
-
-    def __missing__(self, key: str) -> str:
-        return key
-
-
 def metrics(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="One of them.", autocompletion=_completed("metrics"))
-    ] = None,
+    name: Annotated[str | None, _argument("metrics")] = None,
     json: Json = False,
 ) -> None:
     """List the metrics, or define one.
@@ -164,12 +152,9 @@ def metrics(
         print(as_json([asdict(metric) for metric in chosen]))
     elif name:
         facts = asdict(chosen[0]) | {"latex": "", "higher_is_better": better[chosen[0].higher_is_better]}
-        rows = [(key, text.format_map(_Names())) for key, text in facts.items() if text]
-        print(table(("", ""), rows))
+        facts["formula"] = re.sub(r"\{(\w+)\}", r"\1", chosen[0].formula)
+        print(table(("", ""), [(key, text) for key, text in facts.items() if text]))
     else:
-        print(
-            table(
-                ("name", "better", "meaning"), [(one.name, better[one.higher_is_better], one.meaning) for one in chosen]
-            )
-        )
+        rows = [(one.name, better[one.higher_is_better], one.meaning) for one in chosen]
+        print(table(("name", "better", "meaning"), rows))
         print("\n`farther metrics NAME` defines one; `farther explain number` shows its inputs.")

@@ -56,11 +56,7 @@ DRAWN = "artifacts/demo"
 
 
 def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
-    """Images of each split: counted where `curate` ran, else as many as its subset has; None if unknown.
-
-    Raises:
-        ParameterError: the benchmark is unknown or wrong.
-    """
+    """Images of each split: counted where `curate` ran, else as many as its subset has; None if unknown."""
     import pyarrow.parquet as pq
 
     checked = project.benchmark(benchmark)
@@ -167,12 +163,9 @@ def gpu(project: Project) -> list[Finding]:
             network, image = MEMORY[adapter]
             need = network + image * batch
             text = f"about {need:.1f} GiB for a batch of {batch} (rough; --estimate measures), {has:.0f} GiB there"
-            findings.append(Finding("GPU", adapter, "ok" if need < has else "missing", text, _smaller(need, has)))
+            remedy = {} if need < has else {"remedy": "a smaller inference: batch_size"}
+            findings.append(Finding("GPU", adapter, "missing" if remedy else "ok", text, remedy))
     return findings
-
-
-def _smaller(need: float, has: float) -> dict[str, str]:
-    return {} if need < has else {"remedy": "a smaller inference: batch_size"}
 
 
 def repository(project: Project) -> list[Finding]:
@@ -201,20 +194,19 @@ def made_with(project: Project, stage: str, *keys: str) -> bool:
     lock = project.folder / "dvc.lock"
     if not lock.is_file():
         return True
-    stages = _stages(lock.resolve(), lock.stat().st_mtime_ns)
-    used = ((stages.get(stage) or {}).get("params") or {}).get("params.yaml") or {}
-    return all(key in used and used[key] == _now(project, key) for key in keys)
-
-
-def _now(project: Project, key: str) -> Any:
-    value: Any = project.params
-    for part in key.split(".", 1):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
+    used = _recorded(lock.resolve(), lock.stat().st_mtime_ns).get(stage) or {}
+    for key in keys:
+        section, _, entry = key.partition(".")
+        now = project.params.get(section)
+        now = (now.get(entry) if isinstance(now, dict) else None) if entry else now
+        if key not in used or used[key] != now:
+            return False
+    return True
 
 
 @cache
-def _stages(lock: Path, changed: int) -> dict[str, Any]:
-    """The stages of a dvc.lock, read once for as long as it stays as it is."""
+def _recorded(lock: Path, changed: int) -> dict[str, Any]:
+    """The parameters of each stage in a dvc.lock, read once for as long as it stays as it is."""
     held = read_yaml(lock.read_text(encoding="utf-8"))
-    return (held.get("stages") if isinstance(held, dict) else None) or {}
+    stages = (held.get("stages") if isinstance(held, dict) else None) or {}
+    return {name: (stage.get("params") or {}).get("params.yaml") for name, stage in stages.items()}

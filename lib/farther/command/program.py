@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -92,6 +91,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 class _Grouped(TyperGroup):
     """The top level, whose help lists the subcommands in groups."""
 
+    def invoke(self, ctx: Any) -> None:
+        """Runs a subcommand, whose return value is the exit status; a closed pipe or Ctrl-C ends it quietly."""
+        try:
+            status = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:  # `farther methods | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            status = FINE
+        except KeyboardInterrupt:
+            print("Stopped.", file=sys.stderr)
+            status = INTERRUPTED
+        raise typer.Exit(status or FINE)
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes one section per group."""
         width = max(map(len, self.commands))
@@ -114,37 +126,15 @@ def _top(
         print(context.get_help())
 
 
-def _runnable(function: Callable[..., int | None]) -> Callable[..., None]:
-    """The function with its return value as the exit status; a closed pipe or an interruption ends it quietly."""
-
-    @functools.wraps(function)
-    def run(*arguments: Any, **options: Any) -> None:
-        try:
-            status = function(*arguments, **options)
-            sys.stdout.flush()
-        except BrokenPipeError:  # `farther methods | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            status = FINE
-        except KeyboardInterrupt:
-            print("Stopped.", file=sys.stderr)
-            status = INTERRUPTED
-        raise typer.Exit(status or FINE)
-
-    return run
-
-
 def _build() -> typer.Typer:
     settings = {"help_option_names": ["-h", "--help"]}
     app = typer.Typer(cls=_Grouped, help=HELP, epilog=EPILOG, context_settings=settings, rich_markup_mode=None)
     app.callback(invoke_without_command=True)(_top)
     for name, found in (item for group in SUBCOMMANDS.values() for item in group.items()):
         if isinstance(found, typer.Typer):
-            for command in found.registered_commands:
-                if command.callback is not None:
-                    command.callback = _runnable(command.callback)
             app.add_typer(found, name=name)
         else:
-            app.command(name)(_runnable(found))
+            app.command(name)(found)
     return app
 
 

@@ -43,11 +43,7 @@ class Project:
 
     @cached_property
     def params(self) -> dict[str, Any]:
-        """All parameters.
-
-        Raises:
-            ParameterError: the file is absent, or holds no sections.
-        """
+        """All parameters."""
         import yaml
 
         try:
@@ -62,22 +58,14 @@ class Project:
         return params
 
     def section(self, name: str) -> dict[str, Any]:
-        """A section; {} where it is absent or empty.
-
-        Raises:
-            ParameterError: it is not a mapping.
-        """
+        """A section; {} where it is absent or empty."""
         found = self.params.get(name) or {}
         if not isinstance(found, dict):
             raise ParameterError(f"{self.file}: section {name!r}: expected names, found {found!r}")
         return found
 
     def entry(self, section: str, name: str) -> Any:
-        """An entry of a section.
-
-        Raises:
-            ParameterError: the section has no such entry; the message lists those that it has.
-        """
+        """An entry of a section."""
         entries = self.section(section)
         if name not in entries:
             known = ", ".join(map(str, entries)) or "nothing"
@@ -85,11 +73,7 @@ class Project:
         return entries[name]
 
     def benchmark(self, name: str) -> Any:
-        """A benchmark (`farther.curation.Benchmark`), checked.
-
-        Raises:
-            ParameterError: it is unknown, or one of its parameters is.
-        """
+        """A benchmark (`farther.curation.Benchmark`), checked."""
         from farther.curation import benchmark
 
         benchmarks = self.section("benchmarks")
@@ -127,11 +111,7 @@ BenchmarkName = Annotated[
 
 
 def make_detector(entry: Mapping[str, Any]) -> Any:
-    """The adapter of an entry of section `detectors`.
-
-    Raises:
-        ParameterError: the adapter or a parameter is unknown, or a value does not fit.
-    """
+    """The adapter of an entry of section `detectors`."""
     from farther import detectors
 
     weights = {"weights": entry["weights"]} if "weights" in entry else {}

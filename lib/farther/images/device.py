@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def torch_device(name: str) -> torch.device:
-    """The PyTorch device of a name; "auto" is the first GPU, or else the CPU.
-
-    Raises:
-        ParameterError: PyTorch does not know it, or this machine has none.
-    """
+    """The PyTorch device of a name; "auto" is the first GPU, or else the CPU."""
     import torch
 
     if name == "auto":

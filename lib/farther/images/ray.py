@@ -115,11 +115,7 @@ class Queue:
         return shard
 
     def finish(self, worker: str, shard: int) -> None:
-        """A worker wrote a shard.
-
-        Raises:
-            KeyError: the worker was given up, and its shards went back to the queue.
-        """
+        """A worker wrote a shard."""
         self._held[worker].remove(shard)
         self._finished.append(shard)
 
@@ -138,18 +134,7 @@ class Worker:
     """Makes shards until there are no more."""
 
     def work(self, job: Job, queue: Any, name: str, processes: int, folder: Path) -> None:
-        """Takes shards from the queue and writes them.
-
-        Args:
-            job: Makes the shards.
-            queue: Handle of the `Queue`.
-            name: Name of this worker in the queue.
-            processes: Its worker processes.
-            folder: Working directory of the driver: paths may be relative to it.
-
-        Raises:
-            FartherError: this machine does not see the folder, or would make other rows.
-        """
+        """Takes shards from the queue and writes them."""
         import ray
 
         _enter(folder)

@@ -145,12 +145,7 @@ class Contents:
         }
 
     def detector(self, run: Run, found: Mapping[str, SplitOutcomes]) -> dict[str, Any]:
-        """One detector on one benchmark.
-
-        Args:
-            run: The run.
-            found: Split → its outcomes; {} where they are not on this machine.
-        """
+        """One detector on one benchmark."""
         content: dict[str, Any] = {
             "run": run,
             "quality": overview.quality(run),

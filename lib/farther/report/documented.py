@@ -38,15 +38,7 @@ class MethodText:
 
 
 def texts_of(entry: str, values: Mapping[str, Any], folder: Path) -> list[MethodText]:
-    """The documentation of a line of section `methods`: of its method, or of all methods that it chooses from.
-
-    Args:
-        entry, values: The line's name and content.
-        folder: Folder of user-defined methods.
-
-    Raises:
-        ParameterError: the method is unknown, or its parameters are wrong.
-    """
+    """The documentation of a line of section `methods`: of its method, or of all methods that it chooses from."""
     read = read_entry(entry, values, folder)
     choice = read.search or read.oracle
     return [_text(name, folder) for name in (sorted(choice.grids) if choice else [read.method])]
@@ -68,11 +60,7 @@ def _text(name: str, folder: Path) -> MethodText:
 
 
 def how_chosen(fitted: Mapping[str, Any]) -> str:
-    """Sentence on the choice of a fitted method's parameters, "" where they were given.
-
-    Args:
-        fitted: Content of its `method.json`.
-    """
+    """Sentence on the choice of a fitted method's parameters, "" where they were given."""
     choice = fitted.get("choice")
     if not choice:
         return ""

@@ -38,11 +38,7 @@ class SplitOutcomes:
 
     @classmethod
     def read(cls, run: Run, split: str, artifacts: Path) -> SplitOutcomes:
-        """Reads a split of an evaluated run.
-
-        Raises:
-            DataError: a table is absent or damaged.
-        """
+        """Reads a split of an evaluated run."""
         files = RunFiles(run.name, run.benchmark, artifacts)
         folder = RegionsFolder(files.regions(split), min_score=float(run.evaluation["threshold"]))
         readable = ~pl.col("image_id").is_in([failure["image_id"] for failure in folder.failures])
@@ -66,33 +62,21 @@ class SplitOutcomes:
         return float(self.run.method(method)["tau"])
 
     def detections_of(self, method: str) -> pl.DataFrame:
-        """`detections` with the method's score, the outcome, and `is_unknown`: flagged as unknown.
-
-        Raises:
-            DataError: a detection has no score or no outcome.
-        """
+        """`detections` with the method's score, the outcome, and `is_unknown`: flagged as unknown."""
         scores, outcomes = self.files.scores(method, self.split), self.files.region_outcomes(method, self.split)
         scored = _joined(self.detections, Scores.read(scores).frame, REGION, "score", scores)
         found = _joined(scored, RegionOutcomes.read(outcomes).frame, REGION, "outcome", outcomes)
         return found.with_columns(is_unknown=pl.col("score") < self.tau(method))
 
     def objects_of(self, method: str) -> pl.DataFrame:
-        """`objects` with the outcome and `region_id`, the detection that decided it (−1 for none).
-
-        Raises:
-            DataError: an object has no outcome.
-        """
+        """`objects` with the outcome and `region_id`, the detection that decided it (−1 for none)."""
         file = self.files.object_outcomes(method, self.split)
         outcomes = ObjectOutcomes.read(file).frame.drop("category")
         return _joined(self.objects, outcomes, OBJECT, "outcome", file)
 
 
 def read_run_outcomes(run: Run, artifacts: Path) -> dict[str, SplitOutcomes]:
-    """Split → its outcomes; {} where the run is not evaluated, or its detections are not on this machine.
-
-    Raises:
-        DataError: a table is absent or damaged.
-    """
+    """Split → its outcomes; {} where the run is not evaluated, or its detections are not on this machine."""
     folders = [artifacts / part / run.name for part in ("regions", "scores", "outcomes")]
     if not run.is_evaluated or not run.evaluation or not all(folder.is_dir() for folder in folders):
         return {}

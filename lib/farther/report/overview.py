@@ -64,13 +64,7 @@ def tables_of_splits(runs: Sequence[Run]) -> Listing:
 
 
 def methods(params: Mapping[str, Mapping[str, Any]], runs: Sequence[Run], summaries: Mapping[str, str]) -> Listing:
-    """One row per line of section `methods`, with its mean AUROC and AP_U over all detectors and splits.
-
-    Args:
-        params: Section `methods` of params.yaml.
-        runs: All evaluated runs.
-        summaries: Line → summary of its method.
-    """
+    """One row per line of section `methods`, with its mean AUROC and AP_U over all detectors and splits."""
     values = pl.concat([run.values for run in runs]) if runs else None
     rows = []
     for name in params:

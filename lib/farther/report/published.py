@@ -25,11 +25,7 @@ OTHER_NAMES = dict.fromkeys(("lard_knn", "lard_mahalanobis", "lard_gmm"), "lard"
 
 
 def read(folder: Path) -> pl.DataFrame:
-    """The values in `FILES`, one row per value: the columns `PLACE`, metric, published; a file may be absent.
-
-    Raises:
-        DataError: a column is missing, or a value is not a fraction; names file, row and field.
-    """
+    """The values in `FILES`, one row per value: the columns `PLACE`, metric, published; a file may be absent."""
     frames = [pl.DataFrame(schema={**dict.fromkeys((*PLACE, "metric"), pl.String), "published": pl.Float64})]
     for file in (folder / name for name in FILES if (folder / name).exists()):
         metrics = {metric.name: pl.Float64 for metric in SHOWN}
@@ -45,11 +41,7 @@ def read(folder: Path) -> pl.DataFrame:
 
 
 def beside(run: Run, counterpart: Counterpart, published: pl.DataFrame) -> Listing | None:
-    """A run's values beside the published ones, one row per split and method that both have; None without any.
-
-    Raises:
-        ParameterError: no published table has that detector with that ID dataset.
-    """
+    """A run's values beside the published ones, one row per split and method that both have; None without any."""
     theirs = published.filter(detector=counterpart.detector, id=counterpart.id)
     if theirs.is_empty():
         pairs = published.select("detector", "id").unique().sort("detector", "id").iter_rows()

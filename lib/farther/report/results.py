@@ -138,9 +138,6 @@ class Run:
         """The method whose outcomes are shown: the one asked for, else the best by mean AP_U, else by mean AUROC.
 
         A method that does not apply to this detector counts as not asked for.
-
-        Raises:
-            ParameterError: the one asked for has no values.
         """
         if wanted is not None and wanted not in self.not_applicable:
             if self.is_evaluated and wanted not in self.methods:
@@ -160,12 +157,7 @@ def title_of_split(name: str) -> str:
 
 
 def read_runs(params: Mapping[str, Any], artifacts: Path) -> list[Run]:
-    """All runs of params.yaml, evaluated or not.
-
-    Raises:
-        ParameterError: a run names a benchmark that params.yaml does not have, or a section is absent.
-        DataError: a file is damaged.
-    """
+    """All runs of params.yaml, evaluated or not."""
     for section in ("detectors", "benchmarks", "methods"):
         if not isinstance(params.get(section), Mapping):
             raise ParameterError(f"params.yaml: no section {section!r}")

@@ -48,17 +48,7 @@ class SplitsView:
 
 
 def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, shown: int) -> SplitsView:
-    """Tables and charts of a benchmark's splits.
-
-    Args:
-        name: The benchmark.
-        params: Its parameters.
-        artifacts: The artifacts folder.
-        shown: Categories in a chart, and images in a table of doubtful ones.
-
-    Raises:
-        DataError: a file is damaged.
-    """
+    """Tables and charts of a benchmark's splits."""
     folder = artifacts / "splits" / name
     distances = {split: str(settings["distance"]) for split, settings in params["splits"].items()}
     fates = Fates.read(folder / "fates.parquet") if (folder / "fates.parquet").exists() else None

@@ -61,12 +61,7 @@ class RunCurves:
     methods: Sequence[str]
 
     def curves(self, kind: str, points: int) -> ChartGroup:
-        """ROC or precision–recall curves, one chart per split.
-
-        Args:
-            kind: A key of `CURVES`.
-            points: Points that a curve keeps.
-        """
+        """ROC or precision–recall curves, one chart per split."""
         title, x, y = CURVES[kind]
         table = self._of_methods(f"{kind}.csv", {"x": pl.Float64, "y": pl.Float64})
         charts = []
@@ -79,11 +74,7 @@ class RunCurves:
         return ChartGroup(self._legend, tuple(charts))
 
     def sweep(self, kind: str) -> ChartGroup:
-        """Metrics over a moving threshold, one chart per split and metric.
-
-        Args:
-            kind: A key of `SWEEPS`.
-        """
+        """Metrics over a moving threshold, one chart per split and metric."""
         column, x = SWEEPS[kind]
         table = self._of_methods(f"{kind}.csv", dict.fromkeys((column, *SWEPT), pl.Float64)).rename({column: "x"})
         charts = []
@@ -167,12 +158,7 @@ def _thinned(curve: pl.DataFrame, points: int) -> pl.DataFrame:
 
 
 def wilderness_of(folders: Mapping[str, Path], recall: str) -> ChartGroup:
-    """Wilderness impact of several runs at one recall, one line per run.
-
-    Args:
-        folders: Run → folder of its plots.
-        recall: As in `wilderness.csv`.
-    """
+    """Wilderness impact of several runs at one recall, one line per run."""
     frames = [
         _wilderness(folder).filter(recall=recall).with_columns(series=pl.lit(run)) for run, folder in folders.items()
     ]

@@ -46,11 +46,7 @@ def outcomes(run: Run, method: str) -> Chart:
 
 
 def outcomes_by_split(shown: Sequence[tuple[Run, str]]) -> ChartGroup:
-    """Outcomes of unknown objects for several detectors, one chart per split.
-
-    Args:
-        shown: Runs on one benchmark, and the method of each.
-    """
+    """Outcomes of unknown objects for several detectors, one chart per split."""
     rows, order = _outcomes(shown).with_columns(row="run"), [run.name for run, _ in shown]
     charts = [
         _outcome_chart(
@@ -174,11 +170,7 @@ def _dot_chart(metric: Metric, rows: pl.DataFrame, order: list[str], legend: Seq
 
 
 def correlations(values: pl.DataFrame) -> Chart | None:
-    """Correlations among metrics over all methods, detectors and splits (FMIYC, Figure 12); None with fewer than two.
-
-    Args:
-        values: Rows of `Run.values`, of any runs.
-    """
+    """Correlations among metrics over all methods, detectors and splits (FMIYC, Figure 12); None for one row."""
     rows = values.pivot("metric", index=["run", "split", "method"], values="value")
     if len(rows) < 2:
         return None
@@ -215,10 +207,6 @@ def confusion(run: Run, shown: int) -> Chart | None:
 
     Detections count that reach, for their class, the confidence at which `diagnosis_recall` of the known objects is
     found (Dhamija et al., 2020, Figure 4).
-
-    Args:
-        run: The run.
-        shown: Largest number of categories, those with the most detections.
     """
     known = list(run.evaluation.get("closed_set", {}).get("per_class", {}))
     counts = [

@@ -73,13 +73,7 @@ CSV = {"type": "csv", "parse": {"x": "number", "y": "number", "point": "number"}
 
 
 def chart(title: str, description: str, rows: pl.DataFrame | str, body: Mapping[str, Any]) -> Chart:
-    """A chart as wide as its place on the page, which sets its fonts.
-
-    Args:
-        title, description: see `Chart`.
-        rows: The data: a frame, or CSV as `line_rows` writes it.
-        body: The rest of the specification, in Vega-Lite's terms.
-    """
+    """A chart as wide as its place on the page, which sets its fonts."""
     data = {"values": rows, "format": CSV} if isinstance(rows, str) else {"values": rows.to_dicts()}
     return Chart(title, description, {"width": "container", "description": description, "data": data, **body})
 
@@ -137,14 +131,7 @@ class Axis:
 
 
 def lines(title: str, description: str, rows: str, legend: Sequence[Key], x: Axis, y: Axis) -> Chart:
-    """A line chart.
-
-    Args:
-        title, description: see `Chart`.
-        rows: CSV as `line_rows` writes it: in a page, a tenth of the size of the same rows as JSON.
-        legend: One entry per series; see `line_keys`.
-        x, y: The axes.
-    """
+    """A line chart."""
     body = {
         "height": 240,
         "mark": {"type": "line", "strokeWidth": 2},
@@ -175,16 +162,7 @@ def line_rows(points: pl.DataFrame) -> str:
 
 
 def read_csv(file: Path, columns: Mapping[str, type[pl.DataType]], optional: Collection[str] = ()) -> pl.DataFrame:
-    """These columns of a CSV file, no rows where the file is absent or empty. An empty cell of a number is null.
-
-    Args:
-        file: The file.
-        columns: Column → its type.
-        optional: Columns that the file may lack; they are left out then.
-
-    Raises:
-        DataError: a column is missing, or a cell is not a number; names file, row and field.
-    """
+    """These columns of a CSV file, no rows where the file is absent or empty. An empty cell of a number is null."""
     if not file.exists() or not file.stat().st_size:
         return pl.DataFrame(schema=columns)
     try:
