@@ -36,16 +36,8 @@ class DataError(FartherError):
         self.file = None if file is None else str(file)
         self.row = row
         self.field = field
-        place = [
-            part
-            for part in (
-                self.file,
-                None if row is None else f"row {row}",
-                None if field is None else f"field '{field}'",
-            )
-            if part is not None
-        ]
-        super().__init__(": ".join([*place, problem]))
+        place = (self.file, None if row is None else f"row {row}", None if field is None else f"field '{field}'")
+        super().__init__(": ".join([*filter(None, place), problem]))
 
 
 def choose(kind: str, name: str, known: Iterable[str]) -> str:

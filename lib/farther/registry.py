@@ -45,10 +45,8 @@ class Registry(Generic[T]):
     def register(self, name: str) -> Callable[[C], C]:
         """Class decorator that makes a class known as `name`, and sets its attribute `name`.
 
-        A class without a `title` in its body (the name for readers) gets `name` as its title too.
-
-        Raises:
-            ParameterError: another class has that name.
+        A class without a `title` in its body (the name for readers) gets `name` as its title too. Two classes of one
+        name are a ParameterError.
         """
 
         def add(cls: C) -> C:
@@ -69,11 +67,7 @@ class Registry(Generic[T]):
         return sorted(self._classes)
 
     def get(self, name: str) -> type[T]:
-        """The class behind a name.
-
-        Raises:
-            ParameterError: the name is unknown; the message lists the known ones.
-        """
+        """The class behind a name; a ParameterError for an unknown one lists the known ones."""
         self._load()
         return self._classes[choose(self.kind, name, self._classes)]
 
@@ -130,13 +124,7 @@ def _explain(cls: type, what: str, error: ValidationError) -> str:
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a registered class, as users read of it.
-
-    Args:
-        name: Its name.
-        default: Its default as params.yaml writes it; "(required)" where there is none.
-        description: From the docstring of the class that introduces it.
-    """
+    """A parameter of a registered class: name, default as params.yaml writes it, and what its docstring says of it."""
 
     name: str
     default: str

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,36 +21,38 @@ AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A file or folder of the pipeline, the object that holds it, and the folder's object if a folder lists it."""
+class Entry:
+    """A file or folder of the pipeline, and what is stored for it.
+
+    Args:
+        path: Its path.
+        oid: Name of its object: an MD5, with `.dir` after it for a folder.
+        folder: The folder's object, where a folder lists it.
+        digest: MD5 of the bytes that were read, None where there are none.
+        size: Their number.
+        files: The files that it lists.
+    """
 
     path: str
     oid: str
     folder: str | None = None
-
-
-@dataclass(frozen=True)
-class Found:
-    """What is there for it: the MD5 of the bytes there, None if nothing is there; and the files that it lists."""
-
-    wanted: Wanted
-    digest: str | None
+    digest: str | None = None
     size: int = 0
-    files: tuple[Wanted, ...] = ()
+    files: tuple[Entry, ...] = ()
 
     @property
     def is_whole(self) -> bool:
         """Whether the bytes are those that the stage wrote."""
-        return self.digest == self.wanted.oid.removesuffix(".dir")
+        return self.digest == self.oid.removesuffix(".dir")
 
     @property
     def is_absent(self) -> bool:
         """Whether a whole output is absent, which is not a fault: it may not have been pushed or pulled."""
-        return self.digest is None and self.wanted.folder is None
+        return self.digest is None and self.folder is None
 
     def __str__(self) -> str:
         what = "is lost" if self.digest is None else f"is damaged: its MD5 is {self.digest}"
-        return f"{self.wanted.path}: object {self.wanted.oid} {what}"
+        return f"{self.path}: object {self.oid} {what}"
 
 
 def check_objects(
@@ -81,7 +83,7 @@ def check_objects(
     try:
         with Repo() as repo:
             odb = repo.cache.local if cache else repo.cloud.get_remote_odb(remote)
-            faults = _report(list(_read_all(odb, _outputs(repo))))
+            faults = _report(_read_all(odb, _outputs(repo)))
     except DvcException as error:
         raise DataError(str(error)) from None
     if faults and remove:
@@ -93,43 +95,41 @@ def check_objects(
     return 1 if faults else 0
 
 
-def _outputs(repo: Repo) -> list[Wanted]:
+def _outputs(repo: Repo) -> list[Entry]:
     """What the stages of this commit keep in the cache."""
     kept = (output for output in repo.index.outs if output.use_cache and output.hash_info)
-    return [Wanted(str(output), output.hash_info.value) for output in kept]
+    return [Entry(str(output), output.hash_info.value) for output in kept]
 
 
-def _read(odb: Any, wanted: Wanted) -> Found:
+def _read(odb: Any, entry: Entry) -> Entry:
     """Reads one object whole, a block at a time; a folder's is kept, as it lists files."""
     digest, size, listing = hashlib.md5(usedforsecurity=False), 0, []
     try:
-        with odb.fs.open(odb.oid_to_path(wanted.oid), "rb") as file:
+        with odb.fs.open(odb.oid_to_path(entry.oid), "rb") as file:
             while block := file.read(BLOCK):
                 digest.update(block)
                 size += len(block)
-                if wanted.oid.endswith(".dir"):
+                if entry.oid.endswith(".dir"):
                     listing.append(block)
     except FileNotFoundError:
-        return Found(wanted, digest=None)
-    found = Found(wanted, digest.hexdigest(), size)
+        return entry
+    found = replace(entry, digest=digest.hexdigest(), size=size)
     if not listing or not found.is_whole:
         return found
     lines = json.loads(b"".join(listing))
-    files = tuple(Wanted(f"{wanted.path}/{line['relpath']}", line["md5"], folder=wanted.oid) for line in lines)
-    return Found(wanted, found.digest, size, files)
+    return replace(
+        found, files=tuple(Entry(f"{entry.path}/{line['relpath']}", line["md5"], folder=entry.oid) for line in lines)
+    )
 
 
-def _read_all(odb: Any, wanted: list[Wanted]) -> Iterator[Found]:
+def _read_all(odb: Any, outputs: list[Entry]) -> list[Entry]:
     """Reads outputs, then the files of those that are folders."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        files: list[Wanted] = []
-        for found in pool.map(lambda one: _read(odb, one), wanted):
-            files += found.files
-            yield found
-        yield from pool.map(lambda one: _read(odb, one), files)
+        found = list(pool.map(partial(_read, odb), outputs))
+        return found + list(pool.map(partial(_read, odb), (file for one in found for file in one.files)))
 
 
-def _report(found: list[Found]) -> list[Found]:
+def _report(found: list[Entry]) -> list[Entry]:
     """Prints what was read, and a line for each fault; returns the faults."""
     faults = [one for one in found if not one.is_whole and not one.is_absent]
     for fault in faults:
@@ -140,8 +140,8 @@ def _report(found: list[Found]) -> list[Found]:
     return faults
 
 
-def _remove(odb: Any, faults: list[Found]) -> None:
+def _remove(odb: Any, faults: list[Entry]) -> None:
     """Deletes damaged objects and the lists of their folders: where a list exists, DVC takes its files for complete."""
-    damaged = {fault.wanted.oid for fault in faults if fault.digest is not None}
-    for oid in sorted(damaged | {fault.wanted.folder for fault in faults if fault.wanted.folder}):
+    damaged = {fault.oid for fault in faults if fault.digest is not None}
+    for oid in sorted(damaged | {fault.folder for fault in faults if fault.folder}):
         odb.fs.remove(odb.oid_to_path(oid))

@@ -102,14 +102,11 @@ def _sources(project: Project, image: str) -> Iterator[dict[str, Any]]:
             if image != row["image_id"] and not _is_path(image, path):
                 continue
             yield {
-                "image_id": row["image_id"],
+                **{name: row[name] for name in ("image_id", "width", "height", "digest")},
                 "dataset": dataset,
                 "subset": file.parts[-2],
                 "file": str(path),
                 "there": path.is_file(),
-                "width": row["width"],
-                "height": row["height"],
-                "digest": row["digest"],
                 "objects": _of_image(file.with_name("objects.parquet"), row["image_id"]),
             }
 
@@ -126,22 +123,18 @@ def _fates(project: Project, name: str, sources: list[dict[str, Any]]) -> Iterat
     folder = project.artifacts / "splits" / name
     for source in sources:
         image_id, place = source["image_id"], (source["dataset"], source["subset"])
-        id_splits = [split for split, subset in checked.subsets.items() if place == (checked.id, subset)]
+        head = {"image_id": image_id, "dataset": place[0], "subset": place[1]}
         drawing = [split for split, params in checked.splits.items() if place == (params.dataset, params.subset)]
-        for split in id_splits:
-            yield {"image_id": image_id, **_place(place), **_of_id(folder, split, image_id, checked.most.get(split))}
+        for split, subset in checked.subsets.items():
+            if place == (checked.id, subset):
+                yield {**head, **_of_id(folder, split, image_id, checked.most.get(split))}
         if drawing:
             yield {
-                "image_id": image_id,
-                **_place(place),
+                **head,
                 **_of_ood(folder, drawing, image_id, place),
                 "decisions": _decisions(checked.decisions, project, place, image_id),
                 "similarity": _similarity(project.artifacts / "similarity" / name, drawing, image_id, place[0]),
             }
-
-
-def _place(place: tuple[str, str]) -> dict[str, str]:
-    return {"dataset": place[0], "subset": place[1]}
 
 
 def _of_id(folder: Path, split: str, image_id: str, most: int | None) -> dict[str, Any]:
@@ -152,18 +145,14 @@ def _of_id(folder: Path, split: str, image_id: str, most: int | None) -> dict[st
 
 
 def _of_ood(folder: Path, drawing: list[str], image_id: str, place: tuple[str, str]) -> dict[str, Any]:
-    import numpy as np
-
     from farther.curation.fates import Fates, why
 
     fates = Fates.read(folder / "fates.parquet")
-    rows = np.flatnonzero(
-        (fates.image_id == image_id) & (fates.dataset == place[0]) & (fates.subset == place[1])
-    ).tolist()
+    (rows,) = ((fates.image_id == image_id) & (fates.dataset == place[0]) & (fates.subset == place[1])).nonzero()
     inside = [split for split in drawing if _of_image(folder / split / "images.parquet", image_id)]
-    if not rows:
+    if not len(rows):
         return {"splits": inside, "why": "the benchmark was curated before the image was ingested: run curate again"}
-    row = rows[0]
+    row = int(rows[0])
     decider = int(fates.object_id[row])
     return {
         "splits": inside,
@@ -201,18 +190,17 @@ def _add_outcomes(found: dict[str, Any], project: Project, run: str, method: str
     """Adds to each place of an OOD image the outcomes of its objects and detections."""
     from farther.evaluation.files import RunFiles
 
-    places = [(name, place) for name, all_places in found["benchmarks"].items() for place in all_places]
-    splits = [
-        (RunFiles(run, name, project.artifacts), place, split) for name, place in places for split in place["splits"]
-    ]
-    for files, place, split in splits:
-        objects = files.object_outcomes(method, split)
-        if objects.is_file():
-            place["outcomes"] = {
-                "objects": _of_image(objects, place["image_id"]),
-                "detections": _of_image(files.region_outcomes(method, split), place["image_id"]),
-            }
-    if not any("outcomes" in place for _, place in places):
+    there = False
+    for name, places in found["benchmarks"].items():
+        files = RunFiles(run, name, project.artifacts)
+        for place, split in ((one, split) for one in places for split in one["splits"]):
+            if (objects := files.object_outcomes(method, split)).is_file():
+                there = True
+                place["outcomes"] = {
+                    "objects": _of_image(objects, place["image_id"]),
+                    "detections": _of_image(files.region_outcomes(method, split), place["image_id"]),
+                }
+    if not there:
         why = "it is in no evaluated split, or the method does not apply"
         problem = f"no outcomes of {found['image']!r} for {run} with {method}: {why}"
         raise DataError(problem, file=project.artifacts / "outcomes" / run)
@@ -228,12 +216,12 @@ def _rows(file: Path, wanted: pl.Expr) -> list[dict[str, Any]]:
     """Rows of a table, read lazily; none where there is no such table."""
     import polars as pl
 
+    from farther.tables.table import parquet_errors
+
     if not file.is_file():
         return []
-    try:
+    with parquet_errors(file):
         return pl.scan_parquet(file, glob=False).filter(wanted).collect().to_dicts()
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"not a readable Parquet table: {error}", file=file) from None
 
 
 def _hint(project: Project, image: str) -> str:
@@ -263,9 +251,8 @@ def _shown(found: dict[str, Any]) -> Iterator[str]:
         for place in places:
             where = ", ".join(place["splits"]) or "no split"
             yield ""
-            yield coloured(
-                f"benchmark {name}, {place['dataset']} {place['subset']} {place['image_id']}: {where}", "head"
-            )
+            image = f"{place['dataset']} {place['subset']} {place['image_id']}"
+            yield coloured(f"benchmark {name}, {image}: {where}", "head")
             fate = f"{place['fate']}: " if "fate" in place else ""
             yield paragraph(f"{fate}{place['why']}", 2)
             yield from _more(place)
@@ -278,15 +265,10 @@ def _objects(objects: list[dict[str, Any]]) -> Iterator[str]:
     if not objects:
         yield "  no labelled object"
         return
-    rows = [
-        (
-            f"  {one['object_id']}",
-            one["category"],
-            ", ".join(f"{edge:.0f}" for edge in one["box"]),
-            " ".join(mark for mark, on in (("crowd", one["is_crowd"]), ("difficult", one["is_difficult"])) if on),
-        )
-        for one in objects
-    ]
+    rows = []
+    for one in objects:
+        marks = " ".join(mark for mark in ("crowd", "difficult") if one[f"is_{mark}"])
+        rows.append((f"  {one['object_id']}", one["category"], ", ".join(f"{e:.0f}" for e in one["box"]), marks))
     yield table(("  object", "category", "box", ""), rows)
 
 
@@ -301,9 +283,10 @@ def _more(place: dict[str, Any]) -> Iterator[str]:
         known = place["similarity"]
         shown = (f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}" for key, value in known.items())
         yield paragraph("similarity: " + ", ".join(one for one in shown if not one.startswith("image_id")), 2)
-    for one in place.get("outcomes", {}).get("objects", ()):
+    outcomes = place.get("outcomes") or {"objects": (), "detections": ()}
+    for one in outcomes["objects"]:
         by = f", detection {one['region_id']}" if one["region_id"] >= 0 else ""
         yield f"  object {one['object_id']}, {one['category']}: {one['outcome'].replace('_', ' ')}{by}"
-    for one in place.get("outcomes", {}).get("detections", ()):
+    for one in outcomes["detections"]:
         on = f", object {one['object_id']} at IoU {one['iou']:.2f}" if one["object_id"] >= 0 else ""
         yield f"  detection {one['region_id']}: {one['outcome'].replace('_', ' ')}{on}"

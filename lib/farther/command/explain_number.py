@@ -74,85 +74,59 @@ def explain_number(project: Project, run: str, method: str, split: str, metric: 
     if not file.is_file():
         raise DataError(f"{run} was not evaluated yet: run `dvc repro`", file=file)
     report = read_json(file)
-    chosen = METRICS[choose("metric", metric, METRICS)]
+    chosen, id_split = METRICS[choose("metric", metric, METRICS)], report["settings"]["id_split"]
     if chosen.group == "detector":
-        return _of_detector(report, chosen)
-    settings = report["settings"]
-    split = choose("split of this run", split, set(report["splits"]) - {settings["calibration_split"]})
+        closed, key = report["closed_set"], CLOSED_SET.get(chosen.name, "")
+        found = {
+            "value": report["threshold"] if chosen.name == "threshold" else closed[key],
+            "formula": _filled(chosen.formula, report),
+            "interval": (closed.get("intervals") or {}).get(key),
+        }
+        return _explained(report, chosen, found, [id_split], [f"artifacts/metrics/{run}/detector.json"])
+    split = choose("split of this run", split, set(report["splits"]) - {report["settings"]["calibration_split"]})
     if chosen.group == "split":
-        return _of_split(report, chosen, split)
+        counts = report["splits"][split]
+        found = {"value": counts["no_detection"], "formula": _filled(chosen.formula, counts)}
+        return _explained(report, chosen, found, [split], [f"artifacts/evaluation/{run}.json"])
     if method in report["not_applicable"]:
         raise ParameterError(f"{method} does not apply to {run}: {report['not_applicable'][method]}")
     method = choose("method of this run", method, report["methods"])
-    results = report["methods"][method]["splits"]
-    if split not in results:
-        raise ParameterError(f"{split!r} is the ID split, which OOD splits are compared with: name one of these")
-    if chosen.key not in (results[split].get(chosen.group) or {}):
-        raise ParameterError(f"{metric} was not evaluated for {run} on {split}; see section 'evaluate' of params.yaml")
-    return _of_method(project, report, chosen, method, split)
-
-
-def _of_method(project: Project, report: dict[str, Any], metric: Metric, method: str, split: str) -> dict[str, Any]:
-    from farther.tables.files import inside, read_json
-
-    run, id_split = report["run"], report["settings"]["id_split"]
     evaluated = report["methods"][method]
+    if split not in evaluated["splits"]:
+        raise ParameterError(f"{split!r} is the ID split, which OOD splits are compared with: name one of these")
     results = evaluated["splits"][split]
+    if chosen.key not in (results.get(chosen.group) or {}):
+        raise ParameterError(f"{metric} was not evaluated for {run} on {split}; see section 'evaluate' of params.yaml")
+    best = results.get("against_best", {}).get(chosen.name)
     fitted = read_json(inside(project.artifacts / "fitted", f"{run}/{method}/threshold.json"))
-    best = results.get("against_best", {}).get(metric.name)
-    return {
-        **_head(report, metric, metric.of(results)),
-        "formula": _filled(metric.formula, {**results["ood"], **results["open_set"], **results[metric.group]}),
-        "interval": results.get("intervals", {}).get(metric.name),
-        "replicates": report["settings"]["replicates"],
+    found = {
+        "value": chosen.of(results),
+        "formula": _filled(chosen.formula, {**results["ood"], **results["open_set"], **results[chosen.group]}),
+        "interval": results.get("intervals", {}).get(chosen.name),
         "against_best": best if best and best["best"] != method else None,
         "tau": {**fitted, "id_regions_kept": evaluated["id_regions_kept"], "id_regions": evaluated["id_regions"]},
         "method": {"name": evaluated["fitted"]["name"], "params": evaluated["fitted"]["params"]},
         "chosen": evaluated["fitted"].get("choice"),
         "fitted_on": (evaluated["fitted"].get("state") or {}).get("fitted_on_", {}).get("regions"),
-        **_inputs(report, (id_split, split)),
-        "files": [
-            f"artifacts/metrics/{run}/{split}/{method}.json",
-            f"artifacts/evaluation/{run}.json",
-            f"artifacts/scores/{run}/{method}/{split}.parquet",
-            f"artifacts/scores/{run}/{method}/{id_split}.parquet",
-            f"artifacts/fitted/{run}/{method}/",
-            *_shared_files(report, (id_split, split)),
-        ],
-        "stages": [f"evaluate@{run}", f"score@{run}", *_shared_stages(report)],
     }
+    files = [
+        f"artifacts/metrics/{run}/{split}/{method}.json",
+        f"artifacts/evaluation/{run}.json",
+        f"artifacts/scores/{run}/{method}/{split}.parquet",
+        f"artifacts/scores/{run}/{method}/{id_split}.parquet",
+        f"artifacts/fitted/{run}/{method}/",
+    ]
+    return _explained(report, chosen, found, [id_split, split], files, f"score@{run}")
 
 
-def _of_split(report: dict[str, Any], metric: Metric, split: str) -> dict[str, Any]:
-    counts = report["splits"][split]
-    return {
-        **_head(report, metric, counts["no_detection"]),
-        "formula": _filled(metric.formula, counts),
-        **_inputs(report, (split,)),
-        "files": [f"artifacts/evaluation/{report['run']}.json", *_shared_files(report, (split,))],
-        "stages": [f"evaluate@{report['run']}", *_shared_stages(report)],
-    }
-
-
-def _of_detector(report: dict[str, Any], metric: Metric) -> dict[str, Any]:
-    closed, key = report["closed_set"], CLOSED_SET.get(metric.name, "")
-    id_split = report["settings"]["id_split"]
-    return {
-        **_head(report, metric, report["threshold"] if metric.name == "threshold" else closed[key]),
-        "formula": _filled(metric.formula, report),
-        "interval": (closed.get("intervals") or {}).get(key),
-        "replicates": report["settings"]["replicates"],
-        **_inputs(report, (id_split,)),
-        "files": [f"artifacts/metrics/{report['run']}/detector.json", *_shared_files(report, (id_split,))],
-        "stages": [f"evaluate@{report['run']}", *_shared_stages(report)],
-    }
-
-
-def _head(report: dict[str, Any], metric: Metric, value: float | None) -> dict[str, Any]:
-    settings = report["settings"]
+def _explained(
+    report: dict[str, Any], metric: Metric, found: dict[str, Any], splits: list[str], files: list[str], *stages: str
+) -> dict[str, Any]:
+    """All about a value: of the metric, of the value itself (`found`), of its inputs, and the files and stages."""
+    run, benchmark, settings = report["run"], report["benchmark"], report["settings"]
+    wanted = ("images", "failed_images", "objects", "regions", "inputs")
     return {
         "metric": metric.name,
-        "value": value,
         "meaning": metric.meaning,
         "higher_is_better": metric.higher_is_better,
         "source": metric.source,
@@ -160,22 +134,17 @@ def _head(report: dict[str, Any], metric: Metric, value: float | None) -> dict[s
         "iou": settings["iou"],
         "t*": {"threshold": report["threshold"], "rule": report["threshold_rule"]},
         "detector": report["detector"],
+        "replicates": settings["replicates"],
+        **found,
+        "splits": {name: {key: report["splits"][name][key] for key in wanted} for name in splits},
+        "files": [
+            *files,
+            f"artifacts/thresholds/{run}.json",
+            *(f"artifacts/regions/{run}/{split}/" for split in splits),
+            *(f"artifacts/splits/{benchmark}/{split}/" for split in splits),
+        ],
+        "stages": [f"evaluate@{run}", *stages, f"threshold@{run}", f"infer@{run}", f"curate@{benchmark}"],
     }
-
-
-def _inputs(report: dict[str, Any], splits: tuple[str, ...]) -> dict[str, Any]:
-    wanted = ("images", "failed_images", "objects", "regions", "inputs")
-    return {"splits": {name: {key: report["splits"][name][key] for key in wanted} for name in splits}}
-
-
-def _shared_files(report: dict[str, Any], splits: tuple[str, ...]) -> list[str]:
-    regions = [f"artifacts/regions/{report['run']}/{split}/" for split in splits]
-    tables = [f"artifacts/splits/{report['benchmark']}/{split}/" for split in splits]
-    return [f"artifacts/thresholds/{report['run']}.json", *regions, *tables]
-
-
-def _shared_stages(report: dict[str, Any]) -> list[str]:
-    return [f"threshold@{report['run']}", f"infer@{report['run']}", f"curate@{report['benchmark']}"]
 
 
 def _filled(formula: str, values: dict[str, Any]) -> str:
@@ -216,13 +185,9 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "t*", f"{found['t*']['threshold']:.6g}, by rule {found['t*']['rule']}: regions below it are discarded"
     if "tau" in found:
         tau = found["tau"]
-        yield (
-            "τ",
-            (
-                f"{tau['threshold']:.6g}, by rule {tau['rule']} to keep {tau['keep']:g} of {tau['regions']} ID "
-                f"calibration regions; it keeps {tau['id_regions_kept']:.4f} of the {tau['id_regions']} ID test regions"
-            ),
-        )
+        rule = f"by rule {tau['rule']} to keep {tau['keep']:g} of {tau['regions']} ID calibration regions"
+        kept = f"it keeps {tau['id_regions_kept']:.4f} of the {tau['id_regions']} ID test regions"
+        yield "τ", f"{tau['threshold']:.6g}, {rule}; {kept}"
         params = ", ".join(f"{key}={value}" for key, value in found["method"]["params"].items()) or "no parameters"
         on = f", fitted on {found['fitted_on']} regions" if found["fitted_on"] else ""
         yield "method", f"{found['method']['name']} ({params}){on}"

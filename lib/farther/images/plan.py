@@ -61,14 +61,7 @@ class StreamParams:
 
 @plain_dataclass(frozen=True)
 class Batch:
-    """Images that the network sees together.
-
-    Args:
-        shard: Number of the shard that their rows go to.
-        image_ids: Their names.
-        files: Their files.
-        sizes: Width and height of each, as the images table says.
-    """
+    """Images that the network sees together: shard of their rows, names, files, and sizes (width, height)."""
 
     shard: int
     image_ids: list[str]

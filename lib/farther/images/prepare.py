@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from farther.errors import DataError, FartherError
 from farther.images import read
 from farther.images.plan import Batch
+
+if TYPE_CHECKING:
+    from farther.images.stream import Model
 
 T = TypeVar("T")
 
@@ -33,23 +34,11 @@ class Unusable:
     reason: str
 
 
-class Preparer(Protocol):
-    """Turns the pixels of an image into the input of a network; see `farther.images.stream.Model`."""
-
-    def prepare(self, image: np.ndarray, image_id: str) -> Any:
-        """Input for one image from uint8 pixels of shape (height, width, 3)."""
-
-
 @dataclass(frozen=True)
 class Preparation:
-    """Turns a batch of files into inputs of the model; `Unusable` where that fails.
+    """Turns a batch of files into inputs of the model; `Unusable` where that fails. See `farther.images.read.load`."""
 
-    Args:
-        model: Its `prepare` is called.
-        exif, max_pixels: See `farther.images.read.load`.
-    """
-
-    model: Preparer
+    model: Model
     exif: read.Exif
     max_pixels: int
 
@@ -100,9 +89,9 @@ def spread(
         for batch in batches:
             ahead.append((batch, pool.submit(_work, batch)))
             if len(ahead) == 2 * processes:
-                yield _taken(ahead)
+                yield ahead[0][0], ahead.popleft()[1].result()
         while ahead:
-            yield _taken(ahead)
+            yield ahead[0][0], ahead.popleft()[1].result()
     except BrokenProcessPool:
         raise FartherError(
             f"one of the {processes} processes that work on images was killed, most likely for memory: "
@@ -110,11 +99,6 @@ def spread(
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _taken(ahead: deque[tuple[Batch, Future[T]]]) -> tuple[Batch, T]:
-    batch, future = ahead.popleft()
-    return batch, future.result()
 
 
 _the_work: Callable[[Batch], Any] | None = None
@@ -142,11 +126,7 @@ def _end_with_parent() -> None:
 
 
 def _sent_as_array(tensor: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Sends a tensor through the pipe.
-
-    torch would put each into a shared-memory file of its own: slower for small ones, and containers have few megabytes
-    for those files, processes few handles.
-    """
+    """Sends a tensor through the pipe: torch's own way needs a file of shared memory for each, and runs out of them."""
     return sys.modules["torch"].from_numpy, (tensor.numpy(),)
 
 

@@ -14,48 +14,23 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from farther.errors import FartherError, ParameterError
+
+if TYPE_CHECKING:
+    from farther.images.stream import Job
 
 #: The run ends when this number of workers were lost over one shard: the shard itself is the cause.
 LOSSES = 3
 
 
-class Job(Protocol):
-    """All that making shards takes, see `farther.images.stream.Job`; it can be pickled."""
-
-    @property
-    def device(self) -> str:
-        """Where the network runs: "auto", "cpu", "cuda"."""
-
-    @property
-    def processes(self) -> int | None:
-        """Worker processes beside each network, where the user gave a number."""
-
-    def size(self, shard: int) -> int:
-        """Number of images of a shard."""
-
-    def check(self) -> None:
-        """Raises a FartherError where this machine would make other rows."""
-
-    def make(self, shards: Iterable[int], processes: int, count: Callable[[int], Any]) -> Iterator[int]:
-        """Makes shards and yields the number of each that was written."""
-
-
 @dataclass(frozen=True)
 class Pool:
-    """The number of workers, and what each of them claims of its machine.
-
-    Args:
-        workers: Their number.
-        cpus: Cores of each.
-        gpus: GPUs of each: 1, or 0 when the network runs on the CPU.
-        processes: Worker processes of each.
-    """
+    """The number of workers; cores, GPUs (1, or 0 for a network on the CPU) and worker processes of each."""
 
     workers: int
     cpus: int
@@ -155,12 +130,7 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
     """Makes shards on the cluster that this machine belongs to, or on this machine alone where there is none.
 
     The cluster is the one that `ray start` or the variable RAY_ADDRESS names. The connection stays until the process
-    ends.
-
-    Args:
-        job: Makes the shards.
-        shards: Their numbers.
-        count: Takes the number of images of each finished shard.
+    ends. `count` takes the number of images of each finished shard.
 
     Raises:
         ParameterError: Ray is not installed, or see `pool_for`.

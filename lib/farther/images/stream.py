@@ -138,9 +138,8 @@ def stream(
         progress: Whether to show images per second and the time left, on stderr.
 
     Raises:
-        ParameterError: the table names a dataset that has no root, or see `farther.images.ray.make_on_cluster`.
         DataError: more images failed than `max_failures` allows, or a file name leads out of its root.
-        FartherError: a worker process was killed from outside.
+        FartherError: a worker process was killed from outside, or see `farther.images.ray.make_on_cluster`.
     """
     job = Job(model, Plan(images, roots, params), writer)
     shards = range(job.plan.shards)
