@@ -31,19 +31,20 @@ def test_impact_worked_by_hand(case):
     assert wild.ratio == 2
     # At recall 1 the operating points are 0.6 and 0.7: closed 3 true and 1 false; wild 0.85, 0.65 and 0.75.
     assert wild.operating_points(1.0) == pytest.approx([0.6, 0.7])
-    assert wild.impact_over(1.0, [2.0]) == [3 / 4]
+    at = wild.at_recall(1.0)
+    assert at["impact"][-1] == 3 / 4
     # Precision closed: cat 2/3, dog 1. With wild images: cat 2/5, dog 1/2.
-    assert wild.impact_by_precision_over(1.0, [2.0]) == pytest.approx([(5 / 3) / (9 / 10) - 1])
+    assert at["impact_by_precision"][-1] == pytest.approx((5 / 3) / (9 / 10) - 1)
     # At recall 0.5 a cat is found at 0.9 already, where no wild detection of that class is.
-    assert wild.impact_over(0.5, [2.0]) == [1 / 2]
-    assert wild.impact_over(1.0, [0.0]) == wild.impact_by_precision_over(1.0, [0.0]) == [0]
+    assert wild.at_recall(0.5)["impact"][-1] == 1 / 2
+    assert at["impact"][0] == at["impact_by_precision"][0] == 0
 
 
 def test_both_definitions_agree_for_a_single_class(case):
     truth, found, closed, others, images = case
     wild = wilderness.Wilderness(truth[:2], found[:3], closed, others, images)  # no dog
-    pooled, by_precision = (each(1.0, wild.ratios) for each in (wild.impact_over, wild.impact_by_precision_over))
-    assert pooled == pytest.approx(by_precision)
+    at = wild.at_recall(1.0)
+    assert at["impact"] == pytest.approx(at["impact_by_precision"])
 
 
 def test_impact_never_falls_as_images_are_added_in_steps_of_a_tenth(world):

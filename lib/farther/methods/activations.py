@@ -11,10 +11,10 @@ from pydantic import Field
 
 #: A percentage strictly between 0 and 100.
 Percentile = Annotated[float, Field(gt=0, lt=100)]
+#: The bit of a float32's sign.
+SIGN = np.uint32(1 << 31)
 #: Values handled at once.
 CHUNK = 1 << 18
-#: The sample takes every n-th value; a prime, so that it visits all columns of a table in turn.
-STRIDE = 251
 #: exp of more than this may overflow when multiplied by features and weights.
 LARGEST_EXPONENT = 80.0
 
@@ -22,11 +22,10 @@ LARGEST_EXPONENT = 80.0
 def percentile(passes: Callable[[], Iterable[np.ndarray]], percent: float) -> float:
     """The percentile of all values of a stream, exactly as `numpy.percentile` interpolates it.
 
-    A sample bounds the percentile; one more pass counts the values below the bounds and keeps those between. Where the
-    sample misled, the pass is repeated without bounds.
+    The first pass counts the values by the upper half of their bits, the second one those in question by the lower.
 
     Args:
-        passes: Starts a pass over arrays of float32 or float16 of any shape; called two or three times.
+        passes: Starts a pass over arrays of float32 or float16 of any shape; called twice.
         percent: 0 to 100.
 
     Raises:
@@ -35,50 +34,35 @@ def percentile(passes: Callable[[], Iterable[np.ndarray]], percent: float) -> fl
     >>> percentile(lambda: iter([np.float32([3, 1]), np.float32([2])]), 50)
     2.0
     """
-    total, sample = 0, [np.zeros(0, np.float32)]
-    for values in _chunks(passes()):
-        sample.append(values[-total % STRIDE :: STRIDE].copy())
-        total += len(values)
+    upper = np.zeros(1 << 16, np.int64)
+    for keys in _ordered_bits(passes()):
+        upper += np.bincount(keys >> 16, minlength=1 << 16)
+    total = int(upper.sum())
     if total == 0:
         raise ValueError("no values")
     position = (total - 1) * percent / 100
     ranks = np.array([math.floor(position), math.ceil(position)])
-    bounds = _bounds(np.concatenate(sample), percent / 100)
-    low, high = _at_ranks(passes(), ranks, *bounds) or _at_ranks(passes(), ranks, -math.inf, math.inf) or (0.0, 0.0)
+    prefixes = np.searchsorted(np.cumsum(upper), ranks, side="right")
+    lower = np.zeros((2, 1 << 16), np.int64)
+    for keys in _ordered_bits(passes()):
+        for count, prefix in zip(lower, prefixes, strict=True):
+            count += np.bincount(keys[keys >> 16 == prefix] & 0xFFFF, minlength=1 << 16)
+    within = ranks - (np.cumsum(upper) - upper)[prefixes]
+    suffixes = [
+        np.searchsorted(np.cumsum(count), rank, side="right") for count, rank in zip(lower, within, strict=True)
+    ]
+    keys = (prefixes << 16 | np.array(suffixes)).astype(np.uint32)
+    low, high = np.where(keys >> 31, keys ^ SIGN, ~keys).view(np.float32).tolist()
     return low + (high - low) * (position - math.floor(position))
 
 
-def _bounds(sample: np.ndarray, share: float) -> tuple[float, float]:
-    """Values of a sample six standard deviations below and above its quantile; ±∞ beyond its ends."""
-    ordered = np.concatenate([[-math.inf], np.sort(sample), [math.inf]])
-    margin = 3 * math.sqrt(len(sample)) + 1
-    low, high = math.floor(share * len(sample) - margin) + 1, math.ceil(share * len(sample) + margin) + 1
-    return float(ordered[max(low, 0)]), float(ordered[min(high, len(sample) + 1)])
-
-
-def _at_ranks(arrays: Iterable[np.ndarray], ranks: np.ndarray, low: float, high: float) -> tuple[float, float] | None:
-    """The values at two ranks, counted from 0, if both are from `low` to `high`; None otherwise."""
-    below, at_low, at_high, between = 0, 0, 0, [np.zeros(0, np.float32)]
-    for values in _chunks(arrays):
-        below += int(np.count_nonzero(values < low))
-        at_low, at_high = at_low + int(np.count_nonzero(values == low)), at_high + int(np.count_nonzero(values == high))
-        between.append(values[(values > low) & (values < high)])  # not the bounds: they may be half of all values
-    inner = np.sort(np.concatenate(between))
-    at_high = 0 if low == high else at_high
-    places = ranks - below
-    if places.min() < 0 or places.max() >= at_low + len(inner) + at_high:
-        return None
-    first, second = (
-        low if place < at_low else inner[place - at_low] if place < at_low + len(inner) else high for place in places
-    )
-    return float(first), float(second)
-
-
-def _chunks(arrays: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+def _ordered_bits(arrays: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+    """The bits of float32 values as integers of the same order, in chunks."""
     for array in arrays:
         flat = array.reshape(-1)
         for first in range(0, len(flat), CHUNK):
-            yield flat[first : first + CHUNK].astype(np.float32, copy=False)
+            bits = flat[first : first + CHUNK].astype(np.float32, copy=False).view(np.uint32)
+            yield np.where(bits >> 31, ~bits, bits ^ SIGN)
 
 
 def kept_count(values: int, percent: float) -> int:

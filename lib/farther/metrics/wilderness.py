@@ -20,7 +20,7 @@ from farther.metrics.boxes import Pairs, image_numbers, pairs
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import above_of_class
 from farther.metrics.precision_recall import FALSE, TRUE, average_precision
-from farther.metrics.weighting import defined, mean_if_all_defined, mean_of_defined, value
+from farther.metrics.weighting import mean_if_all_defined, mean_of_defined, value
 from farther.tables import Objects, Regions
 
 #: Recalls of the paper's Table 2.
@@ -118,15 +118,18 @@ class Wilderness:
         steps = len(names) * 10 // self._closed_count
         self.ratios = np.arange(steps + 1) / 10
 
-        self._closed = _ranked(objects, regions, self.classes, iou)
+        matched = ClosedSet.of(objects, regions, self.classes, max_detections=len(regions) + 1).match([iou])
+        self._positives = matched.positives.tolist()
         order = np.random.default_rng(seed).permutation(len(names))
         number = dict(zip(names, order.tolist(), strict=True))
         wild_class = np.array(wild_regions.classes, dtype=object)[wild_regions.label]
         wild_number = np.array([number[name] for name in wild_regions.image_id], dtype=np.int64)
-        self._wild = []
-        for name in self.classes:
-            rows = np.flatnonzero(wild_class == name)
-            self._wild.append((wild_regions.score[rows].astype(np.float64), wild_number[rows]))
+        #: Of each class: scores (falling) and truth of the detections in closed images; scores and images of the wild.
+        self._detections = []
+        for k, name in enumerate(self.classes):
+            wild = wild_class == name
+            closed = matched.scores(0, k), matched.is_true(0, k)
+            self._detections.append((*closed, wild_regions.score[wild].astype(np.float64), wild_number[wild]))
 
     def metrics(self, recalls: Sequence[float] = RECALLS) -> dict[str, Any]:
         """All metrics; see `evaluate`.
@@ -136,8 +139,8 @@ class Wilderness:
         """
         return {
             "ratio": self.ratio,
-            "map_closed": self.mean_ap(0.0),
-            "map_open": self.mean_ap(1.0) if self.ratio >= 1 else None,
+            "map_closed": self.mean_ap(0),
+            "map_open": self.mean_ap(1) if self.ratio >= 1 else None,
             "ratios": self.ratios.tolist(),
             "at_recall": {f"{recall:g}": self.at_recall(recall) for recall in recalls},
         }
@@ -150,45 +153,41 @@ class Wilderness:
         """
         if not 0 < recall <= 1:
             raise ParameterError(f"a recall is above 0 and at most 1, found {recall}")
-        return [ranked.confidence_at(recall) for ranked in self._closed]
+        points: list[float | None] = []
+        for positives, (score, is_true, *_) in zip(self._positives, self._detections, strict=True):
+            reached = np.cumsum(is_true) >= recall * positives - 1e-9
+            points.append(float(score[np.argmax(reached)]) if positives and reached.any() else None)
+        return points
 
     def at_recall(self, recall: float) -> dict[str, Any]:
-        """Impact over `ratios` at one recall, and its averages (AWI); see `evaluate`."""
-        pooled = self.impact_over(recall, self.ratios)
-        by_precision = self.impact_by_precision_over(recall, self.ratios)
+        """Impact over `ratios` at one recall, and its averages (AWI); see `evaluate`.
+
+        `impact` is FP_o / (TP_c + FP_c), summed over the classes that reach the recall; `impact_by_precision` the ratio
+        of their mean precision in closed images to that with wild ones, minus 1. None where no class reaches it.
+
+        Raises:
+            ParameterError: the recall is not above 0 and at most 1.
+        """
+        added = np.round(self.ratios * self._closed_count)
+        true, closed, wild = [], [], []
+        for point, of_class in zip(self.operating_points(recall), self._detections, strict=True):
+            if point is not None:
+                score, is_true, wild_score, wild_image = of_class
+                true.append(np.sum(is_true[score >= point]))
+                closed.append(np.sum(score >= point))
+                wild.append(np.searchsorted(np.sort(wild_image[wild_score >= point]), added, side="left"))
+        impact = by_precision = np.full(len(added), np.nan)
+        if closed:
+            impact = np.sum(wild, axis=0) / np.sum(closed)
+            precision = np.mean(np.array(true)[:, None] / (np.array(closed)[:, None] + wild), axis=0)
+            by_precision = precision[0] / precision - 1
         return {
-            "impact": pooled,
-            "impact_by_precision": by_precision,
-            "average_impact": value(mean_if_all_defined(defined(pooled[1:]))),
-            "average_impact_by_precision": value(mean_if_all_defined(defined(by_precision[1:]))),
-            "classes": sum(point is not None for point in self.operating_points(recall)),
+            "impact": [value(one) for one in impact],
+            "impact_by_precision": [value(one) for one in by_precision],
+            "average_impact": value(mean_if_all_defined(impact[1:])),
+            "average_impact_by_precision": value(mean_if_all_defined(by_precision[1:])),
+            "classes": len(closed),
         }
-
-    def impact_over(self, recall: float, ratios: Sequence[float] | np.ndarray) -> list[float | None]:
-        """FP_o / (TP_c + FP_c) at each ratio, summed over the classes that reach the recall; None where none does.
-
-        Raises:
-            ParameterError: the recall is not above 0 and at most 1, or there are too few wild images for a ratio.
-        """
-        added = self._added(ratios)
-        closed, wild = 0, np.zeros(len(added))
-        for k, point in self._reached(recall):
-            closed += int(np.sum(self._closed[k].score >= point))
-            wild += self._wild_above(k, point, added)
-        return (wild / closed).tolist() if closed else [None] * len(added)
-
-    def impact_by_precision_over(self, recall: float, ratios: Sequence[float] | np.ndarray) -> list[float | None]:
-        """Mean precision over classes in closed images to that with wild ones, minus 1; None where no class counts.
-
-        Raises:
-            ParameterError: see `impact_over`.
-        """
-        added = np.append(0, self._added(ratios))
-        points = self._reached(recall)
-        if not points:
-            return [None] * (len(added) - 1)
-        mean = np.stack([self._precision(k, point, added) for k, point in points], axis=1).mean(axis=1)
-        return (mean[0] / mean[1:] - 1).tolist()
 
     def mean_ap(self, ratio: float) -> float | None:
         """11-point mAP (Pascal VOC 2007) over the classes that have objects, at a wilderness ratio.
@@ -196,61 +195,15 @@ class Wilderness:
         Raises:
             ParameterError: there are too few wild images for that ratio.
         """
-        added = int(self._added([ratio])[0])
-        each = [
-            closed.with_false(score[number < added])
-            for closed, (score, number) in zip(self._closed, self._wild, strict=True)
-        ]
-        aps = [average_precision(np.where(one.is_true, TRUE, FALSE), one.positives, points=11) for one in each]
+        if not 0 <= ratio <= self.ratio:
+            raise ParameterError(f"there are wild images for ratios from 0 to {self.ratio:g}, not for {ratio:g}")
+        aps = []
+        for positives, (score, is_true, wild_score, wild_image) in zip(self._positives, self._detections, strict=True):
+            wild = wild_score[wild_image < round(ratio * self._closed_count)]
+            order = np.argsort(-np.concatenate([score, wild]), kind="stable")
+            kind = np.where(np.append(is_true, np.zeros(len(wild), dtype=bool))[order], TRUE, FALSE)
+            aps.append(average_precision(kind, positives, points=11))
         return value(mean_of_defined(np.array(aps))) if aps else None
-
-    def _reached(self, recall: float) -> list[tuple[int, float]]:
-        """Classes that reach the recall, with their operating points."""
-        return [(k, point) for k, point in enumerate(self.operating_points(recall)) if point is not None]
-
-    def _precision(self, k: int, point: float, added: np.ndarray) -> np.ndarray:
-        """Precision of class k after adding numbers of wild images, ndarray of shape (R,)."""
-        closed = self._closed[k]
-        true, total = np.sum(closed.is_true[closed.score >= point]), np.sum(closed.score >= point)
-        return true / (total + self._wild_above(k, point, added))
-
-    def _added(self, ratios: Sequence[float] | np.ndarray) -> np.ndarray:
-        """Number of wild images at each ratio, ndarray of shape (R,), int64."""
-        asked = np.asarray(ratios, dtype=np.float64)
-        wrong = asked[(asked < 0) | (asked > self.ratio + 1e-9)]
-        if len(wrong):
-            raise ParameterError(f"there are wild images for ratios from 0 to {self.ratio:g}, not for {wrong[0]:g}")
-        return np.round(asked * self._closed_count).astype(np.int64)
-
-    def _wild_above(self, k: int, point: float, added: np.ndarray) -> np.ndarray:
-        """Detections of class k from a confidence on in the first `added` wild images, ndarray of shape (R,)."""
-        score, number = self._wild[k]
-        return np.searchsorted(np.sort(number[score >= point]), added, side="left")
-
-
-@dataclass(frozen=True)
-class _Ranked:
-    """Detections of one class by falling confidence, those that are ignored left out."""
-
-    score: np.ndarray
-    is_true: np.ndarray
-    positives: int
-
-    def confidence_at(self, recall: float) -> float | None:
-        reached = np.cumsum(self.is_true) >= recall * self.positives - 1e-9
-        return float(self.score[np.argmax(reached)]) if self.positives and reached.any() else None
-
-    def with_false(self, score: np.ndarray) -> _Ranked:
-        merged = np.concatenate([self.score, score])
-        order = np.argsort(-merged, kind="stable")
-        is_true = np.concatenate([self.is_true, np.zeros(len(score), dtype=bool)])
-        return _Ranked(merged[order], is_true[order], self.positives)
-
-
-def _ranked(objects: Objects, regions: Regions, classes: Sequence[str], iou: float) -> list[_Ranked]:
-    matched = ClosedSet.of(objects, regions, classes, max_detections=len(regions) + 1).match([iou])
-    positives = matched.positives.tolist()
-    return [_Ranked(matched.scores(0, k), matched.is_true(0, k), count) for k, count in enumerate(positives)]
 
 
 @dataclass(frozen=True)
