@@ -1,0 +1,51 @@
+"""Activation scaling."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.methods.activations import Percentile, kept_count, largest_values, sharpening
+from farther.methods.base import Method, register
+from farther.methods.logits import Background, last_layer, log_sum_exp
+from farther.registry import STRICT
+from farther.tables import Regions
+
+
+@register("scale")
+@dataclass(config=STRICT, kw_only=True)
+class Scale(Method):
+    """The energy after all activations are scaled up, the more the smaller the share of the largest ones is.
+
+    Formula:
+        score = log Σ_c exp(w_c · h · exp(s1 / s2) + b_c), s1 = Σ_d h_d, s2 the sum of the largest (100 − p) per cent of
+        the region's activations
+
+    Args:
+        percentile: p, in per cent.
+        background: "drop" leaves the background logit out, "keep" counts it as one more class.
+
+    References:
+        Xu et al., "Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement", 2024,
+        arXiv:2310.00227. Code: https://github.com/kai422/SCALE
+
+    Example:
+        >>> from farther.methods import create
+        >>> from farther.methods.examples import toy_regions
+        >>> create("scale", percentile=50).score(toy_regions(features=[[1.0, 1.0]])).round(4)  # log 2 + exp(2 / 1)
+        array([8.0822])
+    """
+
+    title: ClassVar[str] = "SCALE"
+    needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
+    percentile: Percentile = 85.0
+    background: Background = "drop"
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        weight, bias = last_layer(regions, self.background)
+        h = self._vectors(regions)
+        kept = largest_values(h, kept_count(h.shape[1], self.percentile))
+        h *= sharpening(h.sum(axis=1), kept.sum(axis=1, dtype=np.float64))
+        return log_sum_exp(h @ weight.T + bias)
