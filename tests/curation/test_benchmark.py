@@ -7,6 +7,8 @@ from farther.errors import ParameterError
 
 NEAR = {"dataset": "coco", "subset": "val", "distance": "near"}
 
+C3 = {"dataset": "voc_shifted", "subset": "c3", "severity": 3}
+
 
 def params(**changes):
     return {"id": "voc", "rules": "voc.yaml", "splits": {"coco_near": NEAR}, **changes}
@@ -24,6 +26,11 @@ def params(**changes):
         ({"most": {"trian": 5}}, r"most: \['trian'\] are not ID splits. Known: train, val, test"),
         ({"most": {"train": 0}}, "most"),
         ({"splits": {"test": NEAR}}, r"\['test'\] name both an ID split and an OOD split"),
+        ({"shifted": {"test": C3}}, r"\['test'\] name both an ID split and a derived split"),
+        ({"shifted": {"coco_near": C3}}, r"\['coco_near'\] name both an OOD split and a derived split"),
+        ({"shifted": {"c3": {**C3, "severity": 0}}}, "split 'c3': parameter 'severity'"),
+        ({"shifted": {"c3": "voc_shifted"}}, "split 'c3': expected {dataset, subset, severity}, found 'voc_shifted'"),
+        ({"pseudo_ood": {"dataset": "x"}}, "pseudo_ood: parameter 'subset'"),
     ],
 )
 def test_a_wrong_parameter_is_refused_in_plain_words(changes, message):
@@ -51,3 +58,12 @@ def test_benchmarks_use_the_subsets_of_their_splits_and_of_their_id_dataset():
 def test_the_test_splits_are_those_that_are_not_for_validation():
     splits = {"a": NEAR, "b": {**NEAR, "distance": "far", "use": "validation"}}
     assert benchmark("voc", params(splits=splits)).test_splits == ["a"]
+
+
+def test_roles_name_the_splits_that_are_not_those_of_the_id_dataset():
+    blank = {"dataset": "voc_blank", "subset": "blank"}
+    found = benchmark("voc", params(shifted={"c3": C3, "c5": {**C3, "severity": 5}}, pseudo_ood=blank))
+    assert found.roles == {"test": ["coco_near"], "shifted": {"c3": 3, "c5": 5}, "pseudo_ood": "pseudo_ood"}
+    assert list(found.derived_splits) == ["c3", "c5", "pseudo_ood"]
+    assert subsets_used({"voc": params(shifted={"c3": C3}, pseudo_ood=blank)})["voc_blank"] == {"blank"}
+    assert benchmark("voc", params()).roles == {"test": ["coco_near"], "shifted": {}, "pseudo_ood": None}

@@ -171,6 +171,16 @@ def test_id_splits_pass_through_unchanged(rules):
     assert list(curation.splits) == ["train", "test", "photos_near", "photos_far"]
 
 
+def test_shifted_and_pseudo_ood_splits_take_all_images_of_their_subsets(rules):
+    shifted = {"c3": {"dataset": "id_shifted", "subset": "c3", "severity": 3}}
+    blank = {"dataset": "id_blank", "subset": "blank"}
+    curation = made(rules, {"a": ["Kite"]}, shifted=shifted, pseudo_ood=blank)
+    assert list(curation.splits)[3:5] == ["c3", "pseudo_ood"]
+    assert list(curation.splits["c3"].images.image_id) == ["c3-image"]
+    assert list(curation.splits["pseudo_ood"].images.image_id) == ["blank-image"]
+    assert fates(curation) == {"a": "far"}
+
+
 def test_another_protocol_adds_its_lists_to_those_that_it_extends(rules):
     shown = {"a": ["Lynx"], "b": ["Leopard"]}
     assert fates(made(rules, shown)) == {"a": "far", "b": "near"}

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import MISSING
+from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from farther.errors import ParameterError
-from farther.registry import STRICT, build
+from farther.registry import STRICT, build, parameters
+
+T = TypeVar("T")
 
 Distance = Literal["near", "far", "farther"]
+
+#: Name of the split of pseudo-OOD images.
+PSEUDO_OOD = "pseudo_ood"
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -51,6 +58,37 @@ class OodSplit:
 
 
 @dataclass(config=STRICT, kw_only=True)
+class ShiftedSplit:
+    """Images of the ID classes under another distribution, such as corrupted images (see `farther.tools.derived`).
+
+    Args:
+        dataset, subset: Source of its images; the labels of ID classes have the ID dataset's names.
+        severity: Strength of the shift, from 1 on; images of the largest may be rejected without loss
+            (`farther.metrics.self_awareness`).
+        most: Largest number of images, selected as by a benchmark's `most`.
+    """
+
+    dataset: str
+    subset: str
+    severity: PositiveInt
+    most: PositiveInt | None = None
+
+
+@dataclass(config=STRICT, kw_only=True)
+class PseudoOod:
+    """Images of the ID validation split whose objects were blanked out (see `farther.tools.derived`).
+
+    Args:
+        dataset, subset: Source of its images.
+        most: Largest number of images, selected as by a benchmark's `most`.
+    """
+
+    dataset: str
+    subset: str
+    most: PositiveInt | None = None
+
+
+@dataclass(config=STRICT, kw_only=True)
 class Benchmark:
     """One benchmark.
 
@@ -58,6 +96,9 @@ class Benchmark:
         id: The ID dataset.
         rules: The rules file.
         splits: The OOD splits by name.
+        shifted: Shifted splits of the ID classes by name, on which self-awareness is measured.
+        pseudo_ood: Images without their known objects, from which the image threshold is taken; the split's name is
+            `pseudo_ood`.
         subsets: The ID splits by name, each a subset of the ID dataset.
         most: Largest number of images of an ID split, by name: those whose names have the smallest digests, so that a
             larger number adds images and replaces none. Thousands of regions are often enough to fit a score.
@@ -70,11 +111,28 @@ class Benchmark:
     id: str
     rules: Path
     splits: dict[str, OodSplit]
+    shifted: dict[str, ShiftedSplit] = Field(default_factory=dict)
+    pseudo_ood: PseudoOod | None = None
     subsets: dict[str, str] = Field(default_factory=lambda: {"train": "train", "val": "val", "test": "test"})
     most: dict[str, PositiveInt] = Field(default_factory=dict)
     protocol: str = "paper"
     empty: Literal["keep", "remove"] = "remove"
     decisions: Path | None = None
+
+    @property
+    def roles(self) -> dict[str, Any]:
+        """What the splits besides the ID splits are for.
+
+        `test`: names of the OOD splits that results are reported on; `shifted`: severity by name; `pseudo_ood`: its
+        name or None.
+        """
+        shifted = {name: split.severity for name, split in self.shifted.items()}
+        return {"test": self.test_splits, "shifted": shifted, "pseudo_ood": PSEUDO_OOD if self.pseudo_ood else None}
+
+    @property
+    def derived_splits(self) -> dict[str, ShiftedSplit | PseudoOod]:
+        """The shifted splits and the one of pseudo-OOD images, by name."""
+        return {**self.shifted, **({PSEUDO_OOD: self.pseudo_ood} if self.pseudo_ood else {})}
 
     @property
     def test_splits(self) -> list[str]:
@@ -89,16 +147,23 @@ def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
         ParameterError: a parameter is unknown or has a wrong value; a split has the name of an ID split or one that
             cannot be a folder's; one image could be in two OOD splits; `most` names no ID split.
     """
-    splits = params.get("splits")
-    if isinstance(splits, Mapping):
-        splits = {key: _split(f"benchmark {name!r}: split {key!r}", value) for key, value in splits.items()}
-        params = {**params, "splits": splits}
-    checked = build(Benchmark, f"benchmark {name!r}", dict(params))
-    for split in [*checked.splits, *checked.subsets]:
+    params = dict(params)
+    for kind, cls in (("splits", OodSplit), ("shifted", ShiftedSplit)):
+        if isinstance(params.get(kind), Mapping):
+            params[kind] = {
+                key: _split(cls, f"benchmark {name!r}: split {key!r}", v) for key, v in params[kind].items()
+            }
+    if params.get("pseudo_ood") is not None:
+        params["pseudo_ood"] = _split(PseudoOod, f"benchmark {name!r}: pseudo_ood", params["pseudo_ood"])
+    checked = build(Benchmark, f"benchmark {name!r}", params)
+    kinds: dict[str, Collection[str]]
+    kinds = {"an ID split": checked.subsets, "an OOD split": checked.splits, "a derived split": checked.derived_splits}
+    for split in [split for names in kinds.values() for split in names]:
         if not re.fullmatch(r"\w[\w.-]*", split):
             raise ParameterError(f"benchmark {name!r}: split name {split!r}: use letters, digits, '_', '-' and '.'")
-    if both := set(checked.splits) & set(checked.subsets):
-        raise ParameterError(f"benchmark {name!r}: {sorted(both)} name both an ID split and an OOD split")
+    for (first, some), (second, others) in combinations(kinds.items(), 2):
+        if both := set(some) & set(others):
+            raise ParameterError(f"benchmark {name!r}: {sorted(both)} name both {first} and {second}")
     if unknown := set(checked.most) - set(checked.subsets):
         known = ", ".join(checked.subsets)
         raise ParameterError(f"benchmark {name!r}: most: {sorted(unknown)} are not ID splits. Known: {known}")
@@ -112,15 +177,16 @@ def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[s
     for name, params in benchmarks.items():
         checked = benchmark(name, params)
         used.setdefault(checked.id, set()).update(checked.subsets.values())
-        for split in checked.splits.values():
+        for split in [*checked.splits.values(), *checked.derived_splits.values()]:
             used.setdefault(split.dataset, set()).add(split.subset)
     return used
 
 
-def _split(what: str, params: Any) -> OodSplit:
+def _split(cls: type[T], what: str, params: Any) -> T:
     if not isinstance(params, Mapping):
-        raise ParameterError(f"{what}: expected {{dataset, subset, distance}}, found {params!r}")
-    return build(OodSplit, what, dict(params))
+        required = ", ".join(name for name, default in parameters(cls).items() if default is MISSING)
+        raise ParameterError(f"{what}: expected {{{required}}}, found {params!r}")
+    return build(cls, what, dict(params))
 
 
 def _refuse_overlapping(name: str, checked: Benchmark) -> None:

@@ -102,6 +102,8 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
     """
     rules = Rules(benchmark.rules, benchmark.protocol)
     splits = {name: id_split(benchmark, name, tables) for name in benchmark.subsets}
+    for name, derived in benchmark.derived_splits.items():
+        splits[name] = tables.source(derived.dataset, derived.subset).at_most(derived.most)
     warnings = _absent_id_classes(rules, benchmark, tables)
     sources = by_rules(benchmark, tables, rules)
     decisions = _decisions(benchmark, sources, rules)
