@@ -42,7 +42,7 @@ class MSP(LogitsMethod):
     activation: Activation = "softmax"
 
     def _score(self, regions: Regions) -> np.ndarray:
-        z = class_logits(regions, self.counted_background)
+        z = class_logits(regions, self.counted_background, self.activation)
         if is_sigmoid(regions, self.activation):
             return sigmoid(z.max(axis=1))
         z -= z.max(axis=1, keepdims=True)
