@@ -61,25 +61,18 @@ def test_no_subset_name_leads_out_of_the_root(name, tmp_path):
 
 
 def test_boxes_that_no_image_can_hold_are_refused_before_any_image_is_opened():
-    images = datasets.base.AnnotatedImages.of([("a", "a.jpg", 0, 0)])
-    rows = datasets.base.ObjectRows()
-    rows.add(0, (1.0, 2.0, 3.0, float("inf")), 0, 7)
+    found = datasets.base.Collector(datasets.base.Path("."))
+    image = found.add_image("a", "a.jpg", datasets.base.Location(datasets.base.Path("labels.json")))
+    found.add_object(image, (1.0, 2.0, 3.0, float("inf")), 0, 7)
     with pytest.raises(
         DataError, match=r"labels.json: row items\[7\]: field 'box': expected finite numbers.*1, 2, 3, inf"
     ):
-        datasets.Annotations(
-            images=images,
-            objects=rows.columns(),
-            categories=["cat"],
-            files=["labels.json"],
-            row="items[{row}]",
-            box_field="box",
-            root=datasets.base.Path("."),
-        )
+        found.annotations(categories=["cat"], files=["labels.json"], row="items[{row}]", box_field="box")
 
 
 def test_a_subset_without_objects_has_columns_of_no_rows():
-    objects = datasets.base.ObjectRows().columns()
+    found = datasets.base.Collector(datasets.base.Path("."))
+    objects = found.annotations(categories=[], files=[], row="{row}", box_field="box").objects
     assert len(objects) == 0
     assert objects.box.shape == (0, 4)
     assert objects.is_crowd.dtype == np.bool_

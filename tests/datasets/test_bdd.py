@@ -165,7 +165,7 @@ def test_a_wrong_label_is_an_error_that_names_image_label_and_field(lay, change,
     ("name", "problem"),
     [
         (None, "expected text, found None"),
-        ("b1c66a42-6f7d68ca.jpg", "'b1c66a42-6f7d68ca.jpg' occurs twice"),
+        ("b1c66a42-6f7d68ca.jpg", "image 'b1c66a42-6f7d68ca.jpg' occurs twice"),
         ("../secret.jpg", "leaves its folder"),
     ],
 )

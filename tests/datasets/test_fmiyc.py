@@ -94,6 +94,12 @@ def test_names_can_be_given_by_number(lay):
     assert named(read(root, categories=["cat", "dog"])) == ["dog"]
 
 
+def test_two_images_of_one_id_are_an_error_that_names_file_row_and_field(lay):
+    root = lay({SHARD: parquet(row(image_id="7"), row(image_id="7"))})
+    with pytest.raises(DataError, match=r"parquet: row 1: field 'image_id': image '7' occurs twice"):
+        read(root)
+
+
 @pytest.mark.parametrize(
     ("categories", "problem"),
     [
@@ -102,6 +108,10 @@ def test_names_can_be_given_by_number(lay):
         (
             {"id": [25, 90, 25], "name": ["giraffe", "toothbrush", "horse"]},
             "the class 25 is called 'horse' and 'giraffe'",
+        ),
+        (
+            {"id": [25, 90], "name": ["giraffe", "giraffe"]},
+            "row 0: field 'categories': the classes 25 and 90 are both called 'giraffe'",
         ),
         ({"id": [25, 90], "name": ["giraffe", None]}, "row 0: field 'categories': the class 90 is called None"),
     ],

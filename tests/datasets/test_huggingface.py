@@ -236,7 +236,10 @@ def test_a_wrong_object_is_an_error_that_names_file_row_and_field(lay, objects, 
 @pytest.mark.parametrize(
     ("rows", "problem"),
     [
-        ([row(LISTS, image_id="a"), row(LISTS, image_id="a")], "row 1: field 'image_id': 'a' occurs twice"),
+        (
+            [row(LISTS, image_id="a"), row(LISTS, image_id="a")],
+            "row 1: field 'image_id': image 'a' occurs twice, first with the file train/a.png",
+        ),
         ([row(LISTS, file_name="../a.png")], "row 0: field 'file_name': file name '../a.png' leaves its folder"),
         ([row(LISTS, image_id="../../a")], "row 0: field 'image_id': file name 'train/../../a.png' leaves"),
         ([{"objects": LISTS}], "row 0: field 'image': expected the bytes or the path of an image, found None"),

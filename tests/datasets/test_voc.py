@@ -136,14 +136,14 @@ def test_a_file_that_calls_its_image_otherwise_is_listed(lay):
 @pytest.mark.parametrize(
     ("old", "new", "field", "problem"),
     [
-        ("<name>dog</name>", "", "name", "the tag is missing or empty in <object>"),
+        ("<name>dog</name>", "", "name", "the field is missing; expected"),
         ("<name>dog</name>", "<name>fox</name>", "name", "unknown class 'fox'; parameter 'categories' has aeroplane"),
-        ("<xmin>48</xmin>", "", "bndbox/xmin", "the tag is missing or empty in <object>"),
-        ("<ymax>371</ymax>", "<ymax>many</ymax>", "bndbox/ymax", "expected a number, found 'many'"),
-        ("<ymax>371</ymax>", "<ymax>nan</ymax>", "bndbox", "expected finite numbers, found 47, 239, 195, nan"),
+        ("<xmin>48</xmin>", "", "bndbox.xmin", "the field is missing; expected"),
+        ("<ymax>371</ymax>", "<ymax>many</ymax>", "bndbox.ymax", "expected a finite number, found 'many'"),
+        ("<ymax>371</ymax>", "<ymax>nan</ymax>", "bndbox.ymax", "expected a finite number, found nan"),
         ("<xmax>195</xmax>", "<xmax>20</xmax>", "bndbox", "the size is negative"),
         ("<difficult>0</difficult>", "<difficult>no</difficult>", "difficult", "expected 0 or 1, found 'no'"),
-        ("bndbox", "box", "bndbox", "the object has no box"),
+        ("bndbox", "box", "bndbox", "the field is missing; expected an object"),
     ],
 )
 def test_a_wrong_object_is_an_error_that_names_file_object_and_field(lay, old, new, field, problem):
@@ -161,7 +161,7 @@ def test_a_wrong_object_is_an_error_that_names_file_object_and_field(lay, old, n
         ("", "not XML: no element found"),
         (b"\xff\xfe\x00garbage", "not XML"),
         ('<?xml version="1.0" encoding="nonsense"?><annotation/>', "not XML: unknown encoding"),
-        (annotation().replace("353", "-3"), "field 'size/width': expected a number of pixels, found -3"),
+        (annotation().replace("353", "-3"), "field 'size.width': expected a positive number of pixels, found -3"),
         (annotation(image_id="../../../secret"), "field 'filename': file name '../../../secret.jpg' leaves its folder"),
     ],
 )
@@ -173,7 +173,11 @@ def test_a_damaged_annotation_is_an_error_that_names_the_file(lay, xml, problem)
 @pytest.mark.parametrize(
     ("image_set", "line", "problem"),
     [
-        ("2007_000001\n\n2007_000001\n", "3", "image '2007_000001' is listed twice, first in VOC2012/train line 1"),
+        (
+            "2007_000001\n\n2007_000001\n",
+            "3",
+            "image '2007_000001' occurs twice, first with the file VOC2012/JPEGImages/2007_000001.jpg",
+        ),
         ("../../../secret\n", "1", "file name '../../../secret.jpg' leaves its folder"),
         ("/etc/passwd\n", "1", "leaves its folder"),
     ],

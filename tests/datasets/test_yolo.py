@@ -122,7 +122,7 @@ def test_a_listed_image_outside_the_root_is_an_error(lay):
 
 def test_two_images_with_one_label_file_are_an_error(lay):
     root = lay(files(**{"images/val/a.png": (4, 4)}))
-    with pytest.raises(DataError, match=r"image 'a' is there twice: images/val/a.jpg and images/val/a.png"):
+    with pytest.raises(DataError, match=r"a.png: image 'a' occurs twice, first with the file images/val/a.jpg"):
         read(root)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -12,9 +12,13 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther.datasets.records import Location
 from farther.errors import DataError
 from farther.registry import STRICT, Registry
 from farther.tables.files import inside
+
+#: Edges of a box: xmin, ymin, xmax, ymax.
+Edges = tuple[float, float, float, float]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -39,19 +43,6 @@ class DataWarning:
     field: str | None
     found: str
     action: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Location:
-    """File, row and field of a value, as `farther.errors.DataError` names them."""
-
-    file: Path
-    row: str | None = None
-    field: str | None = None
-
-    def error(self, problem: str) -> DataError:
-        """An error about the value."""
-        return DataError(problem, file=self.file, row=self.row, field=self.field)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,14 +98,6 @@ class AnnotatedImages:
     def __len__(self) -> int:
         return len(self.image_id)
 
-    @classmethod
-    def of(cls, rows: Iterable[tuple[str, str, int, int]]) -> AnnotatedImages:
-        """Columns of rows (image_id, file, width, height)."""
-        columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
-        image_id, file = (np.array(column, dtype=object) for column in columns[:2])
-        width, height = (np.array(column, dtype=np.int64) for column in columns[2:])
-        return cls(image_id, file, width, height)
-
 
 @dataclasses.dataclass(frozen=True)
 class AnnotatedObjects:
@@ -142,42 +125,6 @@ class AnnotatedObjects:
 
     def __len__(self) -> int:
         return len(self.image)
-
-
-class ObjectRows:
-    """Collects objects one by one, for formats that are read one object at a time."""
-
-    def __init__(self) -> None:
-        self._rows: list[tuple[int, tuple[float, float, float, float], int, int, int, bool, bool]] = []
-
-    def add(
-        self,
-        image: int,
-        box: tuple[float, float, float, float],
-        category: int,
-        row: int,
-        *,
-        object_id: int | None = None,
-        is_crowd: bool = False,
-        is_difficult: bool = False,
-    ) -> None:
-        """Adds an object; numbered in the order of adding unless the dataset numbers its objects."""
-        number = len(self._rows) if object_id is None else object_id
-        self._rows.append((image, box, category, number, row, is_crowd, is_difficult))
-
-    def columns(self, unit: Literal["pixel", "image"] = "pixel") -> AnnotatedObjects:
-        """All objects so far; `unit` is that of the boxes that were added."""
-        image, box, category, object_id, row, is_crowd, is_difficult = list(zip(*self._rows, strict=True)) or [()] * 7
-        return AnnotatedObjects(
-            image=np.array(image, dtype=np.int64),
-            box=np.array(box, dtype=np.float64).reshape(-1, 4),
-            category=np.array(category, dtype=np.int64),
-            object_id=np.array(object_id, dtype=np.int64),
-            row=np.array(row, dtype=np.int64),
-            is_crowd=np.array(is_crowd, dtype=bool),
-            is_difficult=np.array(is_difficult, dtype=bool),
-            unit=unit,
-        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -247,6 +194,86 @@ class Annotations:
         """A warning about the box of an object."""
         file, row = self.location(index)
         return DataWarning(kind, "object", file, row, self.box_field, found, action)
+
+
+class Collector:
+    """Gathers the images and objects of a subset one at a time, and what was tolerated.
+
+    Attributes:
+        rows: Row of each image by its id.
+        warnings: Problems that were tolerated.
+    """
+
+    def __init__(self, root: Path):
+        self.root = root
+        self.rows: dict[str, int] = {}
+        self.warnings: list[DataWarning] = []
+        self._images: list[tuple[str, int, int]] = []
+        self._files: list[str] = []
+        self._objects: list[tuple[int, Edges, int, int, int, bool, bool]] = []
+
+    def add_image(self, image_id: str, file: str, location: Location, *, width: int = 0, height: int = 0) -> int:
+        """Adds an image and returns its row.
+
+        Args:
+            image_id, file, width, height: See `AnnotatedImages`.
+            location: Where the annotations name it.
+
+        Raises:
+            DataError: another image has this id.
+        """
+        row = self.rows.setdefault(image_id, len(self._images))
+        if row < len(self._images):
+            raise location.error(f"image {image_id!r} occurs twice, first with the file {self._images[row][0]}")
+        self._images.append((file, width, height))
+        return row
+
+    def annotated_by(self, path: Path) -> None:
+        """Records the file that annotates the image added last, where each image has one of its own."""
+        self._files.append(path.relative_to(self.root).as_posix())
+
+    def add_object(
+        self,
+        image: int,
+        box: Edges,
+        category: int,
+        row: int,
+        *,
+        object_id: int | None = None,
+        is_crowd: bool = False,
+        is_difficult: bool = False,
+    ) -> None:
+        """Adds an object; numbered in the order of adding unless the dataset numbers its objects."""
+        number = len(self._objects) if object_id is None else object_id
+        self._objects.append((image, box, category, number, row, is_crowd, is_difficult))
+
+    def annotations(self, *, unit: Literal["pixel", "image"] = "pixel", **others: Any) -> Annotations:
+        """All images and objects so far; `unit` is that of the boxes, for the other fields see `Annotations`."""
+        image, box, category, object_id, row, is_crowd, is_difficult = (
+            list(zip(*self._objects, strict=True)) or [()] * 7
+        )
+        file, width, height = list(zip(*self._images, strict=True)) or [()] * 3
+        return Annotations(
+            images=AnnotatedImages(
+                image_id=np.array(list(self.rows), dtype=object),
+                file=np.array(file, dtype=object),
+                width=np.array(width, dtype=np.int64),
+                height=np.array(height, dtype=np.int64),
+            ),
+            objects=AnnotatedObjects(
+                image=np.array(image, dtype=np.int64),
+                box=np.array(box, dtype=np.float64).reshape(-1, 4),
+                category=np.array(category, dtype=np.int64),
+                object_id=np.array(object_id, dtype=np.int64),
+                row=np.array(row, dtype=np.int64),
+                is_crowd=np.array(is_crowd, dtype=bool),
+                is_difficult=np.array(is_difficult, dtype=bool),
+                unit=unit,
+            ),
+            root=self.root,
+            warnings=self.warnings,
+            **{"files": self._files, **others},
+        )
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -346,9 +373,9 @@ def fill(pattern: str, subset: str) -> str:
     return pattern.replace("{subset}", subset)
 
 
-def fill_all(patterns: Sequence[str], subsets: Sequence[str]) -> dict[str, list[str]]:
-    """The patterns filled in for each subset."""
-    return {subset: [fill(pattern, subset) for pattern in patterns] for subset in subsets}
+def fill_all(patterns: Sequence[str], subset: str) -> tuple[str, ...]:
+    """Each pattern filled in."""
+    return tuple(fill(pattern, subset) for pattern in patterns)
 
 
 def image_file(root: Path, folder: str, name: str, location: Location) -> str:

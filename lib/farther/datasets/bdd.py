@@ -14,12 +14,10 @@ from pydantic.dataclasses import dataclass
 from scipy.optimize import linear_sum_assignment
 
 from farther.datasets.base import (
-    AnnotatedImages,
     Annotations,
+    Collector,
     DataWarning,
     Expected,
-    Location,
-    ObjectRows,
     Reader,
     fill,
     fill_all,
@@ -107,60 +105,41 @@ class BDD(Reader):
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        return self._subsets_present(self.subset_names, fill_all(self.labels, ORIGINALS))
+        return self._subsets_present(self.subset_names, {subset: fill_all(self.labels, subset) for subset in ORIGINALS})
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        labels = tuple(fill(file, subset) for file in self.labels)
         return [
-            Expected("labels", labels, "'Detection 2020 Labels', or 'Labels' of 2018"),
+            Expected("labels", fill_all(self.labels, subset), "'Detection 2020 Labels', or 'Labels' of 2018"),
             Expected("images", (fill(self.images, subset),), "'100K Images'"),
         ]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         path = self._first_present(self.labels, subset, "labels")
-        folder = fill(self.images, subset)
-        images: dict[str, tuple[str, str, int, int]] = {}
-        names, categories, warnings = set[str](), list(self.categories), list[DataWarning]()
-        if self.join_riders:
-            categories.remove(RIDER)
-        objects, files = ObjectRows(), list[str]()
+        folder, found = fill(self.images, subset), Collector(self.root)
+        categories = [name for name in self.categories if name != RIDER or not self.join_riders]
         for frame in _frames(path):
-            name = frame.text("name")
-            if name in names:
-                raise frame.error(f"{name!r} occurs twice", "name")
-            names.add(name)
-            file = image_file(self.root, folder, name, Location(frame.file, frame.row, "name"))
-            found = [
+            name, location = frame.text("name"), frame.location("name")
+            sides = frame.record("size") if frame.has("size") else frame
+            size = {"width": sides.size("width"), "height": sides.size("height")}
+            labelled: list[_Labelled] | None = [
                 self._labelled(row, replace(label, row=f"{name} labels[{row}]"))
                 for row, label in enumerate(frame.records("labels") if frame.has("labels") else ())
                 if label.has("box2d")
             ]
-            labels_file = frame.file.relative_to(self.root).as_posix()
             if self.join_riders:
-                joined = _joined(found)
-                if joined is None:
-                    kind, problem = "rider without vehicle", "a rider without a bicycle or motorcycle"
-                    warnings.append(DataWarning(kind, "dataset", labels_file, name, "box2d", problem, "image dropped"))
-                    continue
-                found = joined
-            for one in found:
-                category = categories.index(one.category)
-                objects.add(len(images), one.box, category, one.row, is_crowd=one.is_crowd)
-            size = frame.record("size") if frame.has("size") else frame
-            images[name] = (name, file, size.size("width"), size.size("height"))
-            files.append(labels_file)
-        return Annotations(
-            images=AnnotatedImages.of(images.values()),
-            objects=objects.columns(),
-            categories=categories,
-            warnings=warnings,
-            files=files,
-            row="{image_id} labels[{row}]",
-            box_field="box2d",
-            root=self.root,
-        )
+                labelled = _joined(labelled or [])
+            if labelled is None:
+                kind, problem = "rider without vehicle", "a rider without a bicycle or motorcycle"
+                file = frame.file.relative_to(self.root).as_posix()
+                found.warnings.append(DataWarning(kind, "dataset", file, name, "box2d", problem, "image dropped"))
+                continue
+            image = found.add_image(name, image_file(self.root, folder, name, location), location, **size)
+            found.annotated_by(frame.file)
+            for one in labelled:
+                found.add_object(image, one.box, categories.index(one.category), one.row, is_crowd=one.is_crowd)
+        return found.annotations(categories=categories, row="{image_id} labels[{row}]", box_field="box2d")
 
     def _labelled(self, row: int, label: Record) -> _Labelled:
         """The object of a label that has a box."""

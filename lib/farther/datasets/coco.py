@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.base import (
-    AnnotatedImages,
     Annotations,
+    Collector,
     Credit,
     DataWarning,
     Expected,
-    Location,
-    ObjectRows,
     Reader,
     fill,
     image_file,
     register,
 )
-from farther.datasets.records import Record, read_json
-from farther.errors import DataError
+from farther.datasets.records import Record, stream
 from farther.registry import STRICT
 from farther.tables.files import inside
 
 ORIGINALS = ("train2017", "val2017", "train2014", "val2014")
-
-#: Fields that are dropped while parsing; outlines take several times the memory of all the rest.
-UNREAD = ("segmentation", "area", "license", "url", "coco_url", "flickr_url", "date_captured", "isfake", "isreflected")
-
-#: Fields without licences and authors.
-UNCREDITED = ("segmentation", "bbox", "area", "iscrowd", "image_id", "category_id")
 
 
 @register("coco")
@@ -44,7 +36,7 @@ class COCO(Reader):
     id is COCO's number, padded with zeros to 12 digits as in its file names (an id that is text stays as it is). The
     object id is the annotation's id. Two fields that COCO does not have are read where they are: `is_difficult` marks
     difficult objects, and `object_id` is the object id instead. Outlines (`segmentation`, polygons or run lengths) are
-    not read.
+    not read. A file may have gigabytes: it is parsed as a stream, once for each of its lists.
 
     Tolerated, as pycocotools does: ids with gaps; images without annotations; absent `iscrowd`, `area`,
     `segmentation`, `width`, `height`, `info`, `licenses`. Tolerated and listed, because pycocotools never evaluates
@@ -88,33 +80,19 @@ class COCO(Reader):
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         wanted, folder = self._placed(subset)
         path = self._first_present([wanted], subset, "annotations")
-        content = read_json(path, without=UNREAD)
-        if not isinstance(content, dict):
-            raise DataError(
-                f"expected an object with images, annotations and categories, found a {_kind(content)}", file=path
-            )
-        whole = Record(content, path)
-        file = path.relative_to(self.root).as_posix()
-        categories, category_rows, warnings = self._categories(whole, file)
-        images, image_rows = self._images(whole, folder)
-        objects, dropped = _objects(whole, file, image_rows, category_rows)
-        return Annotations(
-            images=images,
-            objects=objects.columns(),
-            categories=categories,
-            warnings=warnings + dropped,
-            files=[file],
-            row="annotations[{row}]",
-            box_field="bbox",
-            root=self.root,
-        )
+        found, file = Collector(self.root), path.relative_to(self.root).as_posix()
+        images = self._add_images(found, path, folder)
+        names, categories = self._categories(found, path, file)
+        _add_objects(found, path, file, images, categories)
+        return found.annotations(categories=names, files=[file], row="annotations[{row}]", box_field="bbox")
 
     def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
         """Licence and author of each image, as `licenses` and the images' fields say them; see `Reader`."""
         path = inside(self.root, self._placed(subset)[0])
-        whole = Record(read_json(path, without=UNCREDITED), path) if path.exists() else Record({"images": []}, path)
-        licences = {_identity(one, "id"): one for one in whole.records("licenses")} if whole.has("licenses") else {}
-        for record in whole.records("images"):
+        if not path.exists():
+            return
+        licences = {_identity(one, "id"): one for one in stream(path, "licenses", required=False)}
+        for record in stream(path, "images"):
             licence = licences.get(_identity(record, "license")) if record.has("license") else None
             yield (
                 _image_id(_identity(record, "id")),
@@ -134,54 +112,41 @@ class COCO(Reader):
         """Mapping from the annotations' file names to paths within the folder: the identity."""
         return str
 
-    def _images(self, whole: Record, folder: str) -> tuple[AnnotatedImages, dict[int | str, int]]:
-        """The images, and the row of each id."""
+    def _add_images(self, found: Collector, path: Path, folder: str) -> dict[int | str, int]:
+        """Adds the images; the row of each id."""
         rows: dict[int | str, int] = {}
-        images, padded = list[tuple[str, str, int, int]](), set[str]()
         file_of = self._image_name(folder)
-        for record in whole.records("images"):
+        for record in stream(path, "images"):
             key = _identity(record, "id")
-            image_id = _image_id(key)
-            if image_id in padded:
-                raise record.error(f"id {key!r} occurs twice", "id")
-            padded.add(image_id)
-            rows[key] = len(images)
-            location = Location(record.file, record.row, "file_name")
-            file = image_file(self.root, folder, file_of(record.text("file_name")), location)
-            images.append((image_id, file, record.size("width"), record.size("height")))
-        return AnnotatedImages.of(images), rows
+            file = image_file(self.root, folder, file_of(record.text("file_name")), record.location("file_name"))
+            size = {"width": record.size("width"), "height": record.size("height")}
+            rows[key] = found.add_image(_image_id(key), file, record.location("id"), **size)
+        return rows
 
-    def _categories(self, whole: Record, file: str) -> tuple[list[str], dict[int | str, int], list[DataWarning]]:
-        """Names of the categories in the file's order, the row of each id, and warnings about unused new names."""
+    def _categories(self, found: Collector, path: Path, file: str) -> tuple[list[str], dict[int | str, int]]:
+        """Names of the categories in the file's order, and the row of each id; warns about unused new names."""
         rows: dict[int | str, int] = {}
-        names, called = dict[str, None](), list[str]()
-        for record in whole.records("categories"):
+        names, called = set[str](), dict[str, int]()
+        for record in stream(path, "categories"):
             key, name = _identity(record, "id"), record.text("name")
             if key in rows:
                 raise record.error(f"id {key!r} occurs twice", "id")
             if name in names:
                 raise record.error(f"{name!r} is the name of another category too", "name")
-            names[name] = None
-            new = self.renamed.get(name, name)
-            if new not in called:
-                called.append(new)
-            rows[key] = called.index(new)
-        unused = [
-            DataWarning(
-                "no category to rename", "dataset", file, None, "categories", f"none called {name!r}", "ignored"
-            )
-            for name in self.renamed
-            if name not in names
-        ]
-        return called, rows, unused
+            names.add(name)
+            rows[key] = called.setdefault(self.renamed.get(name, name), len(called))
+        for name in self.renamed.keys() - names:
+            kind, problem = "no category to rename", f"none called {name!r}"
+            found.warnings.append(DataWarning(kind, "dataset", file, None, "categories", problem, "ignored"))
+        return list(called), rows
 
 
-def _objects(
-    whole: Record, file: str, image_rows: dict[int | str, int], category_rows: dict[int | str, int]
-) -> tuple[ObjectRows, list[DataWarning]]:
-    """The objects, and a warning for each that refers to nothing."""
-    objects, warnings, seen = ObjectRows(), list[DataWarning](), set[int]()
-    for row, record in enumerate(whole.records("annotations")):
+def _add_objects(
+    found: Collector, path: Path, file: str, images: dict[int | str, int], categories: dict[int | str, int]
+) -> None:
+    """Adds the objects; warns about each that refers to nothing."""
+    seen = set[int]()
+    for row, record in enumerate(stream(path, "annotations")):
         field = "object_id" if record.has("object_id") else "id"
         object_id = record.integer(field)
         if object_id in seen:
@@ -190,16 +155,13 @@ def _objects(
         x, y, width, height = record.numbers("bbox", 4)
         flags = {"is_crowd": record.flag("iscrowd"), "is_difficult": record.flag("is_difficult")}
         image, category = _identity(record, "image_id"), _identity(record, "category_id")
-        if image not in image_rows:
-            kind, field, found = "object of an unknown image", "image_id", image
-        elif category not in category_rows:
-            kind, field, found = "object of an unknown category", "category_id", category
-        else:
+        if image in images and category in categories:
             box = (x, y, x + width, y + height)
-            objects.add(image_rows[image], box, category_rows[category], row, object_id=object_id, **flags)
+            found.add_object(images[image], box, categories[category], row, object_id=object_id, **flags)
             continue
-        warnings.append(DataWarning(kind, "object", file, record.row, field, repr(found), "dropped"))
-    return objects, warnings
+        field, value = ("image_id", image) if image not in images else ("category_id", category)
+        kind = f"object of an unknown {field.removesuffix('_id')}"
+        found.warnings.append(DataWarning(kind, "object", file, record.row, field, repr(value), "dropped"))
 
 
 def _identity(record: Record, field: str) -> int | str:
@@ -215,7 +177,3 @@ def _image_id(key: int | str) -> str:
 def _optional(record: Record, fields: tuple[str, ...]) -> str:
     """The first of several texts that a record has; "" where it has none."""
     return next((record.text(field) for field in fields if record.values.get(field)), "")
-
-
-def _kind(value: object) -> str:
-    return {list: "list", str: "text", type(None): "null"}.get(type(value), "number")

@@ -28,7 +28,8 @@ class FMIYC(HuggingFace):
     name gives both.
 
     The names in `categories` belong to the ids beside them; where there are none, to the objects, one each. Errors,
-    beside those of the format `huggingface`: an object whose class has no name; a `category_id` with two names.
+    beside those of the format `huggingface`: an object whose class has no name; a `category_id` with two names;
+    two with one name.
 
     Args:
         categories: Names by `category_id` instead of the column's.
@@ -67,10 +68,14 @@ class FMIYC(HuggingFace):
             found = shorten(row.values.get("categories"))
             problem = f"expected names with ids, or a name for each of {len(numbers)} objects, found {found}"
             raise row.error(f"{problem}; parameter 'categories' gives them", "categories")
-        known: dict[Any, Any] = {}
+        known: dict[Any, str] = {}
+        numbered: dict[str, Any] = {}
         for number, name in zip(ids, called, strict=True):
             if not isinstance(name, str) or not name or known.setdefault(number, name) != name:
                 raise row.error(f"the class {number!r} is called {name!r} and {known.get(number)!r}", "categories")
+            if numbered.setdefault(name, number) != number:
+                problem = f"the classes {numbered[name]!r} and {number!r} are both called {name!r}"
+                raise row.error(problem, "categories")
         for record, number in zip(records, numbers, strict=True):
             if number not in known:
                 raise record.error(f"no category has the id {number}; known: {shorten(sorted(known))}", "category_id")

@@ -15,19 +15,17 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.base import (
-    AnnotatedImages,
-    AnnotatedObjects,
     Annotations,
+    Collector,
     DataWarning,
+    Edges,
     Expected,
-    Location,
-    ObjectRows,
     Reader,
     image_file,
     register,
 )
 from farther.datasets.huggingface_files import METADATA, card, class_names, data_files, rows, schema_features, split_of
-from farther.datasets.records import Record, shorten
+from farther.datasets.records import Location, Record, shorten
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import inside
@@ -109,22 +107,17 @@ class HuggingFace(Reader):
         if not shards:
             known = ", ".join(self._shards()) or "none"
             raise DataError(f"no files of the split {subset!r}; there are: {known}", file=self.root)
-        found = _Rows()
+        found = _Rows(self.root)
         for shard in shards:
             self._add_shard(found, subset, shard)
-        objects, warnings = found.columns(self.box_unit, shards[0])
-        is_embedded = any(found.holds)
-        return Annotations(
-            images=AnnotatedImages.of(found.images),
-            objects=objects,
+        annotations = found.annotations(
+            unit=self.box_unit,
             categories=list(found.categories),
-            warnings=warnings,
-            files=found.files,
             row="{image_id} " + (f"{self.objects}[{{row}}]" if self.objects else "[{row}]"),
             box_field=self.bbox,
-            root=self.root,
-            embedded=(lambda: self._pictures(shards, found.holds)) if is_embedded else None,
+            embedded=(lambda: self._pictures(shards, found.holds)) if any(found.holds) else None,
         )
+        return found.numbered(annotations, shards[0])
 
     def _add_shard(self, found: _Rows, subset: str, shard: str) -> None:
         """Adds the images and objects of one file."""
@@ -134,22 +127,20 @@ class HuggingFace(Reader):
             found.categories.setdefault(name, len(found.categories))
         for number, values in enumerate(rows(path)):
             row = Record(values, path, str(number))
-            image_id = self._image_id(row, len(found.images))
-            if image_id in found.known:
-                raise row.error(f"{image_id!r} occurs twice", "image_id")
-            found.known.add(image_id)
-            self._add_objects(found, row, names)
+            image_id = self._image_id(row, len(found.rows))
             file, holds = self._file(row, subset, image_id)
-            found.images.append((image_id, file, row.size("width"), row.size("height")))
+            size = {"width": row.size("width"), "height": row.size("height")}
+            image = found.add_image(image_id, file, row.location("image_id"), **size)
+            found.annotated_by(path)
             found.holds.append(holds)
-            found.files.append(shard)
+            self._add_objects(found, image, row, names)
 
-    def _add_objects(self, found: _Rows, row: Record, names: list[str]) -> None:
+    def _add_objects(self, found: _Rows, image: int, row: Record, names: list[str]) -> None:
         """Adds the objects of one row."""
         records = list(self._records(row))
         for index, (record, name) in enumerate(zip(records, self._classes(row, records, names), strict=True)):
-            found.objects.add(
-                len(found.images),
+            found.add_object(
+                image,
                 _edges(record.numbers(self.bbox, 4), self.box_format),
                 found.categories.setdefault(name, len(found.categories)),
                 index,
@@ -301,28 +292,27 @@ class HuggingFace(Reader):
         return shards
 
 
-class _Rows:
-    """Images and objects of a subset while its files are read."""
+class _Rows(Collector):
+    """Images and objects of a subset, with what only these formats have."""
 
-    def __init__(self) -> None:
-        self.images: list[tuple[str, str, int, int]] = []
-        self.known: set[str] = set()
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
         self.holds: list[bool] = []
-        self.files: list[str] = []
         self.categories: dict[str, int] = {}
-        self.objects = ObjectRows()
         self.object_ids: list[int | None] = []
 
-    def columns(self, unit: Literal["pixel", "image"], file: str) -> tuple[AnnotatedObjects, list[DataWarning]]:
-        """The objects, with the dataset's ids where these are unique, and a warning where they are not."""
-        objects = self.objects.columns(unit)
+    def numbered(self, annotations: Annotations, file: str) -> Annotations:
+        """The annotations with the dataset's object ids where these are unique, and a warning where they are not."""
         ids = [number for number in self.object_ids if number is not None]
-        if len(ids) == len(objects) == len(set(ids)):
-            return replace(objects, object_id=np.array(ids, dtype=np.int64)), []
         if not ids:
-            return objects, []
-        found = f"{len(set(ids))} ids of {len(objects)} objects"
-        return objects, [DataWarning("object ids not unique", "dataset", file, None, "id", found, "counted instead")]
+            return annotations
+        count = len(annotations.objects)
+        if len(ids) == count == len(set(ids)):
+            objects = replace(annotations.objects, object_id=np.array(ids, dtype=np.int64))
+            return replace(annotations, objects=objects)
+        found = f"{len(set(ids))} ids of {count} objects"
+        warning = DataWarning("object ids not unique", "dataset", file, None, "id", found, "counted instead")
+        return replace(annotations, warnings=[*annotations.warnings, warning])
 
 
 def _from_lists(value: dict[str, Any], row: Record, column: str, wanted: tuple[str, ...]) -> Iterator[Record]:
@@ -341,7 +331,7 @@ def _first(record: Record, names: tuple[str, ...]) -> str:
     return next((name for name in names if name in record.values), names[0])
 
 
-def _edges(values: list[float], form: str) -> tuple[float, float, float, float]:
+def _edges(values: list[float], form: str) -> Edges:
     a, b, c, d = values
     if form == "xyxy":
         return a, b, c, d

@@ -9,11 +9,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.base import (
-    AnnotatedImages,
     Annotations,
+    Collector,
     Expected,
-    Location,
-    ObjectRows,
     Reader,
     image_file,
     register,
@@ -85,41 +83,32 @@ class NuImages(Reader):
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         folder = self.tables.format(subset=subset)
-        images: dict[str, tuple[str, str, int, int]] = {}
-        skipped = set[str]()
+        found, skipped = Collector(self.root), set[str]()
         for token, record in self._table(folder, "sample_data").items():
             if not record.flag("is_key_frame"):
                 skipped.add(token)
                 continue
-            location = Location(record.file, record.row, "filename")
+            location = record.location("filename")
             file = image_file(self.root, ".", record.text("filename"), location)
-            images[token] = (token, file, record.size("width"), record.size("height"))
-        row_of = {token: row for row, token in enumerate(images)}
+            size = {"width": record.size("width"), "height": record.size("height")}
+            found.add_image(token, file, record.location("token"), **size)
         called = {token: record.text("name") for token, record in self._table(folder, "category").items()}
         names = [self.renamed.get(name, name) for name in called.values() if not name.startswith("flat.")]
         categories = list(dict.fromkeys(names))
-        objects = ObjectRows()
         for row, record in enumerate(self._table(folder, "object_ann").values()):
             frame, category = record.text("sample_data_token"), record.text("category_token")
             if frame in skipped:
                 continue
-            if frame not in row_of:
+            if frame not in found.rows:
                 raise record.error(f"no frame of sample_data.json has the token {shorten(frame)}", "sample_data_token")
             if category not in called:
                 raise record.error(f"no category has the token {shorten(category)}", "category_token")
             name = self.renamed.get(called[category], called[category])
             if name in categories:
                 left, top, right, bottom = record.numbers("bbox", 4)
-                objects.add(row_of[frame], (left, top, right, bottom), categories.index(name), row)
-        return Annotations(
-            images=AnnotatedImages.of(images.values()),
-            objects=objects.columns(),
-            categories=categories,
-            files=[f"{folder}/object_ann.json"],
-            row="[{row}]",
-            box_field="bbox",
-            root=self.root,
-        )
+                found.add_object(found.rows[frame], (left, top, right, bottom), categories.index(name), row)
+        file = f"{folder}/object_ann.json"
+        return found.annotations(categories=categories, files=[file], row="[{row}]", box_field="bbox")
 
     def _table(self, folder: str, name: str) -> dict[str, Record]:
         """The rows of a table by their token."""

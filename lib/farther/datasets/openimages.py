@@ -22,14 +22,12 @@ from farther.datasets.base import (
     Credit,
     DataWarning,
     Expected,
-    Location,
     Reader,
-    fill,
     fill_all,
     image_file,
     register,
 )
-from farther.datasets.records import Record, read_json
+from farther.datasets.records import Location, Record, read_json
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import inside
@@ -93,13 +91,11 @@ class OpenImages(Reader):
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        return self._subsets_present(self.subset_names, fill_all(self.boxes, ORIGINALS))
+        return self._subsets_present(self.subset_names, {subset: fill_all(self.boxes, subset) for subset in ORIGINALS})
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        boxes, classes, images = (
-            tuple(fill(path, subset) for path in paths) for paths in (self.boxes, self.classes, self.images)
-        )
+        boxes, classes, images = (fill_all(paths, subset) for paths in (self.boxes, self.classes, self.images))
         return [
             Expected("boxes", boxes, f"'Boxes' of the subset {subset}"),
             Expected("class names", classes, "'Class Names' of the boxable classes"),
@@ -111,7 +107,7 @@ class OpenImages(Reader):
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         names = _class_names(self._first_present(self.classes, subset, "classes"))
         path = self._first_present(self.boxes, subset, "boxes")
-        folders = [fill(folder, subset) for folder in self.images]
+        folders = fill_all(self.images, subset)
         files = self._present(folders)
         boxes = _Boxes(path, names, only=files if self.select == "present" else None)
         images, rank = self._images(folders[0], files, boxes)
@@ -138,7 +134,7 @@ class OpenImages(Reader):
 
     def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
         """Licence and author of each image that OpenImages' list of images names; nothing without it; see `Reader`."""
-        paths = [inside(self.root, fill(pattern, subset)) for pattern in self.credit_lists]
+        paths = [inside(self.root, path) for path in fill_all(self.credit_lists, subset)]
         path = next((path for path in paths if path.exists()), None)
         rows = iter(()) if path is None else _csv_rows(path)
         header = next(rows, [])
@@ -347,8 +343,9 @@ def _class_names(path: Path) -> dict[str, str]:
         if len(row) != 2 or not all(row):
             raise DataError(f"expected a label and a name, found {','.join(row)!r}", file=path, row=line)
         label, name = row
-        if label in names or name in taken:
-            raise DataError(f"{label!r} or {name!r} is in an earlier row too", file=path, row=line)
+        for field, value, known in (("LabelName", label, names), ("DisplayName", name, taken)):
+            if value in known:
+                raise DataError(f"{value!r} is in an earlier row too", file=path, row=line, field=field)
         names[label] = name
         taken.add(name)
     return names

@@ -8,13 +8,27 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import ijson
 import yaml
 
 from farther.errors import DataError
 
 _INT64 = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """File, row and field of a value, as `farther.errors.DataError` names them."""
+
+    file: Path
+    row: str | None = None
+    field: str | None = None
+
+    def error(self, problem: str) -> DataError:
+        """An error about the value."""
+        return DataError(problem, file=self.file, row=self.row, field=self.field)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +50,10 @@ class Record:
     def error(self, problem: str, field: str | None = None) -> DataError:
         """An error that names file, row and field."""
         return DataError(problem, file=self.file, row=self.row, field=None if field is None else self.prefix + field)
+
+    def location(self, field: str) -> Location:
+        """Location of a field."""
+        return Location(self.file, self.row, self.prefix + field)
 
     def has(self, field: str) -> bool:
         """True if the field is present and not null."""
@@ -195,3 +213,62 @@ def read_json(path: Path, without: Iterable[str] = ()) -> Any:
         raise DataError(problem, file=path, row=error.lineno) from None
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, unlimited nesting
         raise DataError(f"not JSON that can be read: {error}", file=path) from None
+
+
+def stream(path: Path, field: str, *, required: bool = True) -> Iterator[Record]:
+    """The objects in a list at the top level of a JSON file of any size, one in memory at a time.
+
+    Args:
+        field: The list's name.
+        required: Whether its absence is an error.
+
+    Raises:
+        DataError: the file is absent, is not UTF-8 or not JSON, or has no such list of objects.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(3 if file.read(3) == b"\xef\xbb\xbf" else 0)  # a byte order mark
+            number = -1
+            for number, values in enumerate(ijson.items(_Shallow(file), f"{field}.item", use_float=True)):
+                row = f"{field}[{number}]"
+                if not isinstance(values, dict):
+                    raise DataError(f"expected an object, found {shorten(values)}", file=path, row=row)
+                yield Record(values, path, row)
+        if number < 0:
+            _check_list(path, field, required=required)
+    except FileNotFoundError:
+        raise DataError("the file does not exist", file=path) from None
+    except ijson.JSONError as error:
+        text = error.args[0]
+        problem = (text.decode(errors="replace") if isinstance(text, bytes) else str(text)).partition("\n")[0]
+        raise DataError(f"not JSON that can be read: {problem}; is the file whole?", file=path) from None
+
+
+class _Shallow:
+    """A file that is refused where it nests deeper than any dataset: ijson keeps the path to each level."""
+
+    def __init__(self, file: BinaryIO):
+        self._file, self._depth = file, 0
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        data = self._file.read(size)
+        self._depth += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
+        if self._depth > 1000:
+            raise ijson.JSONError("nested more than 1000 levels deep")
+        return data
+
+
+def _check_list(path: Path, field: str, *, required: bool) -> None:
+    """Refuses a JSON file that is not an object with a list of this name."""
+    kinds = {"start_array": "a list", "start_map": "an object", "null": "null", "string": "text", "boolean": "a flag"}
+    with path.open("rb") as file:
+        for prefix, event, _ in ijson.parse(file):
+            if prefix == "" and event not in ("start_map", "map_key", "end_map"):
+                raise DataError(f"expected an object with {field}, found {kinds.get(event, 'a number')}", file=path)
+            if prefix == field and event == "start_array":
+                return
+            if prefix == field:
+                raise DataError(f"expected a list, found {kinds.get(event, 'a number')}", file=path, field=field)
+    if required:
+        raise DataError("the field is missing; expected a list", file=path, field=field)

@@ -10,15 +10,14 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.base import (
-    AnnotatedImages,
     Annotations,
+    Collector,
     Expected,
-    Location,
-    ObjectRows,
     Reader,
     image_file,
     register,
 )
+from farther.datasets.records import Location
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables.files import inside
@@ -62,26 +61,20 @@ class SVHN(Reader):
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         path = inside(self.root, f"{subset}/digitStruct.mat")
-        images: dict[str, tuple[str, str, int, int]] = {}
-        objects = ObjectRows()
+        found = Collector(self.root)
         for row, (name, digits) in enumerate(_numbers(path)):
             place = f"digitStruct({row + 1})"
-            if name in images:
-                raise DataError(f"{name!r} occurs twice", file=path, row=place, field="name")
-            file = image_file(self.root, subset, name, Location(path, place, "name"))
+            location = Location(path, place, "name")
+            image = found.add_image(name, image_file(self.root, subset, name, location), location)
             for left, top, width, height, label in digits:
                 if label not in range(1, 11):
                     raise DataError(f"expected 1 to 10, found {label:g}", file=path, row=place, field="label")
-                objects.add(len(images), (left, top, left + width, top + height), int(label) % 10, row + 1)
-            images[name] = (name, file, 0, 0)
-        return Annotations(
-            images=AnnotatedImages.of(images.values()),
-            objects=objects.columns(),
+                found.add_object(image, (left, top, left + width, top + height), int(label) % 10, row + 1)
+        return found.annotations(
             categories=[str(digit) for digit in range(10)],
             files=[path.relative_to(self.root).as_posix()],
             row="digitStruct({row})",
             box_field="bbox",
-            root=self.root,
         )
 
 

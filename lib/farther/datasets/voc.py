@@ -5,25 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from xml.etree import ElementTree
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.base import (
-    AnnotatedImages,
     Annotations,
+    Collector,
     DataWarning,
+    Edges,
     Expected,
-    Location,
-    ObjectRows,
     Reader,
-    fill_all,
     image_file,
     register,
 )
-from farther.datasets.records import read_lines, shorten
+from farther.datasets.records import Location, Record, read_lines
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import inside
@@ -32,6 +30,9 @@ CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
     "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
 )  # fmt: skip
+
+#: Tags that hold a number.
+NUMBERS = frozenset({"xmin", "ymin", "xmax", "ymax", "width", "height", "difficult"})
 
 #: The second column of an image set of one class: 1 if the image shows that class.
 FLAG = re.compile(r"\s+(-1|0|1)$")
@@ -73,9 +74,8 @@ class VOC(Reader):
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        return self._subsets_present(
-            list(self.image_sets), fill_all(["VOC2012/ImageSets/Main/{subset}.txt"], list(ORIGINALS))
-        )
+        lists = {subset: [f"VOC2012/ImageSets/Main/{subset}.txt"] for subset in ORIGINALS}
+        return self._subsets_present(list(self.image_sets), lists)
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
@@ -93,123 +93,83 @@ class VOC(Reader):
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
-        images: list[tuple[str, str, int, int]] = []
-        objects, warnings, files = ObjectRows(), list[DataWarning](), list[str]()
+        found = Collector(self.root)
         for image_id, folder, location in self._listed(subset):
             file = image_file(self.root, _join(folder, "JPEGImages"), image_id + self.extension, location)
-            xml = image_file(self.root, _join(folder, "Annotations"), f"{image_id}.xml", location)
-            annotation = _Annotation(self.root / xml)
-            warnings.extend(_other_name(annotation, xml, file))
-            for row, element in enumerate(annotation.root.iterfind("object")):
-                category = self._category(annotation, row, element)
-                difficult = annotation.flag(row, element, "difficult")
-                objects.add(len(images), annotation.box(row, element), category, row, is_difficult=difficult)
-            images.append((image_id, file, annotation.size("width"), annotation.size("height")))
-            files.append(xml)
-        return Annotations(
-            images=AnnotatedImages.of(images),
-            objects=objects.columns(),
-            categories=list(self.categories),
-            warnings=warnings,
-            files=files,
-            row="object[{row}]",
-            box_field="bndbox",
-            root=self.root,
-        )
+            xml = self.root / image_file(self.root, _join(folder, "Annotations"), f"{image_id}.xml", location)
+            annotation = _read_xml(xml)
+            size = annotation.record("size") if annotation.has("size") else Record({}, xml)
+            image = found.add_image(image_id, file, location, width=size.size("width"), height=size.size("height"))
+            found.annotated_by(xml)
+            found.warnings.extend(_other_name(annotation, file, self.root))
+            for row, one in enumerate(annotation.records("object") if annotation.has("object") else ()):
+                found.add_object(image, _edges(one), self._category(one), row, is_difficult=one.flag("difficult"))
+        return found.annotations(categories=list(self.categories), row="object[{row}]", box_field="bndbox")
 
     def _image_sets(self, subset: str) -> tuple[str, ...]:
         return self.image_sets.get(subset) or ORIGINALS.get(subset, (subset,))
 
-    def _category(self, annotation: _Annotation, row: int, element: ElementTree.Element) -> int:
-        name = annotation.text(row, element, "name")
+    def _category(self, one: Record) -> int:
+        name = one.text("name")
         if name not in self.categories:
-            known = ", ".join(self.categories)
-            raise annotation.error(f"unknown class {name!r}; parameter 'categories' has {known}", row, "name")
+            raise one.error(f"unknown class {name!r}; parameter 'categories' has {', '.join(self.categories)}", "name")
         return self.categories.index(name)
 
     def _listed(self, subset: str) -> Iterator[tuple[str, str, Location]]:
         """Image id, folder of its year, and the location that lists it, for each image of a subset."""
-        listed: dict[str, str] = {}
         for image_set in self._image_sets(subset):
             folder, _, name = image_set.rpartition("/")
             path = inside(self.root, _join(folder, f"ImageSets/Main/{name}.txt"))
             for line, text in enumerate(read_lines(path, ABSENT), start=1):
                 if text:
-                    image_id, location = FLAG.sub("", text), Location(path, str(line))
-                    if image_id in listed:
-                        raise location.error(f"image {image_id!r} is listed twice, first in {listed[image_id]}")
-                    listed[image_id] = f"{image_set} line {line}"
-                    yield image_id, folder, location
+                    yield FLAG.sub("", text), folder, Location(path, str(line))
 
 
-class _Annotation:
-    """One XML file."""
+def _read_xml(path: Path) -> Record:
+    try:
+        return Record(_values(ElementTree.parse(path).getroot()), path)
+    except FileNotFoundError:
+        raise DataError("the file does not exist, but an image set lists its image", file=path) from None
+    except (ElementTree.ParseError, ValueError, LookupError) as error:  # the last two: an encoding that is unknown
+        raise DataError(f"not XML: {error}; is the file whole?", file=path) from None
 
-    def __init__(self, path: Path):
-        self.path = path
-        try:
-            self.root = ElementTree.parse(path).getroot()
-        except FileNotFoundError:
-            raise DataError("the file does not exist, but an image set lists its image", file=path) from None
-        except (ElementTree.ParseError, ValueError, LookupError) as error:  # the last two: an encoding that is unknown
-            raise DataError(f"not XML: {error}; is the file whole?", file=path) from None
 
-    def error(self, problem: str, row: int | None, field: str) -> DataError:
-        """An error that names file, object and field."""
-        return DataError(problem, file=self.path, row=None if row is None else f"object[{row}]", field=field)
+def _values(element: ElementTree.Element) -> dict[str, Any]:
+    """The tags of an element, nested, with numbers where VOC has them; `object` is a list, empty tags are left out."""
+    values: dict[str, Any] = {}
+    for child in element:
+        text = (child.text or "").strip()
+        if child.tag == "object":
+            values.setdefault("object", []).append(_values(child))
+        elif len(child):
+            values.setdefault(child.tag, _values(child))
+        elif text:
+            values.setdefault(child.tag, _number(text) if child.tag in NUMBERS else text)
+    # Some files hold a size of 0.
+    return {tag: value for tag, value in values.items() if value != 0 or tag not in ("width", "height")}
 
-    def text(self, row: int | None, element: ElementTree.Element, field: str) -> str:
-        """Text of a tag within `element`, which must be there and not be empty."""
-        text = (element.findtext(field) or "").strip()
-        if not text:
-            raise self.error(f"the tag is missing or empty in <{element.tag}>", row, field)
+
+def _number(text: str) -> float | str:
+    try:
+        value = float(text)
+    except ValueError:
         return text
-
-    def flag(self, row: int, element: ElementTree.Element, field: str) -> bool:
-        """A tag that, where it is there, must be 0 or 1."""
-        text = (element.findtext(field) or "0").strip()
-        if text not in ("0", "1"):
-            raise self.error(f"expected 0 or 1, found {shorten(text)}", row, field)
-        return text == "1"
-
-    def number(self, row: int | None, element: ElementTree.Element, field: str) -> float:
-        """Text of a tag as a number."""
-        text = self.text(row, element, field)
-        try:
-            return float(text)
-        except ValueError:
-            raise self.error(f"expected a number, found {shorten(text)}", row, field) from None
-
-    def box(self, row: int, element: ElementTree.Element) -> tuple[float, float, float, float]:
-        """Edges of an object's box."""
-        if element.find("bndbox") is None:
-            raise self.error("the object has no box", row, "bndbox")
-        left, top, right, bottom = (
-            self.number(row, element, f"bndbox/{side}") for side in ("xmin", "ymin", "xmax", "ymax")
-        )
-        return left - 1, top - 1, right, bottom
-
-    def size(self, side: str) -> int:
-        """The image's width or height, 0 where it is not given (some files hold a 0)."""
-        if self.root.find(f"size/{side}") is None:
-            return 0
-        value = self.number(None, self.root, f"size/{side}")
-        if value < 0 or not value.is_integer():
-            raise self.error(f"expected a number of pixels, found {value:g}", None, f"size/{side}")
-        return int(value)
+    return int(value) if value.is_integer() else value
 
 
-def _other_name(annotation: _Annotation, xml: str, file: str) -> Iterator[DataWarning]:
+def _edges(one: Record) -> Edges:
+    box = one.record("bndbox")
+    return box.number("xmin") - 1, box.number("ymin") - 1, box.number("xmax"), box.number("ymax")
+
+
+def _other_name(annotation: Record, file: str, root: Path) -> Iterator[DataWarning]:
     """A warning when the annotation names another image than the one it is listed with."""
-    name = (annotation.root.findtext("filename") or "").strip()
-    if name:
-        try:
-            inside(annotation.path.parent, name)
-        except DataError as error:
-            raise annotation.error(error.problem, None, "filename") from None
+    if annotation.has("filename"):
+        name, xml = annotation.text("filename"), annotation.file
+        image_file(xml.parent, ".", name, annotation.location("filename"))
         if name != Path(file).name:
-            action = f"read as the annotation of {Path(file).name}"
-            yield DataWarning("image called otherwise", "image", xml, None, "filename", name, action)
+            action, xml_name = f"read as the annotation of {Path(file).name}", xml.relative_to(root).as_posix()
+            yield DataWarning("image called otherwise", "image", xml_name, None, "filename", name, action)
 
 
 def _join(folder: str, name: str) -> str:

@@ -10,16 +10,15 @@ from typing import Any, ClassVar
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.base import (
-    AnnotatedImages,
     Annotations,
+    Collector,
+    Edges,
     Expected,
-    Location,
-    ObjectRows,
     Reader,
     image_file,
     register,
 )
-from farther.datasets.records import are_texts, read_lines, read_yaml, repeated, shorten
+from farther.datasets.records import Location, are_texts, read_lines, read_yaml, repeated, shorten
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import inside
@@ -81,26 +80,18 @@ class YOLO(Reader):
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         categories = _categories(self._content(), inside(self.root, self.file))
-        images: list[tuple[str, str, int, int]] = []
-        objects, files, taken = ObjectRows(), list[str](), dict[str, str]()
+        found, taken = Collector(self.root), dict[str, str]()
         for image_id, file, location in self._images(subset):
             labels = Path(_labels_of(file)).with_suffix(".txt").as_posix()
+            image = found.add_image(image_id, file, location)
             if labels in taken:
                 raise location.error(f"{file!r} and {taken[labels]!r} have their labels in one file, {labels}")
             taken[labels] = file
-            for line, category, box in _rows(inside(self.root, labels), categories):
-                objects.add(len(images), box, category, line)
-            images.append((image_id, file, 0, 0))
-            files.append(labels)
-        return Annotations(
-            images=AnnotatedImages.of(images),
-            objects=objects.columns(unit="image"),
-            categories=categories,
-            files=files,
-            row="{row}",
-            box_field="box",
-            root=self.root,
-        )
+            path = inside(self.root, labels)
+            found.annotated_by(path)
+            for line, category, box in _rows(path, categories):
+                found.add_object(image, box, category, line)
+        return found.annotations(unit="image", categories=categories, row="{row}", box_field="box")
 
     def _content(self) -> dict[str, Any]:
         path = inside(self.root, self.file)
@@ -123,13 +114,8 @@ class YOLO(Reader):
 
     def _images(self, subset: str) -> Iterator[tuple[str, str, Location]]:
         """Image id, file within the root, and the location that names it, sorted within each folder."""
-        seen: dict[str, str] = {}
         for entry in self._entries(subset):
-            for image_id, file, location in self._listed(entry) if entry.endswith(".txt") else self._found(entry):
-                if image_id in seen:
-                    raise location.error(f"image {image_id!r} is there twice: {seen[image_id]} and {file}")
-                seen[image_id] = file
-                yield image_id, file, location
+            yield from self._listed(entry) if entry.endswith(".txt") else self._found(entry)
 
     def _found(self, folder: str) -> Iterator[tuple[str, str, Location]]:
         path = inside(self.root, folder)
@@ -187,7 +173,7 @@ def _categories(content: dict[str, Any], path: Path) -> list[str]:
     return names
 
 
-def _rows(path: Path, categories: Sequence[str]) -> Iterator[tuple[int, int, tuple[float, float, float, float]]]:
+def _rows(path: Path, categories: Sequence[str]) -> Iterator[tuple[int, int, Edges]]:
     """Line, class and edges (in fractions) of each row of a label file; empty if the file is absent."""
     if not path.exists():
         return
@@ -211,7 +197,7 @@ def _numbers(line: str, location: Location) -> list[float]:
     return values
 
 
-def _edges(values: list[float], location: Location) -> tuple[float, float, float, float]:
+def _edges(values: list[float], location: Location) -> Edges:
     """Edges of a box given by centre and size, or of the smallest box around an outline."""
     if len(values) == 4:
         x, y, width, height = values
