@@ -11,7 +11,7 @@ import vl_convert
 from farther.errors import DataError
 from farther.report.charts import curves
 from farther.report.charts import results as charts
-from farther.report.charts.vega import Axis, line_keys, line_rows, lines
+from farther.report.charts.vega import DASHES, Axis, keys, line_rows, lines
 from farther.report.results import OPEN_SET, SHOWN, Run, read_runs
 
 
@@ -59,7 +59,7 @@ def test_a_line_is_drawn_along_its_points():
     # Twelve points: as text, 10 and 11 would come before 2.
     x = [k / 11 for k in range(12)]
     text = line_rows(pl.DataFrame({"series": ["a"] * 12, "x": x, "y": [value**2 for value in x]}))
-    chart = lines("t", "d", text, line_keys(["a"]), Axis("x"), Axis("y"))
+    chart = lines("t", "d", text, keys(["a"], DASHES), Axis("x"), Axis("y"))
     svg = vl_convert.vegalite_to_svg({**chart.spec, "width": 300})
     path = next(d for d in re.findall(r'd="(M[^"]+)"', svg) if d.count("L") == 11)
     xs = [float(x) for x in re.findall(r"[ML]([\d.]+),", path)]
@@ -78,8 +78,8 @@ def test_a_method_s_page_draws_its_values_of_every_detector_and_split(report, re
 
 
 def test_neighbouring_lines_differ_in_more_than_colour():
-    keys = line_keys([str(k) for k in range(7)])
-    assert all(a.colour != b.colour and a.letter != b.letter for a, b in pairwise(keys))
+    legend = keys([str(k) for k in range(7)], DASHES)
+    assert all(a.colour != b.colour and a.letter != b.letter for a, b in pairwise(legend))
 
 
 def test_curves_keep_their_ends_and_no_more_points_than_asked_for(run, plots):

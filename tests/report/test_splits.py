@@ -35,7 +35,7 @@ def values(chart) -> list[dict]:
 
 def test_categories_are_counted_per_split(measured, params):
     view = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
-    by_title = {chart.title: values(chart) for chart in view.categories.charts}
+    by_title = {chart.title: values(chart) for chart in view["categories"].charts}
     assert by_title == {
         "photos far: all 1 categories": [{"category": "<b>Kite</b>", "objects": 2, "images": 2}],
         "photos near: all 1 categories": [{"category": "Lynx", "objects": 4, "images": 4}],
@@ -44,20 +44,20 @@ def test_categories_are_counted_per_split(measured, params):
 
 def test_images_are_counted_by_fate_and_reason(measured, params):
     view = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
-    (chart,) = view.fates.charts
+    (chart,) = view["fates"].charts
     assert [(row["fate"], row["reason"], row["images"]) for row in values(chart)] == [
         ("near", "a near category is labelled", 4),
         ("far", "no near category is labelled", 2),
         ("removed", "an ID class is labelled", 1),
     ]
-    assert [key.name for key in view.fates.legend] == ["near", "far", "removed"]
+    assert [key.name for key in view["fates"].legend] == ["near", "far", "removed"]
 
 
 def test_similarity_is_drawn_from_id_to_far_with_a_colour_a_distance(measured, params):
     view = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)
-    (chart,) = view.similarity.charts
-    assert [key.name for key in view.similarity.legend] == ["test", "photos near", "photos far"]
-    assert len({key.colour for key in view.similarity.legend}) == 3
+    (chart,) = view["similarity"].charts
+    assert [key.name for key in view["similarity"].legend] == ["test", "photos near", "photos far"]
+    assert len({key.colour for key in view["similarity"].legend}) == 3
     assert "test: 0.910; photos near: 0.815; photos far: 0.610" in chart.description
     near = [line for line in values(chart).splitlines() if line.startswith("photos near")]
     assert near == ["photos near,0,0.8100,0.7500", "photos near,1,0.8300,0.2500"]
@@ -65,7 +65,7 @@ def test_similarity_is_drawn_from_id_to_far_with_a_colour_a_distance(measured, p
 
 def test_a_benchmark_that_was_not_curated_has_no_figures(tmp_path, params):
     view = splits_of("pets", params["benchmarks"]["pets"], tmp_path, shown=20)
-    assert view.fates is view.similarity is view.categories is None
+    assert view["fates"] is view["similarity"] is view["categories"] is None
 
 
 def test_a_damaged_histogram_is_refused_by_row(measured, params):
@@ -80,7 +80,7 @@ def test_similarity_is_told_in_numbers_from_id_to_far(measured, params):
     figures = {"images": 4, "median": 0.8, "low": 0.7, "high": 0.9, "elsewhere": 1}
     rows = {"photos_far": 0.61, "photos_near": 0.815, "test": 0.91}
     write_json(file, {"similarity": {"ID": 0.91}} | {k: {"similarity": v, **figures} for k, v in rows.items()})
-    (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20).similarity_tables
+    (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=20)["similarity_tables"]
     assert [tuple(text for text, _ in row[:4]) for row in table.rows] == [
         ("test", "ID", "4", "0.910"),
         ("photos near", "near", "4", "0.815"),
@@ -93,7 +93,7 @@ def test_the_most_doubtful_images_are_listed(measured, params):
         "split,image_id,distance,suggested,similarity,margin,neighbour,id_class\n"
         "photos_far,f1,far,near,0.8123,0.25,train3,cat\nphotos_far,f2,far,near,0.7,0.1,train4,dog\n"
     )
-    (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=1).similarity_tables
+    (table,) = splits_of("pets", params["benchmarks"]["pets"], measured, shown=1)["similarity_tables"]
     ((*row,),) = table.rows
     assert [text for text, _ in row] == ["f1", "photos_far", "far", "near", "train3", "cat", "0.812", "0.250"]
 

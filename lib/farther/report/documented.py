@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from farther.methods.reference import NEEDS
 from farther.registry import describe
@@ -14,26 +13,15 @@ from farther.report.results import Run, title_of
 from farther.scoring.entries import find, read_entry
 
 
-@dataclass(frozen=True)
-class MethodText:
-    """The documentation of a method.
-
-    Args:
-        name: Its name.
-        summary: Its first sentence.
-        more: The paragraphs that follow.
-        formula: As in its docstring, "" where it has none.
-        references: Publications, with arXiv id or link.
-        reads: What it needs of a region.
-        parameters: Its parameters, None where it has none.
-    """
+class MethodText(NamedTuple):
+    """The documentation of a method: its docstring in parts, what it reads of a region, and its parameters."""
 
     name: str
     summary: str
     more: str
     formula: str
-    references: tuple[str, ...]
-    reads: tuple[str, ...]
+    references: list[str]
+    reads: list[str]
     parameters: Listing | None
 
 
@@ -48,15 +36,10 @@ def _text(name: str, folder: Path) -> MethodText:
     cls = find(name, folder)
     text = describe(cls)
     rows = [{"Parameter": p.name, "Default": p.default, "Meaning": p.description} for p in text.parameters]
-    return MethodText(
-        name=name,
-        summary=text.summary,
-        more=text.text,
-        formula=text.sections.get("Formula", ""),
-        references=tuple(" ".join(part.split()) for part in text.sections.get("References", "").split("\n\n") if part),
-        reads=tuple(NEEDS.get(need, need) for need in sorted(cls.needs)),
-        parameters=Listing.of(f"Parameters of {name}.", rows) if rows else None,
-    )
+    parameters = Listing.of(f"Parameters of {name}.", rows) if rows else None
+    references = [" ".join(part.split()) for part in text.sections.get("References", "").split("\n\n") if part]
+    reads = [NEEDS.get(need, need) for need in sorted(cls.needs)]
+    return MethodText(name, text.summary, text.text, text.sections.get("Formula", ""), references, reads, parameters)
 
 
 def how_chosen(fitted: Mapping[str, Any]) -> str:

@@ -35,13 +35,7 @@ VALUES = {
 
 @dataclass(frozen=True)
 class Split:
-    """An OOD test split of a benchmark.
-
-    Args:
-        name: Its name.
-        dataset: The dataset of its images.
-        distance: `near`, `far` or `farther`.
-    """
+    """An OOD test split of a benchmark: its name, the dataset of its images, and `near`, `far` or `farther`."""
 
     name: str
     dataset: str
@@ -173,13 +167,9 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         raise ParameterError(f"params.yaml: detectors.{name} names no known benchmark: {benchmark!r}. Known: {known}")
     files = RunFiles(name, benchmark, artifacts)
     splits = _splits(benchmark, params["benchmarks"][benchmark])
-    found = {}
-    for method in params["methods"]:
-        for split in splits:
-            file = inside(files.metrics, f"{split.name}/{method}.json")
-            if file.exists():
-                found[split.name, method] = _checked(_object(file), file)
-    evaluation = _read_or_empty(files.evaluation)
+    wanted = {(s.name, m): inside(files.metrics, f"{s.name}/{m}.json") for m in params["methods"] for s in splits}
+    found = {place: _checked(_object(file), file) for place, file in wanted.items() if file.exists()}
+    evaluation = _object(files.evaluation)
     return Run(
         name=name,
         benchmark=benchmark,
@@ -187,7 +177,7 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         weights=str(detector.get("weights", "")),
         splits=splits,
         values=values(name, benchmark, splits, found, evaluation),
-        detector=_read_or_empty(files.metrics / "detector.json"),
+        detector=_object(files.metrics / "detector.json"),
         evaluation=evaluation,
     )
 
@@ -212,12 +202,8 @@ def values(
         described[method] = {"method": method, "label": _label(method, fitted), "family": _family(fitted)}
     rows = []
     for split in splits:
-        of_split = {
-            "split": split.name,
-            "split_title": split.title,
-            "dataset": split.dataset,
-            "distance": split.distance,
-        }
+        of_split = {"split": split.name, "split_title": split.title}
+        of_split |= {"dataset": split.dataset, "distance": split.distance}
         for method, description in described.items():
             measured = _within(evaluation, "methods", method, "splits", split.name)
             place = {"run": run, "benchmark": benchmark, **of_split, **description}
@@ -286,12 +272,9 @@ def _within(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     return content
 
 
-def _read_or_empty(file: Path) -> dict[str, Any]:
-    return _object(file) if file.exists() else {}
-
-
 def _object(file: Path) -> dict[str, Any]:
-    content = read_json(file)
+    """The object in a JSON file, {} where the file is absent."""
+    content = read_json(file) if file.exists() else {}
     if not isinstance(content, dict):
         raise DataError(f"expected an object, found {content!r}", file=file)
     return content

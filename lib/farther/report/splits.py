@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,46 +22,32 @@ from farther.tables.files import inside, read_json
 KINDS = (*PRECEDENCE, "decision", "candidate", NO_NEAR, NO_OVERLAP)
 
 
-@dataclass(frozen=True)
-class SplitsView:
+def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, shown: int) -> dict[str, Any]:
     """Tables and charts of a benchmark's splits; None where a stage did not run yet.
 
     Args:
-        benchmark: Its name.
-        counts: Images and objects of each split (FMIYC, Table 2).
-        similarity: How near the images of each split are to ID (FMIYC, Figure 3).
-        similarity_tables: The same as numbers, and the most doubtful images.
-        fates: Outcome of each image of the OOD sources.
-        reasons, rules: Images per kind of rule, and per rule.
-        categories: The most frequent categories of each OOD split (FMIYC, Figures 8 and 9).
+        name, params: The benchmark.
+        artifacts: The artifacts folder.
+        shown: Categories in a chart, and images in a table of doubtful ones.
+
+    Returns:
+        `counts` of images and objects (FMIYC, Table 2); `similarity` to ID (Figure 3) and `similarity_tables`, the same
+        as numbers and the most doubtful images; `fates`, the outcome of each image of the OOD sources; images per kind
+        of rule (`reasons`) and per rule (`rules`); the most frequent `categories` (Figures 8 and 9).
     """
-
-    benchmark: str
-    counts: Listing | None
-    similarity: ChartGroup | None
-    similarity_tables: tuple[Listing, ...]
-    fates: ChartGroup | None
-    reasons: Listing | None
-    rules: Listing | None
-    categories: ChartGroup | None
-
-
-def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, shown: int) -> SplitsView:
-    """Tables and charts of a benchmark's splits."""
     folder = artifacts / "splits" / name
     distances = {split: str(settings["distance"]) for split, settings in params["splits"].items()}
     fates = Fates.read(folder / "fates.parquet") if (folder / "fates.parquet").exists() else None
-    counts = split_counts(name, params, artifacts)
-    return SplitsView(
-        benchmark=name,
-        counts=counts,
-        similarity=_similarity(name, distances, artifacts / "plots" / "similarity" / name / "histogram.csv"),
-        similarity_tables=tuple(_similarity_tables(name, distances, artifacts, shown)),
-        fates=None if fates is None else charts.image_fates(name, fate_counts(fates)),
-        reasons=None if fates is None else _reasons(name, fates.frame),
-        rules=None if fates is None else _rules(name, fates.frame),
-        categories=_categories(distances, folder, shown),
-    )
+    return {
+        "benchmark": name,
+        "counts": split_counts(name, params, artifacts),
+        "similarity": _similarity(name, distances, artifacts / "plots" / "similarity" / name / "histogram.csv"),
+        "similarity_tables": list(_similarity_tables(name, distances, artifacts, shown)),
+        "fates": None if fates is None else charts.image_fates(name, fate_counts(fates)),
+        "reasons": None if fates is None else _reasons(name, fates.frame),
+        "rules": None if fates is None else _rules(name, fates.frame),
+        "categories": _categories(distances, folder, shown),
+    }
 
 
 def split_counts(name: str, params: Mapping[str, Any], artifacts: Path) -> Listing | None:
@@ -84,17 +69,10 @@ def _reasons(name: str, fates: pl.DataFrame) -> Listing:
         NO_NEAR: f"far: {NO_NEAR}",
         NO_OVERLAP: f"farther: {NO_OVERLAP}",
     }
-    counts = (
-        fates.group_by(Source="dataset", kind=rule_kind())
-        .agg(Images=pl.len())
-        .sort(
-            "Source",
-            pl.col("kind").replace_strict({kind: k for k, kind in enumerate(KINDS)}, default=len(KINDS)),
-            "kind",
-        )
-        .select("Source", pl.col("kind").replace(REASONS | titles).alias("Reason"), "Images")
-    )
-    return Listing(f"Reasons for the place of each image in benchmark {name}.", counts)
+    order = pl.col("kind").replace_strict({kind: k for k, kind in enumerate(KINDS)}, default=len(KINDS))
+    counts = fates.group_by(Source="dataset", kind=rule_kind()).agg(Images=pl.len()).sort("Source", order, "kind")
+    shown = counts.select("Source", pl.col("kind").replace(REASONS | titles).alias("Reason"), "Images")
+    return Listing(f"Reasons for the place of each image in benchmark {name}.", shown)
 
 
 def _rules(name: str, fates: pl.DataFrame) -> Listing:

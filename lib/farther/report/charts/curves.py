@@ -12,6 +12,7 @@ from farther.evaluation.plots import thin
 from farther.metrics.catalogue import METRICS
 from farther.report.charts.vega import (
     COLOURS,
+    DASHES,
     PERCENT,
     UNIT,
     Axis,
@@ -19,7 +20,7 @@ from farther.report.charts.vega import (
     ChartGroup,
     Key,
     chart,
-    line_keys,
+    keys,
     line_rows,
     lines,
     number,
@@ -52,8 +53,6 @@ class RunCurves:
         run: The run.
         folder: Holds `roc.csv`, `pr.csv`, `tau.csv`, `confidence.csv`, `wilderness.csv` and `reliability.csv`.
         methods: The methods to draw.
-
-    Each function raises DataError where a file lacks a column or a cell is not a number, and names file and row.
     """
 
     run: Run
@@ -100,7 +99,7 @@ class RunCurves:
             return EMPTY
         rows = points.select(series=pl.col("split").replace(titles), x="t", y="no_detection")
         present = rows["series"].unique()
-        legend = line_keys([title for title in titles.values() if title in present])
+        legend = keys([title for title in titles.values() if title in present], DASHES)
         words = f"Images of each split without a detection of {self.run.name}, by operating threshold."
         axes = (Axis("operating threshold t*", domain=None), Axis("images without detections"))
         return ChartGroup(legend, (lines("Images without detections", words, line_rows(rows), legend, *axes),))
@@ -143,7 +142,7 @@ class RunCurves:
 
     @property
     def _legend(self) -> tuple[Key, ...]:
-        return line_keys([self.run.label(method) for method in self.methods])
+        return keys([self.run.label(method) for method in self.methods], DASHES)
 
     def _of_methods(self, name: str, numbers: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
         """The rows of the drawn methods, in their order; `series` is a method's label."""
@@ -173,7 +172,7 @@ def _wilderness(folder: Path) -> pl.DataFrame:
 def _wilderness_chart(points: pl.DataFrame, title: str) -> ChartGroup:
     if points.is_empty():
         return EMPTY
-    legend = line_keys(points["series"].unique(maintain_order=True).to_list())
+    legend = keys(points["series"].unique(maintain_order=True), DASHES)
     x = Axis("wilderness ratio: OOD images per ID image", "~g", None)
     y = Axis("wilderness impact", "~g", None)
     words = f"{title}, by the ratio of images without known objects to images with them; lower is better."

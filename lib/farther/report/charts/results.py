@@ -22,6 +22,8 @@ from farther.report.charts.vega import (
     Key,
     chart,
     colours,
+    keys,
+    marks,
     named,
     number,
 )
@@ -89,12 +91,7 @@ def _outcome_chart(title: str, shows: str, rows: pl.DataFrame, order: Sequence[s
 
 
 def families(values: pl.DataFrame, metrics: Sequence[Metric]) -> ChartGroup:
-    """Metrics by split, averaged over the methods of a family and over detectors (FMIYC, Figures 4 and 5).
-
-    Args:
-        values: Rows of `Run.values`, of any runs.
-        metrics: One chart each.
-    """
+    """Metrics by split, averaged over the methods of a family and over detectors (FMIYC, Figures 4 and 5)."""
     means = (
         values.drop_nulls("value")
         .group_by("metric", "family", split="split_title", maintain_order=True)
@@ -144,7 +141,7 @@ def detectors(runs: Sequence[Run], method: str) -> ChartGroup:
 
 def _dots(values: pl.DataFrame, shows: str) -> ChartGroup:
     splits = values["split_title"].unique(maintain_order=True)
-    legend = tuple(Key(name, COLOURS[k % len(COLOURS)], SHAPES[k % len(SHAPES)][1]) for k, name in enumerate(splits))
+    legend = keys(splits, SHAPES)
     order = values["row"].unique(maintain_order=True).to_list()
     rows = values.select("metric", "row", pl.col("value").round(4), split="split_title").drop_nulls("value")
     charts = [_dot_chart(metric, rows.filter(metric=metric.name), order, legend, shows) for metric in SHOWN]
@@ -152,8 +149,6 @@ def _dots(values: pl.DataFrame, shows: str) -> ChartGroup:
 
 
 def _dot_chart(metric: Metric, rows: pl.DataFrame, order: list[str], legend: Sequence[Key], shows: str) -> Chart:
-    shape_of = {letter: shape for shape, letter in SHAPES}
-    shapes = {"domain": [key.name for key in legend], "range": [shape_of[key.letter] for key in legend]}
     body = {
         "height": {"step": 20},
         "mark": {"type": "point", "filled": True, "size": 70, "opacity": 0.9},
@@ -161,7 +156,7 @@ def _dot_chart(metric: Metric, rows: pl.DataFrame, order: list[str], legend: Seq
             "x": number("value", title=None, axis=PERCENT, scale={"zero": False, "nice": True, "padding": 8}),
             "y": named("row", title=None, sort=order, axis={"grid": True, "ticks": False}),
             "color": named("split", scale=colours(legend), legend=None),
-            "shape": named("split", scale=shapes, legend=None),
+            "shape": named("split", scale=marks(legend, SHAPES), legend=None),
             "tooltip": [named("row", title="of"), named("split"), number("value", format=".1%", title=metric.title)],
         },
     }
@@ -195,7 +190,7 @@ def correlations(values: pl.DataFrame) -> Chart | None:
             "y": named("first", title=None, sort=order),
             "tooltip": [named("first"), named("second"), shown],
         },
-        "layer": [_tiles(number("value", scale=scale, legend=None)), _numbers(shown, 13, {"value": INK})],
+        "layer": _tiles(number("value", scale=scale, legend=None), shown, 13, {"value": INK}),
     }
     pairs = ((a, b, v) for a, b, v in cells.iter_rows() if v is not None and order.index(a) < order.index(b))
     text = "; ".join(f"{a} and {b} {value:+.2f}" for a, b, value in pairs)
@@ -231,18 +226,16 @@ def confusion(run: Run, shown: int) -> Chart | None:
             "y": named("category", title=None, sort=ranked.to_list()),
             "tooltip": [named("category"), named("class"), number("detections")],
         },
-        "layer": [_tiles(colour), _numbers(number("detections"), 12, readable)],
+        "layer": _tiles(colour, number("detections"), 12, readable),
     }
     text = "; ".join(f"{category} as {taken} {count}" for category, taken, count in cells.iter_rows())
     part = "" if len(ranked) == len(total) else f" ({len(ranked)} of {len(total)} categories)"
     return chart(f"Unknown objects detected as known classes{part}", f"Detections by category: {text}.", cells, body)
 
 
-def _tiles(colour: Mapping[str, Any]) -> dict[str, Any]:
-    """The coloured tiles of a heat map."""
-    return {"mark": {"type": "rect", "stroke": "white"}, "encoding": {"color": colour}}
-
-
-def _numbers(text: Mapping[str, Any], size: int, colour: Mapping[str, Any]) -> dict[str, Any]:
-    """The numbers on the tiles of a heat map."""
-    return {"mark": {"type": "text", "fontSize": size}, "encoding": {"text": text, "color": colour}}
+def _tiles(colour: Mapping[str, Any], text: Mapping[str, Any], size: int, ink: Mapping[str, Any]) -> list[Any]:
+    """The layers of a heat map: coloured tiles, and numbers on them."""
+    return [
+        {"mark": {"type": "rect", "stroke": "white"}, "encoding": {"color": colour}},
+        {"mark": {"type": "text", "fontSize": size}, "encoding": {"text": text, "color": ink}},
+    ]

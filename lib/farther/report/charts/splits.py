@@ -34,9 +34,7 @@ DISTANCE_KEYS = {
 def image_fates(benchmark: str, counts: pl.DataFrame) -> ChartGroup:
     """Outcome of the images of each OOD source, and the reason, as stacked bars.
 
-    Args:
-        benchmark: Its name.
-        counts: The columns dataset, subset, fate, reason, images.
+    `counts` has the columns dataset, subset, fate, reason and images.
     """
     legend = _distances(counts["fate"])
     body = {
@@ -99,7 +97,7 @@ def similarity(benchmark: str, distances: Mapping[str, str], bins: pl.DataFrame)
     for split in names:
         distance = distances.get(split, "ID")
         # The colour tells the distance, the dashes tell apart the splits of one distance.
-        keyed = Key(title_of_split(split), DISTANCE_KEYS[distance].colour, DASHES[seen.count(distance) % 3][0])
+        keyed = Key(title_of_split(split), DISTANCE_KEYS[distance].colour, list(DASHES)[seen.count(distance) % 3])
         legend.append(keyed)
         seen.append(distance)
     weighted = pl.col("similarity").dot("fraction") / pl.col("fraction").sum()

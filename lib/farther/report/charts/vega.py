@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,10 @@ from farther.errors import DataError
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#F0E442")
 
 #: Letters that look like dashed lines, and Vega's dashes.
-DASHES = (("━", [1, 0]), ("╍", [6, 3]), ("┉", [2, 2]))
+DASHES = {"━": [1, 0], "╍": [6, 3], "┉": [2, 2]}
 
-#: Vega's marks, and letters that look like them.
-SHAPES = (
-    ("circle", "●"),
-    ("square", "■"),
-    ("triangle-up", "▲"),
-    ("diamond", "◆"),
-    ("cross", "✚"),
-    ("triangle-down", "▼"),
-)
+#: Letters that look like Vega's marks, and the marks.
+SHAPES = {"●": "circle", "■": "square", "▲": "triangle-up", "◆": "diamond", "✚": "cross", "▼": "triangle-down"}
 
 #: Light and dark end of the colours of heat maps.
 PALE, DEEP = "#F2F6FA", "#08519C"
@@ -47,13 +41,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Chart:
-    """One chart.
-
-    Args:
-        title: Its heading.
-        description: The chart in words, for screen readers.
-        spec: Its Vega-Lite specification.
-    """
+    """One chart: its heading, the chart in words (for screen readers), and its Vega-Lite specification."""
 
     title: str
     description: str
@@ -93,16 +81,14 @@ def colours(legend: Sequence[Key]) -> dict[str, Any]:
     return {"domain": [key.name for key in legend], "range": [key.colour for key in legend]}
 
 
-def dashes(legend: Sequence[Key]) -> dict[str, Any]:
-    """The dashes of each entry whose letter is one of `DASHES`."""
-    patterns = dict(DASHES)
-    return {"domain": [key.name for key in legend], "range": [patterns[key.letter] for key in legend]}
+def marks(legend: Sequence[Key], by_letter: Mapping[str, Any]) -> dict[str, Any]:
+    """The dashes (`DASHES`) or shapes (`SHAPES`) of each entry, by its letter."""
+    return {"domain": [key.name for key in legend], "range": [by_letter[key.letter] for key in legend]}
 
 
-def line_keys(names: Sequence[str]) -> tuple[Key, ...]:
-    """A legend of lines that differ in colour and, between neighbours, in dashes."""
-    count = len(COLOURS)
-    return tuple(Key(name, COLOURS[k % count], DASHES[k % len(DASHES)][0]) for k, name in enumerate(names))
+def keys(names: Iterable[str], letters: Iterable[str]) -> tuple[Key, ...]:
+    """A legend of names that differ in colour and, between neighbours, in their letters."""
+    return tuple(Key(*parts) for parts in zip(names, cycle(COLOURS), cycle(letters), strict=False))
 
 
 @dataclass(frozen=True)
@@ -120,14 +106,15 @@ class Axis:
     domain: tuple[float, float] | None = (0, 1)
 
     @property
-    def axis(self) -> dict[str, Any]:
-        """Its ticks."""
-        return {"format": self.format, "tickCount": 5}
+    def channel(self) -> dict[str, Any]:
+        """Its title, ticks and range."""
+        scale: dict[str, Any] = {"zero": False, "nice": True} if self.domain is None else {"domain": list(self.domain)}
+        return {"title": self.title, "axis": {"format": self.format, "tickCount": 5}, "scale": scale}
 
     @property
-    def scale(self) -> dict[str, Any]:
-        """Its range."""
-        return {"zero": False, "nice": True} if self.domain is None else {"domain": list(self.domain)}
+    def tooltip(self) -> dict[str, Any]:
+        """Its title, and the format of a point's number."""
+        return {"title": self.title, "format": ".1%" if self.format == "~%" else ".3~f"}
 
 
 def lines(title: str, description: str, rows: str, legend: Sequence[Key], x: Axis, y: Axis) -> Chart:
@@ -136,27 +123,19 @@ def lines(title: str, description: str, rows: str, legend: Sequence[Key], x: Axi
         "height": 240,
         "mark": {"type": "line", "strokeWidth": 2},
         "encoding": {
-            "x": number("x", title=x.title, axis=x.axis, scale=x.scale),
-            "y": number("y", title=y.title, axis=y.axis, scale=y.scale),
+            "x": number("x", **x.channel),
+            "y": number("y", **y.channel),
             "color": named("series", scale=colours(legend), legend=None),
-            "strokeDash": named("series", scale=dashes(legend), legend=None),
+            "strokeDash": named("series", scale=marks(legend, DASHES), legend=None),
             "order": number("point"),
-            "tooltip": [named("series"), _tooltip("x", x), _tooltip("y", y)],
+            "tooltip": [named("series"), number("x", **x.tooltip), number("y", **y.tooltip)],
         },
     }
     return chart(title, description, rows, body)
 
 
-def _tooltip(field: str, axis: Axis) -> dict[str, Any]:
-    return number(field, title=axis.title, format=".1%" if axis.format == "~%" else ".3~f")
-
-
 def line_rows(points: pl.DataFrame) -> str:
-    """CSV of lines: series, point (order along the line), x, y.
-
-    Args:
-        points: The columns series, x, y; the points of each series in order.
-    """
+    """CSV of lines: series, point (order along the line), x, y; of frames with series, x, y in the order of points."""
     numbered = points.select("series", pl.int_range(pl.len()).over("series").alias("point"), "x", "y")
     return numbered.write_csv(float_precision=4)
 
