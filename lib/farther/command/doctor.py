@@ -58,12 +58,8 @@ def doctor(
         from farther.command import estimate as costs
 
         found = costs.estimate(project, sample, run)
-        print(costs.to_json(found) if json else costs.report(found))
+        print(as_json({**costs.totals(found), "stages": [vars(one) for one in found]}) if json else costs.report(found))
         return 0
-    return _look(project, quick=quick, json=json)
-
-
-def _look(project: Project, *, quick: bool, json: bool) -> int:
     from farther.command import machine
     from farther.command.packages import packages
 
@@ -79,10 +75,8 @@ def _look(project: Project, *, quick: bool, json: bool) -> int:
     ]
     problems = sum(finding.state in PROBLEMS for finding in findings)
     if json:
-        listed = [{**vars(one), "more": None, **one.more} for one in findings]
-        for one in listed:
-            del one["more"]
-        print(as_json({"missing": problems, "findings": listed}))
+        listed = [{**vars(one), **one.more} for one in findings]
+        print(as_json({"missing": problems, "findings": [{k: v for k, v in o.items() if k != "more"} for o in listed]}))
     else:
         print(_shown(findings, problems))
     return 1 if problems else 0
@@ -105,20 +99,13 @@ def _shown(findings: Sequence[Finding], problems: int) -> str:
 
 def parameters(project: Project) -> list[Finding]:
     """One finding for each entry that no stage would accept, or one for all where there is none."""
-    found = [
-        Finding("parameters", name, "wrong", str(error))
-        for name, check in _checks(project)
-        if (error := _error(check)) is not None
-    ]
+    found = []
+    for name, check in _checks(project):
+        try:
+            check()
+        except FartherError as error:
+            found.append(Finding("parameters", name, "wrong", str(error)))
     return found or [Finding("parameters", str(project.file), "ok", "names and values are known")]
-
-
-def _error(check: Callable[[], Any]) -> FartherError | None:
-    try:
-        check()
-    except FartherError as error:
-        return error
-    return None
 
 
 def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -130,11 +117,11 @@ def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
     from farther.scoring.entries import read_entry
     from farther.scoring.inputs import FitSettings
 
-    def method(name: str, values: dict[str, Any] | None) -> None:
-        read_entry(name, values or {}).create()
+    def method(name: str, values: dict[str, Any]) -> None:
+        read_entry(name, values).create()
 
     for name, values in project.section("methods").items():
-        yield f"methods.{name}", partial(method, name, values)
+        yield f"methods.{name}", partial(method, name, values or {})
     for name, values in project.section("detectors").items():
         yield f"detectors.{name}", partial(make_detector, values)
         yield f"detectors.{name}", partial(project.benchmark, str(values.get("benchmark")))
@@ -174,23 +161,17 @@ def _absent(missing: Missing, format: str, root: Path) -> Finding:
     from farther.datasets.sizes import bytes_of
 
     inner = [Path(os.path.relpath(path, root)).as_posix() for path in missing.paths]
-    subsets = f" ({', '.join(missing.subsets)})" if missing.subsets else ""
+    text = missing.what + (f" ({', '.join(missing.subsets)})" if missing.subsets else "")
     more = {"belongs at": " or ".join(map(str, missing.paths)), "comes from": missing.source}
-    return Finding(
-        "datasets", missing.dataset, "missing", missing.what + subsets, more, bytes_of(format, inner, missing.subsets)
-    )
+    return Finding("datasets", missing.dataset, "missing", text, more, bytes_of(format, inner, missing.subsets))
 
 
 def checkpoints(project: Project, *, opened: bool = True) -> list[Finding]:
     """One finding per run, and one for the image encoder that section `embed` names."""
     sources = project.section("sources")
-    return [
-        *(
-            _checkpoint(name, entry, str(sources.get(name, ELSEWHERE)), opened=opened)
-            for name, entry in project.section("detectors").items()
-        ),
-        *_embedder(project, str(sources.get("embed", "open_clip's models on the hub"))),
-    ]
+    entries = project.section("detectors").items()
+    found = [_checkpoint(name, entry, str(sources.get(name, ELSEWHERE)), opened=opened) for name, entry in entries]
+    return [*found, *_embedder(project, str(sources.get("embed", "open_clip's models on the hub")))]
 
 
 def _embedder(project: Project, source: str) -> list[Finding]:
@@ -206,8 +187,11 @@ def _embedder(project: Project, source: str) -> list[Finding]:
 
 def _checkpoint(name: str, entry: Mapping[str, Any], source: str, *, opened: bool) -> Finding:
     weights = Path(str(entry.get("weights", "")))
-    lacking = [path for path in (weights, *_described(entry)) if not path.exists()]
-    if lacking == [weights] and _of_hub(entry, weights):
+    config = (entry.get("params") or {}).get("config")  # a folder beside the weights
+    lacking = [path for path in (weights, *([] if config is None else [Path(str(config))])) if not path.exists()]
+    # The name may be a model's on the hub: owner/name, without the ending of a file.
+    of_hub = entry.get("adapter") == "detr" and len(weights.parts) == 2 and weights.suffix in ("", weights.name)
+    if lacking == [weights] and of_hub:
         return Finding("checkpoints", name, "note", f"{weights}: a model of the hub, fetched when `infer` runs")
     if lacking:
         more = {"belongs at": ", ".join(map(str, lacking)), "comes from": source}
@@ -223,14 +207,3 @@ def _checkpoint(name: str, entry: Mapping[str, Any], source: str, *, opened: boo
         return Finding("checkpoints", name, "wrong", str(error), {"comes from": source})
     layer = "" if header.weight is None else f", last layer {header.weight.shape[0]}×{header.weight.shape[1]}"
     return Finding("checkpoints", name, "ok", f"{weights}: {len(header.known_classes)} classes{layer}")
-
-
-def _described(entry: Mapping[str, Any]) -> list[Path]:
-    """Folders that describe the network beside the weights."""
-    config = (entry.get("params") or {}).get("config")
-    return [] if config is None else [Path(str(config))]
-
-
-def _of_hub(entry: Mapping[str, Any], weights: Path) -> bool:
-    """Whether the name may be a model's on the hub: owner/name, without the ending of a file."""
-    return entry.get("adapter") == "detr" and len(weights.parts) == 2 and weights.suffix in ("", weights.name)

@@ -11,13 +11,13 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from farther.command.machine import GIB, are_there, split_images, subset_images
-from farther.command.output import as_json, duration, hanging, paragraph, size
+from farther.command.output import duration, hanging, paragraph, size
 from farther.command.project import Project, make_detector
 from farther.errors import FartherError, ParameterError, choose
 
@@ -39,13 +39,9 @@ QUADRATIC = 2.0
 
 @dataclass(frozen=True)
 class Cost:
-    """What a stage costs.
+    """What a stage (as DVC names it) costs on this machine; None where not measured.
 
-    Args:
-        stage: As DVC names it.
-        seconds: On this machine; None where not measured.
-        bytes: What it writes; None where not measured.
-        how: What was measured, and what it was multiplied by; or why it was not measured.
+    `how` says what was measured and what it was multiplied by, or why it was not measured.
     """
 
     stage: str
@@ -55,16 +51,9 @@ class Cost:
 
 
 def estimate(project: Project, sample: int, runs: Sequence[str] | None = None) -> list[Cost]:
-    """The cost of each stage that is worth an estimate.
+    """The cost of each stage that is worth an estimate, of some runs or (None) of all.
 
-    Args:
-        project: Its datasets must be there, and the checkpoints of `runs`.
-        sample: About how many images to measure, in equal shares of the datasets.
-        runs: Entries of `detectors`; all where None or empty.
-
-    Raises:
-        ParameterError: a run is unknown, or `sample` is below 2.
-        DataError: a dataset or a checkpoint is absent or damaged.
+    About `sample` images are measured, in equal shares of the datasets.
     """
     if sample < 2:
         raise ParameterError(f"--sample: expected at least 2 images, found {sample}")
@@ -83,19 +72,15 @@ def report(costs: Sequence[Cost]) -> str:
         shown = [] if cost.seconds is None else [duration(cost.seconds)]
         shown += [size(cost.bytes)] if cost.bytes else []
         lines += [f"{cost.stage}: {', '.join(shown) or '?'}", hanging(cost.how, 4, 4)]
-    seconds, total = _sums(costs)
-    about = f"About {duration(seconds)} in all on this machine, and {size(total)}, one stage after another."
-    return "\n".join([*lines, "", paragraph(about), "Estimates from a small sample may be off by a third, or more."])
+    total = totals(costs)
+    about = f"About {duration(total['seconds'])} in all on this machine, and {size(total['bytes'])}, one stage after"
+    warning = "Estimates from a small sample may be off by a third, or more."
+    return "\n".join([*lines, "", paragraph(f"{about} another."), warning])
 
 
-def to_json(costs: Sequence[Cost]) -> str:
-    """The costs and their sums, as JSON."""
-    seconds, total = _sums(costs)
-    return as_json({"seconds": seconds, "bytes": total, "stages": [asdict(cost) for cost in costs]})
-
-
-def _sums(costs: Sequence[Cost]) -> tuple[float, float]:
-    return sum(cost.seconds or 0 for cost in costs), sum(cost.bytes or 0 for cost in costs)
+def totals(costs: Sequence[Cost]) -> dict[str, float]:
+    """Seconds and bytes of all stages together."""
+    return {key: sum(getattr(cost, key) or 0 for cost in costs) for key in ("seconds", "bytes")}
 
 
 def _seconds(call: Callable[[], Any], tries: int = 1) -> float:
@@ -110,27 +95,27 @@ def _seconds(call: Callable[[], Any], tries: int = 1) -> float:
 
 def _ingest(project: Project, name: str, sample: int) -> Cost:
     """Reading and digesting each image; parsing annotations is not measured."""
+    from PIL import Image
+
     from farther.curation import subsets_used
     from farther.tables.files import digest
 
     stage, root = f"ingest@{name}", project.section("datasets")[name].get("root")
     files = _sample(project.folder / str(root), sample)
+
+    def read(file: Path) -> tuple[Any, str]:
+        with Image.open(file) as image:
+            return image.size, digest(file)
+
     if not files:
         return Cost(stage, None, None, f"no images in {root}: not measured")
-    each = _seconds(lambda: [(_size_of(file), digest(file)) for file in files]) / len(files)
+    each = _seconds(lambda: [read(file) for file in files]) / len(files)
     counts = [subset_images(project, name, one) for one in subsets_used(project.section("benchmarks")).get(name, ())]
     if None in counts or not counts:
         return Cost(stage, None, None, f"{1000 * each:.1f} ms per image, but the number of images is unknown")
     count = sum(one or 0 for one in counts)
     how = f"{1000 * each:.1f} ms per image ({len(files)} measured) × {count:,} images; annotations come on top"
     return Cost(stage, each * count, None, how)
-
-
-def _size_of(file: Path) -> tuple[int, int]:
-    from PIL import Image
-
-    with Image.open(file) as image:
-        return image.size
 
 
 def _sample(root: Path, count: int) -> list[Path]:
@@ -180,10 +165,9 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
     others = per_image * images - train
     for name, params in project.section("methods").items():
         stage = f"score@{run}: {name}"
+        fitted = min(train, fit.get("max_regions") or train)
         try:
-            yield _of_method(
-                stage, read_entry(name, params or {}), regions, min(train, fit.get("max_regions") or train), others
-            )
+            yield _of_method(stage, read_entry(name, params or {}), regions, fitted, others)
         except FartherError as error:
             yield Cost(stage, None, None, f"not measured: {error}")
     if len(regions):
@@ -222,8 +206,13 @@ def _of_method(stage: str, entry: Entry, sampled: Regions, train: float, others:
         return Cost(stage, None, None, "the sample has no regions: not measured")
     if entry.search or entry.oracle:
         return Cost(stage, None, None, "its parameters are chosen among many: not measured")
-    regions, half = _many(sampled), REGIONS // 2
-    (half_fit, half_score), (fit, score) = (_timed(entry, regions[:count], regions) for count in (half, REGIONS))
+    regions, method = _many(sampled), entry.create()
+
+    def timed(count: int) -> tuple[float, float]:
+        fit = _seconds(lambda: method.fit(regions[:count]), tries=2)
+        return fit, _seconds(lambda: method.score(regions), tries=2)
+
+    (half_fit, half_score), (fit, score) = timed(REGIONS // 2), timed(REGIONS)
     # A fixed part hides the growth of fitting in a sample; scoring may not depend on how many regions were fitted.
     seconds = _grown(half_fit, fit, train / REGIONS, slowest=1.0)
     seconds += _grown(half_score, score, train / REGIONS, slowest=0.0) * others / REGIONS
@@ -231,14 +220,8 @@ def _of_method(stage: str, entry: Entry, sampled: Regions, train: float, others:
     return Cost(stage, seconds, 24.0 * others, f"{how}{train:,.0f} and {others:,.0f}")
 
 
-def _timed(entry: Entry, train: Regions, scored: Regions) -> tuple[float, float]:
-    """Seconds to fit and to score."""
-    method = entry.create()
-    return _seconds(lambda: method.fit(train), tries=2), _seconds(lambda: method.score(scored), tries=2)
-
-
 def _grown(half: float, whole: float, factor: float, *, slowest: float) -> float:
-    """Seconds at `factor` times the sample, by the power of growth between half of the sample and all of it.
+    """Seconds at `factor` times the sample, by the power of growth (at least `slowest`) from half of it to all of it.
 
     >>> _grown(1.0, 2.0, 4, slowest=1.0), _grown(1.0, 4.0, 4, slowest=1.0)
     (8.0, 64.0)

@@ -90,18 +90,6 @@ def subset_images(project: Project, dataset: str, subset: str) -> int | None:
     return sizes.get(subset) if isinstance(sizes, dict) else sizes
 
 
-def regions_bytes(project: Project, run: str, entry: Mapping[str, Any]) -> int | None:
-    """About how much room the regions of a run still need; None where a split's size is unknown."""
-    benchmark = str(entry.get("benchmark"))
-    if benchmark not in project.section("benchmarks") or are_there(project, run, benchmark):
-        return 0
-    counts = split_images(project, benchmark).values()
-    if None in counts:
-        return None
-    row = ROW.get(str(entry.get("adapter")), USUAL_ROW)
-    return sum(count or 0 for count in counts) * DETECTIONS * row
-
-
 def are_there(project: Project, run: str, benchmark: str) -> bool:
     """Whether the regions of a run are there, and of the detector and splits that the parameters name."""
     return (
@@ -113,17 +101,22 @@ def are_there(project: Project, run: str, benchmark: str) -> bool:
 
 def disk(project: Project, data: Iterable[Finding]) -> list[Finding]:
     """Room for what is missing of the datasets, and for what the stages write."""
-    findings = list(_room_for_data(data))
-    needs = [regions_bytes(project, run, entry) for run, entry in project.section("detectors").items()]
-    unknown = " and more, as the size of a split is unknown" if None in needs else ""
-    need = sum(one or 0 for one in needs)
+    need, unknown = 0, ""
+    for run, entry in project.section("detectors").items():
+        benchmark = str(entry.get("benchmark"))
+        if benchmark in project.section("benchmarks") and not are_there(project, run, benchmark):
+            counts = split_images(project, benchmark).values()
+            if None in counts:
+                unknown = " and more, as the size of a split is unknown"
+            else:
+                need += sum(count or 0 for count in counts) * DETECTIONS * ROW.get(str(entry.get("adapter")), USUAL_ROW)
     free = shutil.disk_usage(_existing(project.artifacts)).free
-    how = f"{DETECTIONS} detections per image assumed; `farther doctor --estimate` measures"
-    text = f"{size(free)} free, about {size(need)} needed for regions{unknown}"
-    if need == 0 and not unknown:
-        text, how = f"{size(free)} free; the regions of all runs are there", ""
-    more = {"how": how} if how else {}
-    return [*findings, Finding("disk", str(project.artifacts), "ok" if free > need else "missing", text, more)]
+    text, more = f"{size(free)} free; the regions of all runs are there", {}
+    if need or unknown:
+        text = f"{size(free)} free, about {size(need)} needed for regions{unknown}"
+        more = {"how": f"{DETECTIONS} detections per image assumed; `farther doctor --estimate` measures"}
+    room = Finding("disk", str(project.artifacts), "ok" if free > need else "missing", text, more)
+    return [*_room_for_data(data), room]
 
 
 def _room_for_data(data: Iterable[Finding]) -> Iterator[Finding]:
