@@ -136,6 +136,15 @@ def test_the_published_code_takes_equal_confidences_in_the_order_of_image_names(
     assert found["ap_u"] != pytest.approx(published_average_precision(objects, shuffled, by_name[::-1]), abs=1e-4)
 
 
+def test_the_published_code_takes_confidences_from_stored_logarithms_of_sigmoids(objects, regions):
+    logits = np.array([[2.0, 1.5], [-1.0, -4.0]])
+    stored = regions(("a", FIRST, 0.9), ("a", SECOND, 0.8)).with_columns(logits=np.log(1 / (1 + np.exp(-logits))))
+    sigmoid = 1 / (1 + np.exp(-logits))
+    split = Split.of(objects(("a", FIRST, "fox")), stored, Settings(protocol="published-code"))
+    expected = (sigmoid / sigmoid.sum(axis=1, keepdims=True)).max(axis=1).round(3)
+    assert split.detections.confidence == pytest.approx(expected)
+
+
 def test_the_published_code_ranks_by_the_largest_softmax_probability_without_the_background():
     truth = Objects(image_id=["a"], object_id=[0], box=[FIRST], category=["fox"])
     # The detector's score prefers the region on nothing, the softmax of the two classes the other.
