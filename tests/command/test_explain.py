@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -146,3 +148,28 @@ def test_what_cannot_be_explained_is_an_error_with_the_reason(arguments, problem
 
 def test_a_formula_takes_the_counts_that_it_names():
     assert _filled("{a} / {b}", {"a": 3, "b": 4, "c": 5}) == "3 / 4"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "doctor --quick",
+        "methods",
+        "detectors",
+        "datasets",
+        "profile",
+        "summary",
+        f"explain number {RUN} msp coco_far nose",
+        "compare artifacts/metrics artifacts/metrics --all",
+        f"compare --methods msp energy --run {RUN}",
+        "duplicates voc",
+    ],
+)
+def test_a_command_that_runs_no_model_loads_no_torch(finished, command):
+    code = (
+        "import sys; from farther.command import main; status = main(sys.argv[1:]);"
+        "print(status, 'torch' in sys.modules, file=sys.stderr)"
+    )
+    arguments = [sys.executable, "-c", code, *command.split()]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=finished)
+    assert done.stderr.splitlines()[-1] == "0 False"

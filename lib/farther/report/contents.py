@@ -198,11 +198,10 @@ class Contents:
 
     def method(self, name: str) -> dict[str, Any]:
         """One line of section `methods`."""
-        runs = [run for run in self.evaluated if name in run.methods]
         by_benchmark = {
-            benchmark: [run for run in runs if run.benchmark == benchmark]
-            for benchmark in dict.fromkeys(run.benchmark for run in runs)
+            on: having for on, runs in self.by_benchmark().items() if (having := [r for r in runs if name in r.methods])
         }
+        runs = [run for run in self.evaluated if name in run.methods]
         remarks = dict.fromkeys(remark for run in runs for remark in documented.remarks(run, name))
         return {
             "title": runs[0].label(name) if runs else title_of(name),
@@ -244,12 +243,8 @@ class Contents:
     def published(self) -> dict[str, Any]:
         """Results beside published ones."""
         wanted = self.settings.published
-        printed = published.read(self.root / published.FOLDER) if wanted else None
-        beside = {
-            run.name: published.beside(run, wanted[run.name], printed)
-            for run in self.evaluated
-            if run.name in wanted and printed is not None
-        }
+        printed = published.read(self.root / published.FOLDER) if wanted else pl.DataFrame()
+        beside = {r.name: published.beside(r, wanted[r.name], printed) for r in self.evaluated if r.name in wanted}
         return {"published": {name: table for name, table in beside.items() if table is not None}}
 
     def _plots(self, run: Run) -> Path:

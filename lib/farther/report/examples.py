@@ -19,12 +19,9 @@ from farther.tables.files import inside
 
 @dataclass(frozen=True)
 class Mark:
-    """A box in a picture.
+    """A box in a picture, in pixels of the original image, and its label.
 
-    Args:
-        kind: `truth`, `unknown` (a detection flagged as unknown) or `known` (any other detection).
-        left, top, width, height: In pixels of the original image.
-        text: Its label.
+    `kind` is `truth`, `unknown` (a detection flagged as unknown) or `known` (any other detection).
     """
 
     kind: str
@@ -51,14 +48,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Example:
-    """A picture with its boxes.
-
-    Args:
-        image_id: The image.
-        width, height: Of the original, in pixels; the boxes' coordinates.
-        picture: The thumbnail, a JPEG as base64 text.
-        marks: Boxes, ground truth first.
-    """
+    """A thumbnail (a JPEG as base64 text) with boxes in pixels of the original, ground truth first."""
 
     image_id: str
     width: int
@@ -82,17 +72,7 @@ def examples(found: SplitOutcomes, method: str, roots: Mapping[str, Path], count
     """Images of a split: in turn one with a found object, one with a misclassified object, one with a missed object.
 
     For each outcome the images come in the order of the split's table; none is chosen by eye. Images that are not on
-    this machine are skipped.
-
-    Args:
-        found: The split, with its outcomes.
-        method: The method whose outcomes are shown.
-        roots: Dataset → folder of its image files.
-        count: Number of images.
-        side: Longest side of a thumbnail in pixels.
-
-    Raises:
-        DataError: a table is damaged.
+    this machine are skipped. There are `count` of them, no longer than `side` pixels.
     """
     objects, detections = found.objects_of(method), found.detections_of(method)
     chosen: list[Example] = []

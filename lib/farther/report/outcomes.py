@@ -17,15 +17,9 @@ OBJECT, REGION = ["image_id", "object_id"], ["image_id", "region_id"]
 
 @dataclass(frozen=True)
 class SplitOutcomes:
-    """A split of a run.
+    """A split of a run, of the images that the detector could read, in the order of the split's table.
 
-    Args:
-        run, split: The run, and the split's name.
-        files: The run's files.
-        classes: Names of the detector's classes.
-        images: The images that the detector could read, in the order of the split's table.
-        objects: Their objects.
-        detections: Their detections: image_id, region_id, box, label, confidence.
+    `detections` has the columns image_id, region_id, box, label and confidence.
     """
 
     run: Run

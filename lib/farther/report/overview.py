@@ -12,7 +12,7 @@ import polars as pl
 import farther
 from farther.report.documented import remarks
 from farther.report.listing import Listing, between, percent
-from farther.report.results import Run, title_of
+from farther.report.results import VALUES, Run, title_of
 from farther.tables.files import digest, read_json
 
 #: Digits of a digest that are printed.
@@ -46,8 +46,8 @@ def checkpoints(runs: Sequence[Run], params: Mapping[str, Any]) -> Listing:
         used = {"detector": params["detectors"][run.name], "benchmark": params["benchmarks"][run.benchmark]}
         written = json.dumps({**shared, **used}, sort_keys=True, default=str)
         weights = run.evaluation.get("detector", {}).get("weights_digest")
-        row = {"Run": run.name, "Checkpoint": weights and str(weights)[:SHORT], "Parameters": digest(written)[:SHORT]}
-        rows.append(row)
+        short = {"Checkpoint": weights and str(weights)[:SHORT], "Parameters": digest(written)[:SHORT]}
+        rows.append({"Run": run.name, **short})
     return Listing.of(f"Digests of checkpoints and parameters; farther {farther.__version__}.", rows)
 
 
@@ -64,23 +64,22 @@ def tables_of_splits(runs: Sequence[Run]) -> Listing:
 
 
 def methods(params: Mapping[str, Mapping[str, Any]], runs: Sequence[Run], summaries: Mapping[str, str]) -> Listing:
-    """One row per line of section `methods`, with its mean AUROC and AP_U over all detectors and splits."""
-    values = pl.concat([run.values for run in runs]) if runs else None
+    """One row per line of section `methods`, with its summary, and its means over all detectors and splits."""
+    values = pl.concat([pl.DataFrame(schema=VALUES), *(run.values for run in runs)])
     rows = []
     for name in params:
-        row: dict[str, Any] = {"Method": title_of(name), "Family": None, "Summary": summaries[name].replace("`", "")}
-        row |= {"Detectors": 0, "Mean AUROC (%)": None, "Mean AP_U (%)": None}
-        of_method = None if values is None else values.filter(method=name)
-        if of_method is not None and len(of_method):
-            mean = dict(of_method.group_by("metric").agg(pl.col("value").mean()).iter_rows())
-            row |= {
-                "Method": of_method["label"][0],
-                "Family": ", ".join(of_method["family"].unique(maintain_order=True)),
+        of_method = values.filter(method=name)
+        mean = dict(of_method.group_by("metric").agg(pl.col("value").mean()).iter_rows())
+        rows.append(
+            {
+                "Method": title_of(name) if of_method.is_empty() else of_method["label"][0],
+                "Family": ", ".join(of_method["family"].unique(maintain_order=True)) or None,
+                "Summary": summaries[name].replace("`", ""),
                 "Detectors": of_method["run"].n_unique(),
-                "Mean AUROC (%)": mean["auroc"],
-                "Mean AP_U (%)": mean["ap_u"],
+                "Mean AUROC (%)": mean.get("auroc"),
+                "Mean AP_U (%)": mean.get("ap_u"),
             }
-        rows.append(row)
+        )
     return Listing.of("Methods; means over all splits and all detectors that they apply to.", rows)
 
 
@@ -93,20 +92,17 @@ def parameters_by_run(runs: Sequence[Run], method: str) -> Listing:
 
 def parameters_by_method(run: Run) -> Listing:
     """Parameters of each method of a run and its threshold τ: one row per method."""
-    return Listing.of(
-        f"{run.name}: methods, their parameters and thresholds.",
-        (
-            {
-                "Method": run.label(method),
-                "Family": run.family(method),
-                "Reads": ", ".join(run.fitted(method).get("needs", [])),
-                "Parameters": parameters(run, method),
-                **_tau(run, method),
-            }
-            for method in run.methods
-        ),
-        numbers=["τ"],
+    rows = (
+        {
+            "Method": run.label(method),
+            "Family": run.family(method),
+            "Reads": ", ".join(run.fitted(method).get("needs", [])),
+            "Parameters": parameters(run, method),
+            **_tau(run, method),
+        }
+        for method in run.methods
     )
+    return Listing.of(f"{run.name}: methods, their parameters and thresholds.", rows, numbers=["τ"])
 
 
 def _tau(run: Run, method: str) -> dict[str, Any]:
@@ -184,13 +180,11 @@ def open_world(runs: Sequence[Run]) -> Listing | None:
 
 def inputs(run: Run) -> Listing:
     """Inputs of a run's evaluation: digests of tables, settings, and the detector's identity."""
-    detector = {key: value for key, value in run.evaluation.get("detector", {}).items() if key != "vos_head"}
-    parts = {"detector": detector}
-    parts |= {split: details.get("inputs", {}) for split, details in run.evaluation.get("splits", {}).items()}
-    parts |= {"evaluation": run.evaluation.get("settings", {})}
-    rows = (
-        {"Part": part, "Name": name, "Value": _word(v)} for part, named in parts.items() for name, v in named.items()
-    )
+    read = run.evaluation
+    parts = {"detector": {key: value for key, value in read.get("detector", {}).items() if key != "vos_head"}}
+    parts |= {split: details.get("inputs", {}) for split, details in read.get("splits", {}).items()}
+    parts |= {"evaluation": read.get("settings", {})}
+    rows = ({"Part": part, "Name": key, "Value": _word(v)} for part, named in parts.items() for key, v in named.items())
     return Listing.of(f"{run.name}: inputs of the evaluation.", rows)
 
 

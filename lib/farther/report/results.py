@@ -119,14 +119,9 @@ class Run:
 
     def ranked(self, metric: str) -> list[str]:
         """Methods by their mean over splits, the best first; equal ones in the order of params.yaml."""
-        means = (
-            self.values.filter(pl.col("metric") == metric)
-            .group_by("method", maintain_order=True)
-            .agg(pl.col("value").mean())
-            .drop_nulls()
-            .sort("value", descending=METRICS[metric].higher_is_better is not False, maintain_order=True)
-        )
-        return means["method"].to_list()
+        means = self.values.filter(metric=metric).group_by("method", maintain_order=True).agg(pl.col("value").mean())
+        higher = METRICS[metric].higher_is_better is not False
+        return means.drop_nulls().sort("value", descending=higher, maintain_order=True)["method"].to_list()
 
     def shown_method(self, wanted: str | None) -> str | None:
         """The method whose outcomes are shown: the one asked for, else the best by mean AP_U, else by mean AUROC.
@@ -189,7 +184,7 @@ def values(
     found: Mapping[tuple[str, str], Mapping[str, float | None]],
     evaluation: Mapping[str, Any],
 ) -> pl.DataFrame:
-    """The frame `Run.values`.
+    """The frame `Run.values` of a run; see `read_runs`.
 
     Args:
         run, benchmark, splits: Of the run.
@@ -252,8 +247,8 @@ def _family(fitted: Mapping[str, Any]) -> str:
 
 def _splits(name: str, params: Mapping[str, Any]) -> tuple[Split, ...]:
     benchmark = curation.benchmark(name, params)
-    of_split = {split: benchmark.splits[split] for split in benchmark.test_splits}
-    splits = [Split(split, settings.dataset, settings.distance) for split, settings in of_split.items()]
+    found = ((split, benchmark.splits[split]) for split in benchmark.test_splits)
+    splits = (Split(split, settings.dataset, settings.distance) for split, settings in found)
     return tuple(sorted(splits, key=lambda split: (split.dataset, DISTANCES.index(split.distance))))
 
 

@@ -33,8 +33,7 @@ class ResultTable:
         caption: One sentence.
         labels: Label columns: heading → column of `cells`.
         metrics: The columns below each split.
-        cells: Rows of `Run.values`: one per cell, in the order of rows and columns. The best of a column is the best
-            among the methods of one run.
+        cells: Rows of `Run.values`: one per cell, in the order of rows and columns.
         note: Printed below the table, "" for none.
     """
 
@@ -75,19 +74,18 @@ class ResultTable:
 def run_tables(run: Run) -> list[ResultTable]:
     """The two tables of a run: methods as rows."""
     note = " ".join(part for part in (note_on(run), not_applicable_note(run)) if part)
-    return _tables(run.name, run.name, {"Method": "label"}, run.values, note)
+    return _tables(run.name, {"Method": "label"}, run.values, note=note)
 
 
 def benchmark_tables(benchmark: str, runs: Sequence[Run]) -> list[ResultTable]:
     """The two tables of all runs on a benchmark: detectors and methods as rows."""
-    labels = {"Detector": "run", "Method": "label"}
-    return _tables(benchmark, benchmark, labels, pl.concat([run.values for run in runs]))
+    return _tables(benchmark, {"Detector": "run", "Method": "label"}, pl.concat([run.values for run in runs]))
 
 
 def method_tables(benchmark: str, runs: Sequence[Run], method: str) -> list[ResultTable]:
     """The two tables of a method on a benchmark: detectors as rows; [] where no run has the method."""
-    cells = pl.concat([run.values for run in runs]).filter(pl.col("method") == method)
-    return _tables(f"{benchmark}-{method}", benchmark, {"Detector": "run"}, cells)
+    cells = pl.concat([run.values for run in runs]).filter(method=method)
+    return _tables(benchmark, {"Detector": "run"}, cells, f"-{method}")
 
 
 def not_applicable_note(run: Run) -> str:
@@ -97,21 +95,15 @@ def not_applicable_note(run: Run) -> str:
 
 
 def _tables(
-    name: str, subject: str, labels: Mapping[str, str], cells: pl.DataFrame, note: str = ""
+    subject: str, labels: Mapping[str, str], cells: pl.DataFrame, of: str = "", note: str = ""
 ) -> list[ResultTable]:
     if cells.is_empty():
         return []
-    return [
-        ResultTable(
-            name=f"{name}-{kind}",
-            caption=f"{subject}: {shows} (%).",
-            labels=labels,
-            metrics=metrics,
-            cells=cells.filter(pl.col("metric").is_in([metric.name for metric in metrics])),
-            note=note,
-        )
-        for kind, metrics, shows in KINDS
-    ]
+    found = []
+    for kind, metrics, shows in KINDS:
+        of_kind = cells.filter(pl.col("metric").is_in([metric.name for metric in metrics]))
+        found.append(ResultTable(f"{subject}{of}-{kind}", f"{subject}: {shows} (%).", labels, metrics, of_kind, note))
+    return found
 
 
 def to_markdown(table: ResultTable) -> str:
@@ -208,16 +200,7 @@ def to_csv(runs: Sequence[Run]) -> str:
 
 
 def summary(params: Mapping[str, Any], root: str | Path = ".") -> str:
-    """The tables of all runs as text, as wide as the terminal.
-
-    Args:
-        params: All of params.yaml.
-        root: The project's folder, which holds `artifacts`.
-
-    Raises:
-        ParameterError: a parameter is unknown or wrong.
-        DataError: a metrics file is damaged.
-    """
+    """The tables of all runs as text, as wide as the terminal; `root` is the project's folder."""
     width = shutil.get_terminal_size((100, 24)).columns
     parts = [_summary_of(run, width) for run in read_runs(params, Path(root) / "artifacts")]
     return "\n\n".join([*parts, "In per cent; * marks the best of a column."])
@@ -227,11 +210,5 @@ def _summary_of(run: Run, width: int) -> str:
     if not run.detector:
         return f"{run.name}: not evaluated yet"
     quality = f"{run.name}   mAP50 {percent(run.detector.get('map50'))}%   t* {run.detector.get('threshold', 0):.3f}"
-    note = not_applicable_note(run)
-    return "\n\n".join(
-        [
-            quality,
-            *(to_text(table, width) for table in run_tables(run)),
-            *([textwrap.fill(note, width)] if note else []),
-        ]
-    )
+    note = textwrap.fill(not_applicable_note(run), width)
+    return "\n\n".join(filter(None, [quality, *(to_text(table, width) for table in run_tables(run)), note]))

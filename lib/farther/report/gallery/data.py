@@ -58,9 +58,6 @@ def split_data(
 
     Returns:
         What all methods share, and the outcomes of each method, by its name; ready for JSON.
-
-    Raises:
-        DataError: a table is absent or damaged, or an image's file name leaves its dataset's folder.
     """
     count = len(found.images)
     images = found.images if count <= most else found.images[(np.arange(most) * count // most).tolist()]
@@ -114,8 +111,9 @@ def _method(
 def _files(images: pl.DataFrame, roots: Mapping[str, Path], page: Path) -> dict[str, Any]:
     datasets = images["dataset"].unique().sort().to_list()
     folders = [roots.get(name, Path()) for name in images["dataset"]]
+    links = {name: quote(Path(os.path.relpath(root, page)).as_posix()) for name, root in roots.items()}
     return {
-        "roots": [_link(roots.get(name), page) for name in datasets],
+        "roots": [links.get(name) for name in datasets],  # None where params.yaml does not say where it lies
         "images": {
             "id": images["image_id"].to_list(),
             "file": [_url(folder, file) for folder, file in zip(folders, images["file"], strict=True)],
@@ -124,11 +122,6 @@ def _files(images: pl.DataFrame, roots: Mapping[str, Path], page: Path) -> dict[
             "height": _packed(images["height"], "<u4"),
         },
     }
-
-
-def _link(root: Path | None, page: Path) -> str | None:
-    """URL of a folder relative to the page, None where params.yaml does not say where the dataset lies."""
-    return None if root is None else quote(Path(os.path.relpath(root, page)).as_posix())
 
 
 @cache
