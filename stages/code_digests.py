@@ -2,17 +2,17 @@
 
 Usage: stages/code_digests.py
 
-Reads params.yaml (methods), the scripts of the stages, lib/farther and data/methods. Writes artifacts/code.json.
+Reads the scripts of the stages, lib/farther and data/methods. Writes artifacts/code.json.
 """
 
+import json
 from pathlib import Path
 
-from farther.code import digest_of, registered
-from farther.params import CODE, section
-from farther.scoring.entries import method_files
-from farther.tables.files import write_json
+from farther.code import CODE, digest_of, registered
 
 STAGES = (Path(__file__).parent, Path(__file__).parents[1] / "training" / "stages")
+#: User-defined methods, `<name>.py` each.
+METHODS = Path("data/methods")
 #: Stages that run one registered name each: a change concerns those stages only whose name it is.
 BY_NAME = {
     "derive": "farther.tools.derived",
@@ -23,20 +23,28 @@ BY_NAME = {
 
 
 def main() -> None:
-    """Writes {stage: digest}, or {stage: {name: digest}} where names are registered that a stage runs."""
-    found: dict[str, str | dict[str, str]] = {}
+    """Writes {stage: digest}, or {stage: {name: digest}} where names are registered that a stage runs.
+
+    The stage `evaluate` redoes only what changed, so `kept` has a digest for each method and one for the metrics; the
+    digest of the stage itself is of all of these.
+    """
+    methods = registered("farther.methods") | {file.stem: file for file in sorted(METHODS.glob("*.py"))}
+    metrics = registered("farther.metrics").values()  # user-defined metrics
+    found: dict[str, object] = {
+        "kept": {
+            "metrics": digest_of("farther.evaluation.evaluate", *metrics),
+            "methods": {name: digest_of("farther.scoring.score", place) for name, place in methods.items()},
+        }
+    }
     for script in sorted(file for folder in STAGES for file in folder.glob("*.py")):
         name = script.stem
         if name in BY_NAME:
             known = registered(BY_NAME[name]).items()
             found[name] = {kind: digest_of(script, module) for kind, module in known}
-        elif name == "score":
-            files = method_files(section("methods"))
-            found[name] = {entry: digest_of(script, *places) for entry, places in files.items()}
         else:
-            modules = registered("farther.metrics").values() if name == "evaluate" else ()  # user-defined metrics
-            found[name] = digest_of(script, *modules)
-    write_json(CODE, found)
+            found[name] = digest_of(script, *((*metrics, *methods.values()) if name == "evaluate" else ()))
+    CODE.parent.mkdir(exist_ok=True)
+    CODE.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@ ARTIFACTS = Path("artifacts")
 
 def main(name: str) -> None:
     """Reads `benchmarks.<name>` and the ingested tables; writes the splits and how many images each rule took."""
-    curation = curate(benchmark(name, section("benchmarks", name)), TablesFolder(ARTIFACTS / "tables"))
+    made = benchmark(name, section("benchmarks", name))
+    curation = curate(made, TablesFolder(ARTIFACTS / "tables"))
     curation.write(ARTIFACTS / "splits" / name)
+    write_json(ARTIFACTS / "splits" / name / "test_splits.json", made.test_splits)
     write_json(ARTIFACTS / "counts" / "curate" / f"{name}.json", curation.counts())
 
 

@@ -1,22 +1,40 @@
-"""Evaluates a run with all methods on all its OOD splits: python stages/evaluate.py RUN."""
+"""Fits the methods on the regions of a run, scores all splits, and evaluates them: python stages/evaluate.py RUN.
+
+First comes the operating threshold t*, below which regions are discarded. Methods are fitted, scored and evaluated
+again only where inputs, parameters or code changed; docs/dvc.md says which.
+"""
 
 import sys
 
-from farther import curation
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import RunFiles
+from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
-from farther.params import section
+from farther.evaluation.threshold import ThresholdSettings, choose_threshold
+from farther.params import code_digest, section
 from farther.registry import build
+from farther.scoring.entries import read_entry
+from farther.scoring.inputs import FitSettings, RunRegions
+from farther.scoring.score import score_run
 
 
 def main(run: str) -> None:
-    """Reads regions, scores and objects; writes metrics/RUN, plots/RUN and evaluation/RUN.json below artifacts/."""
-    benchmark = section("detectors", run)["benchmark"]
+    """Reads regions and splits; writes t*, fitted methods, scores, outcomes, metrics and plots below artifacts/."""
+    detector = section("detectors", run)
+    rule = section("threshold") | detector.get("threshold", {})
+    thresholds = build(ThresholdSettings, "params.yaml: threshold", rule)
+    fit = build(FitSettings, "params.yaml: fit", section("fit"))
     settings = build(EvaluationSettings, "params.yaml: evaluate", section("evaluate"))
-    files = RunFiles(run, benchmark)
-    tested = curation.benchmark(benchmark, section("benchmarks", benchmark)).test_splits
-    evaluate_run(files, list(section("methods")), tested, settings, log=print)
+    entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
+    code = {entry.name: " ".join(code_digest("kept", "methods", name) for name in entry.methods) for entry in entries}
+
+    files = RunFiles(run, detector["benchmark"])
+    threshold = choose_threshold(files, thresholds)
+    regions = RunRegions(files.root / "regions" / run, threshold, fit, files.truth, files.test_splits)
+    done = score_run(entries, regions, files.root / "fitted" / run, files.root / "scores" / run, code)
+    inputs = RunInputs(files, files.test_splits, settings)
+    evaluate_run(inputs, done.entries, code_digest("kept", "metrics"), log=done.evaluated.extend)
+    print(f"{run}: {done}")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,9 @@ from pathlib import Path
 #: The package whose modules are followed; the versions of other packages are pinned elsewhere.
 PACKAGE = "farther"
 
+#: Where the stage `code` writes the digests of all stages.
+CODE = Path("artifacts/code.json")
+
 
 @dataclass(frozen=True)
 class Parsed:

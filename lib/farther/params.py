@@ -1,15 +1,15 @@
 """What a stage reads of `params.yaml`, and the digest of its code in `artifacts/code.json`."""
 
+from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from farther.code import CODE
 from farther.errors import DataError, ParameterError
 from farther.tables.files import read_json
-
-#: Where the stage `code` writes the digest of each stage's code.
-CODE = Path("artifacts/code.json")
 
 
 def section(*keys: str, file: str | Path = "params.yaml") -> Any:
@@ -18,13 +18,18 @@ def section(*keys: str, file: str | Path = "params.yaml") -> Any:
     Raises:
         ParameterError: there is no such part; the message lists those that there are.
     """
-    value = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+    value = _parsed(Path(file).read_text(encoding="utf-8"))
     for depth, key in enumerate(keys):
         if not isinstance(value, dict) or key not in value:
             known = ", ".join(map(str, value)) if isinstance(value, dict) else repr(value)
             raise ParameterError(f"{file}: no {'.'.join(keys[: depth + 1])!r}. Known here: {known}")
         value = value[key]
-    return {} if value is None else value
+    return {} if value is None else deepcopy(value)
+
+
+@lru_cache(maxsize=4)
+def _parsed(text: str) -> Any:
+    return yaml.safe_load(text)
 
 
 def code_digest(*keys: str, file: str | Path = CODE) -> str:

@@ -234,7 +234,5 @@ def _run_everything(folder: Path, data: Path) -> None:
             _stage("stratify", name)
         for run in params["detectors"]:
             _stage("infer", run)
-            _stage("threshold", run)
-            _stage("score", run)
             _stage("evaluate", run)
         _stage("report")

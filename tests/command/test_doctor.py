@@ -180,10 +180,13 @@ def test_a_sample_of_the_images_gives_time_and_disk_for_each_stage(data, here, s
     images = 16551 + 2000 + 4952 + 2 * (5000 + 41620)
     assert f"× {images:,} images" in infer.how and "6 measured" in infer.how  # two of each dataset
     assert infer.seconds > images * 0.001 and infer.bytes > images * 10
-    assert costs["score@voc-yolov8: msp"].seconds is not None
-    assert "needs features" in costs["score@voc-yolov8: knn"].how
+    assert costs["evaluate@voc-yolov8: msp"].seconds is not None
+    assert "needs features" in costs["evaluate@voc-yolov8: knn"].how
     assert costs["ingest@coco"].seconds > 0
-    assert costs["evaluate@voc-yolov8"].seconds > 0 and "4 splits and 15 methods" in costs["evaluate@voc-yolov8"].how
+    assert (
+        costs["evaluate@voc-yolov8: metrics"].seconds > 0
+        and "4 splits and 15 methods" in costs["evaluate@voc-yolov8: metrics"].how
+    )
 
 
 def test_an_estimate_without_images_is_empty_and_wrong_arguments_are_refused(here):

@@ -126,7 +126,7 @@ def test_metrics_of_the_detector_need_no_method(finished, capsys, metric):
 def test_the_text_fits_80_columns_and_names_digests_and_stages(capsys):
     assert main(["explain", "number", RUN, "msp", "coco_far", "auroc"]) == 0
     text = capsys.readouterr().out
-    assert f"score@{RUN}" in text and "weights" in text
+    assert f"evaluate@{RUN}" in text and "weights" in text
     assert all(len(line) <= 80 for line in text.splitlines())
 
 

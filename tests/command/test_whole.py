@@ -148,10 +148,8 @@ def test_the_other_protocol_needs_no_detector_again(finished, data, tmp_path, mo
         (tmp_path / "artifacts" / name).symlink_to(finished / "artifacts" / name)
     monkeypatch.chdir(tmp_path)
     params = switch("fmiyc-published-code", data)
-    stage("threshold", "bdd-rtdetr")
     Path("params.yaml").write_text(yaml.safe_dump({**params, "methods": {"gen": params["methods"]["gen"]}}))
     stage("code_digests")
-    stage("score", "bdd-rtdetr")
     stage("evaluate", "bdd-rtdetr")
     report = read("artifacts/evaluation/bdd-rtdetr.json")
     assert report["threshold"] == 0.3

@@ -67,9 +67,7 @@ class Project:
         """What `dvc repro evaluate@RUN` runs after `ingest`, whether it changed or not."""
         self.stage("curate", "voc")
         self.stage("infer", run)
-        self.stage("threshold", run)
         self.stage("code_digests")
-        self.stage("score", run)
         self.stage("evaluate", run)
 
 

@@ -115,7 +115,7 @@ def test_the_explanation_of_a_figure_reads_as_shown(finished):
 def test_stages_that_the_page_names_are_stages_of_the_pipeline(finished):
     params = finished.params
     over = {"ingest": params["datasets"], "curate": params["benchmarks"]}
-    over |= dict.fromkeys(("infer", "threshold", "score", "evaluate"), params["detectors"])
+    over |= dict.fromkeys(("infer", "evaluate"), params["detectors"])
     named = [line.split("'")[1] for text in blocks("text") for line in text.splitlines() if "Running stage" in line]
     named += [word for line in commands("dvc") for word in line.split() if "@" in word]
     assert named

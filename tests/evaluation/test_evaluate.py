@@ -9,6 +9,7 @@ import pytest
 from farther.errors import DataError
 from farther.evaluation import evaluate as evaluation
 from farther.evaluation import files as run
+from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
 from farther.metrics.catalogue import COMPARED, METRICS, RANKED
@@ -63,8 +64,12 @@ def write_scores(files, method, split, regions, scores):
     table.write(files.scores(method, split))
 
 
+def evaluated(files, methods, splits, settings):
+    return evaluation.evaluate_run(RunInputs(files, splits, settings), methods, code="")
+
+
 def evaluate(files, methods=("msp", "vim")):
-    return evaluation.evaluate_run(files, methods, ["far"], EvaluationSettings(replicates=20))
+    return evaluated(files, methods, ["far"], EvaluationSettings(replicates=20))
 
 
 def test_metrics_of_a_case_worked_by_hand(files):
@@ -208,7 +213,7 @@ def test_every_metric_of_a_method_has_an_interval(files):
 def test_parts_of_the_objects_have_intervals_too(files):
     names = {"fox": "canine", "bear": "other"}
     settings = EvaluationSettings(replicates=50, supercategories=names)
-    far = evaluation.evaluate_run(files, ["msp"], ["far"], settings)["methods"]["msp"]["splits"]["far"]
+    far = evaluated(files, ["msp"], ["far"], settings)["methods"]["msp"]["splits"]["far"]
     for part in ("by_category", "by_size", "by_supercategory"):
         assert set(far[f"intervals_{part}"]) == set(far[part])
         for group, metrics in far[part].items():
@@ -242,7 +247,7 @@ def test_known_objects_in_an_ood_split_are_counted_as_known(files, objects, regi
 
 def test_metrics_over_ious_and_by_supercategory(files):
     settings = EvaluationSettings(replicates=0, supercategories={"fox": "canine", "bear": "other"})
-    far = evaluation.evaluate_run(files, ["msp"], ["far"], settings)["methods"]["msp"]["splits"]["far"]
+    far = evaluated(files, ["msp"], ["far"], settings)["methods"]["msp"]["splits"]["far"]
     assert {name: group["r_u"] for name, group in far["by_supercategory"].items()} == {"canine": 0.5, "other": 0}
     # What is found lies exactly on its object.
     assert far["open_set_over_iou"]["r_u"] == pytest.approx(1 / 3)
@@ -251,7 +256,7 @@ def test_metrics_over_ious_and_by_supercategory(files):
 
 def test_wilderness_and_self_awareness_have_intervals_where_they_are_asked_for(files):
     settings = EvaluationSettings(replicates=0, recomputed_replicates=8)
-    report = evaluation.evaluate_run(files, ["msp"], ["far"], settings)
+    report = evaluated(files, ["msp"], ["far"], settings)
     for part, name in (("wilderness", "map_closed"), ("self_awareness", "lrp"), ("self_awareness", "laece")):
         low, high = report[part]["intervals"][name]
         assert low <= report[part][name] <= high
@@ -260,7 +265,7 @@ def test_wilderness_and_self_awareness_have_intervals_where_they_are_asked_for(f
 
 def test_without_replicates_there_are_no_intervals(files):
     settings = EvaluationSettings(replicates=0, confidences=(), kept=())
-    report = evaluation.evaluate_run(files, ["msp"], ["far"], settings)
+    report = evaluated(files, ["msp"], ["far"], settings)
     assert "intervals" not in report["methods"]["msp"]["splits"]["far"]
     assert "intervals" not in report["closed_set"]
     assert (files.plots / "tau.csv").read_text().count("\n") == 1
@@ -271,7 +276,7 @@ def test_the_images_of_all_ood_splits_are_the_wild_ones(files, objects, regions)
     # A second split shows an image of the same name.
     write_split(files, "near", objects(("o1", FIRST, "wolf")), regions(("o1", FIRST, 0.95, "dog")))
     write_scores(files, "msp", "near", regions(("o1", FIRST, 0.95, "dog")), [0.95])
-    report = evaluation.evaluate_run(files, ["msp"], ["far", "near"], EvaluationSettings(replicates=0))
+    report = evaluated(files, ["msp"], ["far", "near"], EvaluationSettings(replicates=0))
     # Three images and one, to two of the ID split.
     assert report["wilderness"]["ratio"] == 2
     # At recall 0.3 the operating points are 0.9 and 0.7: a cat, a dog, and the wolf.

@@ -5,6 +5,7 @@ import pytest
 
 from farther.errors import DataError
 from farther.evaluation import files as run
+from farther.evaluation.threshold import read_threshold
 from farther.tables import Scores
 
 BOX = [0, 0, 1, 1]
@@ -27,3 +28,10 @@ def test_names_do_not_lead_out_of_the_artifacts(name, tmp_path):
         run.RunFiles("r", "b", tmp_path).scores("msp", f"../../../../{name}")
     with pytest.raises(DataError):
         run.RunFiles("../r/../..", "b", tmp_path)
+
+
+@pytest.mark.parametrize("text", ['{"threshold": null}', '{"threshold": true}', "[]", '{"tau": 0.5}'])
+def test_a_threshold_must_be_a_number(tmp_path, text):
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(DataError, match=r"t\.json: field 'threshold'"):
+        read_threshold(tmp_path / "t.json")

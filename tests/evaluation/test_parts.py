@@ -8,6 +8,7 @@ import pytest
 
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import RunFiles
+from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.tables import Images, Scores
 
@@ -46,10 +47,11 @@ def write(path, value):
     path.write_text(json.dumps(value))
 
 
-def evaluated(files, methods=METHODS, **changes):
-    """What the log says."""
+def evaluated(files, methods=METHODS, code="", **changes):
+    """Names of what was computed."""
     said = []
-    evaluate_run(files, methods, ["far"], EvaluationSettings(**{"replicates": 5, **changes}), log=said.append)
+    inputs = RunInputs(files, ["far"], EvaluationSettings(**{"replicates": 5, **changes}))
+    evaluate_run(inputs, methods, code, log=said.extend)
     return said
 
 
@@ -58,19 +60,19 @@ def content(files):
 
 
 def test_a_second_evaluation_computes_nothing_and_writes_the_same_bytes(files):
-    assert evaluated(files) == ["r: evaluated the detector, msp, knn; 0 methods unchanged"]
+    assert evaluated(files) == ["the detector", "msp", "knn"]
     before = content(files)
-    assert evaluated(files) == ["r: 2 methods unchanged"]
+    assert evaluated(files) == []
     assert content(files) == before
 
 
 def test_only_the_method_whose_threshold_or_scores_changed_is_evaluated_again(files):
     evaluated(files)
     write(files.fitted("knn") / "threshold.json", {"threshold": 0.6})
-    assert evaluated(files) == ["r: evaluated knn; 1 method unchanged"]
+    assert evaluated(files) == ["knn"]
     scores = Scores.read(files.scores("msp", "far"))
     scores.with_columns(score=scores.score / 2).write(files.scores("msp", "far"))
-    assert evaluated(files) == ["r: evaluated msp; 1 method unchanged"]
+    assert evaluated(files) == ["msp"]
     kept = content(files)
     for path in (files.parts, files.outcomes):
         for file in sorted(path.rglob("*"), reverse=True):
@@ -79,9 +81,10 @@ def test_only_the_method_whose_threshold_or_scores_changed_is_evaluated_again(fi
     assert content(files) == kept  # comparisons with kept replicates equal those of a whole evaluation
 
 
-def test_changed_settings_thresholds_and_ground_truth_concern_all_methods(files, objects):
-    everything = ["r: evaluated the detector, msp, knn; 0 methods unchanged"]
+def test_changed_code_settings_thresholds_and_ground_truth_concern_all_methods(files, objects):
+    everything = ["the detector", "msp", "knn"]
     evaluated(files)
+    assert evaluated(files, code="changed") == everything
     assert evaluated(files, iou=0.6) == everything
     write(files.threshold, {"threshold": 0.3, "rule": 0.3})
     assert evaluated(files, iou=0.6) == everything
@@ -91,7 +94,7 @@ def test_changed_settings_thresholds_and_ground_truth_concern_all_methods(files,
 
 def test_a_method_that_is_no_longer_asked_for_leaves_nothing(files):
     evaluated(files)
-    assert evaluated(files, methods=["msp"]) == ["r: 1 method unchanged"]
+    assert evaluated(files, methods=["msp"]) == []
     for folder in (files.parts, files.outcomes, files.metrics):
         assert not [path for path in folder.rglob("*") if "knn" in path.name]
     report = json.loads(files.evaluation.read_text())

@@ -7,7 +7,7 @@ import pytest
 from farther import methods
 from farther.errors import DataError, ParameterError
 from farther.methods.base import METHODS
-from farther.scoring.entries import find, method_files, read_entry
+from farther.scoring.entries import find, read_entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import RunRegions
 
@@ -88,16 +88,6 @@ def test_a_file_cannot_take_the_place_of_a_method_of_farther(own):
 def test_a_name_cannot_lead_out_of_the_folder(own):
     with pytest.raises(DataError, match="leaves its folder"):
         read_entry("mine", {"method": "../own/mine"}, own)
-
-
-def test_the_code_of_an_entry_is_that_of_its_methods(own):
-    grids = {"knn": {"k": [1]}, "msp": {}}
-    lines = {"mine": {}, "again": {"method": "mine"}, "best": {"oracle": {"ood_split": "far", "grids": grids}}}
-    found = method_files(lines, own)
-    assert found["mine"] == found["again"] == [own / "mine.py"]
-    assert found["best"] == ["farther.methods.knn", "farther.methods.msp"]
-    with pytest.raises(ParameterError, match="Did you mean 'msp'"):
-        method_files({"mspp": {}}, own)
 
 
 SEARCH = {"ood_split": "choose", "grids": {"energy": {"temperature": [0.5, 100.0]}}}

@@ -12,7 +12,7 @@ from farther.keyed import KEYS
 from farther.methods import FitError
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_entry
-from farther.scoring.inputs import FitSettings, RegionsSample, RunRegions, operating_threshold
+from farther.scoring.inputs import FitSettings, RegionsSample, RunRegions
 from farther.scoring.score import score_run
 from farther.tables import RegionsFolder, Scores
 
@@ -112,13 +112,6 @@ def test_a_sample_larger_than_the_table_is_the_table(make):
     regions = make(30)
     drawn = np.concatenate([batch.region_id for batch in RegionsSample(regions, 50, seed=0).batches()])
     np.testing.assert_array_equal(drawn, regions.region_id)
-
-
-@pytest.mark.parametrize("text", ['{"threshold": null}', '{"threshold": true}', "[]", '{"tau": 0.5}'])
-def test_an_operating_threshold_must_be_a_number(tmp_path, text):
-    (tmp_path / "t.json").write_text(text)
-    with pytest.raises(DataError, match=r"t\.json: field 'threshold'"):
-        operating_threshold(tmp_path / "t.json")
 
 
 # ------------------------------------------------------------------------------------------ a run with all its methods

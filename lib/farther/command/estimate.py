@@ -164,7 +164,7 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
     train = per_image * (counts.get(str(fit.get("split", "train"))) or 0)
     others = per_image * images - train
     for name, params in project.section("methods").items():
-        stage = f"score@{run}: {name}"
+        stage = f"evaluate@{run}: {name}"
         fitted = min(train, fit.get("max_regions") or train)
         try:
             yield _of_method(stage, read_entry(name, params or {}), regions, fitted, others)
@@ -261,7 +261,7 @@ def _evaluation(project: Project, run: str, sampled: Regions, counts: Mapping[st
         f"{2 * REGIONS:,} regions matched and drawn {settings.replicates} times in {seconds:.2f} s × {rows:,.0f}: "
         f"those of ID and OOD split, for {len(splits)} splits and {methods} methods; at most, as t* leaves fewer"
     )
-    return Cost(f"evaluate@{run}", seconds * rows / (2 * REGIONS), None, how)
+    return Cost(f"evaluate@{run}: metrics", seconds * rows / (2 * REGIONS), None, how)
 
 
 def _matching(regions: Regions, settings: Any) -> Callable[[], None]:

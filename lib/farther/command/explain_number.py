@@ -116,11 +116,11 @@ def explain_number(project: Project, run: str, method: str, split: str, metric: 
         f"artifacts/scores/{run}/{method}/{id_split}.parquet",
         f"artifacts/fitted/{run}/{method}/",
     ]
-    return _explained(report, chosen, found, [id_split, split], files, f"score@{run}")
+    return _explained(report, chosen, found, [id_split, split], files)
 
 
 def _explained(
-    report: dict[str, Any], metric: Metric, found: dict[str, Any], splits: list[str], files: list[str], *stages: str
+    report: dict[str, Any], metric: Metric, found: dict[str, Any], splits: list[str], files: list[str]
 ) -> dict[str, Any]:
     """All about a value: of the metric, of the value itself (`found`), of its inputs, and the files and stages."""
     run, benchmark, settings = report["run"], report["benchmark"], report["settings"]
@@ -143,7 +143,7 @@ def _explained(
             *(f"artifacts/regions/{run}/{split}/" for split in splits),
             *(f"artifacts/splits/{benchmark}/{split}/" for split in splits),
         ],
-        "stages": [f"evaluate@{run}", *stages, f"threshold@{run}", f"infer@{run}", f"curate@{benchmark}"],
+        "stages": [f"evaluate@{run}", f"infer@{run}", f"curate@{benchmark}"],
     }
 
 

@@ -1,4 +1,4 @@
-"""The stage `evaluate`: all metrics of one run (a detector on a benchmark), from the files of the earlier stages.
+"""All metrics of one run (a detector on a benchmark), from the files of the earlier stages.
 
 Outputs, below the artifacts folder:
 
@@ -25,11 +25,9 @@ from typing import Any
 
 from farther.evaluation import intervals
 from farther.evaluation.detector import evaluate_detector
-from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import evaluate_method, read_methods
 from farther.evaluation.parts import Part, Parts
-from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.write import write_run
 from farther.metrics.catalogue import COMPARED
 from farther.metrics.user_defined import create_all
@@ -37,18 +35,15 @@ from farther.tables.files import read_json
 
 
 def evaluate_run(
-    files: RunFiles,
-    methods: Sequence[str],
-    test_splits: Sequence[str],
-    settings: EvaluationSettings,
-    log: Callable[[str], None] | None = None,
+    inputs: RunInputs, methods: Sequence[str], code: str, log: Callable[[list[str]], None] | None = None
 ) -> dict[str, Any]:
     """Computes and writes all metrics of a run; only what changed since the last time is computed.
 
     Args:
+        inputs: The run's splits, and how it is evaluated.
         methods: Names in section `methods` of params.yaml.
-        test_splits: Names of the benchmark's OOD test splits.
-        log: Called with one line that says what was evaluated.
+        code: Digest of the code of metrics; with another one, everything is computed.
+        log: Called with the names of the methods that were evaluated, "the detector" among them if it was.
 
     Returns:
         The content of `evaluation/<run>.json`. A method that does not apply to the detector is listed under
@@ -57,10 +52,9 @@ def evaluate_run(
     Raises:
         DataError: an input is absent or wrong; names file, row and field.
     """
-    user_defined = create_all(settings.user_defined, taken=COMPARED)
-    inputs = RunInputs(files, test_splits, settings)
+    files, settings = inputs.files, inputs.settings
     applicable, refused = read_methods(files, list(methods))
-    parts = Parts(inputs, user_defined)
+    parts = Parts(inputs, create_all(settings.user_defined, taken=COMPARED), code)
     detector = parts.detector(evaluate_detector)
     each = {method.name: parts.method(method, evaluate_method) for method in applicable}
     parts.keep_only(list(each))
@@ -73,21 +67,20 @@ def evaluate_run(
         "threshold_rule": chosen.get("rule"),
         "detector": inputs.id_split.folder.header.detector,
         **{section: detector[section] for section in ("closed_set", "wilderness", "self_awareness", "splits")},
-        "methods": _with_comparisons(each, test_splits, settings),
+        "methods": _with_comparisons(each, inputs),
         "not_applicable": refused,
     }
     write_run(files, report, {name: part.frames for name, part in each.items()}, detector["map_at"])
     if log is not None:
-        log(f"{files.run}: {parts.summary()}")
+        log(parts.computed)
     return report
 
 
-def _with_comparisons(
-    each: dict[str, Part], test_splits: Sequence[str], settings: EvaluationSettings
-) -> dict[str, dict[str, Any]]:
+def _with_comparisons(each: dict[str, Part], inputs: RunInputs) -> dict[str, dict[str, Any]]:
     """The results of all methods, each compared with the best one of each split."""
     results = {name: part.results for name, part in each.items()}
-    for split in test_splits if settings.replicates else ():
+    settings = inputs.settings
+    for split in [tested.name for tested in inputs.tested] if settings.replicates else ():
         of_split = {name: found["splits"][split] for name, found in results.items()}
         replicates = {name: part.replicates[split] for name, part in each.items()}
         for name, compared in intervals.against_best(of_split, replicates, settings.comparisons).items():

@@ -2,6 +2,7 @@
 
 Below the artifacts folder:
 
+    splits/<benchmark>/test_splits.json      names of the OOD splits that results are reported on
     splits/<benchmark>/<split>/images.parquet, objects.parquet
     regions/<run>/<split>/                   detections
     thresholds/<run>.json                    operating threshold t*
@@ -24,7 +25,7 @@ import numpy as np
 from farther.errors import DataError
 from farther.metrics.boxes import image_numbers
 from farther.tables import Images, Objects, Regions, RegionsFolder, Scores
-from farther.tables.files import digest, inside
+from farther.tables.files import digest, inside, read_json
 
 
 class RunFiles:
@@ -50,6 +51,15 @@ class RunFiles:
         self.outcomes = inside(self.root / "outcomes", run)
         self.parts = inside(self.root / "evaluation", run)
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
+
+    @property
+    def test_splits(self) -> tuple[str, ...]:
+        """Names of the OOD splits that results are reported on, in the order of params.yaml.
+
+        Raises:
+            DataError: `curate` did not write them.
+        """
+        return tuple(read_json(inside(self.root / "splits", f"{self.benchmark}/test_splits.json")))
 
     def images(self, split: str) -> Path:
         """The table of the split's images."""
@@ -177,6 +187,9 @@ def aligned_scores(regions: Regions, path: Path, stored: int) -> np.ndarray:
     if len(scores) != stored:
         problem = f"{len(scores)} scores, but {stored} regions; score the split again"
         raise DataError(problem, file=path)
+    keys = ["image_id", "region_id"]
+    if scores.frame.select(keys).equals(regions.frame.select(keys)):  # as they are written
+        return scores.score
     _, (score_image, region_image) = image_numbers(scores.image_id, regions.image_id)
     # Numbers of regions may be as large as int64 is; their places among each other are not.
     numbers, place = np.unique(np.concatenate([scores.region_id, regions.region_id]), return_inverse=True)

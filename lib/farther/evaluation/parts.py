@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from farther.code import digest_of
 from farther.evaluation import plots
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
@@ -45,19 +44,21 @@ class Parts:
     Args:
         inputs: The run's inputs.
         user_defined: The user-defined metrics.
+        code: Digest of the code of metrics.
+
+    Attributes:
+        computed: Names of the parts that were computed.
     """
 
-    def __init__(self, inputs: RunInputs, user_defined: Mapping[str, UserDefinedMetric]):
+    def __init__(self, inputs: RunInputs, user_defined: Mapping[str, UserDefinedMetric], code: str):
         self._inputs = inputs
         self._user_defined = user_defined
         self._kept = Keyed(inputs.files.parts)
         self._outcomes = Keyed(inputs.files.outcomes)
-        self._computed: list[str] = []
-        self._unchanged = 0
-        modules = sorted({type(metric).__module__ for metric in user_defined.values()})
+        self.computed: list[str] = []
         # JSON, not repr: a number that YAML reads as 1 or 1.0 is one parameter.
         self._shared = digest(
-            digest_of("farther.evaluation.evaluate", *modules),
+            code,
             json.dumps(asdict(inputs.settings), sort_keys=True, default=str),
             repr(inputs.threshold),
             *(text for split in (inputs.id_split, *inputs.tested) for text in _key_of(split)),
@@ -70,7 +71,7 @@ class Parts:
         if not self._kept.is_current(DETECTOR, key):
             with self._kept.make(DETECTOR, key) as path:
                 write_json(path, compute(self._inputs))
-            self._computed.append("the detector")
+            self.computed.append("the detector")
         found: dict[str, Any] = read_json(self._kept.path(DETECTOR))
         return found
 
@@ -84,9 +85,7 @@ class Parts:
         scores = [files.scores(method.name, s.name) for s in (self._inputs.id_split, *self._inputs.tested)]
         fitted = json.dumps(method.fitted, sort_keys=True)
         key = digest(self._shared, method.name, repr(method.tau), fitted, *(p for p in scores if p.is_file()))
-        if self._kept.is_current(item, key) and self._outcomes.is_current(method.name, key):
-            self._unchanged += 1
-        else:
+        if not (self._kept.is_current(item, key) and self._outcomes.is_current(method.name, key)):
             evaluated = compute(method, self._inputs, self._user_defined)
             with self._outcomes.make(method.name, key) as folder:
                 for split, (of_regions, of_objects) in evaluated.outcomes.items():
@@ -94,18 +93,13 @@ class Parts:
                     of_objects.write(folder / f"{split}.objects.parquet")
             with self._kept.make(item, key) as folder:
                 _write(folder, evaluated)
-            self._computed.append(method.name)
+            self.computed.append(method.name)
         return _read(self._kept.path(item), [split.name for split in self._inputs.tested])
 
     def keep_only(self, methods: Sequence[str]) -> None:
         """Deletes the parts of all other methods."""
         self._kept.keep_only([DETECTOR, *(f"methods/{name}" for name in methods)])
         self._outcomes.keep_only(methods)
-
-    def summary(self) -> str:
-        """What was computed and what was kept."""
-        unchanged = f"{self._unchanged} method{'' if self._unchanged == 1 else 's'} unchanged"
-        return f"evaluated {', '.join(self._computed)}; {unchanged}" if self._computed else unchanged
 
 
 def _key_of(split: RunSplit) -> list[str]:

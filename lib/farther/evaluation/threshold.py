@@ -1,4 +1,4 @@
-"""The stage `threshold`: the operating threshold t* of a run, and the true classes of the detections it is from."""
+"""The operating threshold t* of a run, and the true classes of the detections it is from."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class ThresholdSettings:
     tolerance: float = Field(default=0.0, ge=0, le=1)
 
 
-def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> None:
-    """Chooses the operating threshold of a run and writes `thresholds/<run>.json`, and `truth/<run>.parquet`.
+def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> float:
+    """Chooses the operating threshold t* of a run; writes `thresholds/<run>.json` and `truth/<run>.parquet`.
 
     Raises:
         DataError: an input is absent or wrong, or has too little to choose from.
@@ -44,6 +44,7 @@ def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> None:
     chosen = operating_threshold.choose(split.objects, regions, settings.rule, settings.tolerance)
     true_classes(split.objects, regions).write(files.truth)
     write_json(files.threshold, {**chosen, "settings": asdict(settings), "inputs": split.inputs()})
+    return read_threshold(files.threshold)
 
 
 def read_threshold(file: Path) -> float:

@@ -25,7 +25,6 @@ from typing import Any
 
 from pydantic.dataclasses import dataclass
 
-from farther.code import registered
 from farther.errors import ParameterError
 from farther.methods.base import METHODS, Method
 from farther.registry import STRICT, build
@@ -33,7 +32,6 @@ from farther.tables.files import inside
 
 #: Where the pipeline looks for methods that farther does not know.
 OWN = Path("data/methods")
-PACKAGE = "farther.methods"
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -90,19 +88,7 @@ def read_entry(name: str, values: Mapping[str, Any], own: Path = OWN) -> Entry:
         own: Folder of user-defined methods, `<method>.py` each.
 
     Raises:
-        ParameterError: the method is unknown; see also `check_entry`.
-    """
-    entry = check_entry(name, values)
-    for method in entry.methods:
-        find(method, own)
-    return entry
-
-
-def check_entry(name: str, values: Mapping[str, Any]) -> Entry:
-    """An entry, its methods not looked up.
-
-    Raises:
-        ParameterError: both kinds of choice are asked for, or parameters are given to a choice.
+        ParameterError: a method is unknown, both kinds of choice are asked for, or parameters are given to a choice.
     """
     params = dict(values)
     chosen = {key: params.pop(key, None) for key in ("search", "oracle")}
@@ -112,6 +98,8 @@ def check_entry(name: str, values: Mapping[str, Any]) -> Entry:
         raise ParameterError(f"methods.{name}: 'search' and 'oracle' exclude each other")
     if (entry.search or entry.oracle) and entry.params:
         raise ParameterError(f"methods.{name}: {sorted(entry.params)}: with a choice, parameters go into its 'grids'")
+    for method in entry.methods:
+        find(method, own)
     return entry
 
 
@@ -148,21 +136,3 @@ def _import(file: Path) -> None:
     except BaseException:
         del sys.modules[name]
         raise
-
-
-def method_files(entries: Mapping[str, Mapping[str, Any] | None], folder: Path = OWN) -> dict[str, list[str | Path]]:
-    """For each entry, the modules of its methods, and the files of those that are user-defined; nothing is imported.
-
-    Raises:
-        ParameterError: an entry is wrong; see `read_entry`.
-        DataError: a name leads out of the folder.
-    """
-    known = registered(PACKAGE)
-    found: dict[str, list[str | Path]] = {}
-    for name, values in entries.items():
-        places = {method: inside(folder, f"{method}.py") for method in check_entry(name, values or {}).methods}
-        found[name] = [known.get(method, place) for method, place in sorted(places.items())]
-        for method, place in places.items():
-            if method not in known and not place.exists():
-                METHODS.get(method)  # raises, and lists the known names
-    return found

@@ -12,12 +12,11 @@ import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.errors import DataError
 from farther.methods.base import RegionsLike, count_rows
 from farther.methods.tau import Rule
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
-from farther.tables.files import digest, read_json
+from farther.tables.files import digest
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -128,19 +127,6 @@ class RegionsSample:
             if high > low:
                 yield batch[self._drawn[low:high] - first]
             first += len(batch)
-
-
-def operating_threshold(path: str | Path) -> float:
-    """t* of a run, read from `{"threshold": t*}`: detections with a lower score are discarded.
-
-    Raises:
-        DataError: the file is absent, or its threshold is not a number.
-    """
-    value = read_json(path)
-    found = value.get("threshold") if isinstance(value, dict) else value
-    if isinstance(found, bool) or not isinstance(found, (int, float)):
-        raise DataError(f"expected a number, found {found!r}", file=path, field="threshold")
-    return float(found)
 
 
 def folder_digest(folder: str | Path) -> str:

@@ -1,4 +1,4 @@
-"""The stage `score`: the methods of params.yaml fitted to the regions of a run, and the scores of its splits.
+"""The methods of params.yaml fitted to the regions of a run, and the scores of its splits.
 
 One process does all methods of a run, and only what changed: a method is fitted again when its parameters, its code or
 the regions that it learns from have changed, a split is scored again when the fitted state or its regions have.
@@ -30,24 +30,33 @@ class Done:
     """What was done for a run.
 
     Args:
+        entries: All entries of params.yaml's section `methods`.
         fitted: Entries that were fitted, or found not to apply.
         scored: Names `<entry>/<split>` of what was scored.
-        unchanged: Entries that nothing was done for.
+        evaluated: Entries that were evaluated, and "the detector" if it was.
         refused: {entry: why it does not apply to the run}.
         remarks: {entry: remarks on what was fitted; see `Method.remarks`}.
     """
 
+    entries: list[str]
     fitted: list[str] = field(default_factory=list)
     scored: list[str] = field(default_factory=list)
-    unchanged: list[str] = field(default_factory=list)
+    evaluated: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     remarks: dict[str, list[str]] = field(default_factory=dict)
 
+    @property
+    def unchanged(self) -> list[str]:
+        """Entries that nothing was done for."""
+        busy = {*self.fitted, *self.evaluated, *(name.partition("/")[0] for name in self.scored)}
+        return [name for name in self.entries if name not in busy]
+
     def __str__(self) -> str:
         splits = sorted({name.partition("/")[2] for name in self.scored})
-        parts = [f"fitted {', '.join(self.fitted)}"] if self.fitted else []
-        parts += [f"scored {', '.join(splits)}"] if splits else []
-        parts += [f"{_count(len(self.unchanged), 'method')} unchanged"] if self.unchanged else []
+        done = {"fitted": self.fitted, "scored": splits, "evaluated": self.evaluated}
+        parts = [f"{what} {', '.join(names)}" for what, names in done.items() if names]
+        unchanged = len(self.unchanged)
+        parts += [f"{unchanged} method{'' if unchanged == 1 else 's'} unchanged"] if unchanged else []
         parts += [f"{name} does not apply ({reason})" for name, reason in self.refused.items()]
         parts += [f"{name}: {', '.join(texts)}" for name, texts in self.remarks.items() if texts]
         return "; ".join(parts) or "no methods"
@@ -67,7 +76,7 @@ def score_run(entries: Sequence[Entry], run: RunRegions, fitted: Path, scores: P
         ParameterError: a parameter is unknown, or would be searched on a test split.
         DataError: a split is absent or damaged, or a method does not fit a split's regions.
     """
-    done = Done()
+    done = Done([entry.name for entry in entries])
     states, tables = Keyed(fitted), Keyed(scores)
     kept = {}
     for entry in entries:
@@ -81,7 +90,7 @@ def score_run(entries: Sequence[Entry], run: RunRegions, fitted: Path, scores: P
             done.refused[entry.name] = reason
         else:
             kept[entry.name] = digest(code[entry.name], folder_digest(states.path(entry.name)))
-    states.keep_only([entry.name for entry in entries])
+    states.keep_only(done.entries)
     items = []
     for split in run.digests:
         if split != run.settings.split:
@@ -91,8 +100,6 @@ def score_run(entries: Sequence[Entry], run: RunRegions, fitted: Path, scores: P
             done.scored += [item.removesuffix(".parquet") for item in stale]
             items += list(keys)
     tables.keep_only(items)
-    busy = {*done.fitted, *(name.partition("/")[0] for name in done.scored)}
-    done.unchanged = [entry.name for entry in entries if entry.name not in busy]
     return done
 
 
@@ -124,7 +131,3 @@ def _score_split(regions: RegionsFolder, states: Keyed, tables: Keyed, stale: Ma
                 found = Scores(image_id=batch.image_id, region_id=batch.region_id, score=method.score(batch))
                 writers[item].write_table(found.frame.to_arrow().cast(schema), row_group_size=ROW_GROUP)
             progress.update(len(batch))
-
-
-def _count(number: int, name: str) -> str:
-    return f"{number} {name}{'' if number == 1 else 's'}"

@@ -1,0 +1,208 @@
+"""The stage `evaluate`, run as the pipeline runs it: t*, fitted methods, scores and metrics of a run."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from farther.curation import benchmark
+from farther.report.documented import how_chosen
+from farther.tables import Images, Objects, Regions, Scores
+
+STAGES = Path(__file__).parents[2] / "stages"
+CLASSES = ("cat", "dog", "hen", "owl")
+OOD = {"dataset": "coco", "subset": "val2017", "distance": "far"}
+PARAMS = {
+    "benchmarks": {
+        "voc": {
+            "id": "voc",
+            "rules": "-",
+            "splits": {"coco_far": OOD, "coco_choose": {**OOD, "subset": "train2017", "use": "validation"}},
+        }
+    },
+    "detectors": {"demo": {"adapter": "regions", "benchmark": "voc"}},
+    "threshold": {"rule": 0.5},
+    "methods": {"msp": {}, "knn": {"k": 2}, "vim": {}},
+    "fit": {"keep": 0.9, "max_regions": None, "seed": 0},
+    "evaluate": {"replicates": 5},
+}
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder as `curate` and `infer` leave it: 50 images of each split, with one object and one region each."""
+    rng = np.random.default_rng(0)
+    splits = tmp_path / "artifacts/splits/voc"
+    for split in ("train", "val", "test", "coco_far", "coco_choose"):
+        names, box = [f"{split}{i}" for i in range(50)], np.tile([0.0, 0.0, 9.0, 9.0], (50, 1))
+        logits = rng.normal(scale=0.3 if "coco" in split else 1.0, size=(50, 4)).astype(np.float32)
+        category = ["fox"] * 50 if "coco" in split else [CLASSES[k] for k in logits.argmax(axis=1)]
+        Images(image_id=names, dataset=["d"] * 50, file=names, width=[9] * 50, height=[9] * 50, digest=names).write(
+            splits / split / "images.parquet"
+        )
+        Objects(image_id=names, object_id=np.arange(50), box=box, category=category, is_crowd=np.zeros(50, bool)).write(
+            splits / split / "objects.parquet"
+        )
+        Regions(
+            image_id=names,
+            region_id=np.arange(50),
+            box=box,
+            score=rng.uniform(size=50),
+            label=logits.argmax(axis=1),
+            logits=logits,
+            features=rng.normal(size=(50, 3)),
+            classes=CLASSES,
+        ).write(tmp_path / "artifacts/regions/demo" / split)
+    tested = benchmark("voc", PARAMS["benchmarks"]["voc"]).test_splits
+    (splits / "test_splits.json").write_text(json.dumps(tested))
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(PARAMS, sort_keys=False))
+    assert stage(tmp_path, "code_digests").returncode == 0
+    return tmp_path
+
+
+def change(project: Path, **sections) -> None:
+    """Replaces entries of sections of params.yaml."""
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    for name, values in sections.items():
+        params[name].update(values)
+    (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+
+def stage(project: Path, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, STAGES / f"{name}.py", *arguments]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+
+
+def evaluate(project: Path) -> str:
+    """What the stage prints."""
+    done = stage(project, "evaluate", "demo")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def read(project: Path, name: str):
+    return json.loads((project / "artifacts" / name).read_text())
+
+
+def test_methods_are_fitted_score_every_split_and_are_evaluated_on_those_that_are_tested(project):
+    refused = "vim does not apply (vim needs last_layer, which these regions do not have)\n"
+    scored = "scored coco_choose, coco_far, test, val"
+    assert evaluate(project) == f"demo: fitted msp, knn, vim; {scored}; evaluated the detector, msp, knn; {refused}"
+    assert read(project, "fitted/demo/msp/threshold.json")["keep"] == 0.9
+    state = read(project, "fitted/demo/knn/method.json")
+    assert (state["name"], state["params"]["k"]) == ("knn", 2)
+    found = sorted(file.stem for file in (project / "artifacts/scores/demo/msp").iterdir())
+    assert found == ["coco_choose", "coco_far", "test", "val"]
+    assert len(Scores.read(project / "artifacts/scores/demo/msp/test.parquet")) == 50
+    assert not (project / "artifacts/metrics/demo/coco_choose").exists()
+    metrics = read(project, "metrics/demo/coco_far/msp.json")
+    assert set(metrics) == {"auroc", "fpr95", "nose", "ap_u", "p_u", "r_u"}
+    assert all(0 <= value <= 1 for value in metrics.values())
+    assert evaluate(project) == f"demo: 3 methods unchanged; {refused}"
+    change(project, methods={"knn": {"k": 3}})
+    assert evaluate(project) == f"demo: fitted knn; {scored}; evaluated knn; 2 methods unchanged; {refused}"
+
+
+def test_the_operating_threshold_follows_its_rule_and_a_detector_may_have_its_own(project):
+    evaluate(project)
+    assert (
+        read(project, "thresholds/demo.json")["threshold"] == read(project, "evaluation/demo.json")["threshold"] == 0.5
+    )
+    change(project, threshold={"rule": "best_f1"})
+    evaluate(project)
+    assert read(project, "thresholds/demo.json")["rule"] == "best_f1"
+    change(project, detectors={"demo": {**PARAMS["detectors"]["demo"], "threshold": {"rule": 0.39}}})
+    evaluate(project)
+    assert read(project, "thresholds/demo.json")["threshold"] == 0.39
+
+
+@pytest.mark.parametrize(
+    ("sections", "problem"),
+    [
+        ({"evaluate": {"iuo": 0.5}}, "unknown parameter 'iuo'. Known: id_split"),
+        ({"methods": {"mls": {"q": 2}}}, "unknown parameter 'q'. Known: "),
+        ({"methods": {"mps": {}}}, "Did you mean 'msp'"),
+    ],
+)
+def test_an_unknown_name_ends_the_stage_with_the_known_ones(project, sections, problem):
+    change(project, **sections)
+    done = stage(project, "evaluate", "demo")
+    assert done.returncode != 0
+    assert problem in done.stderr
+
+
+CHOSEN = {"ood_split": "coco_choose", "grids": {"energy": {"temperature": [0.5, 100.0]}}}
+ON_TEST = {**CHOSEN, "ood_split": "coco_far"}
+
+
+def test_parameters_may_be_chosen_on_a_split_marked_as_validation(project):
+    change(project, methods={"chosen": {"method": "energy", "search": CHOSEN}})
+    evaluate(project)
+    fitted = read(project, "fitted/demo/chosen/method.json")
+    assert (fitted["choice"]["ood_split"], fitted["choice"]["oracle"]) == ("coco_choose", False)
+    assert fitted["params"]["temperature"] == fitted["choice"]["best"]["params"]["temperature"]
+    assert how_chosen(fitted) == (
+        "chosen by search: the best of 2 by AUROC of ID split 'val' against OOD split 'coco_choose', "
+        "an OOD validation split"
+    )
+
+
+def test_parameters_must_not_be_chosen_on_a_split_that_results_are_reported_on_except_by_an_oracle(project):
+    change(project, methods={"best": {"method": "energy", "search": ON_TEST}})
+    assert "results are reported on 'coco_far'" in stage(project, "evaluate", "demo").stderr
+    change(project, methods={"best": {"method": "energy", "oracle": ON_TEST}})
+    evaluate(project)
+    fitted = read(project, "fitted/demo/best/method.json")
+    assert fitted["choice"]["oracle"] is True
+    assert how_chosen(fitted).startswith("ORACLE, chosen on test data: the best of 2")
+
+
+SHARPNESS = '''
+from typing import ClassVar
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import Method, register
+from farther.registry import STRICT
+
+
+@register("sharpness")
+@dataclass(config=STRICT, kw_only=True)
+class Sharpness(Method):
+    """The largest logit, by the spread of the training regions' largest logits."""
+
+    scale: float = 1.0
+    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
+
+    def _fit(self, regions):
+        self.spread_ = float(np.concatenate([batch.logits.max(axis=1) for batch in regions.batches([])]).std())
+
+    def _score(self, regions):
+        return self.scale * regions.logits.max(axis=1).astype(np.float64) / self.spread_
+'''
+
+
+def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_again(project):
+    file = project / "data/methods/sharpness.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(SHARPNESS)
+    change(project, methods={"sharpness": {"scale": 2.0}})
+    stage(project, "code_digests")
+    assert evaluate(project).startswith("demo: fitted msp, knn, vim, sharpness; ")
+    fitted = read(project, "fitted/demo/sharpness/method.json")
+    regions = Regions.read(project / "artifacts/regions/demo/coco_far")
+    found = Scores.read(project / "artifacts/scores/demo/sharpness/coco_far.parquet").score
+    expected = 2 * regions.logits.max(axis=1).astype(np.float64) / fitted["state"]["spread_"]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+    file.write_text(SHARPNESS + "# a comment\n")
+    stage(project, "code_digests")
+    assert evaluate(project).startswith("demo: 4 methods unchanged")
+    file.write_text(SHARPNESS.replace("self.scale *", "2 * self.scale *"))
+    stage(project, "code_digests")
+    assert evaluate(project).startswith("demo: fitted sharpness; scored coco_choose, ")
