@@ -131,9 +131,11 @@ def test_a_changed_parameter_of_one_method_runs_only_that_method_and_what_aggreg
     project.change(lambda params: params["methods"]["knn"].update(k=5))
     before = scores_of_others(project, "knn")
     printed = project.run("dvc", "repro")
-    assert set(stages_in(printed)) == {"code", *(f"{s}@{run}" for s in ("score", "evaluate") for run in RUNS), "report"}
+    assert set(stages_in(printed)) == {*(f"evaluate@{run}" for run in RUNS), "report"}
     for run in RUNS:
-        assert re.search(rf"^{run}: fitted knn; scored [a-z_, ]+; 2 methods unchanged$", printed, flags=re.MULTILINE)
+        assert re.search(
+            rf"^{run}: fitted knn; scored [a-z_, ]+; evaluated knn; 2 methods unchanged$", printed, flags=re.MULTILINE
+        )
     assert scores_of_others(project, "knn") == before
     table = project.run("dvc", "metrics", "diff", "HEAD")
     assert re.search(r"Path +Metric +HEAD +workspace +Change", table)
@@ -156,7 +158,7 @@ def test_a_comment_in_the_library_reruns_nothing_and_a_line_of_code_what_uses_it
 def test_a_split_that_is_no_longer_tested_is_no_longer_evaluated(project: Project):
     project.change(lambda params: params["benchmarks"]["bdd"]["splits"]["coco_farther"].update(use="validation"))
     ran = project.repro()
-    assert {"score@bdd-faster_rcnn", "evaluate@bdd-faster_rcnn"} <= set(ran)
+    assert "evaluate@bdd-faster_rcnn" in ran
     assert not (project.folder / "artifacts/metrics/bdd-faster_rcnn/coco_farther").exists()
 
 
@@ -165,7 +167,7 @@ def test_a_new_method_runs_alone(project: Project):
     project.change(lambda params: params["methods"].update(mls={}))
     printed = project.run("dvc", "repro")
     assert printed.count(": fitted mls; scored ") == len(RUNS)
-    assert families(stages_in(printed)) == {"code", "score", "evaluate", "report"}
+    assert families(stages_in(printed)) == {"evaluate", "report"}
     assert scores_of_others(project, "mls") == before
 
 
@@ -209,7 +211,7 @@ def test_a_decision_on_the_review_page_changes_the_split_and_only_what_depends_o
     assert image not in Images.read(table).image_id
     assert {"curate@bdd", "stratify@bdd", "infer@bdd-faster_rcnn", "evaluate@bdd-faster_rcnn"} <= set(ran)
     assert not any("voc" in stage for stage in ran)
-    assert not families(ran) & {"demo", "ingest", "paste", "embed", "threshold"}
+    assert not families(ran) & {"demo", "ingest", "paste", "embed"}
 
 
 def test_a_new_detector_runs_alone(project: Project):
@@ -222,7 +224,7 @@ def test_a_new_detector_runs_alone(project: Project):
     project.change(lambda params: params["detectors"].update({"voc-strict": line}))
     ran = project.repro()
     assert all("voc-strict" in stage for stage in ran if stage != "report")
-    assert families(ran) == {"infer", "threshold", "score", "evaluate", "report"}
+    assert families(ran) == {"infer", "evaluate", "report"}
 
 
 def test_the_same_inputs_give_the_same_metrics(project: Project):

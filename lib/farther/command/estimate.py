@@ -140,7 +140,7 @@ def _sample_of_benchmark(project: Project, benchmark: str, count: int) -> list[P
 
 
 def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
-    """The stages of one run: infer, fit and score with each method, and evaluate."""
+    """The stages of one run: infer; evaluate, with fit and score of each method."""
     entry = project.section("detectors")[run]
     benchmark = str(entry.get("benchmark"))
     counts = split_images(project, benchmark)

@@ -1,1 +1,1 @@
-"""The stages `threshold` and `evaluate`: all metrics of one run, from the files of the stages before."""
+"""All metrics of one run, from its regions and scores: the second half of the stage `evaluate`."""

@@ -83,6 +83,6 @@ def _joined(left: pl.DataFrame, right: pl.DataFrame, on: list[str], needed: str,
     absent = found.filter(pl.col(needed).is_null())
     if len(absent):
         image, number = absent.select(on).row(0)
-        problem = f"{on[1]} {number} of image {image!r} has no {needed}; run the stages score and evaluate again"
+        problem = f"{on[1]} {number} of image {image!r} has no {needed}; run the stage evaluate again"
         raise DataError(problem, file=file, field=needed)
     return found
