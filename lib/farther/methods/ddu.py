@@ -33,7 +33,7 @@ class DDU(Method):
 
     Args:
         jitter: ε; None takes the smallest of 0, 10⁻²⁰, 10⁻¹⁹ … 1 with which all covariances factorise. Where one is
-            singular and variances are about 1, that is about 10⁻¹⁶ in float64 and 10⁻⁷ in float32.
+            singular that is a multiple of the rounding, at least 10⁻¹⁶ of the variances in float64, 10⁻⁷ in float32.
         precision: Of covariances and densities, "float64" or "float32"; None takes the protocol's.
         protocol: "paper": classes weigh by their share of the detections, covariances are divided by N_c, float64;
             "published-code": all weigh 1, covariances are divided by N_c − 1, float32.

@@ -44,14 +44,9 @@ def _correlation(first: np.ndarray, second: np.ndarray, kind: str) -> float | No
     both = ~np.isnan(first) & ~np.isnan(second)
     first, second = first[both], second[both]
     if kind == "spearman":
-        first, second = _ranks(first), _ranks(second)
+        from scipy.stats import rankdata
+
+        first, second = rankdata(first), rankdata(second)
     if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return None
     return float(np.clip(np.corrcoef(first, second)[0, 1], -1, 1))
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1; equal values share the mean of theirs."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[place]

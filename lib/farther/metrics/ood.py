@@ -117,8 +117,9 @@ def roc(id_scores: np.ndarray, ood_scores: np.ndarray) -> tuple[np.ndarray, np.n
     id_scores, ood_scores = _checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores")
     if not len(id_scores) or not len(ood_scores):
         raise DataError("a curve needs scores of both sides", field="id_scores" if len(ood_scores) else "ood_scores")
-    accepted_id, accepted_ood = _accepted(id_scores, ood_scores)
-    return np.append(0.0, accepted_ood / len(ood_scores)), np.append(0.0, accepted_id / len(id_scores))
+    levels = np.append(np.inf, np.unique(np.concatenate([id_scores, ood_scores]))[::-1])
+    fpr, tpr = ((len(s) - np.searchsorted(np.sort(s), levels, side="left")) / len(s) for s in (ood_scores, id_scores))
+    return fpr, tpr
 
 
 def fpr_at(id_scores: np.ndarray, ood_scores: np.ndarray, tpr: float = 0.95) -> float | None:
@@ -187,13 +188,6 @@ def _checked(scores: np.ndarray, name: str) -> np.ndarray:
     if np.isnan(scores).any():
         raise DataError("the score is NaN", row=int(np.flatnonzero(np.isnan(scores))[0]), field=name)
     return scores
-
-
-def _accepted(positive: np.ndarray, negative: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Number of regions of either side with at least this score, per different score, from the highest down."""
-    levels = np.unique(np.concatenate([positive, negative]))[::-1]
-    counts = [len(side) - np.searchsorted(np.sort(side), levels, side="left") for side in (positive, negative)]
-    return counts[0], counts[1]
 
 
 def _auroc(true: np.ndarray, false: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet, Matched
+from farther.metrics.weighting import defined
 from farther.tables import Objects, Regions
 
 Rule = Literal["best_f1", "best_map"] | float
@@ -54,7 +55,10 @@ def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance
         if not matched.positives.any() or not len(matched.score):
             problem = f"{int(matched.positives.sum())} objects and {len(matched.score)} detections of known classes"
             raise DataError(f"no operating threshold can be chosen from {problem}; give a number instead")
-        threshold = _mean_threshold(per_class) if rule == "best_f1" else _largest_harmless(matched, tolerance)
+        best = defined([of_class["threshold"] for of_class in per_class.values()])
+        if rule == "best_f1" and np.isnan(best).all():
+            raise DataError("no detection of any class matches an object at IoU 0.5; give a number as threshold")
+        threshold = float(np.nanmean(best)) if rule == "best_f1" else _largest_harmless(matched, tolerance)
     else:
         raise ParameterError(f"operating threshold: unknown rule {rule!r}. Known: best_f1, best_map, or a number")
     kept = matched.above(threshold)
@@ -78,13 +82,6 @@ def _best_f1(matched: Matched, k: int) -> dict[str, float | None]:
         return {"threshold": None, "f1": 0.0}
     best = int(np.argmax(f1))
     return {"threshold": float(scores[best]), "f1": float(f1[best])}
-
-
-def _mean_threshold(per_class: dict[str, dict[str, float | None]]) -> float:
-    thresholds = [c["threshold"] for c in per_class.values() if c["threshold"] is not None]
-    if not thresholds:
-        raise DataError("no detection of any class matches an object at IoU 0.5; give a number as operating threshold")
-    return float(np.mean(np.array(thresholds, dtype=np.float64)))
 
 
 def _largest_harmless(matched: Matched, tolerance: float) -> float:

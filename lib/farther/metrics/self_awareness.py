@@ -269,21 +269,17 @@ def _of_class(detections: MatchedClass, iou: float, protocol: Protocol) -> dict[
     count, true = len(detections.score), int(detections.is_true.sum())
     has_objects = detections.positives > 0
     lrp = float(_lrp_of_prefixes(detections, iou)[-1]) if count else 1.0
+    counts, confidence, performance = _bins(detections)
+    laece = float(np.sum(counts / max(count, 1) * np.abs(confidence - performance)))  # Eq. 4; 0 without detections
     return {
         "lrp": lrp if has_objects else None,
         "lrp_loc": float(np.mean(1 - detections.quality[detections.is_true])) if true else None,
         "lrp_fp": 1 - true / count if (count if is_paper else true) and has_objects else None,
         "lrp_fn": 1 - true / detections.positives if has_objects else None,
-        "laece": _laece(detections) if count else None if is_paper else 0.0,
+        "laece": None if is_paper and not count else laece,
         "objects": detections.positives,
         "detections": count,
     }
-
-
-def _laece(detections: MatchedClass) -> float:
-    """Eq. 4: mean gap between confidence and precision × IoU, bins weighted by their share of the detections."""
-    counts, confidence, performance = _bins(detections)
-    return float(np.sum(counts / len(detections.score) * np.abs(confidence - performance)))
 
 
 def _bins(detections: MatchedClass) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
