@@ -28,8 +28,7 @@ class Entry:
         path: Its path.
         oid: Name of its object: an MD5, with `.dir` after it for a folder.
         folder: The folder's object, where a folder lists it.
-        digest: MD5 of the bytes that were read, None where there are none.
-        size: Their number.
+        digest, size: MD5 and number of the bytes that were read; None where there are none.
         files: The files that it lists.
     """
 

@@ -283,10 +283,9 @@ def _apart(row: Change, before: Side, after: Side) -> bool | None:
 
 
 def _subject(path: PurePosixPath, runs: set[str]) -> Subject | None:
-    if path.parts[0] not in runs or not 2 <= len(path.parts) <= 3:
-        return None
+    run, *split = path.parts[:-1] or ("",)
     method = "" if path.stem == DETECTOR else path.stem
-    return Subject(path.parts[0], path.parts[1] if len(path.parts) == 3 else "", method)
+    return Subject(run, "".join(split), method) if run in runs and len(split) < 2 else None
 
 
 def _numbers(text: str, source: str) -> dict[str, float | None]:

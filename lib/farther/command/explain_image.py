@@ -62,20 +62,12 @@ def image(
 
 
 def explain_image(project: Project, image: str, wanted: str | None = None) -> dict[str, Any]:
-    """All that is known about an image.
+    """All that is known about an image: `sources` with its annotations, and its place in `benchmarks`.
 
     Args:
         project: Its tables and splits are read from `artifacts`.
         image: The image's id in its dataset, its file name, or the end of its path. Several images may match.
         wanted: The benchmark to look at; all of them where None.
-
-    Returns:
-        image; `sources`: the subsets that it was ingested from, with its annotations; `benchmarks`: of each that draws
-        from one of these, the splits that it is in and why, and people's decisions.
-
-    Raises:
-        ParameterError: the benchmark is unknown, or no ingested dataset has such an image.
-        DataError: a table is damaged.
     """
     benchmarks = project.section("benchmarks")
     names = list(benchmarks) if wanted is None else [choose("benchmark", wanted, benchmarks)]

@@ -53,18 +53,8 @@ def number(
 def explain_number(project: Project, run: str, method: str, split: str, metric: str) -> dict[str, Any]:
     """The origin of a value in `artifacts/metrics` or `artifacts/evaluation`.
 
-    Args:
-        project: Its `artifacts/evaluation` is read.
-        run, method, split, metric: The value; for metrics of the detector alone (map, threshold, no_detection) `method`
-            may be any.
-
-    Returns:
-        value, meaning, formula with its counts, interval, thresholds, protocol, what was read with digests, files.
-
-    Raises:
-        ParameterError: a name is unknown, the method does not apply to the run's detector, or the evaluation does not
-            have the metric.
-        DataError: the run was not evaluated.
+    For metrics of the detector alone (map, threshold, no_detection) `method` may be any. Returns value, meaning,
+    formula with its counts, interval, thresholds, protocol, digests of what was read, files and stages.
     """
     from farther.metrics.catalogue import METRICS
     from farther.tables.files import inside, read_json

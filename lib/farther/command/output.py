@@ -30,28 +30,22 @@ def coloured(text: str, kind: str) -> str:
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
     """Rows in aligned columns under their heads; the last column wraps, the last `numbers` are aligned to the right."""
-    lines = [list(heads), *map(list, rows)] if any(heads) else [list(row) for row in rows]
+    lines = [heads, *rows] if any(heads) else list(rows)
     if not lines:
         return ""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    room = max(LEAST_CELL, width() - sum(widths[:-1]) - 2 * (len(widths) - 1))
+    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+    left = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    first_number = len(widths) - numbers
     shown: list[str] = []
     for number, line in enumerate(lines):
-        cells = _aligned(line, widths, numbers)
-        indent = " " * (sum(widths[:-1]) + 2 * (len(widths) - 1))
-        last = [cells[-1].rstrip()] if numbers else textwrap.wrap(line[-1], room, break_on_hyphens=False) or [""]
-        first = "  ".join([*cells[:-1], last[0]]).rstrip()
+        aligned = (f"{cell:{'>' if k >= first_number else '<'}{widths[k]}}" for k, cell in enumerate(line))
+        *cells, last = aligned
+        room = max(LEAST_CELL, width() - left)
+        wrapped = [last] if numbers else textwrap.wrap(line[-1], room, break_on_hyphens=False) or [""]
+        first = "  ".join([*cells, wrapped[0]]).rstrip()
         shown.append(coloured(first, "head") if any(heads) and number == 0 else first)
-        shown += [indent + more for more in last[1:]]
+        shown += [" " * left + more for more in wrapped[1:]]
     return "\n".join(shown)
-
-
-def _aligned(line: Sequence[str], widths: Sequence[int], numbers: int) -> list[str]:
-    first_number = len(widths) - numbers
-    return [
-        cell.rjust(size) if column >= first_number else cell.ljust(size)
-        for column, (cell, size) in enumerate(zip(line, widths, strict=True))
-    ]
 
 
 def paragraph(text: str, indent: int = 0) -> str:
@@ -61,14 +55,8 @@ def paragraph(text: str, indent: int = 0) -> str:
 
 def hanging(text: str, first: int, rest: int) -> str:
     """Text wrapped between words, its first line and the rest indented differently; paths are not broken."""
-    return textwrap.fill(
-        text,
-        width(),
-        initial_indent=" " * first,
-        subsequent_indent=" " * rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    wrapper = textwrap.TextWrapper(width(), " " * first, " " * rest, break_long_words=False, break_on_hyphens=False)
+    return wrapper.fill(text)
 
 
 def markdown(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +42,8 @@ def profile(
       farther doctor && dvc repro report
       git switch main                              # back to the demo
     """
+    from farther.tables.files import write_aside
+
     known = _known()
     if not known:
         raise ParameterError(f"there is no folder {PROFILES}/ with files .yaml here; run this in a project's folder")
@@ -51,9 +54,11 @@ def profile(
         return
     source = known[choose("profile", name, known)]
     text = placed(source.read_text(encoding="utf-8"), data)
-    if not force and PARAMS.exists() and PARAMS.read_text(encoding="utf-8") != text and not _recorded(PARAMS):
+    replaces = PARAMS.exists() and PARAMS.read_text(encoding="utf-8") != text
+    if replaces and not force and git(Path(), "status", "--porcelain", "--", str(PARAMS)) != "":
         raise ParameterError(f"{PARAMS} has changes that git has not recorded; commit them, or add --force")
-    _write(PARAMS, text)
+    with write_aside(PARAMS) as aside:
+        aside.write_text(text, encoding="utf-8")
     print(f"{PARAMS} is now {source}. `farther doctor` lists what is missing, then `dvc repro report` runs it.")
 
 
@@ -69,23 +74,7 @@ def placed(text: str, data: str) -> str:
     return re.sub(rf"(?<![\w./-]){DATA}/", lambda _: f"{folder}/", text)
 
 
-def _recorded(file: Path) -> bool:
-    """Whether git has the file's content."""
-    return git(Path(), "status", "--porcelain", "--", str(file)) == ""
-
-
-def _write(file: Path, text: str) -> None:
-    from farther.tables.files import write_aside
-
-    with write_aside(file) as aside:
-        aside.write_text(text, encoding="utf-8")
-
-
 def _first_comment(file: Path) -> str:
     """The first paragraph of the comment that a profile begins with."""
-    lines = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#") or line.strip() == "#":
-            break
-        lines.append(line.lstrip("# "))
-    return " ".join(lines)
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return " ".join(line.lstrip("# ") for line in takewhile(lambda line: re.match("# *[^# ]", line), lines))
