@@ -155,6 +155,15 @@ def test_the_two_protocols_have_the_same_images_and_checkpoints():
     assert code["evaluate"]["protocol"] == "published-code" != paper["evaluate"]["protocol"]
 
 
+def test_the_published_code_s_methods_follow_its_protocol_and_have_its_neighbours():
+    entries = [read_entry(name, values) for name, values in read("fmiyc-published-code")["methods"].items()]
+    fitted = [entry.create() for entry in entries]
+    assert {getattr(method, "protocol", "published-code") for method in fitted} == {"published-code"}
+    for components in (32, None):
+        neighbours = {m.k for m in fitted if m.name == "lard_knn" and m.components == components}
+        assert neighbours == {8, 10, 12}  # YOLOv8, Faster R-CNN, RT-DETR
+
+
 def test_rebuilt_splits_differ_in_their_images_only():
     published, rebuilt = read("fmiyc"), read("fmiyc-rebuilt")
     changed = {key for key in published if published[key] != rebuilt[key]}

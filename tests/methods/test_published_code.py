@@ -211,3 +211,25 @@ def test_features_that_depend_on_each_other_make_every_covariance_singular(make)
         header=type(regions.header)(classes=regions.classes), **{**regions.columns(), "features": features}
     )
     assert methods.create("ddu").fit(double_ones).singular_ == list(regions.classes)
+
+
+def test_openoods_gradnorm_is_ours_times_the_number_of_classes(make):
+    test = make(20, seed=2)
+    layer = torch.nn.Linear(12, 5)
+    layer.weight.data, layer.bias.data = torch.tensor(test.weight), torch.tensor(test.bias)
+    summed = []
+    for h in torch.tensor(test.features):
+        layer.zero_grad()
+        (-torch.log_softmax(layer(h), dim=-1)).sum().backward()  # ones as targets, not 1 / C
+        summed.append(layer.weight.grad.abs().sum().item())
+    np.testing.assert_allclose(5 * methods.create("gradnorm").score(test), summed, rtol=1e-4)
+
+
+def test_openoods_fdbd_is_ours_times_the_number_of_other_classes(make):
+    train, test = make(400, seed=1), make(20, seed=2)
+    weight, features, logits = (torch.tensor(a) for a in (test.weight, test.features, test.logits))
+    largest, label = logits.max(dim=1)
+    gaps = torch.cdist(weight, weight) + torch.eye(5)  # the class itself counts with a distance of 0
+    distances = ((largest[:, None] - logits) / gaps[label]).sum(dim=1)
+    summed = distances / (features - torch.tensor(train.features).mean(dim=0)).norm(dim=1)
+    np.testing.assert_allclose(4 * methods.create("fdbd").fit(train).score(test), summed, rtol=1e-4)

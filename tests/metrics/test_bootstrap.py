@@ -105,18 +105,20 @@ def test_weighted_closed_set_metrics_equal_those_of_the_drawn_images_written_out
         )
 
 
-def test_weighted_ood_metrics_equal_those_of_the_drawn_images_written_out(case):
+@pytest.mark.parametrize("aupr", ["step", "trapezoid"])
+def test_weighted_ood_metrics_equal_those_of_the_drawn_images_written_out(case, aupr):
     _, regions, unknown, score = case
     inside, outside = ~unknown, unknown
     id_draws, ood_draws = bootstrap.ImageDraws(IMAGES, 20, seed=0), bootstrap.ImageDraws(IMAGES, 20, seed=1)
     rows = id_draws.rows(regions.image_id[inside]), ood_draws.rows(regions.image_id[outside])
-    found = ood.evaluate(score[inside], score[outside], *rows)
+    found = ood.evaluate(score[inside], score[outside], *rows, aupr=aupr)
     for replicate in range(20):
         sides = []
         for draws, side in ((id_draws, inside), (ood_draws, outside)):
             times = draws.weights[replicate][draws.places(regions.image_id[side])]
             sides.append(np.repeat(score[side], times))
-        assert {name: values[replicate] for name, values in found.items()} == pytest.approx(ood.evaluate(*sides))
+        expected = ood.evaluate(*sides, aupr=aupr)
+        assert {name: values[replicate] for name, values in found.items()} == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("protocol", ["paper", "published-code"])

@@ -17,10 +17,20 @@ def twelve(run):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_figures_equal_other_libraries_with_crowds_ties_and_sizes(world, coco, seed):
+def test_metrics_equal_other_libraries_with_crowds_ties_and_sizes(world, coco, seed):
     objects, regions = world(seed, images=25, classes=("cat", "dog", "hat"))
     found = closed_set.evaluate(objects, regions)
     assert {name: found[name] for name in STATS} == pytest.approx(twelve(coco(objects, regions)), abs=1e-6)
+
+
+def test_ties_across_images_are_in_the_order_of_image_names_as_with_ids_in_that_order(objects, regions, coco):
+    box = [0, 0, 50, 50]
+    # Equal confidences: true in image a, false in image b.
+    truth, found = objects(("a", box, "cat")), regions(("b", box, 0.5, "cat"), ("a", box, 0.5, "cat"))
+    assert closed_set.evaluate(truth, found)["ap"] == pytest.approx(twelve(coco(truth, found))["ap"]) == 1
+    later = truth.with_columns(image_id=["c"]), found.with_columns(image_id=["b", "c"])
+    assert closed_set.evaluate(*later)["ap"] == pytest.approx(twelve(coco(*later))["ap"])
+    assert closed_set.evaluate(*later)["ap"] == pytest.approx(0.5, abs=0.01)
 
 
 def test_only_the_hundred_best_detections_of_an_image_and_class_count(world, coco):
@@ -37,7 +47,7 @@ def test_many_pairs_are_compared_in_blocks_with_the_same_result(world, monkeypat
     assert closed_set.evaluate(objects, regions) == before
 
 
-def test_figures_of_a_case_worked_by_hand(objects, regions):
+def test_metrics_of_a_case_worked_by_hand(objects, regions):
     truth = objects(("a", [0, 0, 10, 10], "cat"), ("a", [50, 0, 60, 10], "cat"))
     # IoU 1 with the first object; nothing; 8/10 with the second one.
     found = regions(("a", [0, 0, 10, 10], 0.9), ("a", [80, 80, 90, 90], 0.8), ("a", [50, 0, 58, 10], 0.7))
