@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 import yaml
+from polars.testing import assert_frame_equal
 
 from farther.curation import Categories, LabelledImages, benchmark, curate, explain
-from farther.curation.candidates import Candidate, listed, write_candidates
+from farther.curation.candidates import CANDIDATES, listed, write_candidates
 from farther.curation.decisions import HEADER
 from farther.errors import DataError, ParameterError
 from farther.similarity import Embeddings
@@ -92,7 +94,7 @@ def decide(folder: Path, *lines: str) -> None:
 
 
 def chosen(found: Found) -> list[tuple[str, str, str]]:
-    return [(one.image_id, one.distance, one.category) for one in found.candidates]
+    return list(found.candidates.select("image_id", "distance", "category").iter_rows())
 
 
 def test_only_images_without_id_class_or_overlap_and_with_a_wanted_category_qualify(folder):
@@ -114,7 +116,7 @@ def test_the_category_that_the_fewest_images_show_comes_first(folder):
     val = {f"v{n}": ["Kite"] for n in range(3)} | {"m": ["Moon"]}
     pool = {f"k{n}": ["Kite"] for n in range(4)} | {f"m{n}": ["Moon"] for n in range(4)}
     found = search(folder, InMemory(val=val, pool=pool), distances=["far"])
-    assert [(one.category, one.shown) for one in found.candidates] == [
+    assert list(found.candidates.select("category", "shown").iter_rows()) == [
         ("Moon", 1),
         ("Moon", 2),
         ("Kite", 3),
@@ -129,27 +131,27 @@ def test_the_category_that_the_fewest_images_show_comes_first(folder):
 def test_images_that_show_two_categories_count_for_both(folder):
     pool = {"both": ["Kite", "Moon"], "kite": ["Kite"]}
     found = search(folder, InMemory(val={"v": ["Moon"]}, pool=pool), distances=["far"], most=1)
-    assert found.candidates[0].category == "Kite"
-    needs = {need.category: (need.before, need.new) for need in found.needs}
+    assert found.candidates["category"][0] == "Kite"
+    needs = {need["category"]: (need["before"], need["new"]) for need in found.needs.to_dicts()}
     assert needs["kite"] == (0, 1)
-    assert needs["moon"] == (1, 1 if found.candidates[0].image_id == "both" else 0)
+    assert needs["moon"] == (1, 1 if found.candidates["image_id"][0] == "both" else 0)
 
 
 def test_caps_hold_for_each_category_and_for_each_distance(folder):
     pool = {f"{name} {n}": [name] for name in ("Kite", "Moon", "Lynx") for n in range(20)}
     found = search(folder, InMemory(val={}, pool=pool), per_class=4)
-    assert sorted(one.category for one in found.candidates) == ["Kite"] * 4 + ["Lynx"] * 4 + ["Moon"] * 4
+    assert sorted(found.candidates["category"]) == ["Kite"] * 4 + ["Lynx"] * 4 + ["Moon"] * 4
     few = search(folder, InMemory(val={}, pool=pool), most=3)
-    assert [one.distance for one in few.candidates] == ["near"] * 3 + ["far"] * 3
+    assert few.candidates["distance"].to_list() == ["near"] * 3 + ["far"] * 3
     only = search(folder, InMemory(val={}, pool=pool), categories=["Moon"])
-    assert {one.category for one in only.candidates} == {"Moon"}
+    assert set(only.candidates["category"]) == {"Moon"}
 
 
 def test_the_order_of_the_pool_does_not_change_the_choice(folder):
     pool = {f"{name} {n}": [name] for name in ("Kite", "Moon") for n in range(20)}
     turned = dict(reversed(pool.items()))
     one, other = (search(folder, InMemory(val={}, pool=p), most=10) for p in (pool, turned))
-    assert one.candidates == other.candidates
+    assert_frame_equal(one.candidates, other.candidates)
     assert chosen(one) != chosen(search(folder, InMemory(val={"v": ["Kite"]}, pool=pool), most=10))
 
 
@@ -158,7 +160,7 @@ def test_equal_files_are_chosen_once_and_never_when_the_benchmark_has_them(folde
     tables.digests = {"v": "1", "a": "1", "b": "2", "c": "2", "t": "3", "d": "3"}
     found = search(folder, tables)
     assert len(found.candidates) == 1
-    assert found.candidates[0].image_id in ("b", "c")
+    assert found.candidates["image_id"][0] in ("b", "c")
     assert found.counts["copies"] == 3
 
 
@@ -183,9 +185,9 @@ def test_near_duplicates_of_known_images_and_of_candidates_are_left_out(folder):
     found = search(folder, InMemory(val={}, pool=pool), InOneDirection("b0"))
     assert [one[0][0] for one in sorted(chosen(found))] == ["a", "c", "u"]
     assert found.counts["copies"] == 3
-    by_name = {one.image_id: one for one in found.candidates}
-    assert by_name["unreadable"].similarity is None
-    assert {one.neighbour for one in found.candidates} == {"t", ""}
+    by_name = {one["image_id"]: one for one in found.candidates.to_dicts()}
+    assert by_name["unreadable"]["similarity"] is None
+    assert set(found.candidates["neighbour"]) == {"t", ""}
 
 
 def test_images_with_decisions_stay_listed_and_those_let_in_make_their_category_less_rare(folder):
@@ -193,7 +195,7 @@ def test_images_with_decisions_stay_listed_and_those_let_in_make_their_category_
     pool = {"in": ["Kite"], "out": ["Kite"], "in2": ["Lynx"], "new": ["Kite"], "moon": ["Moon"]}
     found = search(folder, InMemory(val={"m": ["Moon"]}, pool=pool), splits=more(folder), distances=["far"])
     assert chosen(found)[:3] == [("in", "far", ""), ("in2", "near", ""), ("out", "far", "")]
-    assert [(one.image_id, one.shown) for one in found.candidates[3:]] == [("new", 1), ("moon", 1)]
+    assert list(found.candidates[3:].select("image_id", "shown").iter_rows()) == [("new", 1), ("moon", 1)]
     assert found.counts["decided"] == 3
     assert "3 with earlier decisions" in describe(found)
 
@@ -223,7 +225,7 @@ def test_pasted_objects_make_no_category_less_rare(folder):
     pasted = {"dataset": "photos", "subset": "pasted", "distance": "far", "known": "keep"}
     tables = InMemory(val={"v": ["Moon"]}, pasted={"p": ["Kite", "Kite"], "q": ["Kite"]}, pool={"a": ["Kite"]})
     found = search(folder, tables, splits={"pasted": pasted})
-    assert found.candidates[0].shown == 0
+    assert found.candidates["shown"][0] == 0
 
 
 def test_images_are_named_by_the_subset_that_they_come_from(folder):
@@ -239,8 +241,14 @@ def more(folder: Path, **params) -> dict:
     return {f"more_{d}": {**shared, "distance": d} for d in ("near", "far")}
 
 
+def frame(*rows: tuple) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=CANDIDATES, orient="row")
+
+
 def write(folder: Path, *names: str) -> None:
-    write_candidates(folder / "c.csv", [Candidate("photos", "pool", name, "near", "Lynx", 0) for name in names])
+    write_candidates(
+        folder / "c.csv", frame(*(("photos", "pool", name, "near", "Lynx", 0, "", None) for name in names))
+    )
 
 
 POOL = {"a": ["Lynx"], "b": ["Lynx"], "c": ["Kite"], "d": ["Kite"], "e": ["Cat"], "unlisted": ["Lynx"]}
@@ -299,7 +307,7 @@ def test_known_objects_stay_where_a_split_keeps_them_but_overlaps_go(folder):
 
 def test_a_file_of_candidates_is_read_back_and_damage_is_named(folder):
     path = folder / "c.csv"
-    write_candidates(path, [Candidate("photos", "pool", 'a "b", c', "far", "Kite", 3, "id 1", 0.87654)])
+    write_candidates(path, frame(("photos", "pool", 'a "b", c', "far", "Kite", 3, "id 1", 0.87654)))
     assert path.read_text().splitlines()[1] == 'photos,pool,"a ""b"", c",far,Kite,3,id 1,0.8765'
     assert listed(path, "photos", "pool", ["x", 'a "b", c']).tolist() == [False, True]
     assert listed(path, "photos", "other", ["x"]).tolist() == [False]

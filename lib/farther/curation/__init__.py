@@ -2,7 +2,7 @@
 
 from farther.curation.decisions import CHOICES, UNDO, Decision, Decisions, DecisionsFile, ImageKey, time_after
 from farther.curation.fates import Fates, explain, why
-from farther.curation.overruling import JointDecision, decided_fate, joint_decision
+from farther.curation.overruling import joint_decisions, votes
 from farther.curation.parameters import Benchmark, OodSplit, benchmark, subsets_used
 from farther.curation.rules import PRECEDENCE, Rule, Rules
 from farther.curation.sources import Categories, LabelledImages, Tables, TablesFolder
@@ -20,7 +20,6 @@ __all__ = [
     "DecisionsFile",
     "Fates",
     "ImageKey",
-    "JointDecision",
     "LabelledImages",
     "OodSplit",
     "Rule",
@@ -31,10 +30,10 @@ __all__ = [
     "benchmark",
     "by_rules",
     "curate",
-    "decided_fate",
     "explain",
-    "joint_decision",
+    "joint_decisions",
     "subsets_used",
     "time_after",
+    "votes",
     "why",
 ]

@@ -9,54 +9,39 @@ of earlier candidates that show this category, and, where images are embedded, t
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from farther.datasets.records import read_text
 from farther.errors import DataError
 from farther.tables.files import write_aside
 
-COLUMNS = ("dataset", "subset", "image_id", "distance", "category", "shown", "neighbour", "similarity")
+#: Columns of a frame of candidates: the image; its distance by the rules; the category it was chosen for, or ""
+#: for an image reviewed before; images with this category among the benchmark's splits of that distance and the
+#: candidates chosen before; the most similar ID image and its cosine, "" and null without embeddings.
+CANDIDATES = pl.Schema(
+    {
+        "dataset": pl.String,
+        "subset": pl.String,
+        "image_id": pl.String,
+        "distance": pl.String,
+        "category": pl.String,
+        "shown": pl.Int64,
+        "neighbour": pl.String,
+        "similarity": pl.Float64,
+    }
+)
 
 
-class Candidate(NamedTuple):
-    """One row of a file of candidates.
-
-    Args:
-        dataset, subset, image_id: The image.
-        distance: Its distance by the benchmark's rules: `near`, `far` or `farther`.
-        category: The category it was chosen for; "" for an image that was reviewed before.
-        shown: Number of images with the category among the benchmark's splits of that distance and the candidates
-            chosen before.
-        neighbour: The most similar ID image, "" without embeddings.
-        similarity: Its cosine, None without embeddings.
-    """
-
-    dataset: str
-    subset: str
-    image_id: str
-    distance: str
-    category: str
-    shown: int
-    neighbour: str = ""
-    similarity: float | None = None
-
-
-def write_candidates(path: str | Path, candidates: Iterable[Candidate]) -> None:
-    """Writes a file of candidates, replacing an existing one."""
-    written = io.StringIO()
-    rows = csv.writer(written, lineterminator="\n")
-    rows.writerow(COLUMNS)
-    for one in candidates:
-        similarity = "" if one.similarity is None else f"{one.similarity:.4f}"
-        rows.writerow((*one[: len(COLUMNS) - 1], similarity))
+def write_candidates(path: str | Path, candidates: pl.DataFrame) -> None:
+    """Writes a frame of `CANDIDATES`, replacing an existing file."""
+    texts = pl.col(pl.String)
+    empty_is_null = pl.when(texts != "").then(texts).name.keep()
     with write_aside(path) as aside:
-        aside.write_text(written.getvalue(), encoding="utf-8")
+        candidates.with_columns(empty_is_null).write_csv(aside, float_precision=4)
 
 
 def listed(path: str | Path, dataset: str, subset: str, image_id: Sequence[str] | np.ndarray) -> np.ndarray:
@@ -74,32 +59,29 @@ def listed(path: str | Path, dataset: str, subset: str, image_id: Sequence[str] 
         DataError: the file is absent or not of this form, or lists an image that the subset does not have; names row
             and field.
     """
-    row_of = {name: row for row, name in enumerate(image_id)}
-    mask = np.zeros(len(row_of), dtype=bool)
-    for line, (of_dataset, of_subset, name) in _rows(Path(path)):
-        if (of_dataset, of_subset) != (dataset, subset):
-            continue
-        if name not in row_of:
-            problem = f"{dataset} {subset} has no image {name!r}; delete the row, or choose candidates again"
-            raise DataError(problem, file=path, row=line, field="image_id")
-        mask[row_of[name]] = True
-    return mask
+    rows = _read(Path(path)).filter(pl.col("dataset") == dataset, pl.col("subset") == subset)
+    names = pl.Series("image_id", image_id, dtype=pl.String)
+    unknown = rows.filter(~pl.col("image_id").is_in(names.implode()))
+    if unknown.height:
+        row, name = unknown["row"][0], unknown["image_id"][0]
+        problem = f"{dataset} {subset} has no image {name!r}; delete the row, or choose candidates again"
+        raise DataError(problem, file=path, row=row, field="image_id")
+    return names.is_in(rows["image_id"].implode()).to_numpy()
 
 
-def _rows(path: Path) -> list[tuple[int, tuple[str, str, str]]]:
-    """Line, and dataset, subset and image, of each row."""
+def _read(path: Path) -> pl.DataFrame:
+    """Line (`row`), and dataset, subset and image, of each candidate."""
     text = read_text(path, "the file does not exist; `farther enrich` writes it, see docs/enrichment.md")
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    found = []
+    names = list(CANDIDATES)[:3]
     try:
-        missing = [name for name in COLUMNS[:3] if name not in (reader.fieldnames or ())]
-        if missing:
-            raise DataError(f"no column {missing[0]!r}: expected {', '.join(COLUMNS)}", file=path, row=1)
-        for values in reader:
-            named = [values[name] for name in COLUMNS[:3]]
-            if not all(named):
-                raise DataError("expected dataset, subset and image_id", file=path, row=reader.line_num)
-            found.append((reader.line_num, (named[0], named[1], named[2])))
-    except csv.Error as error:
-        raise DataError(f"not CSV: {error}", file=path, row=reader.line_num) from None
-    return found
+        frame = pl.read_csv(text.encode(), infer_schema=False, row_index_name="row", row_index_offset=2)
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"not CSV: {error}", file=path) from None
+    for name in names:
+        if name not in frame.columns:
+            raise DataError(f"no column {name!r}: expected {', '.join(CANDIDATES)}", file=path, row=1)
+    frame = frame.select("row", *names).filter(~pl.all_horizontal(pl.col(names).is_null()))
+    incomplete = frame.filter(pl.any_horizontal(pl.col(names).is_null()))
+    if incomplete.height:
+        raise DataError("expected dataset, subset and image_id", file=path, row=incomplete["row"][0])
+    return frame

@@ -15,13 +15,14 @@ import csv
 import fcntl
 import io
 import os
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
+
+import polars as pl
 
 from farther.datasets.records import read_text
 from farther.errors import DataError, FartherError
@@ -37,7 +38,38 @@ UNDO = "undo"
 COLUMNS = ("time", "reviewer", "dataset", "subset", "image_id", "decision", "id_class", "note")
 HEADER = ",".join(COLUMNS) + "\n"
 
-_TICK = timedelta(milliseconds=1)
+#: Columns that name an image, and a reviewer's view of one.
+IMAGE = ("dataset", "subset", "image_id")
+VIEW = (*IMAGE, "reviewer")
+
+#: One row per line: its number in the file, then the file's columns.
+LINES = pl.Schema({"row": pl.Int64, "time": pl.Datetime("us", "UTC"), **dict.fromkeys(COLUMNS[1:], pl.String)})
+
+_REMOVES = pl.col("decision") == "remove"
+
+#: Field, rows with a wrong value, and the problem, with names of columns in braces.
+_CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
+    (
+        "reviewer",
+        ~pl.col("reviewer").str.contains(r"^[\w.@-](?:[\w .@-]{0,78}[\w.@-])?$"),
+        "expected letters, digits, spaces and '.@_-', at most 80 of them, found {reviewer!r}",
+    ),
+    (
+        "decision",
+        ~pl.col("decision").is_in([*CHOICES, UNDO]),
+        f"expected one of {', '.join((*CHOICES, UNDO))}, found {{decision!r}}",
+    ),
+    ("id_class", (pl.col("id_class") != "") & ~_REMOVES, "only 'remove' has an ID class, found {id_class!r}"),
+    (
+        "note",
+        _REMOVES & (pl.col("id_class") == "") & (pl.col("note") == ""),
+        "'remove' needs the ID class that the image shows, or a note that says why",
+    ),
+    *(
+        (name, pl.col(name).str.contains(r"[\p{C}\p{Zl}\p{Zp}]"), f"expected text in one line, found {{{name}!r}}")
+        for name in (*IMAGE, "id_class", "note")
+    ),
+)
 
 
 class ImageKey(NamedTuple):
@@ -56,7 +88,7 @@ class Decision:
     """One line of a decisions file.
 
     Args:
-        time: Time of the decision; it orders a reviewer's decisions.
+        time: Time of the decision, with its zone; it orders a reviewer's decisions.
         reviewer: Name of the reviewer: letters, digits, spaces and `.@_-`, at most 80.
         image: The image.
         decision: `keep`: the image stays, near or far as its labels say, whatever ID class or overlap is labelled;
@@ -76,25 +108,15 @@ class Decision:
     note: str = ""
 
     def __post_init__(self) -> None:
-        if self.time.tzinfo is None:
-            raise DataError(f"expected a time with its zone, found {self.time.isoformat()}", field="time")
-        if not re.fullmatch(r"[\w.@-](?:[\w .@-]{0,78}[\w.@-])?", self.reviewer):
-            problem = f"expected letters, digits, spaces and '.@_-', at most 80 of them, found {self.reviewer!r}"
-            raise DataError(problem, field="reviewer")
-        if self.decision not in (*CHOICES, UNDO):
-            known = ", ".join((*CHOICES, UNDO))
-            raise DataError(f"expected one of {known}, found {self.decision!r}", field="decision")
-        if self.id_class and self.decision != "remove":
-            raise DataError(f"only 'remove' has an ID class, found {self.id_class!r}", field="id_class")
-        if self.decision == "remove" and not (self.id_class or self.note):
-            raise DataError("'remove' needs the ID class that the image shows, or a note that says why", field="note")
-        for name in (*ImageKey._fields, "id_class", "note"):
-            value = getattr(self.image, name) if name in ImageKey._fields else getattr(self, name)
-            if not value.isprintable():
-                raise DataError(f"expected text in one line, found {value!r}", field=name)
+        _check(pl.DataFrame([self.to_row(None)], schema=LINES), None)
 
     def __str__(self) -> str:
         return " → ".join(filter(None, (self.decision, self.id_class)))
+
+    def to_row(self, row: int | None) -> dict[str, Any]:
+        """Its row of a frame of `LINES`."""
+        values = {"decision": self.decision, "id_class": self.id_class, "note": self.note}
+        return {"row": row, "time": self.time, "reviewer": self.reviewer, **self.image._asdict(), **values}
 
     def to_line(self) -> str:
         """Its line of the file, with the line end."""
@@ -106,110 +128,80 @@ class Decision:
 
 
 class Decisions:
-    """Decisions of several reviewers, without those that were taken back.
+    """Decisions of several reviewers.
 
     Args:
-        lines: Row in the file and decision, in any order; a line that occurs twice (after a merge in git) counts once.
+        lines: Frame of `LINES`, in any order; a line that occurs twice (after a merge in git) counts once.
         file: Name in messages.
 
     Attributes:
-        standing: Image → reviewer → the reviewer's last decision on it that was not taken back.
+        frame: The lines by time, with the column `is_active`: a decision that was not taken back.
+        current: Of each reviewer and image, the last active line.
 
     Raises:
-        DataError: two decisions of a reviewer on an image have the same time, or a decision to take back is absent.
+        DataError: a value is invalid, two decisions of a reviewer on an image have the same time, or a decision to take
+            back is absent; names row and field.
     """
 
-    def __init__(self, lines: Iterable[tuple[int, Decision]] = (), file: str | Path | None = None):
+    def __init__(self, lines: pl.DataFrame | None = None, file: str | Path | None = None):
         self.file = file
-        self.current: dict[ImageKey, dict[str, Decision]] = {}
-        self._active: dict[str, list[Decision]] = {}
-        self._rows: dict[Decision, int] = {}
-        self._last: dict[tuple[str, ImageKey], Decision] = {}
-        self._times: dict[str, datetime] = {}
-        for row, decision in sorted(lines, key=lambda line: line[1].time):
-            self.add(decision, row)
+        lines = pl.DataFrame(schema=LINES) if lines is None else lines
+        _check(lines, file)
+        frame = lines.unique(COLUMNS, keep="first", maintain_order=True).sort("time", maintain_order=True)
+        before = [pl.col(name).shift().over(VIEW).alias(f"{name}_before") for name in ("time", "row", "decision")]
+        steps = pl.when(pl.col("decision") == UNDO).then(-1).otherwise(1)
+        frame = frame.with_columns(*before, depth=steps.cum_sum().over(VIEW))
+        about = "{dataset} {subset} {image_id}"
+        problem = (
+            f"{{reviewer}} says '{{decision}}' about {about}, and '{{decision_before}}' in row {{row_before}}, "
+            "both at {time}: delete one of the two"
+        )
+        _refuse(frame, pl.col("time") == pl.col("time_before"), "decision", problem, file)
+        _refuse(frame, pl.col("depth") < 0, "decision", f"{{reviewer}} has no decision on {about} to take back", file)
+        kept = pl.col("depth") <= pl.col("depth").cum_min(reverse=True).over(VIEW)
+        self.frame = frame.select(*LINES, is_active=(pl.col("decision") != UNDO) & kept)
+        self.current = self.frame.filter("is_active").unique(VIEW, keep="last", maintain_order=True)
 
     def __len__(self) -> int:
-        return len(self._rows)
-
-    def add(self, decision: Decision, row: int) -> None:
-        """Adds a decision that is not older than the reviewer's others on the image; for errors see the class."""
-        if decision in self._rows:
-            return
-        active = self._active.setdefault(decision.reviewer, [])
-        before = self._last.get((decision.reviewer, decision.image))
-        if before is not None and before.time == decision.time:
-            problem = (
-                f"{decision.reviewer} says '{decision}' about {decision.image}, and '{before}' in row "
-                f"{self._rows[before]}, both at {decision.time.isoformat()}: delete one of the two"
-            )
-            raise DataError(problem, file=self.file, row=row, field="decision")
-        if decision.decision == UNDO:
-            self._take_back(decision, active, row)
-        else:
-            active.append(decision)
-            self.current.setdefault(decision.image, {})[decision.reviewer] = decision
-        self._last[decision.reviewer, decision.image] = decision
-        self._times[decision.reviewer] = max(decision.time, self._times.get(decision.reviewer, decision.time))
-        self._rows[decision] = row
+        return self.frame.height
 
     def latest(self, reviewer: str) -> Decision | None:
         """The reviewer's last decision that was not taken back."""
-        active = self._active.get(reviewer)
-        return active[-1] if active else None
+        rows = self.frame.filter("is_active", pl.col("reviewer") == reviewer).tail(1)
+        return _decision(rows.row(0, named=True)) if rows.height else None
 
     def last_time(self, reviewer: str) -> datetime | None:
         """Time of the reviewer's last line, None without lines."""
-        return self._times.get(reviewer)
+        return self.frame.filter(pl.col("reviewer") == reviewer)["time"].max()  # type: ignore[return-value]
 
     def reviewers(self) -> list[str]:
         """Reviewers with a decision that was not taken back, sorted."""
-        return sorted(name for name, active in self._active.items() if active)
+        return self.current["reviewer"].unique().sort().to_list()
 
-    def images(self) -> set[ImageKey]:
-        """Images of all lines, those that were taken back included."""
-        return {decision.image for decision in self._rows}
+    def images(self) -> pl.DataFrame:
+        """Images of all lines, those that were taken back included, each once."""
+        return self.frame.select(IMAGE).unique(maintain_order=True)
 
-    def row(self, decision: Decision) -> int:
-        """Row of the file with a decision."""
-        return self._rows[decision]
-
-    def check(self, known: Mapping[tuple[str, str], Collection[str]], id_classes: Collection[str]) -> None:
+    def check(self, known: pl.DataFrame, id_classes: Collection[str]) -> None:
         """Raises an error for a decision, taken back or not, on an unknown image or ID class.
 
         Args:
-            known: Dataset and subset of each OOD source → its images.
+            known: Images of the OOD sources: dataset, subset, image_id.
             id_classes: The ID classes.
 
         Raises:
             DataError: names file, row and field.
         """
-        for decision, row in self._rows.items():
-            dataset, subset, image_id = decision.image
-            if (dataset, subset) not in known:
-                field = "subset" if any(dataset == other for other, _ in known) else "dataset"
-                sources = ", ".join(" ".join(source) for source in sorted(known))
-                problem = f"the benchmark draws no OOD images from {dataset} {subset}. Known: {sources}"
-                raise DataError(problem, file=self.file, row=row, field=field)
-            if image_id not in known[dataset, subset]:
-                problem = f"{dataset} {subset} has no image {image_id!r}"
-                raise DataError(problem, file=self.file, row=row, field="image_id")
-            if decision.id_class and decision.id_class not in id_classes:
-                problem = f"{decision.id_class!r} is not an ID class. Known: {', '.join(id_classes)}"
-                raise DataError(problem, file=self.file, row=row, field="id_class")
-
-    def _take_back(self, decision: Decision, active: list[Decision], row: int) -> None:
-        mine = [index for index, other in enumerate(active) if other.image == decision.image]
-        if not mine:
-            problem = f"{decision.reviewer} has no decision on {decision.image} to take back"
-            raise DataError(problem, file=self.file, row=row, field="decision")
-        del active[mine[-1]]
-        if len(mine) > 1:
-            self.current[decision.image][decision.reviewer] = active[mine[-2]]
-            return
-        del self.current[decision.image][decision.reviewer]
-        if not self.current[decision.image]:
-            del self.current[decision.image]
+        sources = known.select("dataset", "subset").unique().sort("dataset", "subset")
+        names = ", ".join(" ".join(source) for source in sources.iter_rows())
+        problem = f"the benchmark draws no OOD images from {{dataset}} {{subset}}. Known: {names}"
+        elsewhere = self.frame.join(sources, on=["dataset", "subset"], how="anti")
+        _refuse(elsewhere, ~pl.col("dataset").is_in(sources["dataset"].to_list()), "dataset", problem, self.file)
+        _refuse(elsewhere, pl.lit(True), "subset", problem, self.file)
+        unknown = self.frame.join(known, on=IMAGE, how="anti")
+        _refuse(unknown, pl.lit(True), "image_id", "{dataset} {subset} has no image {image_id!r}", self.file)
+        problem = f"{{id_class!r}} is not an ID class. Known: {', '.join(id_classes)}"
+        _refuse(self.frame, ~pl.col("id_class").is_in(["", *id_classes]), "id_class", problem, self.file)
 
 
 class DecisionsFile:
@@ -228,7 +220,7 @@ class DecisionsFile:
         Raises:
             DataError: a line is not one of this form; names file, row and field. Or see `Decisions`.
         """
-        return Decisions(_parsed(self.path), self.path)
+        return Decisions(_lines(self.path) if self.path.exists() else None, self.path)
 
     def state(self) -> tuple[int, ...]:
         """Inode, size and time of the file, () if absent; differs after a change."""
@@ -253,11 +245,7 @@ class DecisionsFile:
             os.close(descriptor)
 
     def append(self, descriptor: int, decision: Decision) -> None:
-        """Appends a line and waits until it is on disk.
-
-        Args:
-            descriptor: Of the locked file.
-            decision: The decision.
+        """Appends a line to the locked file and waits until it is on disk.
 
         Raises:
             FartherError: the line cannot be written; the file is unchanged.
@@ -284,41 +272,48 @@ def time_after(before: datetime | None) -> datetime:
     """Now in whole milliseconds, but later than `before`: decisions keep their order when a clock is set back."""
     now = datetime.now(UTC)
     now = now.replace(microsecond=now.microsecond // 1000 * 1000)
-    return now if before is None else max(now, before + _TICK)
+    return now if before is None else max(now, before + timedelta(milliseconds=1))
 
 
-def _parsed(path: Path) -> Iterator[tuple[int, Decision]]:
-    if not path.exists():
-        return
+def _lines(path: Path) -> pl.DataFrame:
+    """The lines of a file as a frame of `LINES`."""
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    rows: list[dict[str, Any]] = []
     try:
         header = next(reader, [])
         if tuple(header) != COLUMNS:
             problem = f"expected the columns {','.join(COLUMNS)}, found {','.join(header) or 'nothing'}"
             raise DataError(problem, file=path, row=1)
-        for values in reader:
-            if values:
-                yield reader.line_num, _decision(values, path, reader.line_num)
+        for values in filter(None, reader):
+            if len(values) != len(COLUMNS):
+                problem = f"expected {len(COLUMNS)} values, found {len(values)}"
+                advice = "complete the line, or delete it if it was cut off"
+                raise DataError(f"{problem}: {advice}", file=path, row=reader.line_num)
+            rows.append({"row": reader.line_num, **dict(zip(COLUMNS, values, strict=True))})
     except csv.Error as error:
         raise DataError(f"not CSV: {error}", file=path, row=reader.line_num) from None
+    written = pl.DataFrame(rows, schema={**LINES, "time": pl.String})
+    lines = written.with_columns(time=pl.col("time").str.to_datetime("%+", time_unit="us", strict=False), given="time")
+    problem = "expected a time with its zone, like 2026-11-21T09:30:02.114Z, found {given!r}"
+    _refuse(lines, pl.col("time").is_null(), "time", problem, path)
+    return lines.select(pl.col(name).cast(dtype) for name, dtype in LINES.items())
 
 
-def _decision(values: list[str], path: Path, row: int) -> Decision:
-    if len(values) != len(COLUMNS):
-        problem = (
-            f"expected {len(COLUMNS)} values, found {len(values)}: complete the line, or delete it if it was cut off"
-        )
-        raise DataError(problem, file=path, row=row)
-    time, reviewer, dataset, subset, image_id, decision, id_class, note = values
-    try:
-        moment = datetime.fromisoformat(time)
-    except ValueError:
-        problem = f"expected a time like 2026-11-21T09:30:02.114Z, found {time!r}"
-        raise DataError(problem, file=path, row=row, field="time") from None
-    try:
-        return Decision(moment, reviewer, ImageKey(dataset, subset, image_id), decision, id_class, note)
-    except DataError as error:
-        raise DataError(error.problem, file=path, row=row, field=error.field) from None
+def _check(lines: pl.DataFrame, file: str | Path | None) -> None:
+    for field, wrong, problem in _CHECKS:
+        _refuse(lines, wrong, field, problem, file)
+
+
+def _refuse(lines: pl.DataFrame, wrong: pl.Expr, field: str, problem: str, file: str | Path | None) -> None:
+    """Raises an error about the first of the wrong rows; names of columns in `problem` are in braces."""
+    found = lines.filter(wrong).sort("row", maintain_order=True).head(1)
+    for row in found.iter_rows(named=True):
+        raise DataError(problem.format_map(row), file=file, row=row["row"], field=field)
+
+
+def _decision(row: dict[str, Any]) -> Decision:
+    image = ImageKey(row["dataset"], row["subset"], row["image_id"])
+    return Decision(row["time"], row["reviewer"], image, row["decision"], row["id_class"], row["note"])
 
 
 def _sync_folder(folder: Path) -> None:

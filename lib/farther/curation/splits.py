@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from farther.curation.candidates import listed
-from farther.curation.decisions import HEADER, Decisions, DecisionsFile
+from farther.curation.decisions import HEADER, IMAGE, Decisions, DecisionsFile
 from farther.curation.fates import Fates, as_published, decide
 from farther.curation.overruling import overrule, withhold_unreviewed
 from farther.curation.parameters import Benchmark, OodSplit
@@ -180,8 +180,9 @@ def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSour
         problem = f"the file does not exist; without decisions it has one line: {HEADER.strip()}"
         raise DataError(problem, file=benchmark.decisions)
     decisions = DecisionsFile(benchmark.decisions).read()
-    known = {key: frozenset(ruled.source.images.image_id) for key, ruled in sources.items()} if len(decisions) else {}
-    decisions.check(known, rules.id_classes)
+    if len(decisions):
+        known = [ruled.fates.frame.select(IMAGE) for ruled in sources.values()]
+        decisions.check(pl.concat(known), rules.id_classes)
     return decisions
 
 

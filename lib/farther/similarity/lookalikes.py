@@ -7,20 +7,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 
 from farther.errors import DataError
 from farther.similarity.embeddings import EmbeddingsFolder
+from farther.tables import VECTOR, Column, Table
 from farther.tables.files import inside
 
 #: A subset of a dataset.
 Subset = tuple[str, str]
 
 
-def not_embedded(embeddings: str | Path, subsets: Iterable[Subset]) -> list[str]:
-    """The subsets that have no embeddings, as `dataset subset`, each once."""
-    wanted = dict.fromkeys(subsets)
-    headers = {subset: inside(embeddings, "/".join(subset)) / "embeddings.json" for subset in wanted}
-    return [" ".join(subset) for subset, header in headers.items() if not header.exists()]
+class EmbeddedImages(Table):
+    """One row per image with an embedding.
+
+    Columns:
+        dataset, subset, image_id: The image.
+        embedding: Its CLIP embedding, D × float16 or float32, of length 1.
+    """
+
+    dataset = Column(pl.String)
+    subset = Column(pl.String)
+    image_id = Column(pl.String)
+    embedding = Column(VECTOR)
 
 
 class Resemblance(NamedTuple):
@@ -38,6 +47,13 @@ class Resemblance(NamedTuple):
     repeats: str
 
 
+def not_embedded(embeddings: str | Path, subsets: Iterable[Subset]) -> list[str]:
+    """The subsets that have no embeddings, as `dataset subset`, each once."""
+    wanted = dict.fromkeys(subsets)
+    headers = {subset: inside(embeddings, "/".join(subset)) / "embeddings.json" for subset in wanted}
+    return [" ".join(subset) for subset, header in headers.items() if not header.exists()]
+
+
 class Lookalikes:
     """Compares images with those of a benchmark, and with images added by `take`.
 
@@ -46,6 +62,9 @@ class Lookalikes:
         id_subsets: Subsets of the ID dataset.
         known: Other subsets, each with its images in the benchmark.
         threshold: Lowest cosine of an image that repeats another.
+
+    Attributes:
+        known: The images to compare with, those of the ID dataset first.
 
     Raises:
         DataError: a subset was not embedded, or by another model than the first; or no ID image has an embedding.
@@ -59,23 +78,19 @@ class Lookalikes:
         threshold: float,
     ):
         self._folder, self._threshold = Path(embeddings), threshold
-        self._subsets: dict[Subset, tuple[dict[str, int], np.ndarray]] = {}
+        self._subsets: dict[Subset, EmbeddedImages] = {}
+        self._rows: dict[Subset, dict[str, int]] = {}
         self._encoder: object = None
-        self._names: list[str] = []
-        parts = []
-        for subset in id_subsets:
-            rows, vectors = self._subset(subset)
-            parts.append(vectors)
-            self._names += [" ".join((*subset, image_id)) for image_id in rows]
-        self._ids = len(self._names)
-        for subset, images in known.items():
-            rows, vectors = self._subset(subset)
-            embedded = [image_id for image_id in images if image_id in rows]
-            parts.append(vectors[[rows[image_id] for image_id in embedded]])
-            self._names += [" ".join((*subset, image_id)) for image_id in embedded]
+        ids = [self._subset(subset) for subset in id_subsets]
+        others = []
+        for subset, names in known.items():
+            images = self._subset(subset)
+            others.append(images[images.frame["image_id"].is_in(list(names))])
+        self._ids = sum(map(len, ids))
         if not self._ids:
             raise DataError("no ID image has an embedding, so similarity to ID is undefined", file=self._folder)
-        self._vectors = np.concatenate(parts).astype(np.float32)
+        self.known = EmbeddedImages.concatenate([part for part in (*ids, *others) if len(part)])
+        self._vectors = self.known.embedding.astype(np.float32)
         self._taken: list[np.ndarray] = []
 
     def compare(self, dataset: str, subset: str, image_id: str) -> Resemblance | None:
@@ -84,17 +99,18 @@ class Lookalikes:
         Raises:
             DataError: the subset was not embedded, or by another model.
         """
-        vector = self._vector((dataset, subset), image_id)
-        if vector is None:
+        found = self._image((dataset, subset), image_id)
+        if found is None:
             return None
+        vector = found.embedding[0].astype(np.float32)
         cosines = self._vectors @ vector
         nearest = int(cosines[: self._ids].argmax())
         if self._taken:
             cosines = np.concatenate([cosines, np.stack(self._taken) @ vector])
         best = int(cosines.argmax())
-        repeats = self._names[best] if cosines[best] >= self._threshold else ""
-        neighbour = self._names[nearest].split(" ", 2)[2]
-        return Resemblance(neighbour, float(np.clip(cosines[nearest], -1, 1)), repeats)
+        names = self.known.frame.select("dataset", "subset", "image_id")
+        repeats = " ".join(names.row(best)) if cosines[best] >= self._threshold else ""
+        return Resemblance(names["image_id"][nearest], float(np.clip(cosines[nearest], -1, 1)), repeats)
 
     def take(self, dataset: str, subset: str, image_id: str) -> None:
         """Adds an image to the known ones.
@@ -102,17 +118,17 @@ class Lookalikes:
         Raises:
             DataError: the subset was not embedded, or by another model.
         """
-        vector = self._vector((dataset, subset), image_id)
-        if vector is not None:
-            self._taken.append(vector)
-            self._names.append(" ".join((dataset, subset, image_id)))
+        found = self._image((dataset, subset), image_id)
+        if found is not None:
+            self._taken.append(found.embedding[0].astype(np.float32))
+            self.known = self.known.with_frame(self.known.frame.vstack(found.frame))
 
-    def _vector(self, subset: Subset, image_id: str) -> np.ndarray | None:
-        rows, vectors = self._subset(subset)
-        return vectors[rows[image_id]].astype(np.float32) if image_id in rows else None
+    def _image(self, subset: Subset, image_id: str) -> EmbeddedImages | None:
+        images = self._subset(subset)
+        row = self._rows[subset].get(image_id)
+        return None if row is None else images[row : row + 1]
 
-    def _subset(self, subset: Subset) -> tuple[dict[str, int], np.ndarray]:
-        """Row of each image, and the vectors."""
+    def _subset(self, subset: Subset) -> EmbeddedImages:
         if subset not in self._subsets:
             folder = EmbeddingsFolder(inside(self._folder, "/".join(subset)))
             encoder = folder.info["encoder"]
@@ -121,5 +137,7 @@ class Lookalikes:
                 raise DataError(problem, file=folder.path)
             self._encoder = encoder
             stored = folder.read()
-            self._subsets[subset] = {name: row for row, name in enumerate(stored.image_id)}, stored.embedding
+            names = {"dataset": pl.lit(subset[0]), "subset": pl.lit(subset[1])}
+            self._subsets[subset] = EmbeddedImages.from_frame(stored.frame.with_columns(**names))
+            self._rows[subset] = {name: row for row, name in enumerate(stored.image_id)}
         return self._subsets[subset]

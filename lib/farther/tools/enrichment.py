@@ -8,19 +8,18 @@ fewest images in the splits come first.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass as plain
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, Protocol
 
-import numpy as np
 import polars as pl
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.curation.candidates import Candidate
-from farther.curation.decisions import Decisions, DecisionsFile, ImageKey
+from farther.curation.candidates import CANDIDATES as COLUMNS
+from farther.curation.decisions import IMAGE, Decisions, DecisionsFile
 from farther.curation.parameters import Benchmark, Distance, OodSplit
 from farther.curation.rules import Rules
 from farther.curation.sources import LabelledImages, Tables
@@ -87,16 +86,9 @@ class Looks(Protocol):
         """Adds the image to those that must not be duplicated."""
 
 
-class Need(NamedTuple):
-    """Number of images of a category (in lower case) in the splits of a distance, `before` a search and `new` ones.
-
-    Accepted candidates count as `before`; splits that keep known objects do not count.
-    """
-
-    distance: str
-    category: str
-    before: int
-    new: int
+#: Number of images of a category (in lower case) in the splits of a distance, `before` a search and `new` ones.
+#: Accepted candidates count as `before`; splits that keep known objects do not count.
+NEEDS = pl.Schema({"distance": pl.String, "category": pl.String, "before": pl.Int64, "new": pl.Int64})
 
 
 @plain(frozen=True)
@@ -104,16 +96,17 @@ class Found:
     """Result of a search.
 
     Args:
-        candidates: Images with decisions, sorted, then the new ones in the order of choice.
+        candidates: Frame of `farther.curation.candidates.CANDIDATES`: images with decisions, sorted, then the new ones
+            in the order of choice.
         counts: Numbers of images: in the `pool`; `qualified` by their labels; of these left out, as far as the search
             got, because they are `present` in the benchmark, or as `copies` (near-duplicates included) of an image
             there or of an earlier candidate; `decided` on before; `new` candidates.
-        needs: One row per distance and category.
+        needs: Frame of `NEEDS`, one row per distance and category.
     """
 
-    candidates: list[Candidate]
+    candidates: pl.DataFrame
     counts: dict[str, int]
-    needs: list[Need]
+    needs: pl.DataFrame
 
 
 def enrichment(name: str, params: Mapping[str, Any]) -> Enrichment:
@@ -178,22 +171,37 @@ def find(
         problem = "'farther' includes near and far images, so it cannot be combined"
         raise ParameterError(f"distances {', '.join(distances)}: {problem}")
     rules, decisions = Rules(benchmark.rules, benchmark.protocol), _decisions(benchmark)
-    searches = [_Search(params, distance, splits, benchmark) for distance in distances]
-    seen = _Seen(splits, looks)
-    decided: list[Candidate] = []
     pools = _as_splits(params, benchmark, distances[0])
     wanted = _wanted(params, distances, pools, tables, rules)
     counts = dict.fromkeys(("pool", "qualified", "present", "copies", "decided", "new"), 0)
-    for (dataset, subset), ruled in by_rules(replace(benchmark, splits=pools), tables, rules).items():
-        counts["pool"] += len(ruled.source.images)
-        decided += _decided(ruled, decisions, searches, seen)
-        for search in searches:
-            search.add(ruled, decisions.images(), wanted[search.distance, f"{dataset} {subset}"])
-    chosen = [candidate for search in searches for candidate in search.run(seen)]
-    counts |= {"qualified": sum(len(search.qualified) for search in searches), "present": seen.present}
-    counts |= {"copies": seen.copies, "decided": len(decided), "new": len(chosen)}
-    needs = [need for search in searches for need in search.needs()]
-    return Found([*sorted(decided), *chosen], counts, needs)
+    seen = _Seen(splits, looks)
+    # Pasted objects do not count as images of their categories.
+    counted = {name: split for name, split in benchmark.splits.items() if name in splits and split.known == "remove"}
+    before = [_shown(splits[name]).select("name", distance=pl.lit(one.distance)) for name, one in counted.items()]
+    qualified, decided = [], []
+    for ruled in by_rules(replace(benchmark, splits=pools), tables, rules).values():
+        images = ruled.fates.frame.select(*IMAGE, distance="fate", digest=ruled.source.images.frame["digest"])
+        shown = _shown(ruled.source)
+        counts["pool"] += images.height
+        touched = images.join(decisions.images(), on=IMAGE, how="semi", maintain_order="left")
+        decided.append(touched)
+        seen.take(touched)
+        before.append(_accepted(ruled, decisions).join(shown, on="image_id").select("name", "distance"))
+        open_images = images.join(decisions.images(), on=IMAGE, how="anti", maintain_order="left")
+        fitting = open_images.join(shown, on="image_id", maintain_order="left")
+        qualified.append(fitting.join(wanted, on=["distance", "dataset", "subset", "category"], how="semi"))
+    shown_before = Counter(pl.concat(before).iter_rows()) if before else Counter()
+    chosen, needs = [], []
+    for distance in distances:
+        search = _Search(params, distance, pl.concat(qualified).filter(distance=distance), shown_before)
+        chosen += search.run(seen)
+        needs += search.needs()
+        counts["qualified"] += len(search.images)
+    nothing = {"category": pl.lit(""), "shown": 0, "neighbour": pl.lit(""), "similarity": None}
+    earlier = pl.concat(decided).sort(IMAGE).select(*IMAGE, "distance", **nothing)
+    counts |= {"present": seen.present, "copies": seen.copies, "decided": earlier.height, "new": len(chosen)}
+    rows = [*earlier.iter_rows(named=True), *chosen]
+    return Found(pl.DataFrame(rows, schema=COLUMNS), counts, pl.DataFrame(needs, schema=NEEDS))
 
 
 def images_by_subset(benchmark: Benchmark, splits: Mapping[str, LabelledImages]) -> dict[tuple[str, str], set[str]]:
@@ -213,7 +221,7 @@ def describe(found: Found) -> str:
         f"{counts['present']:,} that are in the benchmark, {counts['copies']:,} duplicates",
         f"{counts['new']:,} new candidates, {counts['decided']:,} with earlier decisions",
     ]
-    rows = sorted((need for need in found.needs if need.new), key=lambda need: (need.distance, need.before))
+    rows = found.needs.filter(pl.col("new") > 0).sort("distance", "before", maintain_order=True).iter_rows()
     return "\n".join(lines + [f"  {d:8}{category:28}{before:6,} + {new:,}" for d, category, before, new in rows])
 
 
@@ -226,105 +234,90 @@ class _Seen:
         self._looks = looks
         self.present = self.copies = 0
 
-    def take(self, key: ImageKey, file_digest: str) -> None:
-        """Adds an image."""
-        self._digests.add(file_digest)
+    def take(self, images: pl.DataFrame) -> None:
+        """Adds images: the columns of `IMAGE`, and `digest`."""
+        self._digests.update(images["digest"])
         if self._looks is not None:
-            self._looks.take(*key)
+            for key in images.select(IMAGE).iter_rows():
+                self._looks.take(*key)
 
-    def neighbour(self, key: ImageKey, file_digest: str) -> tuple[str, float | None] | None:
+    def neighbour(self, image: Mapping[str, Any]) -> dict[str, Any] | None:
         """Most similar ID image and its cosine ("" and None without embeddings); None to refuse the image."""
-        if (key.dataset, key.image_id) in self._names:
+        if (image["dataset"], image["image_id"]) in self._names:
             self.present += 1
             return None
-        looked = None if self._looks is None else self._looks.compare(*key)
+        looked = None if self._looks is None else self._looks.compare(*(image[name] for name in IMAGE))
         name, cosine, repeats = looked or ("", None, "")
-        if repeats or file_digest in self._digests:
+        if repeats or image["digest"] in self._digests:
             self.copies += 1
             return None
-        return name, cosine
+        return {"neighbour": name, "similarity": cosine}
 
 
 class _Search:
     """The search for candidates of one distance.
 
+    Args:
+        qualified: One row per image and category that it shows: `IMAGE`, `digest`, `category`, `name` (in lower case).
+        before: Number of images in the splits by category in lower case and distance.
+
     Attributes:
-        qualified: Image → digest of its file, and its wanted categories: in lower case → as written.
+        images: One row per qualified image, with `names`: category by name.
     """
 
     def __init__(
-        self, params: Enrichment, distance: Distance, splits: Mapping[str, LabelledImages], benchmark: Benchmark
+        self, params: Enrichment, distance: Distance, qualified: pl.DataFrame, before: Mapping[tuple[str, str], int]
     ):
-        self.distance = distance
-        self._params = params
-        self.qualified: dict[ImageKey, tuple[str, dict[str, str]]] = {}
-        self._shown = Counter[str]()
-        for name, split in benchmark.splits.items():
-            # Pasted objects do not count as images of their categories.
-            if name in splits and split.distance == distance and split.known == "remove":
-                for names in _shown(splits[name]).values():
-                    self.count(names)
+        self._params, self.distance = params, distance
+        self._names = qualified["name"].unique().sort().to_list()
+        self._before = {name: before.get((name, distance), 0) for name in self._names}
         self._new = Counter[str]()
+        grouped = qualified.sort("name").group_by(*IMAGE, "digest", maintain_order=True).agg("name", "category")
+        self.images = [
+            {**row, "names": dict(zip(row["name"], row["category"], strict=True))} for row in grouped.to_dicts()
+        ]
 
-    def count(self, names: set[str]) -> None:
-        """Counts an image of the splits with these categories."""
-        self._shown.update({name.casefold() for name in names})
-
-    def add(self, ruled: RuledSource, decided: Container[ImageKey], wanted: Container[str]) -> None:
-        """Adds the qualifying images of a pool."""
-        shown, fates = _shown(ruled.source, wanted), ruled.fates
-        for row in np.flatnonzero(fates.fate == self.distance).tolist():
-            key = ImageKey(fates.dataset[row], fates.subset[row], fates.image_id[row])
-            if row in shown and key not in decided:
-                names = {name.casefold(): name for name in sorted(shown[row])}
-                self.qualified[key] = ruled.source.images.digest[row], names
-
-    def run(self, seen: _Seen) -> list[Candidate]:
+    def run(self, seen: _Seen) -> list[dict[str, Any]]:
         """Chooses candidates until there are enough or none is left."""
-        queues: dict[str, list[ImageKey]] = {}  # the first image to choose is last
-        for key in sorted(self.qualified, key=lambda key: digest(*key), reverse=True):
-            for name in self.qualified[key][1]:
-                queues.setdefault(name, []).append(key)
-        chosen, chosen_for, looked_at = list[Candidate](), Counter[str](), set[ImageKey]()
+        queues: dict[str, list[dict[str, Any]]] = {name: [] for name in self._names}  # the first to choose is last
+        for image in sorted(self.images, key=lambda one: digest(*(one[name] for name in IMAGE)), reverse=True):
+            for name in image["names"]:
+                queues[name].append(image)
+        chosen, chosen_for, looked_at = list[dict[str, Any]](), Counter[str](), set[int]()
         while len(chosen) < self._params.most:
             open_for = [name for name in queues if queues[name] and chosen_for[name] < self._params.per_class]
             if not open_for:
                 break
-            category = min(open_for, key=lambda name: (self._shown[name] + self._new[name], name))
-            key = queues[category].pop()
-            if key in looked_at:
+            category = min(open_for, key=lambda name: (self._shown(name), name))
+            image = queues[category].pop()
+            if id(image) in looked_at:
                 continue
-            looked_at.add(key)
-            file_digest, names = self.qualified[key]
-            neighbour = seen.neighbour(key, file_digest)
+            looked_at.add(id(image))
+            neighbour = seen.neighbour(image)
             if neighbour is not None:
-                shown = self._shown[category] + self._new[category]
-                chosen.append(Candidate(*key, self.distance, names[category], shown, *neighbour))
+                key = {name: image[name] for name in IMAGE}
+                row = {"distance": self.distance, "category": image["names"][category], "shown": self._shown(category)}
+                chosen.append({**key, **row, **neighbour})
                 chosen_for[category] += 1
-                self._new.update(names.keys())
-                seen.take(key, file_digest)
+                self._new.update(image["names"].keys())
+                seen.take(pl.DataFrame([{**key, "digest": image["digest"]}]))
         return chosen
 
-    def needs(self) -> list[Need]:
-        """One row per category of the qualified images."""
-        names = {name for _, by_name in self.qualified.values() for name in by_name}
-        return [Need(self.distance, name, self._shown[name], self._new[name]) for name in sorted(names)]
+    def needs(self) -> list[dict[str, Any]]:
+        """One row of `NEEDS` per category of the qualified images."""
+        return [
+            {"distance": self.distance, "category": name, "before": self._before[name], "new": self._new[name]}
+            for name in self._names
+        ]
+
+    def _shown(self, name: str) -> int:
+        return self._before[name] + self._new[name]
 
 
-def _decided(ruled: RuledSource, decisions: Decisions, searches: Sequence[_Search], seen: _Seen) -> list[Candidate]:
-    """Rows for images of a pool with decisions; accepted ones count as images of the splits."""
-    touched = decisions.images()
+def _accepted(ruled: RuledSource, decisions: Decisions) -> pl.DataFrame:
+    """Images of a pool that reviewers accepted: `image_id` and `distance`; these count as images of the splits."""
     settled, _ = ruled.decided(decisions)
-    shown, rows = _shown(ruled.source) if touched else {}, []
-    for row, image_id in enumerate(settled.image_id):
-        key = ImageKey(settled.dataset[row], settled.subset[row], image_id)
-        if key in touched:
-            rows.append(Candidate(*key, ruled.fates.fate[row], "", 0))
-            seen.take(key, ruled.source.images.digest[row])
-            for search in searches:
-                if settled.decided_by[row] and settled.fate[row] == search.distance:
-                    search.count(shown.get(row, set()))
-    return rows
+    return settled.frame.filter(pl.col("decided_by") != "").select("image_id", distance="fate")
 
 
 def _as_splits(params: Enrichment, benchmark: Benchmark, distance: Distance) -> dict[str, OodSplit]:
@@ -341,32 +334,30 @@ def _as_splits(params: Enrichment, benchmark: Benchmark, distance: Distance) -> 
 
 def _wanted(
     params: Enrichment, distances: Sequence[Distance], pools: Mapping[str, OodSplit], tables: Tables, rules: Rules
-) -> dict[tuple[Distance, str], set[str]]:
-    """Categories that make an image a candidate, by distance and pool."""
-    found: dict[tuple[Distance, str], set[str]] = {}
-    for pool, split in pools.items():
+) -> pl.DataFrame:
+    """Categories that make an image a candidate: distance, dataset, subset, category."""
+    rows = []
+    for split in pools.values():
         categories = tables.categories(split.dataset)
         deciding = rules.by_category(split.vocabulary or split.dataset, categories)
-        kinds = {name: rule.kind if (rule := deciding.get(name)) else None for name in categories.names}
-        for distance in distances:
-            found[distance, pool] = {name for name, kind in kinds.items() if kind in KINDS[distance]}
-    known = {name for names in found.values() for name in names}
+        for name in categories.names:
+            kind = rule.kind if (rule := deciding.get(name)) else None
+            source = {"dataset": split.dataset, "subset": split.subset, "category": name}
+            rows += [{"distance": distance, **source} for distance in distances if kind in KINDS[distance]]
+    wanted = pl.DataFrame(rows, schema=dict.fromkeys(("distance", "dataset", "subset", "category"), pl.String))
+    known = set(wanted["category"])
     for name in params.categories:
         if name not in known:
             names = ", ".join(sorted(known)) or "none"
             raise ParameterError(f"category {name!r} makes no image of the pools a candidate. Known: {names}")
-    return {key: names & set(params.categories or names) for key, names in found.items()}
+    return wanted.filter(pl.col("category").is_in(params.categories)) if params.categories else wanted
 
 
-def _shown(source: LabelledImages, wanted: Container[str] | None = None) -> dict[int, set[str]]:
-    """Row of each image → the categories of its single objects, among those wanted."""
-    frame = pl.DataFrame({"row": source.image_row, "category": source.objects.category.tolist()})
-    single = frame.filter(pl.Series(~source.objects.is_crowd)).unique()
-    shown: dict[int, set[str]] = {}
-    for row, category in single.iter_rows():
-        if wanted is None or category in wanted:
-            shown.setdefault(row, set()).add(category)
-    return shown
+def _shown(source: LabelledImages) -> pl.DataFrame:
+    """Categories of each image's single objects: `image_id`, `name` (in lower case) and `category`, each name once."""
+    single = source.objects.frame.filter(~pl.col("is_crowd"))
+    named = single.select("image_id", "category", name=pl.col("category").str.to_lowercase())
+    return named.group_by("image_id", "name", maintain_order=True).agg(pl.col("category").max())
 
 
 def _decisions(benchmark: Benchmark) -> Decisions:

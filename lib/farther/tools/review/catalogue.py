@@ -82,13 +82,6 @@ class Catalogue:
         """Row of an image; KeyError for an unknown one."""
         return self._rows[key]
 
-    def known(self) -> dict[tuple[str, str], set[str]]:
-        """Dataset and subset of each source → its images."""
-        found: dict[tuple[str, str], set[str]] = {}
-        for dataset, subset, image_id in self._rows:
-            found.setdefault((dataset, subset), set()).add(image_id)
-        return found
-
     def split(self, row: int, fate: str) -> str:
         """Split of an image with this fate, "" for none."""
         source = self.fates.dataset[row], self.fates.subset[row]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 from pydantic.dataclasses import dataclass
 
 from farther.curation import (
@@ -16,12 +16,12 @@ from farther.curation import (
     Decision,
     DecisionsFile,
     ImageKey,
-    JointDecision,
-    decided_fate,
-    joint_decision,
+    joint_decisions,
     time_after,
+    votes,
     why,
 )
+from farther.curation.decisions import IMAGE
 from farther.errors import ParameterError
 from farther.registry import STRICT
 from farther.tools.review.agreement import agreements
@@ -66,7 +66,6 @@ class Session:
         self.catalogue, self.file, self.reviewer = catalogue, file, reviewer
         Decision(time_after(None), reviewer, ImageKey("", "", ""), "keep")
         self._lock = threading.RLock()
-        self._known = catalogue.known()
         self._read()
 
     def filters(self) -> dict[str, list[list[Any]]]:
@@ -107,12 +106,12 @@ class Session:
         with self._lock:
             self._refresh()
             catalogue, key = self.catalogue, self.catalogue.key(row)
-            images, current = catalogue.images, self._decisions.current.get(key, {})
-            mine = current.get(self.reviewer)
+            images, current = catalogue.images, self._votes.filter(pl.col("image") == row).to_dicts()
+            mine = next((one for one in current if one["reviewer"] == self.reviewer), None)
             # Others' decisions, shown earlier, would influence the reviewer and make agreement meaningless.
-            joint = self._joint.get(key) if mine else None
+            joint = self._joint.get(row) if mine else None
             fate = str(self._fate[row] if mine else catalogue.fates.fate[row])
-            others = [_decision(one) for name, one in sorted(current.items()) if name != self.reviewer]
+            others = [_shown(one) for one in current if one is not mine]
             return {
                 "row": row,
                 **key._asdict(),
@@ -121,17 +120,17 @@ class Session:
                 "height": int(images.height[row]),
                 "fate": fate,
                 "split": catalogue.split(row, fate),
-                "decided": f"{joint.rule}, by {joint.reviewers}" if joint and joint.fate else "",
+                "decided": f"{joint['rule']}, by {joint['reviewers']}" if joint and joint["fate"] else "",
                 "by_rules": f"{catalogue.fates.fate[row]}; {why(catalogue.fates, row)}",
                 "choices": self._choices(row),
                 "labels": self._labels(row),
                 "detections": self._detections(row),
                 "suspicious": bool(catalogue.suspicion[row] >= SUSPICIOUS),
                 "similarity": self._similarity(row),
-                "mine": None if mine is None else _decision(mine),
+                "mine": None if mine is None else _shown(mine),
                 "others": others if mine else [],
                 "hidden": 0 if mine else len(others),
-                "disagree": bool(joint and joint.disagree),
+                "disagree": bool(joint and joint["disagree"]),
             }
 
     def decide(self, row: int, decision: str, id_class: str = "", note: str = "") -> None:
@@ -149,8 +148,8 @@ class Session:
         with self._lock, self.file.locked() as descriptor:
             self._refresh()
             key = self.catalogue.key(row)
-            before = self._decisions.current.get(key, {}).get(self.reviewer)
-            if before is None or (before.decision, before.id_class, before.note) != (decision, id_class, note):
+            said = {"image": row, "reviewer": self.reviewer, "decision": decision, "id_class": id_class, "note": note}
+            if not self._votes.filter(**said).height:
                 self._append(descriptor, key, decision, id_class, note)
 
     def undo(self, expected: str) -> int:
@@ -176,32 +175,33 @@ class Session:
         with self._lock:
             self._refresh()
             latest = self._decisions.latest(self.reviewer)
-            outcomes = list(self._outcomes.values())
-            counts = {name: sum(name in said for said in outcomes) for name in self._decisions.reviewers()}
+            joint = self._joint.values()
+            counts = dict(self._votes.group_by("reviewer").len().sort("reviewer").iter_rows())
             return {
                 "benchmark": self.catalogue.name,
                 "reviewer": self.reviewer,
                 "run": self.catalogue.run,
                 "images": len(self.catalogue),
                 "mine": counts.get(self.reviewer, 0),
-                "anyone": len(outcomes),
-                "disagreements": sum(joint.disagree for joint in self._joint.values()),
-                "undecided": sum(not joint.fate for joint in self._joint.values()),
+                "anyone": len(joint),
+                "disagreements": sum(one["disagree"] for one in joint),
+                "undecided": sum(not one["fate"] for one in joint),
                 "reviewers": [[name, count] for name, count in counts.items()],
-                "agreement": [asdict(one) for one in agreements(outcomes)],
+                "agreement": [asdict(one) for one in agreements(self._votes)],
                 "undo": None if latest is None else {"time": latest.time.isoformat(), "text": str(latest)},
             }
 
     def _read(self) -> None:
         """Reads the whole file; a damaged one stops the session from showing or writing anything."""
         state, decisions = self.file.state(), self.file.read()
-        decisions.check(self._known, self.catalogue.id_classes)
+        catalogue = self.catalogue
+        decisions.check(catalogue.fates.frame.select(IMAGE), catalogue.id_classes)
         self._decisions, self._state = decisions, state
-        self._fate = self.catalogue.fates.fate.copy()
-        self._joint: dict[ImageKey, JointDecision] = {}
-        self._outcomes: dict[ImageKey, dict[str, str]] = {}
-        for key in self._decisions.current:
-            self._settle(key)
+        self._votes = votes(decisions, catalogue.fates, catalogue.kept)
+        self._joint = {one["image"]: one for one in joint_decisions(self._votes).iter_rows(named=True)}
+        self._fate = catalogue.fates.fate.copy()
+        for row, joint in self._joint.items():
+            self._fate[row] = joint["fate"] or self._fate[row]
 
     def _refresh(self) -> None:
         """Rereads the file if another program has written to it."""
@@ -210,23 +210,8 @@ class Session:
 
     def _append(self, descriptor: int, key: ImageKey, decision: str, id_class: str = "", note: str = "") -> None:
         time = time_after(self._decisions.last_time(self.reviewer))
-        written = Decision(time, self.reviewer, key, decision, id_class, note)
-        self.file.append(descriptor, written)
-        self._decisions.add(written, row=len(self._decisions) + 2)
-        self._settle(key)
-        self._state = self.file.state()
-
-    def _settle(self, key: ImageKey) -> None:
-        """Updates an image's fate to the current decisions."""
-        row, said = self.catalogue.row(key), self._decisions.current.get(key)
-        self._fate[row] = self.catalogue.fates.fate[row]
-        self._joint.pop(key, None)
-        self._outcomes.pop(key, None)
-        if said:
-            kept = self.catalogue.kept[row]
-            joint = self._joint[key] = joint_decision(said, kept)
-            self._outcomes[key] = {reviewer: decided_fate(one, kept) for reviewer, one in said.items()}
-            self._fate[row] = joint.fate or self._fate[row]
+        self.file.append(descriptor, Decision(time, self.reviewer, key, decision, id_class, note))
+        self._read()
 
     def _choices(self, row: int) -> list[str]:
         self.catalogue.key(row)
@@ -234,17 +219,17 @@ class Session:
         return ["keep", "remove"] if farther else list(CHOICES)
 
     def _in_state(self, state: str) -> np.ndarray:
-        current = self._decisions.current
+        decided = self._votes
         if state == "disagreed":
-            return self._mask(key for key, joint in self._joint.items() if joint.disagree)
+            return self._mask([row for row, joint in self._joint.items() if joint["disagree"]])
         if state == "new":
-            return ~self._mask(current)
-        mine = self._mask(key for key, said in current.items() if self.reviewer in said)
+            return ~self._mask(decided["image"].to_list())
+        mine = self._mask(decided.filter(reviewer=self.reviewer)["image"].to_list())
         return mine if state == "decided" else ~mine
 
-    def _mask(self, keys: Iterable[ImageKey]) -> np.ndarray:
+    def _mask(self, rows: list[int]) -> np.ndarray:
         mask = np.zeros(len(self.catalogue), bool)
-        mask[[self.catalogue.row(key) for key in keys]] = True
+        mask[rows] = True
         return mask
 
     def _ordered(self, rows: list[int], order: str) -> list[int]:
@@ -291,5 +276,5 @@ def _edges(box: np.ndarray) -> list[float]:
     return [round(float(edge), 1) for edge in box]
 
 
-def _decision(decision: Decision) -> dict[str, str]:
-    return {name: getattr(decision, name) for name in ("reviewer", "decision", "id_class", "note")}
+def _shown(decision: dict[str, Any]) -> dict[str, str]:
+    return {name: decision[name] for name in ("reviewer", "decision", "id_class", "note")}
