@@ -43,7 +43,7 @@ IMAGE = ("dataset", "subset", "image_id")
 VIEW = (*IMAGE, "reviewer")
 
 #: One row per line: its number in the file, then the file's columns.
-LINES = pl.Schema({"row": pl.Int64, "time": pl.Datetime("us", "UTC"), **dict.fromkeys(COLUMNS[1:], pl.String)})
+LINES = pl.Schema([("row", pl.Int64), ("time", pl.Datetime("us", "UTC")), *((name, pl.String) for name in COLUMNS[1:])])
 
 _REMOVES = pl.col("decision") == "remove"
 

@@ -197,7 +197,7 @@ def find(
         chosen += search.run(seen)
         needs += search.needs()
         counts["qualified"] += len(search.images)
-    nothing = {"category": pl.lit(""), "shown": 0, "neighbour": pl.lit(""), "similarity": None}
+    nothing: dict[str, Any] = {"category": pl.lit(""), "shown": 0, "neighbour": pl.lit(""), "similarity": None}
     earlier = pl.concat(decided).sort(IMAGE).select(*IMAGE, "distance", **nothing)
     counts |= {"present": seen.present, "copies": seen.copies, "decided": earlier.height, "new": len(chosen)}
     rows = [*earlier.iter_rows(named=True), *chosen]
