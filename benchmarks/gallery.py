@@ -23,7 +23,7 @@ from farther.report.results import Run, Split, values
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
 from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, Scores
-from farther.tables.outcomes import OBJECT_OUTCOMES
+from farther.tables.annotations import OBJECT_OUTCOMES
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.conftest import Chromium

@@ -10,7 +10,7 @@ Below the artifacts folder:
     fitted/<run>/<method>/method.json        a method's parameters, or why it does not apply
     fitted/<run>/<method>/threshold.json     its threshold τ
     scores/<run>/<method>/<split>.parquet    its scores
-    outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet    see `farther.tables.outcomes`
+    outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet    see `farther.tables.annotations`
     metrics/<run>/, plots/<run>/, evaluation/<run>.json, evaluation/<run>/    see `farther.evaluation.evaluate`
 """
 

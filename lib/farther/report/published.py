@@ -64,13 +64,10 @@ def beside(run: Run, counterpart: Counterpart, published: pl.DataFrame) -> Listi
         head = f"{METRICS[cell['metric']].title}\N{NO-BREAK SPACE}{METRICS[cell['metric']].arrow}"
         row |= {f"{head} ours (%)": cell["value"], f"{head} published (%)": cell["published"]}
         if counterpart.comparable:
-            row[f"{head} difference"] = _difference(cell["value"], cell["published"])
+            has_both = cell["value"] is not None and cell["published"] is not None
+            row[f"{head} difference"] = f"{100 * (cell['value'] - cell['published']):+.1f}" if has_both else ABSENT
     differences = [name for name in next(iter(rows.values())) if name.endswith("difference")]
     return Listing.of(_caption(run, counterpart), rows.values(), numbers=differences)
-
-
-def _difference(ours: float | None, theirs: float | None) -> str:
-    return ABSENT if ours is None or theirs is None else f"{100 * (ours - theirs):+.1f}"
 
 
 def _caption(run: Run, counterpart: Counterpart) -> str:

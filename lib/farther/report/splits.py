@@ -45,7 +45,12 @@ def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, shown: int)
         "similarity_tables": list(_similarity_tables(name, distances, artifacts, shown)),
         "fates": None if fates is None else charts.image_fates(name, fate_counts(fates)),
         "reasons": None if fates is None else _reasons(name, fates.frame),
-        "rules": None if fates is None else _rules(name, fates.frame),
+        "rules": None
+        if fates is None
+        else Listing(
+            f"Images per rule in benchmark {name}.",
+            fates.frame.group_by(Source="dataset", Rule="rule").agg(Images=pl.len()).sort("Source", "Rule"),
+        ),
         "categories": _categories(distances, folder, shown),
     }
 

@@ -1,9 +1,8 @@
 """The tables that the stages exchange: `images`, `objects`, `regions`, `scores`."""
 
-from farther.tables.annotations import Images, Objects, Scores, TrueClasses
+from farther.tables.annotations import Images, ObjectOutcomes, Objects, RegionOutcomes, Scores, TrueClasses
 from farther.tables.columns import BOX, VECTOR, Column, OptionalColumn
 from farther.tables.header import Header
-from farther.tables.outcomes import ObjectOutcomes, RegionOutcomes
 from farther.tables.regions import Regions, RegionsFolder, RegionsWriter, scan_regions
 from farther.tables.table import Table
 

@@ -1,4 +1,4 @@
-"""The tables `images`, `objects`, `scores` and `true classes`."""
+"""The tables of images, objects, scores, true classes and outcomes."""
 
 from __future__ import annotations
 
@@ -71,3 +71,51 @@ class TrueClasses(Table):
     image_id = Column(pl.String)
     region_id = Column(pl.Int64)
     category = Column(pl.String)
+
+
+#: Outcomes of an object: found (detected and flagged unknown), misclassified (detected as a known class), missed (no
+#: detection matched), not_counted (known objects, crowds and difficult objects).
+OBJECT_OUTCOMES = ("found", "misclassified", "missed", "not_counted")
+
+#: Outcomes of a detection: found (flagged unknown and matched to an unknown object), misclassified (kept as a known
+#: class on an unknown object), false_unknown (flagged unknown without an unknown object), known (kept as a known class
+#: elsewhere), ignored (in a crowd, or not counted by the protocol).
+REGION_OUTCOMES = ("found", "misclassified", "false_unknown", "known", "ignored")
+
+
+class RegionOutcomes(Table):
+    """Outcome of each detection (region at or above t*) for one method, in the order of the regions table.
+
+    Stored as `outcomes/<run>/<method>/<split>.parquet`; see `farther.evaluation.files.RunFiles`.
+
+    Columns:
+        image_id, region_id: The detection.
+        outcome: One of `REGION_OUTCOMES`.
+        object_id: The unknown object that it was matched to (found), or that it overlaps most (misclassified); else −1.
+        iou: Overlap with that object as the protocol computes it; 0 without an object.
+    """
+
+    image_id = Column(pl.String)
+    region_id = Column(pl.Int64)
+    outcome = Column(pl.String, among=REGION_OUTCOMES)
+    object_id = Column(pl.Int64)
+    iou = Column(pl.Float64)
+
+
+class ObjectOutcomes(Table):
+    """Outcome of each object of a split for one method, counted or not, in the order of the objects table.
+
+    Stored as `outcomes/<run>/<method>/<split>.objects.parquet`.
+
+    Columns:
+        image_id, object_id, category: The object.
+        outcome: One of `OBJECT_OUTCOMES`.
+        region_id: The detection that decided: the flagged one that was matched, or the most confident one that
+            misclassifies the object; −1 where there is none.
+    """
+
+    image_id = Column(pl.String)
+    object_id = Column(pl.Int64)
+    category = Column(pl.String)
+    outcome = Column(pl.String, among=OBJECT_OUTCOMES)
+    region_id = Column(pl.Int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, overload
 
@@ -38,10 +39,13 @@ class OptionalColumn:
         optional: The column may be absent.
         default: Value of all rows where the column is absent; an optional column without a default stays None.
         unique: No value may occur twice.
+        among: The texts that are allowed; all where empty.
     """
 
-    def __init__(self, dtype: Any, *, optional: bool = True, default: Any = None, unique: bool = False):
-        self.dtype, self.optional, self.default, self.unique = dtype, optional, default, unique
+    def __init__(
+        self, dtype: Any, *, optional: bool = True, default: Any = None, unique: bool = False, among: Sequence[str] = ()
+    ):
+        self.dtype, self.optional, self.default, self.unique, self.among = dtype, optional, default, unique, among
         self.name = ""
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -133,6 +137,8 @@ class OptionalColumn:
                         raise DataError(problem, row=row)
             if self.dtype is VARIANCES and (row := _first(array.min(axis=1, initial=0) < 0)) is not None:
                 raise DataError(f"a variance is 0 or more, found {array[row].min():g}", row=row)
+        if self.among and (row := _first(~np.isin(values.to_numpy().astype(str), self.among))) is not None:
+            raise DataError(f"unknown {self.name} {values[row]!r}; known: {', '.join(self.among)}", row=row)
         if self.unique and len(set(values.to_list())) != len(values):  # `n_unique` never returns in a forked process
             again = int(values.is_first_distinct().to_numpy().argmin())
             raise DataError(f"{values[again]!r} is in an earlier row too", row=again)
@@ -141,8 +147,8 @@ class OptionalColumn:
 class Column(OptionalColumn):
     """A column that every table of its class has, as an argument, by its default, or (`optional`) after a check."""
 
-    def __init__(self, dtype: Any, *, optional: bool = False, default: Any = None, unique: bool = False):
-        super().__init__(dtype, optional=optional or default is not None, default=default, unique=unique)
+    def __init__(self, dtype: Any, *, optional: bool = False, default: Any = None, **others: Any):
+        super().__init__(dtype, optional=optional or default is not None, default=default, **others)
 
     @overload
     def __get__(self, table: None, owner: type) -> Self: ...

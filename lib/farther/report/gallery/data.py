@@ -15,8 +15,8 @@ and of each method
 
     tau         its threshold
     score       of each detection
-    detection   outcome of each detection: its place in `farther.tables.outcomes.REGION_OUTCOMES`
-    object      outcome of each object: its place in `farther.tables.outcomes.OBJECT_OUTCOMES`
+    detection   outcome of each detection: its place in `farther.tables.annotations.REGION_OUTCOMES`
+    object      outcome of each object: its place in `farther.tables.annotations.OBJECT_OUTCOMES`
     decided     of each object: row of the detection that decided its outcome, −1 for none
 
 Boxes are xmin, ymin, xmax, ymax in parts of 65535 of the image's width or height: half a pixel of an image that is
@@ -38,8 +38,8 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.report.outcomes import REGION, SplitOutcomes
+from farther.tables.annotations import OBJECT_OUTCOMES, REGION_OUTCOMES
 from farther.tables.files import inside
-from farther.tables.outcomes import OBJECT_OUTCOMES, REGION_OUTCOMES
 
 #: A whole side of an image in parts.
 WHOLE = 65535
