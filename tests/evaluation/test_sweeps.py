@@ -41,18 +41,19 @@ def step(objects, regions, id_regions, confidence, images):
     )
 
 
-def test_each_row_is_what_evaluating_at_that_threshold_gives(world):
+@pytest.mark.parametrize("aupr", ["step", "trapezoid"])
+def test_each_row_is_what_evaluating_at_that_threshold_gives(world, aupr):
     objects, regions = world(1)
     scores = np.random.default_rng(1).normal(size=len(regions))
     _, id_regions = world(2)
     id_scores = np.random.default_rng(2).normal(1, 1, len(id_regions))
     steps = [step(objects, regions, id_regions, confidence, images=50) for confidence in (0.0, 0.75)]
-    rows = sweeps.over_confidence(steps, scores, id_scores, tau=0.5)
+    rows = sweeps.over_confidence(steps, scores, id_scores, tau=0.5, aupr=aupr)
     assert [row["t"] for row in rows] == [0.0, 0.75]
     above = regions.score >= 0.75
     expected = open_set.evaluate(objects, regions[above], scores[above] < 0.5, unknown_score=-scores[above])
     expected["fn_missed"] /= expected["unknown_objects"]
-    separated = ood.evaluate(id_scores[id_regions.score >= 0.75], scores[above])
+    separated = ood.evaluate(id_scores[id_regions.score >= 0.75], scores[above], aupr=aupr)
     found = {name: value for name, value in rows[1].items() if name not in ("t", "no_detection")}
     assert found == {name: (expected | separated)[name] for name in found}
     assert rows[1]["no_detection"] == 1 - len(set(regions.image_id[above])) / 50

@@ -98,7 +98,7 @@ class Step:
 
 
 def over_confidence(
-    steps: Iterable[Step], scores: np.ndarray, id_scores: np.ndarray, tau: float
+    steps: Iterable[Step], scores: np.ndarray, id_scores: np.ndarray, tau: float, aupr: ood.Aupr = "step"
 ) -> list[dict[str, Any]]:
     """All metrics of a method for values of t*, with its τ unchanged.
 
@@ -107,6 +107,7 @@ def over_confidence(
         scores: Scores of the split's stored regions, ndarray of shape (N,).
         id_scores: Scores of the stored regions of the ID split, ndarray of shape (M,).
         tau: The method's threshold.
+        aupr: see `farther.metrics.ood.evaluate`.
 
     Returns:
         One row per value: t, no_detection, auroc, fpr95, nose, ap_u, p_u, r_u, fn_missed (share of the unknown
@@ -122,7 +123,7 @@ def over_confidence(
                 raise DataError(f"{len(of_side)} scores, but {len(mask)} regions", field=field)
         here = scores[step.rows]
         found = open_set.metrics(step.split.match(here < tau), -here)
-        separated = ood.evaluate(id_scores[step.id_rows], here[step.is_ood])
+        separated = ood.evaluate(id_scores[step.id_rows], here[step.is_ood], aupr=aupr)
         rows.append({"t": step.confidence, "no_detection": step.no_detection, **separated, **_of_objects(found)})
     return rows
 
