@@ -1,6 +1,6 @@
 """Writes the report: `python stages/report.py`."""
 
-from farther.params import section
+from farther.params import code_digest, section
 from farther.report import build
 
 SECTIONS = ("datasets", "benchmarks", "detectors", "inference", "threshold", "fit", "methods", "evaluate", "report")
@@ -8,7 +8,7 @@ SECTIONS = ("datasets", "benchmarks", "detectors", "inference", "threshold", "fi
 
 def main() -> None:
     """Reads all metrics, curves, outcomes and splits; writes artifacts/report."""
-    print(f"Report: {build({name: section(name) for name in SECTIONS})}")
+    print(f"Report: {build({name: section(name) for name in SECTIONS}, code=code_digest('report'))}")
 
 
 if __name__ == "__main__":

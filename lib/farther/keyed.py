@@ -54,7 +54,11 @@ class Keyed:
 
     def is_current(self, item: str, key: str) -> bool:
         """Whether an item is there and was made under this key."""
-        return self._keys.get(item) == key and self.path(item).exists()
+        return self.key(item) == key
+
+    def key(self, item: str) -> str | None:
+        """The key that an item was made under; None where it is not there."""
+        return self._keys.get(item) if self.path(item).exists() else None
 
     @contextmanager
     def make(self, item: str, key: str) -> Iterator[Path]:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import pytest
 
 from farther.errors import DataError
+from farther.keyed import Keyed
 from farther.report import build
 from farther.report.site import Site
 from farther.tables.files import digest
@@ -142,3 +143,35 @@ def test_a_page_that_would_leave_the_report_is_refused(tmp_path):
     site = Site(tmp_path / "site", {"index.html": "Start"})
     with pytest.raises(DataError, match="leaves its folder"):
         site.write_text("../elsewhere.js", "")
+
+
+def test_a_file_is_kept_as_long_as_its_key_is_the_same(tmp_path):
+    def text_of(earlier: str | None, key: str, text: str) -> str:
+        kept = None if earlier is None else Keyed(tmp_path / earlier)
+        folder = tmp_path / f"{earlier}+"
+        with Site(folder, {}, kept) as site:
+            site.keep("data/one.js", key, lambda: text)
+        return (folder / "data/one.js").read_text()
+
+    assert text_of(None, "a", "first") == "first"
+    assert text_of("None+", "a", "second") == "first"
+    assert text_of("None++", "b", "second") == "second"
+
+
+def test_data_of_the_gallery_is_kept_from_one_report_to_the_next_until_outcomes_or_code_change(built, params, tmp_path):
+    shutil.copytree(built, tmp_path / "project")
+    folder = tmp_path / "project/artifacts/report"
+    scripts = sorted((folder / "gallery").rglob("*.js"))
+    build(params, tmp_path / "project", code="1")
+    first = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    for file in scripts:
+        file.write_text("kept")
+    keys = tmp_path / "project/artifacts/outcomes/pets-net/keys.json"
+    changed = keys.read_text().replace('"msp": "', '"msp": "0')
+    keys.write_text(changed)
+    build(params, tmp_path / "project", code="1")
+    written = {file for file in scripts if file.read_text() != "kept"}
+    assert written == {file for file in scripts if file.stem == "msp"}
+    build(params, tmp_path / "project", code="2")
+    again = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file() and file.name != "keys.json"}
+    assert again == {file: content for file, content in first.items() if file.name != "keys.json"}

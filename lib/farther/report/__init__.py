@@ -15,8 +15,8 @@ from farther.report.tables import summary
 __all__ = ["build", "summary"]
 
 
-def build(params: Mapping[str, Any], root: str | Path = ".") -> Path:
+def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None) -> Path:
     """Writes the report; see `farther.report.page.build`. Needs the extra `farther[report]`."""
     from farther.report import page
 
-    return page.build(params, root)
+    return page.build(params, root, code)

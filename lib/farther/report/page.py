@@ -8,6 +8,7 @@ from typing import Any
 
 from farther.datasets import image_roots
 from farther.errors import ParameterError
+from farther.keyed import Keyed
 from farther.registry import build as checked
 from farther.report import tables
 from farther.report.contents import Contents
@@ -36,12 +37,14 @@ NAVIGATION = {
 }
 
 
-def build(params: Mapping[str, Any], root: str | Path = ".") -> Path:
+def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None) -> Path:
     """Writes the report: its pages, and its tables as Markdown, LaTeX and CSV beside them.
 
     Args:
         params: All of params.yaml.
         root: The project's folder: holds `artifacts`, and what the datasets' roots are relative to.
+        code: Digest of the code of reports. With it, files of an earlier report stay where nothing that they are made
+            from has changed; None writes all files.
 
     Returns:
         The first page, `artifacts/report/index.html`.
@@ -53,7 +56,8 @@ def build(params: Mapping[str, Any], root: str | Path = ".") -> Path:
     root = Path(root)
     artifacts = root / "artifacts"
     settings = checked(ReportSettings, "section 'report'", dict(params.get("report") or {}))
-    with write_aside(artifacts / "report") as aside, Site(aside, NAVIGATION) as site:
+    earlier = None if code is None else Keyed(artifacts / "report")
+    with write_aside(artifacts / "report") as aside, Site(aside, NAVIGATION, earlier) as site:
         # This also loads user-defined methods, whose titles the runs need.
         texts = {
             name: texts_of(name, values or {}, root / OWN) for name, values in (params.get("methods") or {}).items()
@@ -62,7 +66,7 @@ def build(params: Mapping[str, Any], root: str | Path = ".") -> Path:
         _refuse_unknown_runs(settings, runs)
         roots = image_roots(params.get("datasets") or {}, artifacts / "tables", root)
         contents = Contents(params, settings, runs, root, roots, texts)
-        gallery = Gallery(site, roots, artifacts / "report", settings.gallery)
+        gallery = Gallery(site, roots, artifacts / "report", settings.gallery, code or "")
         for name, template, content in _pages(contents):
             site.write(name, template, **content)
         for run in contents.measured:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+import shutil
+from collections.abc import Callable, Mapping
 from functools import cache
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 import farther
-from farther.tables.files import inside
+from farther.keyed import KEYS, Keyed
+from farther.tables.files import inside, write_json
 
 #: Folder of the styles, scripts and plotting library that all pages share.
 ASSETS = "assets"
@@ -27,25 +29,25 @@ class Site:
     Args:
         folder: It must not exist yet.
         navigation: The links at the top of each page: page, relative to the folder → text.
+        earlier: The folder of an earlier site, whose files are taken where `keep` finds their key unchanged.
     """
 
-    def __init__(self, folder: Path, navigation: Mapping[str, str]):
+    def __init__(self, folder: Path, navigation: Mapping[str, str], earlier: Keyed | None = None):
         self.folder = folder
         self._navigation = dict(navigation)
+        self._earlier = earlier
+        self._keys: dict[str, str] = {}
         self._environment = _environment()
         for file in files("farther.report").joinpath("static").iterdir():
             self.write_text(f"{ASSETS}/{file.name}", file.read_text(encoding="utf-8"))
 
     def __enter__(self) -> Site:
-        # Bundling takes as long as writing all pages, and needs no Python meanwhile.
-        self._worker = ThreadPoolExecutor(max_workers=1)
-        self._library = self._worker.submit(_plotting_library)
         return self
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        self._worker.shutdown()
         if error is None:
-            self.write_text(f"{ASSETS}/vega.js", self._library.result())
+            self.keep(f"{ASSETS}/vega.js", version("vl-convert-python"), _plotting_library)
+            write_json(self.folder / KEYS, dict(sorted(self._keys.items())))
 
     def write(self, name: str, template: str, **content: Any) -> None:
         """Writes a page.
@@ -68,9 +70,26 @@ class Site:
         Raises:
             DataError: the name leaves the report's folder.
         """
+        self._place(name).write_text(text, encoding="utf-8")
+
+    def keep(self, name: str, key: str, text: Callable[[], str]) -> None:
+        """Writes a file that is not a page, or takes that of the earlier site where it was made under the same key.
+
+        Args:
+            name: Its name, relative to the site's folder.
+            key: Digest of all that it is made from.
+            text: Makes its content.
+        """
+        self._keys[name] = key
+        if self._earlier is not None and self._earlier.is_current(name, key):
+            shutil.copy2(self._earlier.path(name), self._place(name))
+        else:
+            self.write_text(name, text())
+
+    def _place(self, name: str) -> Path:
         file = inside(self.folder, name)
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
+        return file
 
 
 @cache

@@ -98,7 +98,12 @@ class Project:
         self.root, self.artifacts = root, root / "artifacts"
         self.roots = {"photos": root / "my photos"}
         splits = tuple(Split(name, "photos", "near") for name in SPLITS)
-        evaluation = {"threshold": 0.5, "methods": {method: {"tau": 0.0} for method in METHODS}}
+        evaluation = {
+            "run": "net",
+            "threshold": 0.5,
+            "methods": {method: {"tau": 0.0} for method in METHODS},
+            "splits": {split.name: {"inputs": {}} for split in splits},
+        }
         found = {(split, method): {} for split in SPLITS for method in METHODS}
         frame = values("net", "zoo", splits, found, evaluation)
         self.run = Run("net", "zoo", "yolo", "w", splits, frame, {"threshold": 0.5}, evaluation)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError
-from farther.report.gallery.data import split_data
+from farther.report.gallery.data import SplitData
 from farther.report.outcomes import SplitOutcomes
 from farther.report.results import Run, read_run
 from farther.tables import Images, RegionOutcomes
@@ -28,6 +28,11 @@ def numbers(text: str, dtype: str) -> np.ndarray:
 def data_of(project, split: str, most: int = 100, run: Run | None = None) -> tuple[dict, dict]:
     found = SplitOutcomes.read(run or project.run, split, project.artifacts)
     return split_data(found, project.roots, project.artifacts / "report", most)
+
+
+def split_data(found: SplitOutcomes, roots: dict[str, Path], page: Path, most: int = 100) -> tuple[dict, dict]:
+    data = SplitData(found, roots, page, most)
+    return data.shared(), {name: data.method(name) for name in found.methods}
 
 
 def outcomes(method: dict) -> dict[str, int]:
@@ -50,7 +55,7 @@ def test_outcomes_are_counted_as_in_the_evaluation(evaluated, params):
     written = read_json(artifacts / "evaluation" / "pets-net.json")["methods"]
     roots = {"photos": evaluated / "photos"}
     for split in run.splits:
-        _, methods = split_data(SplitOutcomes.read(run, split.name, artifacts), roots, artifacts / "report", 100)
+        _, methods = split_data(SplitOutcomes.read(run, split.name, artifacts), roots, artifacts / "report")
         assert list(methods) == list(run.methods)
         for method, data in methods.items():
             counts = written[method]["splits"][split.name]["open_set"]
@@ -131,7 +136,7 @@ def test_links_lead_from_the_page_to_the_original_files(project):
 
 def test_a_dataset_without_a_folder_has_no_links(project):
     found = SplitOutcomes.read(project.run, "wild", project.artifacts)
-    data, _ = split_data(found, {}, project.artifacts / "report", 100)
+    data, _ = split_data(found, {}, project.artifacts / "report")
     assert data["roots"] == [None]
 
 
@@ -144,7 +149,7 @@ def test_no_link_leaves_the_folder_of_its_dataset(project, tmp_path, name):
     Images(**{**images.columns(), "file": ["ok.png", "ok.png", name, "ok.png"]}).write(file)
     found = SplitOutcomes.read(project.run, "wild", root)
     with pytest.raises(DataError, match="leaves its folder"):
-        split_data(found, project.roots, root / "report", 100)
+        split_data(found, project.roots, root / "report")
 
 
 # ------------------------------------------------------------------------------------------------------------- the page

@@ -26,6 +26,7 @@ Boxes are xmin, ymin, xmax, ymax in parts of 65535 of the image's width or heigh
 from __future__ import annotations
 
 import base64
+import json
 import os
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -39,15 +40,13 @@ import polars as pl
 from farther.errors import DataError
 from farther.report.outcomes import REGION, SplitOutcomes
 from farther.tables.annotations import OBJECT_OUTCOMES, REGION_OUTCOMES
-from farther.tables.files import inside
+from farther.tables.files import digest, inside
 
 #: A whole side of an image in parts.
 WHOLE = 65535
 
 
-def split_data(
-    found: SplitOutcomes, roots: Mapping[str, Path], page: Path, most: int
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+class SplitData:
     """The data of a run and split; see the module.
 
     Args:
@@ -56,72 +55,90 @@ def split_data(
         page: Folder of the page, which links to image files are relative to.
         most: Largest number of images; of more images, this many are taken, evenly spread over the split's table.
 
-    Returns:
-        What all methods share, and the outcomes of each method, by its name; ready for JSON.
+    Attributes:
+        images: The images that are taken.
     """
-    count = len(found.images)
-    images = found.images if count <= most else found.images[(np.arange(most) * count // most).tolist()]
-    places = images.select("image_id", "width", "height").with_row_index("image")
 
-    def shown(rows: pl.DataFrame) -> pl.DataFrame:
-        return rows.join(places, on="image_id", how="inner", maintain_order="left")
+    def __init__(self, found: SplitOutcomes, roots: Mapping[str, Path], page: Path, most: int):
+        count = len(found.images)
+        self.found, self._roots, self._page = found, roots, page
+        self.images = found.images if count <= most else found.images[(np.arange(most) * count // most).tolist()]
+        self._places = self.images.select("image_id", "width", "height").with_row_index("image")
+        self._links = {name: quote(Path(os.path.relpath(root, page)).as_posix()) for name, root in roots.items()}
 
-    objects, detections = shown(found.objects), shown(found.detections)
-    categories = objects["category"].unique().sort().to_list()
-    if len(categories) > WHOLE:
-        raise DataError(f"{len(categories)} categories; the gallery takes {WHOLE}", field="category")
-    shared = {
-        "of": count,
-        **_files(images, roots, page),
-        "categories": categories,
-        "objects": {
-            "image": _packed(objects["image"], "<u4"),
-            "box": _boxes(objects),
-            "category": _packed(_places(objects["category"], categories), "<u2"),
-            "crowd": _packed(objects["is_crowd"], "<u1"),
-        },
-        "classes": list(found.classes),
-        "detections": {
-            "image": _packed(detections["image"], "<u4"),
-            "box": _boxes(detections),
-            "label": _packed(detections["label"], "<u2"),
-            "confidence": _packed(detections["confidence"], "<f4"),
-        },
-    }
-    rows = detections.select(REGION).with_row_index("row")
-    return shared, {
-        name: _method(found, name, shown(found.detections_of(name)), rows, places) for name in found.methods
-    }
+    def key(self) -> str:
+        """Digest of all that the data is made from, but for the outcomes of the methods."""
+        evaluation, split = self.found.run.evaluation, self.found.split
+        inputs = evaluation["splits"][split]["inputs"]
+        said = [
+            evaluation["run"],
+            split,
+            evaluation["threshold"],
+            inputs,
+            self.found.classes,
+            len(self.images),
+            self._links,
+        ]
+        return digest(json.dumps(said, sort_keys=True))
 
+    def shared(self) -> dict[str, Any]:
+        """What all methods share, ready for JSON."""
+        found = self.found
+        objects, detections = self._shown(found.objects), self._shown(found.detections)
+        categories = objects["category"].unique().sort().to_list()
+        if len(categories) > WHOLE:
+            raise DataError(f"{len(categories)} categories; the gallery takes {WHOLE}", field="category")
+        return {
+            "of": len(found.images),
+            **self._files(),
+            "categories": categories,
+            "objects": {
+                "image": _packed(objects["image"], "<u4"),
+                "box": _boxes(objects),
+                "category": _packed(_places(objects["category"], categories), "<u2"),
+                "crowd": _packed(objects["is_crowd"], "<u1"),
+            },
+            "classes": list(found.classes),
+            "detections": {
+                "image": _packed(detections["image"], "<u4"),
+                "box": _boxes(detections),
+                "label": _packed(detections["label"], "<u2"),
+                "confidence": _packed(detections["confidence"], "<f4"),
+            },
+        }
 
-def _method(
-    found: SplitOutcomes, method: str, detections: pl.DataFrame, rows: pl.DataFrame, places: pl.DataFrame
-) -> dict[str, Any]:
-    objects = found.objects_of(method).join(places, on="image_id", how="semi", maintain_order="left")
-    decided = objects.join(rows, on=REGION, how="left", maintain_order="left")["row"].cast(pl.Int64).fill_null(-1)
-    return {
-        "tau": found.tau(method),
-        "score": _packed(detections["score"], "<f4"),
-        "detection": _packed(_places(detections["outcome"], REGION_OUTCOMES), "<u1"),
-        "object": _packed(_places(objects["outcome"], OBJECT_OUTCOMES), "<u1"),
-        "decided": _packed(decided, "<i4"),
-    }
+    def method(self, name: str) -> dict[str, Any]:
+        """The outcomes of a method, ready for JSON."""
+        detections = self._shown(self.found.detections_of(name))
+        objects = self.found.objects_of(name).join(self._places, on="image_id", how="semi", maintain_order="left")
+        rows = detections.select(REGION).with_row_index("row")
+        decided = objects.join(rows, on=REGION, how="left", maintain_order="left")["row"].cast(pl.Int64).fill_null(-1)
+        return {
+            "tau": self.found.tau(name),
+            "score": _packed(detections["score"], "<f4"),
+            "detection": _packed(_places(detections["outcome"], REGION_OUTCOMES), "<u1"),
+            "object": _packed(_places(objects["outcome"], OBJECT_OUTCOMES), "<u1"),
+            "decided": _packed(decided, "<i4"),
+        }
 
+    def _shown(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """The rows of images that are taken, with the image's row and size."""
+        return rows.join(self._places, on="image_id", how="inner", maintain_order="left")
 
-def _files(images: pl.DataFrame, roots: Mapping[str, Path], page: Path) -> dict[str, Any]:
-    datasets = images["dataset"].unique().sort().to_list()
-    folders = [roots.get(name, Path()) for name in images["dataset"]]
-    links = {name: quote(Path(os.path.relpath(root, page)).as_posix()) for name, root in roots.items()}
-    return {
-        "roots": [links.get(name) for name in datasets],  # None where params.yaml does not say where it lies
-        "images": {
-            "id": images["image_id"].to_list(),
-            "file": [_url(folder, file) for folder, file in zip(folders, images["file"], strict=True)],
-            "root": _packed(_places(images["dataset"], datasets), "<u2"),
-            "width": _packed(images["width"], "<u4"),
-            "height": _packed(images["height"], "<u4"),
-        },
-    }
+    def _files(self) -> dict[str, Any]:
+        images = self.images
+        datasets = images["dataset"].unique().sort().to_list()
+        folders = [self._roots.get(name, Path()) for name in images["dataset"]]
+        return {
+            "roots": [self._links.get(name) for name in datasets],  # None where params.yaml does not say where it lies
+            "images": {
+                "id": images["image_id"].to_list(),
+                "file": [_url(folder, file) for folder, file in zip(folders, images["file"], strict=True)],
+                "root": _packed(_places(images["dataset"], datasets), "<u2"),
+                "width": _packed(images["width"], "<u4"),
+                "height": _packed(images["height"], "<u4"),
+            },
+        }
 
 
 @cache

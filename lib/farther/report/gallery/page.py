@@ -8,16 +8,19 @@ The page `gallery.html` loads its data when they are chosen: images and boxes of
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from farther.report.gallery.data import split_data
+from farther.keyed import Keyed
+from farther.report.gallery.data import SplitData
 from farther.report.outcomes import SplitOutcomes
 from farther.report.results import Run, title_of
 from farther.report.settings import GallerySettings
 from farther.report.site import Site
+from farther.tables.files import digest
 
 #: The page and its template.
 PAGE = "gallery.html"
@@ -33,10 +36,12 @@ class Gallery:
         roots: Dataset → folder of its image files.
         folder: Folder of the finished report, which links to image files are relative to.
         settings: Parameters of the gallery.
+        code: Digest of the code of the gallery.
     """
 
-    def __init__(self, site: Site, roots: Mapping[str, Path], folder: Path, settings: GallerySettings):
+    def __init__(self, site: Site, roots: Mapping[str, Path], folder: Path, settings: GallerySettings, code: str = ""):
         self._site, self._roots, self._folder, self._settings = site, roots, folder, settings
+        self._code = code
         self._index: list[dict[str, Any]] = []
         self._absent: list[str] = []
 
@@ -49,7 +54,7 @@ class Gallery:
             method: The method that is chosen when the page opens.
 
         Raises:
-            DataError: see `farther.report.gallery.data.split_data`.
+            DataError: see `farther.report.gallery.data.SplitData`.
         """
         if not self._settings.images:
             return
@@ -71,27 +76,36 @@ class Gallery:
 
     def _splits(self, run: Run, found: Mapping[str, SplitOutcomes]) -> Iterator[dict[str, Any]]:
         for split in run.splits:
-            of_split = found[split.name]
-            shared, methods = split_data(of_split, self._roots, self._folder, self._settings.images)
-            folder = f"{FOLDER}/{run.name}/{split.name}"
-            files = {
-                method: self._script(f"{folder}/{method}.js", "addOutcomes", run.name, split.name, method, data)
-                for method, data in methods.items()
-            }
+            data = SplitData(found[split.name], self._roots, self._folder, self._settings.images)
+            folder, key = f"{FOLDER}/{run.name}/{split.name}", digest(self._code, data.key())
+            outcomes = Keyed(data.found.files.outcomes)
             yield {
                 "name": split.name,
                 "title": split.title,
-                "images": len(shared["images"]["id"]),
-                "of": shared["of"],
-                "file": self._script(f"{folder}.js", "addSplit", run.name, split.name, shared),
-                "methods": files,
+                "images": len(data.images),
+                "of": len(data.found.images),
+                "file": self._script(f"{folder}.js", key, "addSplit", data.shared),
+                "methods": {
+                    method: self._script(
+                        f"{folder}/{method}.js",
+                        digest(key, outcomes.key(method) or ""),
+                        "addOutcomes",
+                        partial(data.method, method),
+                    )
+                    for method in data.found.methods
+                },
             }
 
-    def _script(self, name: str, function: str, *arguments: Any) -> str:
-        """Writes a script that calls a function of the page; returns its URL.
+    def _script(self, name: str, key: str, function: str, data: Callable[[], dict[str, Any]]) -> str:
+        """A script `gallery/<run>/<split>.js` or `…/<split>/<method>.js` that hands data to the page; returns its URL.
 
         Its JSON is ASCII, so that a browser reads the same script in any encoding.
         """
-        written = ",".join(json.dumps(one, separators=(",", ":"), allow_nan=False) for one in arguments)
-        self._site.write_text(name, f"gallery.{function}({written});\n")
+
+        def text() -> str:
+            arguments = (*Path(name).with_suffix("").parts[1:], data())
+            written = ",".join(json.dumps(one, separators=(",", ":"), allow_nan=False) for one in arguments)
+            return f"gallery.{function}({written});\n"
+
+        self._site.keep(name, key, text)
         return quote(name)
