@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from farther.command.project import argument
 from farther.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
@@ -55,9 +56,7 @@ class Entry:
 
 
 def check_objects(
-    remote: Annotated[
-        str | None, typer.Argument(metavar="REMOTE", help="Name of a remote; by default the default one.")
-    ] = None,
+    remote: Annotated[str | None, argument("REMOTE", "Name of a remote; by default the default one.")] = None,
     cache: Annotated[bool, typer.Option("--cache", help="Check this machine's cache instead of a remote.")] = False,
     remove: Annotated[
         bool, typer.Option("--remove", help="Delete damaged objects, so that DVC replaces them.")

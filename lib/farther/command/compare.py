@@ -10,31 +10,18 @@ import typer
 
 from farther.command.comparison import Change, Side, Values, compared_methods, open_side, tested_changes
 from farther.command.output import as_json, coloured, markdown, paragraph, table
-from farther.command.project import PARAMS, Json, Params, Project, complete
+from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import ParameterError, choose
 
 
 def compare(
-    a: Annotated[
-        str | None, typer.Argument(metavar="A", help="Revision, folder or file to compare with; by default HEAD.")
-    ] = None,
-    b: Annotated[
-        str | None, typer.Argument(metavar="B", help="What to compare; by default the project's files as they are.")
-    ] = None,
-    methods: Annotated[
-        tuple[str, str] | None,
-        typer.Option(metavar="M1 M2", help="Compare two methods of --run.", autocompletion=complete("methods")),
-    ] = None,
-    run: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RUN", help="Only this run; repeatable.", autocompletion=complete("detectors")),
-    ] = None,
-    split: Annotated[list[str] | None, typer.Option(metavar="SPLIT", help="Only this split; repeatable.")] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METHOD", help="Only this method; repeatable.", autocompletion=complete("methods")),
-    ] = None,
-    metric: Annotated[list[str] | None, typer.Option(metavar="METRIC", help="Only this metric; repeatable.")] = None,
+    a: Annotated[str | None, argument("A", "Revision, folder or file to compare with; by default HEAD.")] = None,
+    b: Annotated[str | None, argument("B", "What to compare; by default the project's files as they are.")] = None,
+    methods: Annotated[tuple[str, str] | None, option("M1 M2", "Compare two methods of --run.", "methods")] = None,
+    run: Annotated[list[str] | None, option("RUN", "Only this run; repeatable.", "detectors")] = None,
+    split: Annotated[list[str] | None, option("SPLIT", "Only this split; repeatable.")] = None,
+    method: Annotated[list[str] | None, option("METHOD", "Only this method; repeatable.", "methods")] = None,
+    metric: Annotated[list[str] | None, option("METRIC", "Only this metric; repeatable.")] = None,
     sort: Annotated[Literal["name", "change", "p"], typer.Option(help="Order of the rows.")] = "name",
     all: Annotated[bool, typer.Option("--all", help="Show metrics that did not change too.")] = False,
     no_test: Annotated[bool, typer.Option("--no-test", help="Do not test changes for significance.")] = False,

@@ -12,7 +12,7 @@ import typer
 
 from farther.command.machine import Finding
 from farther.command.output import as_json, coloured, hanging, paragraph, size
-from farther.command.project import PARAMS, Json, Params, Project, complete, make_detector
+from farther.command.project import PARAMS, Json, Params, Project, make_detector, option
 from farther.errors import FartherError
 
 if TYPE_CHECKING:
@@ -33,11 +33,8 @@ def doctor(
     json: Json = False,
     quick: Annotated[bool, typer.Option("--quick", help="Look for checkpoints without opening them.")] = False,
     estimate: Annotated[bool, typer.Option("--estimate", help="Measure a sample; estimate time and disk.")] = False,
-    sample: Annotated[int, typer.Option(metavar="N", help="Number of images to measure.")] = 32,
-    run: Annotated[
-        list[str] | None,
-        typer.Option(metavar="RUN", help="Run to estimate, repeatable.", autocompletion=complete("detectors")),
-    ] = None,
+    sample: Annotated[int, option("N", "Number of images to measure.")] = 32,
+    run: Annotated[list[str] | None, option("RUN", "Run to estimate, repeatable.", "detectors")] = None,
 ) -> int:
     """List what is missing to run; estimate time and disk.
 

@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from farther.command.output import as_json, coloured, paragraph, table
-from farther.command.project import PARAMS, Json, Params, Project, complete
+from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import DataError, ParameterError, choose
 
 if TYPE_CHECKING:
@@ -22,19 +20,10 @@ SEARCHED = 20_000
 
 
 def image(
-    name: Annotated[str, typer.Argument(metavar="IMAGE", help="Id in its dataset, file name, or (end of its) path.")],
-    benchmark: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Only this benchmark.", autocompletion=complete("benchmarks")),
-    ] = None,
-    run: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="With --method: show outcomes.", autocompletion=complete("detectors")),
-    ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(metavar="METHOD", help="With --run: show outcomes.", autocompletion=complete("methods")),
-    ] = None,
+    name: Annotated[str, argument("IMAGE", "Id in its dataset, file name, or (end of its) path.")],
+    benchmark: Annotated[str | None, option("NAME", "Only this benchmark.", "benchmarks")] = None,
+    run: Annotated[str | None, option("RUN", "With --method: show outcomes.", "detectors")] = None,
+    method: Annotated[str | None, option("METHOD", "With --run: show outcomes.", "methods")] = None,
     json: Json = False,
     params: Params = PARAMS,
 ) -> None:

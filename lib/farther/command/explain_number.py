@@ -6,10 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from farther.command.output import as_json, coloured, table
-from farther.command.project import PARAMS, Json, Params, Project, complete
+from farther.command.project import PARAMS, Json, Params, Project, argument
 from farther.errors import DataError, ParameterError, choose
 
 if TYPE_CHECKING:
@@ -20,19 +18,10 @@ CLOSED_SET = {"map": "ap", "map50": "ap50"}
 
 
 def number(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="Name under 'detectors'.", autocompletion=complete("detectors"))
-    ],
-    method: Annotated[
-        str,
-        typer.Argument(
-            metavar="METHOD",
-            help="Name under 'methods'; any for metrics of the detector.",
-            autocompletion=complete("methods"),
-        ),
-    ],
-    split: Annotated[str, typer.Argument(metavar="SPLIT", help="OOD split; any for metrics of the detector.")],
-    metric: Annotated[str, typer.Argument(metavar="METRIC", help="See farther metrics.")],
+    run: Annotated[str, argument("RUN", "Name under 'detectors'.", "detectors")],
+    method: Annotated[str, argument("METHOD", "Name under 'methods'; any for metrics of the detector.", "methods")],
+    split: Annotated[str, argument("SPLIT", "OOD split; any for metrics of the detector.")],
+    metric: Annotated[str, argument("METRIC", "See farther metrics.")],
     json: Json = False,
     params: Params = PARAMS,
 ) -> None:

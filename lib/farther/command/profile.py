@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from farther.command.project import PARAMS, git
+from farther.command.project import PARAMS, git, option
 from farther.errors import ParameterError, choose
 
 #: The folder of profiles, and the folder that they name for data.
@@ -26,7 +26,7 @@ def profile(
         str | None,
         typer.Argument(metavar="NAME", help="The file profiles/NAME.yaml.", autocompletion=lambda: list(_known())),
     ] = None,
-    data: Annotated[str, typer.Option(metavar="DIR", help="Folder of the datasets and checkpoints.")] = DATA,
+    data: Annotated[str, option("DIR", "Folder of the datasets and checkpoints.")] = DATA,
     force: Annotated[bool, typer.Option("--force", help="Replace a params.yaml that git has not recorded.")] = False,
 ) -> None:
     """List profiles, or use one as params.yaml.

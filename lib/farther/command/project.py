@@ -91,7 +91,7 @@ def git(folder: Path, *arguments: str) -> str | None:
     return done.stdout if done.returncode == 0 else None
 
 
-def complete(section: str) -> Callable[[str], list[str]]:
+def _names_in(section: str) -> Callable[[str], list[str]]:
     """Shell completion of the names in a section of params.yaml; none where it cannot be read."""
 
     def names(incomplete: str) -> list[str]:
@@ -102,12 +102,19 @@ def complete(section: str) -> Callable[[str], list[str]]:
     return names
 
 
+def argument(metavar: str, help: str, section: str = "") -> Any:
+    """An argument; the shell completes it with the names in a section of params.yaml, if one is given."""
+    return typer.Argument(metavar=metavar, help=help, autocompletion=_names_in(section) if section else None)
+
+
+def option(metavar: str, help: str, section: str = "") -> Any:
+    """An option with a value; see `argument`."""
+    return typer.Option(metavar=metavar, help=help, autocompletion=_names_in(section) if section else None)
+
+
 Params = Annotated[Path, typer.Option("--params", metavar="FILE", help="File of parameters.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-BenchmarkName = Annotated[
-    str,
-    typer.Argument(metavar="BENCHMARK", help="Name under 'benchmarks'.", autocompletion=complete("benchmarks")),
-]
+BenchmarkName = Annotated[str, argument("BENCHMARK", "Name under 'benchmarks'.", "benchmarks")]
 
 
 def make_detector(entry: Mapping[str, Any]) -> Any:

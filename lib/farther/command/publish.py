@@ -7,21 +7,15 @@ from typing import Annotated, Literal
 
 import typer
 
-from farther.command.project import PARAMS, BenchmarkName, Params, Project
+from farther.command.project import PARAMS, BenchmarkName, Params, Project, argument, option
 
 
 def publish(
     benchmark: BenchmarkName,
-    out: Annotated[
-        Path, typer.Argument(metavar="OUT", help="Folder to write; an earlier publication there is replaced.")
-    ],
+    out: Annotated[Path, argument("OUT", "Folder to write; an earlier publication there is replaced.")],
     format: Annotated[Literal["coco", "parquet", "huggingface"], typer.Option(help="Format to write.")],
-    split: Annotated[
-        list[str] | None, typer.Option(metavar="SPLIT", help="Split to publish, repeatable; by default all OOD splits.")
-    ] = None,
-    words: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="YAML with title, licence and answers: docs/publish.md.")
-    ] = None,
+    split: Annotated[list[str] | None, option("SPLIT", "Split to publish, repeatable; else all OOD splits.")] = None,
+    words: Annotated[Path | None, option("FILE", "YAML with title, licence and answers: docs/publish.md.")] = None,
     params: Params = PARAMS,
 ) -> None:
     """Publish a benchmark's splits as a data set.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from farther.command.project import BenchmarkName, Project, complete
+from farther.command.project import BenchmarkName, Project, option
 
 
 def review(
@@ -18,10 +18,11 @@ def review(
     ] = None,
     run: Annotated[
         str | None,
-        typer.Option(
-            help="Detector that looks for unlabelled objects, of any benchmark; by default that of section 'review', "
-            "else the benchmark's first.",
-            autocompletion=complete("detectors"),
+        option(
+            "RUN",
+            "Detector that looks for unlabelled objects, of any benchmark; by default that of section 'review', else "
+            "the benchmark's first.",
+            "detectors",
         ),
     ] = None,
     decisions: Annotated[
