@@ -66,15 +66,7 @@ def category_similarities(
     id_classes: IdClasses,
     wordnet: tuple[WordNet, WordNetParams] | None = None,
 ) -> CategorySimilarity:
-    """The nearest ID class of each category of a dataset.
-
-    Args:
-        dataset: Its name.
-        names: Embedding of each category's name.
-        shown: Prototypes of the categories that OOD images show.
-        id_classes: The ID classes.
-        wordnet: A WordNet and its parameters.
-    """
+    """The nearest ID class of each category of a dataset."""
     categories, id_names = list(names), id_classes.names
     no_images = np.zeros(len(id_names), np.int64)
     by_name = _nearest(Prototypes(tuple(id_names), np.array(list(id_names.values())), no_images), names)

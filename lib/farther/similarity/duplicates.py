@@ -59,14 +59,6 @@ class _Best:
 def near_duplicates(splits: Sequence[EmbeddedSplit], threshold: float, limit: int = 10_000) -> tuple[Duplicates, int]:
     """Pairs of images, within a split and across splits, whose cosine is at least `threshold`.
 
-    Args:
-        splits: Splits with their embeddings, ID training data included.
-        threshold: The lowest cosine of a pair.
-        limit: Largest number of pairs that is listed.
-
-    Returns:
-        The pairs, those with the highest cosine first, and the number of all pairs.
-
     Raises:
         DataError: the splits were embedded by two models.
     """

@@ -94,11 +94,7 @@ class Lookalikes:
         self._taken: list[np.ndarray] = []
 
     def compare(self, dataset: str, subset: str, image_id: str) -> Resemblance | None:
-        """The images most similar to an image; None when it has no embedding.
-
-        Raises:
-            DataError: the subset was not embedded, or by another model.
-        """
+        """The images most similar to an image; None when it has no embedding."""
         found = self._image((dataset, subset), image_id)
         if found is None:
             return None
@@ -113,11 +109,7 @@ class Lookalikes:
         return Resemblance(names["image_id"][nearest], float(np.clip(cosines[nearest], -1, 1)), repeats)
 
     def take(self, dataset: str, subset: str, image_id: str) -> None:
-        """Adds an image to the known ones.
-
-        Raises:
-            DataError: the subset was not embedded, or by another model.
-        """
+        """Adds an image to the known ones."""
         found = self._image((dataset, subset), image_id)
         if found is not None:
             self._taken.append(found.embedding[0].astype(np.float32))

@@ -126,9 +126,6 @@ def enrichment(name: str, params: Mapping[str, Any]) -> Enrichment:
 def present(benchmark: Benchmark, tables: Tables) -> dict[str, LabelledImages]:
     """The images of a benchmark, except those from a file of candidates.
 
-    Returns:
-        OOD splits by name, and complete subsets of the ID dataset by the names of the ID splits.
-
     Raises:
         ParameterError: a dataset, subset or vocabulary is unknown.
         DataError: a table or a file is damaged.
@@ -155,11 +152,6 @@ def find(
     An image qualifies when the benchmark's rules give it a wanted distance: no ID class and no overlap is labelled.
     Images of a category are ordered by the digests of their names, which is arbitrary but reproducible. Images with
     decisions stay listed whatever their fate, so that the decisions remain valid.
-
-    Args:
-        tables: The benchmark's datasets and the pools.
-        splits: Images of the benchmark (see `present`).
-        looks: Embeddings; without them only equal files count as duplicates.
 
     Raises:
         ParameterError: a dataset, subset, vocabulary or category is unknown, the distances cannot be combined, or the

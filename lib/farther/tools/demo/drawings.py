@@ -87,11 +87,7 @@ class Drawings:
 
 @lru_cache(maxsize=1)
 def catalogue() -> Mapping[str, Drawings]:
-    """All concepts and their drawings.
-
-    Raises:
-        DataError: an entry of `drawings.yaml` is not a drawing.
-    """
+    """All concepts and their drawings."""
     return {
         concept: Drawings(
             train=tuple(_drawing(concept, row) for row in subsets["train"]),

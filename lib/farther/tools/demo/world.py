@@ -38,12 +38,6 @@ def generate(
     Each scene depends only on the seed, the dataset, the subset and its number, so the number of processes does not
     change a byte. An interrupted run starts again from the first scene.
 
-    Args:
-        name: "voc", "bdd", "coco" or "openimages".
-        folder: Folder to write; it appears when the dataset is complete, and replaces an earlier one.
-        world: Sizes and counts.
-        processes: Number of processes; one per core by default.
-
     Raises:
         ParameterError: the dataset is unknown.
         FartherError: `folder` contains something other than a demo dataset.

@@ -23,9 +23,6 @@ def write_coco(split: PublishedSplit, folder: Path) -> None:
     that of the box, as the tables contain no outlines. Two fields are not part of COCO: `is_difficult` on difficult
     objects, and `object_id` where a split has an object 0: pycocotools treats annotation 0 as never found, so all ids
     are then one higher, and this field has the original one. Items are written one at a time to save memory.
-
-    Raises:
-        DataError: an image cannot be read, or has changed since it was ingested; names the row.
     """
     _copy_images(split, inside(folder, split.name))
     path = folder / "annotations" / f"instances_{split.name}.json"

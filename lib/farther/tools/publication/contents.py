@@ -167,13 +167,6 @@ def collect(
 ) -> Publication:
     """Gathers splits of a benchmark that was curated.
 
-    Args:
-        datasets: Section `datasets` of the parameters.
-        artifacts: The folder that the stages write.
-        splits: Names of splits; all OOD splits when empty.
-        words: The publisher's statements.
-        project: Folder that relative roots of datasets are relative to.
-
     Raises:
         ParameterError: a split is unknown or has no images, or its dataset is not in the parameters.
         DataError: a table is absent or damaged.

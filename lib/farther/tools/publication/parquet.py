@@ -60,12 +60,6 @@ def write_parquet(split: PublishedSplit, folder: Path, shard_bytes: int = SHARD_
     The columns are those of the published benchmark (`SCHEMA`). Objects have two further fields, `iscrowd` and
     `is_difficult`. A box is x, y, width, height; `category_id` counts from 0 and is a class label in the schema that
     `datasets` reads; `area` is that of the box, as the tables contain no outlines. One row group is in memory at once.
-
-    Args:
-        shard_bytes: Approximate image bytes per file.
-
-    Raises:
-        DataError: an image cannot be read, or has changed since it was ingested; names the row.
     """
     schema = described(split)
     path = inside(folder, split.name)

@@ -23,13 +23,6 @@ MARK = "publication.json"
 def publish(publication: Publication, out: str | Path, format: Format, shard_bytes: int = SHARD_BYTES) -> Path:
     """Writes splits in a published format; returns `out`.
 
-    Args:
-        publication: The splits.
-        out: Folder to write, aside first and then renamed. An earlier publication there is replaced.
-        format: `coco`: JSON and images; `parquet`: the columns of the published FindMeIfYouCan, images embedded;
-            `huggingface`: the same with a dataset card (`README.md`) and `croissant.json`.
-        shard_bytes: Approximate number of image bytes per Parquet file.
-
     Raises:
         ParameterError: the format is unknown, or `out` contains files that `publish` did not write.
         DataError: an image cannot be read, or has changed since it was ingested; names file, row and field.

@@ -28,9 +28,6 @@ def cohen_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
     frequencies would have by chance. At most 1; 0 is chance. None without items, or where both give the same single
     rating to all (p_e is 1).
 
-    Raises:
-        ValueError: the lengths differ.
-
     Example:
         >>> round(cohen_kappa(["near", "near", "far", "far"], ["near", "near", "far", "near"]), 6)
         0.5
@@ -41,11 +38,7 @@ def cohen_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
 
 
 def agreements(votes: pl.DataFrame) -> list[Agreement]:
-    """Agreement of each pair of reviewers with common images, by name.
-
-    Args:
-        votes: `image`, `reviewer`, `fate`: the fate that a reviewer's decision gives an image.
-    """
+    """Agreement of each pair of reviewers with common images, by name."""
     table = votes.pivot("reviewer", index="image", values="fate")
     found = []
     for first, second in combinations(sorted(set(table.columns) - {"image"}), 2):

@@ -100,12 +100,7 @@ class Catalogue:
         return rows[np.argsort(-self.detections.unlabelled[rows], kind="stable")]
 
     def file(self, row: int) -> Path:
-        """Image file of a row.
-
-        Raises:
-            DataError: its name leaves the dataset's folder.
-            ParameterError: the row is out of range, or the dataset has no folder in the parameters.
-        """
+        """Image file of a row."""
         dataset = self.key(row).dataset
         if dataset not in self.roots:
             raise ParameterError(f"params.yaml: datasets: {dataset!r} is missing, so its images cannot be found")

@@ -54,11 +54,6 @@ def serve(
 ) -> None:
     """Serves the review page of a benchmark on 127.0.0.1 until it is interrupted.
 
-    Args:
-        params: All of params.yaml.
-        root: The project's folder. Rules and decisions files that the parameters name are relative to the current one.
-        ready: Called with the page's address when it can be opened.
-
     Raises:
         ParameterError: a name or a parameter is unknown or wrong, or the port is taken.
         DataError: a table or the decisions file is damaged.

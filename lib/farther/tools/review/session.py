@@ -134,13 +134,7 @@ class Session:
             }
 
     def decide(self, row: int, decision: str, id_class: str = "", note: str = "") -> None:
-        """Writes a decision, unless it repeats the reviewer's last one on the image: a page may send it twice.
-
-        Raises:
-            ParameterError: the row or class is unknown, or the decision is `near` or `far` where a split takes both.
-            DataError: the decision is incomplete or contradictory.
-            FartherError: it could not be written to disk.
-        """
+        """Writes a decision, unless it repeats the reviewer's last one on the image: a page may send it twice."""
         if decision not in self._choices(row):
             raise ParameterError(f"expected one of {', '.join(self._choices(row))}, found {decision!r}")
         if id_class and id_class not in self.catalogue.id_classes:
@@ -153,15 +147,7 @@ class Session:
                 self._append(descriptor, key, decision, id_class, note)
 
     def undo(self, expected: str) -> int:
-        """Undoes the reviewer's last decision; returns the row of its image.
-
-        Args:
-            expected: Its time as given by `summary`, so that a request sent twice undoes one decision.
-
-        Raises:
-            ParameterError: the last decision is another one, or there is none.
-            FartherError: it could not be written to disk.
-        """
+        """Undoes the reviewer's last decision; returns the row of its image."""
         with self._lock, self.file.locked() as descriptor:
             self._refresh()
             latest = self._decisions.latest(self.reviewer)

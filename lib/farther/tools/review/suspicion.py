@@ -78,11 +78,7 @@ def detections(
     """The detections of a regions folder on the images of a source.
 
     Args:
-        folder: Regions of a split of the source; DataError if they are damaged.
-        id_class: Class of the folder → ID class; detections of other classes are left out.
         image_id: ndarray of shape (number of images,), str: the source's images. Others in the folder are left out.
-        objects: The source's labelled objects.
-        by_image: The objects of each image.
     """
     parts, known = [], pa.array(image_id, pa.string())
     names = np.array([id_class.get(name, "") for name in folder.classes], dtype=object)

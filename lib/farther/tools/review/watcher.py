@@ -39,15 +39,6 @@ def watcher_for(
 
     A run of another benchmark may know the ID classes better: its classes are matched by `data/names/classes.yaml`,
     and by their names where that file does not have them.
-
-    Args:
-        params: All of params.yaml.
-        wanted: The run; by default the one that `review.<benchmark>` of the parameters names, if it has regions, else
-            the benchmark's first that has.
-
-    Raises:
-        ParameterError: the wanted run is unknown or has no regions, or knows none of the ID classes.
-        DataError: the file of names is damaged.
     """
     detectors, benchmarks = params.get("detectors") or {}, params["benchmarks"]
     regions = Path(root) / "artifacts" / "regions"

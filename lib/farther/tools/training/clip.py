@@ -168,14 +168,6 @@ def train(
 ) -> CLIP:
     """Trains a CLIP, or resumes a killed run; returns the averaged network, in evaluation mode.
 
-    Args:
-        architecture: The network to build.
-        recipe: Hyperparameters of the run.
-        pictures, validation: Images to train on, and to measure `zero_shot` on after each epoch.
-        state_file: File of the state of the unfinished run.
-        log_file: CSV to write: epoch, step, learning rate, mean loss, zero-shot accuracy.
-        device: Device to train on.
-
     Raises:
         TrainingError: the loss is not finite.
     """
@@ -224,7 +216,6 @@ def contrastive_loss(seen: Tensor, said: Tensor, scale: Tensor, same: Tensor) ->
 
     Args:
         seen, said: Embeddings of images and captions, (N, D), of length 1.
-        scale: Factor of the cosines.
         same: bool (N, N): pairs with equal captions; the diagonal is True.
     """
     logits = scale * seen @ said.T

@@ -64,9 +64,6 @@ class ClipJob:
 def run_job(name: str, job: ClipJob, artifacts: Path) -> dict[str, Any]:
     """Draws images, trains or resumes a killed run, and writes the folder, its card and the log; returns the card.
 
-    Args:
-        name: Its log is `train/<name>/log.csv` in `artifacts`, its unfinished state is in `.work/train/<name>/`.
-
     Raises:
         ParameterError: the device is unknown.
         TrainingError: the loss is not finite.

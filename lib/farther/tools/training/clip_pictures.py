@@ -148,9 +148,7 @@ def compose(count: int, size: int, seed: int) -> Captioned:
     """Draws `count` square images of single objects, of several objects, and scenes like those of each dataset.
 
     Args:
-        count: Number of images.
         size: Side of the images in pixels.
-        seed: Seed of all random choices; each image depends only on it and on its number.
     """
     return _captioned((_picture(seed, index) for index in range(count)), count, size)
 

@@ -40,11 +40,7 @@ class Batch:
 
 
 def make_batch(processor: BaseImageProcessor, samples: Sequence[Sample], device: torch.device) -> Batch:
-    """Samples, preprocessed as for inference; images of several shapes are padded to one.
-
-    Raises:
-        ParameterError: the processor leaves images in several shapes and does not pad them.
-    """
+    """Samples, preprocessed as for inference; images of several shapes are padded to one."""
     images = [np.ascontiguousarray(s.pixels) for s in samples]
     try:
         prepared = processor(images=images, input_data_format="channels_last", return_tensors="pt")
@@ -71,11 +67,6 @@ def losses(network: PreTrainedModel, batch: Batch, precision: str, one_to_many: 
 
     Args:
         network: In training mode, prepared by `DetrRun`: its loss computes in float32.
-        precision: Precision of the layers.
-        one_to_many: Weight of `one_to_many_loss`; 0 leaves it out.
-
-    Raises:
-        ParameterError: `one_to_many` is positive, but the network's encoder has no proposals.
     """
     with autocast(batch.pixels.device, precision):
         output = network(pixel_values=batch.pixels, pixel_mask=batch.mask, labels=batch.labels)
@@ -102,10 +93,6 @@ def one_to_many_loss(logits: Tensor, boxes: Tensor, labels: Sequence[dict[str, T
     Args:
         logits: Shape (B, T, K), of T tokens.
         boxes: Shape (B, T, 4): centre and size, as fractions of the image.
-        labels: As in `Batch`.
-
-    Returns:
-        The weighted sum, per assigned token.
     """
     score_loss = logits.new_zeros(())
     box_loss = logits.new_zeros(())

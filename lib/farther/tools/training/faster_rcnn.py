@@ -93,11 +93,7 @@ class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
             self.queue.load_state_dict(state)
 
     def check_queue(self) -> None:
-        """Checks that virtual outliers were learned at all.
-
-        Raises:
-            TrainingError: no class had enough objects.
-        """
+        """Checks that virtual outliers were learned at all."""
         if self.queue is not None and not len(self.queue.full):
             most = int(self.queue.seen.max())
             problem = f"no class ever filled its queue of {self.queue.params.queue} features: at most {most} were seen"
@@ -112,10 +108,6 @@ def train(
     extra_losses: Sequence[ExtraLosses] = (),
 ) -> FasterRCNN:
     """Trains a network, or resumes a killed run; returns the averaged network.
-
-    Args:
-        initial: Initial weights by name; see `initial_weights`.
-        extra_losses: See `ExtraLosses`.
 
     Raises:
         TrainingError: the loss is not finite, or no class has enough objects for virtual outliers.
@@ -148,9 +140,7 @@ def losses(
     """Losses of a batch (Ren et al. 2015, arXiv:1506.01497, Equation 1, for both stages); their sum is minimised.
 
     Args:
-        network: In training mode.
         precision: Precision of the layers; the losses are computed in float32.
-        extra_losses: See `ExtraLosses`.
     """
     device = next(network.parameters()).device
     given = [
@@ -183,18 +173,7 @@ def losses(
 
 
 def initial_weights(path: Path | None, blueprint: Blueprint) -> dict[str, Tensor] | None:
-    """Weights of a file that fit a network; a last layer for other classes, for example, does not.
-
-    Args:
-        path: Checkpoint of a detector, or of the classifier of its backbone (torchvision's `resnet50`).
-
-    Returns:
-        Weights by the network's names; None without a file.
-
-    Raises:
-        DataError: the file cannot be read, or contains no weights of the backbone.
-        ParameterError: there is no file, but parts of this architecture are frozen.
-    """
+    """Weights of a file that fit a network; a last layer for other classes, for example, does not."""
     if path is None:
         if architecture_of(blueprint).is_frozen:
             problem = "its first layers are frozen, so it must start from a checkpoint of the detector or its backbone"

@@ -41,11 +41,7 @@ The same as JSON: [{name}.json]({name}.json).
 
 
 def make_job(name: str, entry: Mapping[str, Any]) -> Job:
-    """The job of an entry of `train:` in `training/params.yaml`: `trainer` and the parameters of that trainer's job.
-
-    Raises:
-        ParameterError: the trainer or a parameter is missing or unknown, or a value is invalid; names the job.
-    """
+    """The job of an entry of `train:` in `training/params.yaml`: `trainer` and the parameters of that trainer's job."""
     params = dict(entry)
     if "trainer" not in params:
         known = ", ".join(trainers.names())
@@ -59,12 +55,6 @@ def make_job(name: str, entry: Mapping[str, Any]) -> Job:
 
 def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
     """Trains, or resumes a killed run, and writes the checkpoint, its card and the log; returns the card.
-
-    Args:
-        name: Its log is `train/<name>/log.csv` in `artifacts`, its unfinished state is in `.work/train/<name>/`.
-        job: The job.
-        root: Folder of the dataset's images.
-        artifacts: Folder with `tables/`, in which log and state are written.
 
     Raises:
         DataError: a table, an image or the initial weights are absent or damaged, or there are no objects to learn.

@@ -173,12 +173,7 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
         """Called when an epoch's metrics are in the log."""
 
     def go(self) -> Network:
-        """Trains to the end, resuming a killed run of the same identity; returns the averaged network.
-
-        Raises:
-            TrainingError: the loss is not finite.
-            DataError: an image cannot be read.
-        """
+        """Trains to the end, resuming a killed run of the same identity; returns the averaged network."""
         self.resume()
         if self.recipe.cache_images:
             self.task.training.cache()
@@ -215,9 +210,6 @@ def batches_of_epoch(sizes: np.ndarray, batch_size: int, seed: int, epoch: int) 
 
     Args:
         sizes: ndarray of shape (N, 2), widths and heights.
-
-    Returns:
-        N // batch_size lists of `batch_size` rows (or one of N, when there are fewer), determined by seed and epoch.
     """
     random = np.random.default_rng([seed, epoch])
     order = random.permutation(len(sizes))
@@ -247,11 +239,7 @@ class AugmentedSamples(Dataset):
 def evaluate_on(
     samples: Samples, batch_size: int, workers: int, detect: Callable[[list[np.ndarray], list[str]], Regions]
 ) -> dict[str, Any]:
-    """Metrics of a detector on samples; see `farther.metrics.closed_set.evaluate`.
-
-    Args:
-        detect: Regions of a batch of images, given the images and their ids.
-    """
+    """Metrics of a detector on samples; see `farther.metrics.closed_set.evaluate`."""
     loader = DataLoader(samples, batch_size=batch_size, num_workers=workers, collate_fn=list)
     names = np.array_split(samples.images.image_id, range(batch_size, len(samples), batch_size))
     found = [detect([one.pixels for one in batch], list(ids)) for batch, ids in zip(loader, names, strict=True)]
@@ -259,11 +247,7 @@ def evaluate_on(
 
 
 def make_optimizer(recipe: Recipe, groups: Sequence[tuple[float, Sequence[nn.Parameter]]]) -> torch.optim.Optimizer:
-    """SGD with Nesterov momentum, or AdamW; weight decay applies to matrices and kernels only.
-
-    Args:
-        groups: Parameters, each group with its learning rate as a multiple of the recipe's.
-    """
+    """SGD with Nesterov momentum, or AdamW; weight decay applies to matrices and kernels only."""
     parts: list[dict[str, Any]] = []
     for ratio, parameters in groups:
         learned = [p for p in parameters if p.requires_grad]

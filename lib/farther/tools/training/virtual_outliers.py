@@ -85,9 +85,6 @@ class OutlierQueue(nn.Module):
         standard normal and L Lᵀ the covariance, falls with the length of z alone, and length and direction are
         independent. So the lengths of all candidates are drawn, and directions for the longest only: the same
         distribution as drawing every candidate.
-
-        Returns:
-            Shape (number of full classes × kept, D).
         """
         queues = self.features[self.full]
         means = queues.mean(dim=1)
@@ -107,8 +104,6 @@ def outlier_loss(queue: OutlierQueue, head: EnergyHead, classify: Callable[[Tens
     """Weighted uncertainty loss (Du et al. 2022, Equation 6): known objects against virtual outliers.
 
     Args:
-        queue: The queue, with at least one full class.
-        head: Separates known from unknown objects.
         classify: Maps features, shape (M, D), to logits, shape (M, 1 + C), the background first.
         logits: Logits of the known objects of this batch, shape (N, 1 + C).
     """
