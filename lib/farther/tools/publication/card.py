@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 from huggingface_hub import DatasetCard, DatasetCardData
+from jinja2 import Environment, StrictUndefined
 
+import farther
 from farther.curation.counts import category_counts, fate_counts
 from farther.tools.publication.contents import Publication, PublishedSplit
-from farther.tools.publication.datasheet import answered
+from farther.tools.publication.datasheet import Question, Words, datasheet
 from farther.tools.publication.parquet import described, split_name, type_name
 
 #: Number of categories per split that the card lists; the files contain all.
@@ -38,19 +45,74 @@ COLUMNS = {
 
 
 def card(publication: Publication, shards: Mapping[str, Sequence[Path]]) -> str:
-    """The text of `README.md`; `shards` are the Parquet files of each split."""
-    parts = [f"# {publication.title}"]
-    parts += [publication.words.summary] if publication.words.summary else []
-    parts += ["## Splits", _splits(publication)]
-    parts += ["## Columns", *_columns(publication), "## Categories", *map(_categories, publication.splits)]
-    if publication.similarity:
-        parts += ["## Similarity to the ID dataset", *_similarity(publication)]
-    parts += ["## How images were chosen", _fates(publication)]
-    parts += ["## Datasheet", "After Gebru et al., *Datasheets for Datasets* (2021).", *answered(publication)]
-    if publication.words.citation:
-        parts += ["## Citation", f"```\n{publication.words.citation.strip()}\n```"]
-    front = _metadata(publication, shards).to_yaml()
-    return str(DatasetCard(f"---\n{front}\n---\n\n" + "\n\n".join(parts) + "\n"))
+    """The text of `README.md`: metadata and the template `card.md`; `shards` are the Parquet files of each split."""
+    environment = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
+    environment.filters |= {"cell": _cell, "images": _images, "split_name": split_name}
+    values = _values(publication)
+    answers = {one.key: environment.from_string(one.answer).render(values) for one in datasheet()}
+    answered = [one._replace(answer=_answer(one, answers, publication.words)) for one in datasheet()]
+    sheet = [(section, list(questions)) for section, questions in groupby(answered, key=lambda one: one.section)]
+    template = environment.from_string(files(__package__).joinpath("card.md").read_text(encoding="utf-8"))
+    text = re.sub(r"\n{3,}", "\n\n", template.render(values, datasheet=sheet)).strip()
+    return str(DatasetCard(f"---\n{_metadata(publication, shards).to_yaml()}\n---\n\n{text}\n"))
+
+
+def _answer(question: Question, answers: Mapping[str, str], words: Words) -> str:
+    """What the tables say, and what the publisher adds."""
+    parts = [" ".join(answers[question.key].split()), words.answers.get(question.key, "").strip()]
+    return "\n\n".join(filter(None, parts)) or f"*Not answered yet (`{question.key}`).*"
+
+
+def _values(publication: Publication) -> dict[str, Any]:
+    """Values of the templates `card.md` and `datasheet.yaml`."""
+    splits, words, benchmark, fates = publication.splits, publication.words, publication.benchmark, publication.fates
+    credits = [split.credit(row) for split in splits for row in range(len(split.images))]
+    licences = Counter(credit.license for credit in credits)
+    counts = fate_counts(fates).join(_sources(splits), on=["dataset", "subset"], how="semi", maintain_order="left")
+    ood = _sources([split for split in splits if split.distance != "ID"])
+    considered = counts.join(ood, on=["dataset", "subset"], how="semi")
+    decided = [names for names in fates.decided_by if names]
+    columns = dict.fromkeys(name for split in splits for name in described(split).names)
+    return {
+        "title": publication.title,
+        "words": words,
+        "published": "" if words.published is None else words.published.isoformat(),
+        "version": farther.__version__,
+        "id_dataset": benchmark.id,
+        "id_classes": publication.id_classes,
+        "rules": benchmark.rules.name,
+        "protocol": benchmark.protocol,
+        "splits": splits,
+        "first": splits[0],
+        "ood": [split.name for split in splits if split.distance != "ID"],
+        "sources": " and ".join(dict.fromkeys(f"{split.dataset} ({split.subset})" for split in splits)),
+        "origins": "; ".join(f"{name}: {origin}" for name, origin in publication.origins.items()),
+        "total": len(credits),
+        "objects": sum(len(split.objects) for split in splits),
+        "crowd": sum(int(split.objects.is_crowd.sum()) for split in splits),
+        "difficult": sum(int(split.objects.is_difficult.sum()) for split in splits),
+        "considered": considered["images"].sum(),
+        "removed": considered.filter(fate="removed")["images"].sum(),
+        "decided": len(decided),
+        "fate_count": len(fates),
+        "reviewers": {name.strip() for names in decided for name in names.split(",")},
+        "authors": sum(bool(credit.author) for credit in credits),
+        "unlicensed": licences.pop("", 0),
+        "licences": sorted(licences.items()),
+        "columns": [(f"`{name}`", COLUMNS[name]) for name in columns],
+        "split_rows": [_split_row(split) for split in splits],
+        "categories": [(split.name, _categories(split)) for split in splits],
+        "similarity": _similarity(publication),
+        "fates": [
+            (f"{one['dataset']} ({one['subset']})", one["fate"], one["reason"], f"{one['images']:,}")
+            for one in counts.iter_rows(named=True)
+        ],
+    }
+
+
+def _sources(splits: Sequence[PublishedSplit]) -> pl.DataFrame:
+    rows = [(split.dataset, split.subset) for split in splits]
+    return pl.DataFrame(rows, schema={"dataset": pl.String, "subset": pl.String}, orient="row")
 
 
 def _metadata(publication: Publication, shards: Mapping[str, Sequence[Path]]) -> DatasetCardData:
@@ -106,65 +168,31 @@ def _feature(split: PublishedSplit, field: pa.Field) -> dict[str, Any]:
     return {"name": field.name, "dtype": type_name(field.type)}
 
 
-def _splits(publication: Publication) -> str:
-    rows = []
-    for split in publication.splits:
-        shown = len(set(split.objects.category))
-        counts = (len(split.images), len(split.objects), shown)
-        source = f"{split.dataset} ({split.subset})"
-        rows.append((f"`{split.name}`", source, split.distance, *(f"{count:,}" for count in counts)))
-    return _table(("Configuration", "Source", "Distance", "Images", "Objects", "Categories"), rows, numbers=3)
+def _split_row(split: PublishedSplit) -> tuple[str, ...]:
+    counts = (len(split.images), len(split.objects), len(set(split.objects.category)))
+    return f"`{split.name}`", f"{split.dataset} ({split.subset})", split.distance, *(f"{count:,}" for count in counts)
 
 
-def _columns(publication: Publication) -> list[str]:
-    wanted = dict.fromkeys(name for split in publication.splits for name in described(split).names)
-    table = _table(("Column", "Meaning"), [(f"`{name}`", COLUMNS[name]) for name in wanted])
-    first = publication.splits[0]
-    code = f'load_dataset(FOLDER_OR_NAME, "{first.name}", split="{split_name(first)}")'
-    return [table, f"Read one configuration with the library `datasets`:\n\n```python\n{code}\n```"]
-
-
-def _categories(split: PublishedSplit) -> str:
+def _categories(split: PublishedSplit) -> list[tuple[str, ...]]:
     counts = category_counts(split.objects)
     top = counts.head(SHOWN).iter_rows(named=True)
     rows = [(one["category"], f"{one['objects']:,}", f"{one['images']:,}") for one in top]
     rest = counts[SHOWN:]
-    if len(rest):
-        rows.append((f"{len(rest)} others", f"{rest['objects'].sum():,}", ""))
-    return f"### {split.name}\n\n{_table(('Category', 'Objects', 'Images'), rows, numbers=2)}"
+    return [*rows, (f"{len(rest)} others", f"{rest['objects'].sum():,}", "")] if len(rest) else rows
 
 
-def _similarity(publication: Publication) -> list[str]:
+def _similarity(publication: Publication) -> list[tuple[str, ...]]:
     keys = ("similarity", "median", "low", "high")
-    rows = [
+    return [
         (f"`{name}`", *(f"{values[key]:.3f}" if key in values else "" for key in keys))
         for name, values in publication.similarity.items()
     ]
-    text = (
-        "The largest cosine between the CLIP embedding of an image and those of images of "
-        f"{publication.benchmark.id}, over the images of a split."
-    )
-    return [text, _table(("Configuration", "Mean", "Median", "5%", "95%"), rows, numbers=4)]
-
-
-def _fates(publication: Publication) -> str:
-    sources = {(split.dataset, split.subset) for split in publication.splits}
-    rows = [
-        (f"{one['dataset']} ({one['subset']})", one["fate"], one["reason"], f"{one['images']:,}")
-        for one in fate_counts(publication.fates).iter_rows(named=True)
-        if (one["dataset"], one["subset"]) in sources
-    ]
-    if not rows:
-        return "All images of the sources are included: no rule selected among them."
-    return _table(("Source", "Fate", "Decided by", "Images"), rows, numbers=1)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:
-    """A Markdown table whose last `numbers` columns are right-aligned."""
-    rule = ["---"] * (len(heads) - numbers) + ["---:"] * numbers
-    return "\n".join(f"| {' | '.join(map(_cell, row))} |" for row in (heads, rule, *rows))
 
 
 def _cell(text: str) -> str:
     """Text from a dataset, escaped so that it neither ends a cell nor becomes markup."""
     return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+
+def _images(count: int) -> str:
+    return "1 image" if count == 1 else f"{count:,} images"

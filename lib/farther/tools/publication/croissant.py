@@ -6,7 +6,9 @@ Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -17,27 +19,6 @@ from farther.tools.publication.contents import Publication, PublishedSplit
 from farther.tools.publication.parquet import described
 
 CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
-
-#: Terms of the vocabulary of Croissant, under their own names.
-TERMS = (
-    "citeAs column equivalentProperty extract field fileObject fileProperty fileSet format includes isLiveDataset "
-    "jsonPath key md5 parentField path recordSet references regex repeated replace samplingRate separator source "
-    "subField transform"
-)
-
-CONTEXT: dict[str, Any] = {
-    "@language": "en",
-    "@vocab": "https://schema.org/",
-    "sc": "https://schema.org/",
-    "cr": "http://mlcommons.org/croissant/",
-    "rai": "http://mlcommons.org/croissant/RAI/",
-    "dct": "http://purl.org/dc/terms/",
-    "conformsTo": "dct:conformsTo",
-    "data": {"@id": "cr:data", "@type": "@json"},
-    "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
-    "examples": {"@id": "cr:examples", "@type": "@json"},
-    **{term: f"cr:{term}" for term in TERMS.split()},
-}
 
 #: Croissant's names of column types.
 TYPES = {"string": "sc:Text", "int32": "sc:Integer", "int64": "sc:Integer", "double": "sc:Float", "bool": "sc:Boolean"}
@@ -51,7 +32,7 @@ def croissant(publication: Publication, shards: Mapping[str, Sequence[Path]], fo
     """
     words = publication.words
     described_by = {
-        "@context": CONTEXT,
+        "@context": json.loads(files(__package__).joinpath("croissant_context.json").read_text(encoding="utf-8")),
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS_TO,
         "name": publication.title,
