@@ -176,7 +176,7 @@ def _split_row(split: PublishedSplit) -> tuple[str, ...]:
 def _categories(split: PublishedSplit) -> list[tuple[str, ...]]:
     counts = category_counts(split.objects)
     top = counts.head(SHOWN).iter_rows(named=True)
-    rows = [(one["category"], f"{one['objects']:,}", f"{one['images']:,}") for one in top]
+    rows: list[tuple[str, ...]] = [(one["category"], f"{one['objects']:,}", f"{one['images']:,}") for one in top]
     rest = counts[SHOWN:]
     return [*rows, (f"{len(rest)} others", f"{rest['objects'].sum():,}", "")] if len(rest) else rows
 
