@@ -65,6 +65,8 @@ def test_torchmetrics_takes_a_sigmoid_that_saturates_far_from_zero():
 
     together = np.concatenate([inside, outside])
     assert published(together) == 0.5  # every sigmoid is 1 in float32
+    fpr, tpr, _ = torchmetrics.functional.roc(torch.tensor(together, dtype=torch.float32), target, task="binary")
+    assert fpr[tpr >= 0.95][0] == 1
     assert published(together - together.min()) < 1  # most are
     assert published((together - together.min()) / np.ptp(together)) == 1  # in [0, 1] there is no sigmoid
     found = ood.evaluate(-inside, -outside)
