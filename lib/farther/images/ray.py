@@ -141,7 +141,7 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
         return
     ray = _connected()
     machines = [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
-    driver = _Driver(ray, job, shards, pool_for(machines, job.device, job.processes))
+    driver = _Driver(ray, job, shards, pool_for(machines, job.model.device, job.plan.params.workers))
     try:
         driver.run(count)
     finally:
@@ -177,7 +177,7 @@ class _Driver:
             finished = self._ray.get(self._queue.finished.remote(done))
             done += len(finished)
             for shard in finished:
-                count(self._job.size(shard))
+                count(len(self._job.plan.rows(shard)))
 
     def clear(self) -> None:
         """Ends all workers and the queue."""

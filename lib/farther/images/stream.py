@@ -189,58 +189,37 @@ class Work:
             tables, wrong = self._forward(usable)
         return Answer(tables, failures + wrong)
 
-    def _forward(self, usable: Sequence[tuple[str, Any]]) -> tuple[list[Table], list[Failure]]:
+    def _forward(self, usable: Sequence[tuple[str, Any]]) -> Answer:
         """The model's rows. If it yields values that cannot be used, its images are tried one by one."""
         if not usable:
-            return [], []
+            return Answer([], [])
         try:
-            return [self.model.forward([item for _, item in usable], [image_id for image_id, _ in usable])], []
+            return Answer([self.model.forward([item for _, item in usable], [image_id for image_id, _ in usable])], [])
         except DataError as error:
             if len(usable) == 1:
-                return [], [{"image_id": usable[0][0], "reason": f"the model's output cannot be used: {error}"}]
+                reason = f"the model's output cannot be used: {error}"
+                return Answer([], [{"image_id": usable[0][0], "reason": reason}])
         alone = [self._forward([one]) for one in usable]
-        return [t for tables, _ in alone for t in tables], [f for _, failures in alone for f in failures]
+        return Answer([t for one in alone for t in one.tables], [f for one in alone for f in one.failures])
 
 
 @dataclass(frozen=True)
 class Job:
     """All that making shards takes; it can be pickled for another machine.
 
-    Args:
-        model: Yields the rows.
-        plan: Which images are in which shard.
-        writer: Takes the shards; has the cache key of the machine that started the run.
+    Its writer has the cache key of the machine that started the run.
     """
 
     model: Model
     plan: Plan
     writer: ShardWriter
 
-    @property
-    def device(self) -> str:
-        """Where the network runs."""
-        return self.model.device
-
-    @property
-    def processes(self) -> int | None:
-        """Worker processes beside each network, where the user gave a number."""
-        return self.plan.params.workers
-
-    def size(self, shard: int) -> int:
-        """Number of images of a shard."""
-        return len(self.plan.rows(shard))
-
     def make(self, shards: Iterable[int], processes: int, count: Callable[[int], Any]) -> Iterator[int]:
         """Makes shards and yields the number of each that was written.
 
         A model on a GPU runs in this process, and the workers decode and prepare for it. A model on the CPU runs in
         each of the workers, on one core: so none waits for another, and the number of cores does not change how sums
-        round.
-
-        Args:
-            shards: Their numbers; read a few batches ahead of what is yielded.
-            processes: Worker processes; 0 does all in this one.
-            count: Takes the number of images of each batch that is done.
+        round. With 0 `processes` all is done in this one. `count` takes the number of images of each batch.
         """
         batches = (batch for shard in shards for batch in self.plan.batches(shard))
         with closing(self._answers(batches, processes)) as answers:
@@ -261,11 +240,7 @@ class Job:
         return all(isinstance(item, Unusable) for item in self._preparation()(again))
 
     def check(self) -> None:
-        """Refuses to make rows that differ from those of the machine that started the run.
-
-        Raises:
-            FartherError: this machine has another checkpoint, or another version of the code.
-        """
+        """Refuses to make rows that differ from those of the machine that started the run."""
         if cache_key(self.model, self.plan.images, self.plan.params) != self.writer.key:
             raise FartherError(
                 "would make other rows than the machine that started the run: it has another checkpoint, or another "
