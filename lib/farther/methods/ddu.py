@@ -94,8 +94,10 @@ class DDU(Method):
         """See `Method.remarks`."""
         if not self.singular_:
             return []
+        count = len(self.singular_)
+        names = ", ".join(self.singular_) if count <= 3 else f"{count} of {len(self.means_)} classes"
         problem = "too few detections for as many dimensions, or features that depend on each other"
-        return [f"singular covariance of {', '.join(self.singular_)} ({problem}): jitter {self.jitter_:g} decides"]
+        return [f"singular covariance of {names} ({problem}): jitter {self.jitter_:g} decides the scores"]
 
     def _factorise(self, covariances: np.ndarray) -> tuple[np.ndarray, float]:
         """Lower Cholesky factors of Σ_c + ε I, and ε; the covariances are overwritten."""

@@ -56,9 +56,10 @@ def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance
             problem = f"{int(matched.positives.sum())} objects and {len(matched.score)} detections of known classes"
             raise DataError(f"no operating threshold can be chosen from {problem}; give a number instead")
         best = defined([of_class["threshold"] for of_class in per_class.values()])
-        if rule == "best_f1" and np.isnan(best).all():
+        best = best[~np.isnan(best)]
+        if rule == "best_f1" and not len(best):
             raise DataError("no detection of any class matches an object at IoU 0.5; give a number as threshold")
-        threshold = float(np.nanmean(best)) if rule == "best_f1" else _largest_harmless(matched, tolerance)
+        threshold = float(best.mean()) if rule == "best_f1" else _largest_harmless(matched, tolerance)
     else:
         raise ParameterError(f"operating threshold: unknown rule {rule!r}. Known: best_f1, best_map, or a number")
     kept = matched.above(threshold)
