@@ -59,12 +59,11 @@ class Header:
         if self.weight is not None and self.bias is not None:
             for name in ("weight", "bias"):
                 object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float32))
+            expected = f"expected {count}, one per class, found shape"
             if self.weight.ndim != 2 or len(self.weight) != count:
-                raise DataError(
-                    f"expected {count} rows, one per class, found shape {self.weight.shape}", field="weight"
-                )
+                raise DataError(f"{expected} {self.weight.shape}", field="weight")
             if self.bias.shape != (count,):
-                raise DataError(f"expected {count} values, one per class, found shape {self.bias.shape}", field="bias")
+                raise DataError(f"{expected} {self.bias.shape}", field="bias")
 
     @property
     def known_classes(self) -> tuple[str, ...]:

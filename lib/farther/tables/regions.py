@@ -104,7 +104,7 @@ class Regions(Table, WithHeader):
     def empty(cls, header: Header | None = None) -> Self:
         """A table without rows."""
         header = header or Header(classes=())
-        required = {c.name: np.zeros((0, 4) if c.is_vector else 0) for c in cls.COLUMNS if not c.optional}
+        required = {c.name: c.none() for c in cls.COLUMNS if not c.optional}
         return cls(header=header, logits=np.zeros((0, len(header.classes)), np.float32), **required)
 
     def write(self, path: str | Path) -> None:
@@ -188,7 +188,9 @@ class RegionsFolder(WithHeader):
             for frame in read_batches(shard, names, ROW_GROUP):
                 if not frame.height and len(self):
                     continue
-                self._refuse_missing(shard, frame, names)
+                missing = [name for name in self.info["columns"] if name in names and name not in frame.columns]
+                if missing and frame.height:  # a shard without rows may lack columns
+                    raise DataError("the column is missing, but regions.json names it", file=shard, field=missing[0])
                 try:
                     batch = Regions.from_frame(frame, shard, self.header)
                 except DataError as error:
@@ -208,24 +210,12 @@ class RegionsFolder(WithHeader):
         lazy = pl.scan_parquet(shards, glob=False)
         return lazy.filter(pl.col("score") >= pl.lit(self.min_score, pl.Float32)) if self.min_score > 0 else lazy
 
-    def _refuse_missing(self, shard: Path, frame: pl.DataFrame, names: Sequence[str]) -> None:
-        """Refuses a shard without a column that the header names; one without rows may lack columns."""
-        missing = [name for name in self.info["columns"] if name in names and name not in frame.columns]
-        if missing and frame.height:
-            raise DataError("the column is missing, but regions.json names it", file=shard, field=missing[0])
-
 
 class RegionsWriter(ShardWriter):
-    """Writes a regions folder shard by shard; a killed run resumes.
+    """Writes a regions folder shard by shard; a killed run resumes. See `ShardWriter`.
 
-    Args:
-        path: The folder to be.
-        header: What all rows share.
-        work: See `ShardWriter`; a run with the same header and key keeps the finished shards.
-        key: Digest of all that the rows are made from (images, parameters, code); stored as `RegionsFolder.key`.
-
-    Raises:
-        DataError: see `ShardWriter`; `close` also raises it for two shards with rows that differ in their columns.
+    A run with the same header and key keeps the finished shards. The key, a digest of all that the rows are made from
+    (images, parameters, code), is stored as `RegionsFolder.key`. Rows of all shards must have the same columns.
     """
 
     DESCRIPTION = "regions.json"

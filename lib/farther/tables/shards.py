@@ -69,13 +69,9 @@ class ShardWriter(ABC):
         return read_json(self._part(shard))["failures"]
 
     def write_shard(self, shard: int, table: Table, images: int = 0, failures: Sequence[dict[str, str]] = ()) -> None:
-        """Writes one shard.
+        """Writes the rows of one shard.
 
-        Args:
-            shard: Its number, from 0.
-            table: Its rows.
-            images: Number of its images, including those that failed.
-            failures: `{"image_id": …, "reason": …}` of each image that could not be used.
+        `images` counts those that failed too; `failures` holds `{"image_id": …, "reason": …}` for each of these.
         """
         with write_aside(self.rows / _file(shard)) as aside:
             write_parquet(table.frame, aside)
