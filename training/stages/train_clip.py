@@ -5,7 +5,7 @@ from pathlib import Path
 
 from farther.params import section
 from farther.registry import build
-from farther.tools.training.clip_job import ClipJob, run_job
+from farther.tools.training.clip import ClipJob, run_job
 
 ARTIFACTS = Path("artifacts")
 

@@ -1,9 +1,8 @@
 import numpy as np
 import pytest
 
-from farther.tools.training.augmentation import augment, colour
 from farther.tools.training.recipe import Augmentation
-from farther.tools.training.samples import Sample
+from farther.tools.training.samples import Sample, augment, colour
 
 STILL = Augmentation(flip=0)
 

@@ -7,8 +7,15 @@ import pytest
 import torch
 
 from farther.tools.training import clip, clip_pictures
-from farther.tools.training.clip import ClipArchitecture, ClipRecipe, contrastive_loss, train, zero_shot
-from farther.tools.training.clip_job import ClipJob, run_job
+from farther.tools.training.clip import (
+    ClipArchitecture,
+    ClipJob,
+    ClipRecipe,
+    contrastive_loss,
+    run_job,
+    train,
+    zero_shot,
+)
 from farther.tools.training.clip_pictures import (
     Captioned,
     caption,

@@ -10,14 +10,22 @@ from farther.detectors.networks.detr import DetrBlueprint, class_head
 from farther.errors import DataError, ParameterError
 from farther.tables import Objects
 from farther.tools.training import detr
-from farther.tools.training.detr import DetrRun, evaluate, make_processor, train, untrained
-from farther.tools.training.detr_losses import losses, make_batch, one_to_many_loss
+from farther.tools.training.detr import (
+    DetrRun,
+    evaluate,
+    losses,
+    make_batch,
+    make_processor,
+    one_to_many_loss,
+    train,
+    untrained,
+)
 from farther.tools.training.job import run_job
-from farther.tools.training.recipe import Augmentation
+from farther.tools.training.recipe import Augmentation, DetrRecipe
 from farther.tools.training.run import TrainingError
 from farther.tools.training.samples import Samples
-from farther.tools.training.trainers.base import Task
-from farther.tools.training.trainers.detr import DetrJob, DetrRecipe
+from farther.tools.training.trainers import Task
+from farther.tools.training.trainers.detr import DetrJob
 
 CPU = torch.device("cpu")
 CLASSES = ("square", "disc")

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from farther.tools.training.faster_rcnn import evaluate, train
-from farther.tools.training.recipe import Augmentation
+from farther.tools.training.recipe import Augmentation, FasterRCNNRecipe
 from farther.tools.training.run import TrainingError, batches_of_epoch, make_optimizer
-from farther.tools.training.trainers.base import Task
-from farther.tools.training.virtual_outliers import FasterRCNNRecipe
+from farther.tools.training.trainers import Task
 
 CPU = torch.device("cpu")
 

@@ -11,11 +11,10 @@ from farther.detectors.networks.checkpoint import load_network, save_checkpoint
 from farther.errors import ParameterError
 from farther.methods import METHODS
 from farther.registry import build
-from farther.tools.training.faster_rcnn import train
-from farther.tools.training.recipe import Augmentation
+from farther.tools.training.faster_rcnn import OutlierQueue, outlier_loss, train
+from farther.tools.training.recipe import Augmentation, FasterRCNNRecipe, VirtualOutliers
 from farther.tools.training.run import TrainingError
-from farther.tools.training.trainers.base import Task
-from farther.tools.training.virtual_outliers import FasterRCNNRecipe, OutlierQueue, VirtualOutliers, outlier_loss
+from farther.tools.training.trainers import Task
 
 CPU = torch.device("cpu")
 

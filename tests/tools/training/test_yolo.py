@@ -12,9 +12,10 @@ from farther.errors import DataError
 from farther.tables.files import digest
 from farther.tools.training import yolo
 from farther.tools.training.job import run_job
+from farther.tools.training.recipe import YoloRecipe
 from farther.tools.training.samples import Samples
-from farther.tools.training.trainers.base import Task
-from farther.tools.training.trainers.yolo import YoloJob, YoloRecipe
+from farther.tools.training.trainers import Task
+from farther.tools.training.trainers.yolo import YoloJob
 from farther.tools.training.yolo import Plan, Run, TableDataset, train
 
 CLASSES = ("square", "disc")

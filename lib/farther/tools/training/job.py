@@ -18,7 +18,7 @@ from farther.tables import Images, Objects
 from farther.tables.files import inside, read_json, write_aside, write_json
 from farther.tools.training import trainers
 from farther.tools.training.samples import Samples
-from farther.tools.training.trainers.base import Job, Task, Trained
+from farther.tools.training.trainers import Job, Task, Trained
 
 SUBSETS = ("train", "val", "test")
 

@@ -21,10 +21,9 @@ from farther.errors import FartherError
 from farther.metrics import closed_set
 from farther.tables import Regions
 from farther.tables.files import write_aside
-from farther.tools.training.augmentation import augment
 from farther.tools.training.recipe import Augmentation, Recipe
-from farther.tools.training.samples import Sample, Samples
-from farther.tools.training.trainers.base import Task
+from farther.tools.training.samples import Sample, Samples, augment
+from farther.tools.training.trainers import Task
 
 #: Number of consecutive batches whose images are pooled to form batches of similar shapes.
 POOLED_BATCHES = 8

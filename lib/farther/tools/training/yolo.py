@@ -21,10 +21,10 @@ from farther.detectors.networks.detection import Selection, autocast
 from farther.detectors.networks.yolo import YoloBlueprint, build_network, detect_regions, letterbox, padding_stride
 from farther.tables import Header, Regions
 from farther.tables.files import digest
+from farther.tools.training.recipe import YoloRecipe
 from farther.tools.training.run import TrainingError, evaluate_on, read_state, write_log, write_state
 from farther.tools.training.samples import Samples
-from farther.tools.training.trainers.base import Task
-from farther.tools.training.trainers.yolo import YoloRecipe
+from farther.tools.training.trainers import Task
 
 from ultralytics.data.dataset import YOLODataset  # isort: skip: farther's import of it has no side effects
 from ultralytics.models.yolo.detect import DetectionTrainer  # isort: skip

@@ -10,9 +10,8 @@ from pydantic.dataclasses import dataclass
 
 from farther.registry import STRICT
 from farther.tables.files import digest
-from farther.tools.training.recipe import Count
-from farther.tools.training.trainers.base import Job, Task, Trained, count_parameters, register
-from farther.tools.training.virtual_outliers import FasterRCNNRecipe
+from farther.tools.training.recipe import Count, FasterRCNNRecipe
+from farther.tools.training.trainers import Job, Task, Trained, count_parameters, register
 
 
 @register("faster_rcnn")
