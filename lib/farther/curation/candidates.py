@@ -47,11 +47,6 @@ def write_candidates(path: str | Path, candidates: pl.DataFrame) -> None:
 def listed(path: str | Path, dataset: str, subset: str, image_id: Sequence[str] | np.ndarray) -> np.ndarray:
     """Mask of the images of a subset that a file of candidates lists.
 
-    Args:
-        path: The file; only `dataset`, `subset` and `image_id` are read, so that it may be written by hand.
-        dataset, subset: The subset.
-        image_id: Its images.
-
     Returns:
         ndarray of shape (number of images,), bool.
 

@@ -185,10 +185,6 @@ class Decisions:
     def check(self, known: pl.DataFrame, id_classes: Collection[str]) -> None:
         """Raises an error for a decision, taken back or not, on an unknown image or ID class.
 
-        Args:
-            known: Images of the OOD sources: dataset, subset, image_id.
-            id_classes: The ID classes.
-
         Raises:
             DataError: names file, row and field.
         """

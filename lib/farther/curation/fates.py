@@ -76,13 +76,6 @@ def decide(
 
     The rule with the highest precedence among those of the image's objects decides; among equals, the first object in
     the table.
-
-    Args:
-        source: Images and objects.
-        rules: The rule that decides for each category.
-        subset: Name of the source's subset.
-        farther: All kept images are `farther`, so that near categories do not matter.
-        empty: Fate of an image without any object.
     """
     effective = {category: rule for category, rule in rules.items() if not (farther and rule.kind == "near")}
     decisive = pl.DataFrame(
@@ -128,12 +121,7 @@ def decide(
 
 
 def as_published(source: LabelledImages, subset: str, distance: str, empty: Literal["keep", "remove"]) -> Fates:
-    """The fate of each image of a split that is taken as its authors published it.
-
-    Args:
-        source, subset, empty: See `decide`.
-        distance: Distance of the split, the fate of all images that are kept.
-    """
+    """The fate of each image of a split that is taken as its authors published it."""
     fates = decide(source, {}, subset=subset, farther=False, empty=empty)
     kept = pl.when(pl.col("fate") != "removed")
     fate, rule = kept.then(pl.lit(distance)).otherwise("fate"), kept.then(pl.lit(PUBLISHED)).otherwise("rule")

@@ -44,10 +44,6 @@ def missing(
 ) -> list[Missing]:
     """Files and folders that the datasets lack. Annotations are not opened: `ingest` lists absent images.
 
-    Args:
-        datasets: The section `datasets` of the parameters.
-        needed: The subsets that are used of each dataset; of a dataset that is not named, those that it has.
-
     Raises:
         ParameterError: a format or a parameter is unknown.
     """
@@ -103,11 +99,6 @@ def image_roots(
     """Folder of the image files of each dataset.
 
     The dataset's root, or, where `ingest` extracted the images from the dataset's files, the folder of those.
-
-    Args:
-        datasets: The section `datasets` of the parameters: name → parameters, `root` among them.
-        tables: The folder that `ingest` writes, one folder per dataset.
-        project: Folder that relative roots are relative to.
     """
     roots = {}
     for name, params in datasets.items():

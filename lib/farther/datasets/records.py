@@ -192,10 +192,6 @@ def read_yaml(path: Path, absent: str = "the file does not exist") -> Any:
 def read_json(path: Path, without: Iterable[str] = ()) -> Any:
     """Reads a JSON file that may be large.
 
-    Args:
-        without: Names of fields to drop while parsing, at any depth: outlines take several times the memory of all
-            the rest.
-
     Raises:
         DataError: the file is absent, is not UTF-8, or is not JSON (truncated, for instance); names the line.
     """
@@ -217,10 +213,6 @@ def read_json(path: Path, without: Iterable[str] = ()) -> Any:
 
 def stream(path: Path, field: str, *, required: bool = True) -> Iterator[Record]:
     """The objects in a list at the top level of a JSON file of any size, one in memory at a time.
-
-    Args:
-        field: The list's name.
-        required: Whether its absence is an error.
 
     Raises:
         DataError: the file is absent, is not UTF-8 or not JSON, or has no such list of objects.

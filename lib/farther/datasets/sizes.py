@@ -18,13 +18,7 @@ def _sizes() -> dict[str, Any]:
 
 
 def bytes_of(format: str, paths: Sequence[str], subsets: Sequence[str] = ()) -> int:
-    """Approximate number of bytes of a published file or folder; 0 if unknown.
-
-    Args:
-        format: The dataset's format.
-        paths: Alternative paths below the dataset's root; the first known one counts.
-        subsets: Subsets that are read from it.
-    """
+    """Approximate number of bytes of a published file or folder; 0 if unknown."""
     each = _sizes()["megabytes_per_image"].get(format)
     if each is not None:
         return int(each * MB) * sum(_sizes()["images"][format].get(subset, 0) for subset in subsets)
@@ -33,12 +27,7 @@ def bytes_of(format: str, paths: Sequence[str], subsets: Sequence[str] = ()) -> 
 
 
 def images_of(params: Mapping[str, Any], subset: str) -> int | None:
-    """Approximate number of images of a subset of a published dataset; None if unknown.
-
-    Args:
-        params: An entry of section `datasets`.
-        subset: The subset.
-    """
+    """Approximate number of images of a subset of a published dataset; None if unknown."""
     format = str(params.get("format"))
     sets = [subset]
     if format == "voc":

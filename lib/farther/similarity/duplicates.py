@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
 
-import numpy as np
 import polars as pl
 
 from farther.similarity.nearest import pairs_above
@@ -31,29 +30,8 @@ class Duplicates(Table):
     same_file = Column(pl.Boolean)
 
 
-class _Best:
-    """The `limit` pairs with the highest cosines; at most about twice as many are in memory."""
-
-    def __init__(self, limit: int):
-        self.limit = limit
-        self.found = 0
-        self._parts: list[np.ndarray] = []
-        self._held = 0
-
-    def add(self, rows: np.ndarray) -> None:
-        """Adds pairs: ndarray of shape (N, 5): cosine, split, row, other split, other row."""
-        self.found += len(rows)
-        self._parts.append(rows)
-        self._held += len(rows)
-        if self._held > 2 * self.limit:
-            self._parts = [self.sorted()]
-            self._held = len(self._parts[0])
-
-    def sorted(self) -> np.ndarray:
-        """The best, the highest cosine first; among equals in the order of splits and rows."""
-        rows = np.concatenate(self._parts) if self._parts else np.zeros((0, 5))
-        order = np.lexsort((rows[:, 4], rows[:, 3], rows[:, 2], rows[:, 1], -rows[:, 0]))
-        return rows[order[: self.limit]]
+#: A pair of rows of splits, by the splits' numbers.
+_PAIRS = pl.Schema([("cosine", pl.Float32), *((name, pl.Int64) for name in ("a", "i", "b", "j"))])
 
 
 def near_duplicates(splits: Sequence[EmbeddedSplit], threshold: float, limit: int = 10_000) -> tuple[Duplicates, int]:
@@ -62,24 +40,32 @@ def near_duplicates(splits: Sequence[EmbeddedSplit], threshold: float, limit: in
     Raises:
         DataError: the splits were embedded by two models.
     """
-    best = _Best(limit)
+    best, found = pl.DataFrame(schema=_PAIRS), 0
     for a, b in combinations_with_replacement(range(len(splits)), 2):
         first_row = 0 if a == b else None
         for i, j, cosines in pairs_above(splits[a].vectors, splits[b].vectors, threshold, first_row=first_row):
-            best.add(np.stack([cosines, np.full(len(i), a), i, np.full(len(i), b), j], axis=1))
-    rows = best.sorted()
-    first = np.cumsum([0, *(len(split) for split in splits)])
-    names = np.repeat(np.array([split.name for split in splits], dtype=object), np.diff(first))
-    images = np.concatenate([np.zeros(0, object), *(split.image_id for split in splits)])
-    digests = np.concatenate([np.zeros(0, object), *(split.digest for split in splits)])
-    places = rows[:, 1:].astype(np.int64)
-    one, other = first[places[:, 0]] + places[:, 1], first[places[:, 2]] + places[:, 3]
+            part = pl.DataFrame({"cosine": cosines, "i": i, "j": j}).with_columns(a=pl.lit(a), b=pl.lit(b))
+            ordered = pl.concat([best, part.select(pl.col(name).cast(kind) for name, kind in _PAIRS.items())])
+            best = ordered.sort(*_PAIRS, descending=[True, False, False, False, False]).head(limit)
+            found += len(i)
+    texts = {"image_id": pl.String, "digest": pl.String}
+    parts = [
+        pl.DataFrame({"image_id": split.image_id, "digest": split.digest}, schema_overrides=texts).select(
+            pl.lit(number, pl.Int64).alias("split"), pl.int_range(pl.len(), dtype=pl.Int64).alias("row"), *texts
+        )
+        for number, split in enumerate(splits)
+    ]
+    if not best.height:
+        return Duplicates.empty(), 0
+    images, names = pl.concat(parts), pl.Series([split.name for split in splits])
+    one = best.join(images, left_on=["a", "i"], right_on=["split", "row"], how="left", maintain_order="left")
+    other = best.join(images, left_on=["b", "j"], right_on=["split", "row"], how="left", maintain_order="left")
     table = Duplicates(
-        split=names[one],
-        image_id=images[one],
-        other_split=names[other],
-        other_image_id=images[other],
-        cosine=rows[:, 0],
-        same_file=(digests[one] == digests[other]).astype(bool),
+        split=names.gather(best["a"]),
+        image_id=one["image_id"],
+        other_split=names.gather(best["b"]),
+        other_image_id=other["image_id"],
+        cosine=best["cosine"],
+        same_file=one["digest"] == other["digest"],
     )
-    return table, best.found
+    return table, found

@@ -62,7 +62,8 @@ class Catalogue:
         self._join(list(sources.values()))
         keys = zip(self.fates.dataset, self.fates.subset, self.fates.image_id, strict=True)
         self._rows = {ImageKey(*key): row for row, key in enumerate(keys)}
-        self.detections = Detections.join([] if watcher is None else self._detections(sources, watcher, artifacts))
+        found = [] if watcher is None else self._detections(sources, watcher, artifacts)
+        self.detections = Detections.concatenate(found) if found else Detections.empty()
         self.suspicion = np.zeros(len(self.images))
         np.maximum.at(self.suspicion, self.detections.image, self.detections.unlabelled)
         self.queue = self.suspicion + WORDS * self._ranked_surplus(artifacts / "embeddings")
@@ -127,8 +128,7 @@ class Catalogue:
                 if folder.is_dir():
                     regions, image_id = RegionsFolder(folder), ruled.source.images.image_id
                     found = detections(regions, watcher.id_class, image_id, objects, by_image)
-                    found.image[:] += first
-                    parts.append(found)
+                    parts.append(found.with_columns(image=found.image + first))
             first += count
         return parts
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import polars as pl
 
-from farther.tables import Objects, RegionsFolder
+from farther.tables import BOX, Column, Objects, RegionsFolder, Table
 
 #: Least score of the detections that are shown and counted.
 MIN_SCORE = 0.1
@@ -43,33 +41,23 @@ class Grouped:
         return place, self.order[self.starts[images][place] + within]
 
 
-@dataclass(frozen=True)
-class Detections:
-    """Detections on the images of one or several sources.
+class Detections(Table):
+    """One row per detection on the images of one or several sources.
 
-    Args:
-        image: ndarray of shape (N,): the image's row.
-        box: ndarray of shape (N, 4): xmin, ymin, xmax, ymax in pixels.
-        score: ndarray of shape (N,): the detector's confidence.
-        name: ndarray of shape (N,), str: the ID class.
-        unlabelled: ndarray of shape (N,): evidence for an unlabelled object: the score times the share that labels do
-            not explain (see `explained`).
+    Columns:
+        image: The image's row.
+        box: xmin, ymin, xmax, ymax in pixels.
+        score: The detector's confidence.
+        name: The ID class.
+        unlabelled: Evidence for an unlabelled object: the score times the share that labels do not explain (see
+            `explained`).
     """
 
-    image: np.ndarray
-    box: np.ndarray
-    score: np.ndarray
-    name: np.ndarray
-    unlabelled: np.ndarray
-
-    @classmethod
-    def join(cls, parts: list[Detections]) -> Detections:
-        """Concatenates parts in order."""
-        if not parts:
-            empty = np.zeros(0)
-            return cls(np.zeros(0, np.int64), np.zeros((0, 4)), empty, np.zeros(0, object), empty)
-        columns = ("image", "box", "score", "name", "unlabelled")
-        return cls(*(np.concatenate([getattr(part, column) for part in parts]) for column in columns))
+    image = Column(pl.Int64)
+    box = Column(BOX)
+    score = Column(pl.Float32)
+    name = Column(pl.String)
+    unlabelled = Column(pl.Float64)
 
 
 def detections(
@@ -80,16 +68,19 @@ def detections(
     Args:
         image_id: ndarray of shape (number of images,), str: the source's images. Others in the folder are left out.
     """
-    parts, known = [], pa.array(image_id, pa.string())
+    parts = []
+    rows = pl.DataFrame({"image_id": pl.Series(image_id, dtype=pl.String)}).with_row_index("row")
     names = np.array([id_class.get(name, "") for name in folder.classes], dtype=object)
     for regions in folder.above(MIN_SCORE).batches([]):
-        image = pc.index_in(pa.array(regions.image_id, pa.string()), known).fill_null(-1).to_numpy()
+        joined = regions.frame.select("image_id").join(rows, on="image_id", how="left", maintain_order="left")
+        image = joined["row"].cast(pl.Int64).fill_null(-1).to_numpy()
         found = np.flatnonzero((image >= 0) & (names[regions.label] != ""))
         image, box, score = image[found].astype(np.int64), regions.box[found], regions.score[found]
         place, row = by_image.pairs(image)
         free = 1 - explained(box, objects.box[row], place)
-        parts.append(Detections(image, box, score, names[regions.label[found]], score * free))
-    return Detections.join(parts)
+        name = names[regions.label[found]]
+        parts.append(Detections(image=image, box=box, score=score, name=name, unlabelled=score * free))
+    return Detections.concatenate(parts) if parts else Detections.empty()
 
 
 def explained(box: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.ndarray:
