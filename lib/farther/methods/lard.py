@@ -29,10 +29,6 @@ class Latent(Method):
             activations themselves, v = o.
         whiten: Scale each component to unit variance. The paper does not say; the published code's library does by
             default. None whitens with `protocol="published-code"` only.
-
-    Attributes:
-        latent_mean_: Mean of the latent activations, ndarray of shape (C,).
-        components_: P, ndarray of shape (C, components).
     """
 
     components: PositiveInt | None = 32
@@ -73,8 +69,7 @@ class LardKNN(Latent, KNN):
         `protocol="published-code"` that of `knn`: v whitened, then scaled to unit norm
 
     Attributes:
-        latent_mean_: Mean of the latent activations, ndarray of shape (C,).
-        components_: P, ndarray of shape (C, components).
+        latent_mean_, components_: Mean of o, ndarray of shape (C,), and P, ndarray of shape (C, components).
         stored_: v of the training regions, ndarray of shape (M, components), float32.
 
     References:
@@ -116,8 +111,7 @@ class LardMahalanobis(Latent, Mahalanobis):
         protocol: "paper": one Gaussian per class; "published-code": a single one.
 
     Attributes:
-        latent_mean_: Mean of the latent activations, ndarray of shape (C,).
-        components_: P, ndarray of shape (C, components).
+        latent_mean_, components_: Mean of o, ndarray of shape (C,), and P, ndarray of shape (C, components).
         mean_, whitening_, centres_: As in `mahalanobis`, of v.
 
     References:
@@ -156,8 +150,7 @@ class LardGMM(Latent, DDU):
         channel
 
     Attributes:
-        latent_mean_: Mean of the latent activations, ndarray of shape (C,).
-        components_: P, ndarray of shape (C, components).
+        latent_mean_, components_: Mean of o, ndarray of shape (C,), and P, ndarray of shape (C, components).
         means_, factors_, log_weights_, jitter_, singular_: As in `ddu`, of v.
 
     References:
@@ -196,8 +189,7 @@ class LardKDE(Latent):
         protocol: "published-code" whitens, where `whiten` is None.
 
     Attributes:
-        latent_mean_: Mean of the latent activations, ndarray of shape (C,).
-        components_: P, ndarray of shape (C, components).
+        latent_mean_, components_: Mean of o, ndarray of shape (C,), and P, ndarray of shape (C, components).
         stored_: v_i of the training regions, ndarray of shape (M, components).
 
     References:
