@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,7 +10,16 @@ from torchvision.models.detection import FasterRCNN
 
 from farther.detectors.networks.architectures import ENERGY_HEAD, MSRA, Blueprint, EnergyHead, build_network
 from farther.detectors.networks.detectron2_import import is_detectron2, to_torchvision
-from farther.detectors.networks.weights import fill, json_field, read_metadata, read_weights, write_tensors
+from farther.detectors.networks.weights import (
+    as_names,
+    as_pixels,
+    fill,
+    json_field,
+    read_metadata,
+    read_weights,
+    refuse_format,
+    write_checkpoint,
+)
 from farther.errors import DataError, ParameterError
 
 FORMAT = "farther.faster_rcnn"
@@ -20,16 +28,8 @@ FORMAT = "farther.faster_rcnn"
 def save_checkpoint(
     path: str | Path, state: Mapping[str, Tensor], blueprint: Blueprint, notes: Mapping[str, str] | None = None
 ) -> None:
-    """Writes a safetensors file: a state dict in half precision, its blueprint, and notes (recipe, data digest)."""
-    metadata = {
-        **(notes or {}),
-        "format": FORMAT,
-        "architecture": blueprint.architecture,
-        "classes": json.dumps(list(blueprint.classes)),
-        "min_size": str(blueprint.min_size),
-        "max_size": str(blueprint.max_size),
-    }
-    write_tensors(path, state, metadata)
+    """Writes a state dict in half precision, its blueprint and notes."""
+    write_checkpoint(path, state, FORMAT, blueprint, notes)
 
 
 def read_blueprint(path: str | Path) -> Blueprint:
@@ -39,21 +39,12 @@ def read_blueprint(path: str | Path) -> Blueprint:
         DataError: the file is absent or not a safetensors file, or its metadata lacks a field or holds a wrong one.
     """
     metadata = read_metadata(path)
-    if metadata.get("format") != FORMAT:
-        problem = f"expected {FORMAT!r}, found {metadata.get('format')!r}: not a checkpoint that farther wrote"
-        raise DataError(problem, file=path, field="format")
-    for name in ("architecture", "classes", "min_size", "max_size"):
-        if name not in metadata:
-            raise DataError("the field is missing from the checkpoint's metadata", file=path, field=name)
-    classes = json_field(path, metadata, "classes")
-    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
-        raise DataError(f"expected a list of names, found {classes!r}", file=path, field="classes")
-    sizes = {}
-    for name in ("min_size", "max_size"):
-        if not metadata[name].isdecimal() or int(metadata[name]) == 0:
-            raise DataError(f"expected a number of pixels, found {metadata[name]!r}", file=path, field=name)
-        sizes[name] = int(metadata[name])
-    return Blueprint(metadata["architecture"], tuple(classes), **sizes)
+    refuse_format(path, metadata, FORMAT)
+    if "architecture" not in metadata:
+        raise DataError("the field is missing from the checkpoint's metadata", file=path, field="architecture")
+    classes = as_names(path, json_field(path, metadata, "classes"))
+    sizes = {name: as_pixels(path, json_field(path, metadata, name), name) for name in ("min_size", "max_size")}
+    return Blueprint(metadata["architecture"], classes, **sizes)
 
 
 def layout_of(path: str | Path) -> str:

@@ -3,7 +3,6 @@ and PyTorch files of weights beside such a folder."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,12 +15,13 @@ from transformers import AutoModelForObjectDetection, PreTrainedModel
 
 from farther.detectors.networks.detr import DetrBlueprint, family_of, make_config, quiet
 from farther.detectors.networks.weights import (
+    as_names,
     floats,
     json_field,
     read_metadata,
     read_weights,
     refuse_misfit,
-    write_tensors,
+    write_checkpoint,
 )
 from farther.errors import DataError, ParameterError
 from farther.tables.files import inside, read_json
@@ -59,15 +59,8 @@ class DetrCheckpoint:
 def save_checkpoint(
     path: str | Path, state: Mapping[str, Tensor], blueprint: DetrBlueprint, notes: Mapping[str, str] | None = None
 ) -> None:
-    """Writes a safetensors file: a state dict in half precision, its blueprint, and notes (recipe, data digest)."""
-    metadata = {
-        **(notes or {}),
-        "format": FORMAT,
-        "config": json.dumps(blueprint.config),
-        "processor": json.dumps(blueprint.processor),
-        "classes": json.dumps(list(blueprint.classes)),
-    }
-    write_tensors(path, state, metadata)
+    """Writes a state dict in half precision, its blueprint and notes."""
+    write_checkpoint(path, state, FORMAT, blueprint, notes)
 
 
 def find_checkpoint(
@@ -194,14 +187,12 @@ def _blueprint(path: Path, config: Any, processor: Any, classes: Any) -> DetrBlu
     for name, value in (("config", config), ("processor", processor)):
         if not isinstance(value, dict):
             raise DataError(f"expected an object, found {value!r}", file=path, field=name)
-    names = list(classes) if isinstance(classes, list | tuple) else []
-    if not names or not all(isinstance(name, str) for name in names):
-        raise DataError(f"expected a list of names, found {classes!r}", file=path, field="classes")
+    names = as_names(path, classes)
     try:
         family_of(config.get("model_type"))
     except ParameterError as error:
         raise DataError(str(error), file=path, field="model_type") from None
-    return DetrBlueprint(config, processor, tuple(names))
+    return DetrBlueprint(config, processor, names)
 
 
 def _network_part(path: Path, weights: dict[str, Tensor], blueprint: DetrBlueprint) -> dict[str, Tensor]:

@@ -46,6 +46,19 @@ def write_tensors(path: str | Path, tensors: Mapping[str, Tensor], metadata: Map
         aside.write_bytes(_with_sorted_metadata(content))
 
 
+def write_checkpoint(
+    path: str | Path, state: Mapping[str, Tensor], kind: str, blueprint: Any, notes: Mapping[str, str] | None
+) -> None:
+    """Writes a safetensors file: a state dict, the fields of its network's blueprint, and notes (recipe, data digest).
+
+    Args:
+        kind: Format of the file: "farther.yolo".
+        blueprint: A dataclass of text, numbers, lists and dicts; fields that are not text are written as JSON.
+    """
+    fields = {name: v if isinstance(v, str) else json.dumps(v) for name, v in vars(blueprint).items()}
+    write_tensors(path, state, {**(notes or {}), "format": kind, **fields})
+
+
 def read_metadata(path: str | Path) -> dict[str, str]:
     """The text beside the tensors; no tensor is read.
 
@@ -72,6 +85,27 @@ def json_field(path: str | Path, metadata: Mapping[str, str], name: str) -> Any:
         raise DataError("the field is missing from the checkpoint's metadata", file=path, field=name) from None
     except json.JSONDecodeError as error:
         raise DataError(f"not JSON: {error.msg}", file=path, field=name) from None
+
+
+def refuse_format(path: str | Path, metadata: Mapping[str, str], kind: str) -> None:
+    """Refuses a file that `write_checkpoint` did not write in this format."""
+    if metadata.get("format") != kind:
+        problem = f"expected {kind!r}, found {metadata.get('format')!r}: not a checkpoint that farther wrote"
+        raise DataError(problem, file=path, field="format")
+
+
+def as_names(path: str | Path, found: Any) -> tuple[str, ...]:
+    """Names of classes, from a checkpoint's field "classes"."""
+    if not isinstance(found, list | tuple) or not found or not all(isinstance(name, str) for name in found):
+        raise DataError(f"expected a list of names, found {found!r}", file=path, field="classes")
+    return tuple(found)
+
+
+def as_pixels(path: str | Path, found: Any, field: str) -> int:
+    """A number of pixels, from a checkpoint's field."""
+    if not isinstance(found, int) or found < 1:
+        raise DataError(f"expected a number of pixels, found {found!r}", file=path, field=field)
+    return found
 
 
 def floats(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

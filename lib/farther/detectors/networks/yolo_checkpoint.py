@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from farther.detectors.networks.weights import floats, json_field, read_metadata, read_tensors, write_tensors
+from farther.detectors.networks.weights import (
+    as_names,
+    as_pixels,
+    floats,
+    json_field,
+    read_metadata,
+    read_tensors,
+    refuse_format,
+    write_checkpoint,
+)
 from farther.detectors.networks.yolo import DetectionModel, YoloBlueprint, build_network, padding_stride
 from farther.errors import DataError, ParameterError
 
@@ -37,16 +45,9 @@ class YoloCheckpoint:
 def save_checkpoint(
     path: str | Path, network: DetectionModel, blueprint: YoloBlueprint, notes: Mapping[str, str] | None = None
 ) -> None:
-    """Writes a safetensors file: weights of an unfused network in half precision, its blueprint, and notes."""
-    metadata = {
-        **(notes or {}),
-        "format": FORMAT,
-        "architecture": json.dumps(blueprint.architecture),
-        "classes": json.dumps(list(blueprint.classes)),
-        "image_size": str(blueprint.image_size),
-        "stride": str(padding_stride(network.stride)),
-    }
-    write_tensors(path, network.state_dict(), metadata)
+    """Writes the weights of an unfused network in half precision, its blueprint and notes."""
+    stride = {"stride": str(padding_stride(network.stride))}
+    write_checkpoint(path, network.state_dict(), FORMAT, blueprint, {**(notes or {}), **stride})
 
 
 def read_checkpoint(path: str | Path) -> YoloCheckpoint:
@@ -82,23 +83,17 @@ def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel
 
 def _read_safetensors(path: Path) -> YoloCheckpoint:
     metadata = read_metadata(path)
-    if metadata.get("format") != FORMAT:
-        problem = f"expected {FORMAT!r}, found {metadata.get('format')!r}: not a checkpoint that farther wrote for YOLO"
-        raise DataError(problem, file=path, field="format")
-    values = {name: json_field(path, metadata, name) for name in ("architecture", "classes", "image_size", "stride")}
-    stride = values.pop("stride")
-    return YoloCheckpoint(_blueprint(path, **values), stride, read_tensors(path))
+    refuse_format(path, metadata, FORMAT)
+    names = ("architecture", "classes", "image_size", "stride")
+    *described, stride = (json_field(path, metadata, name) for name in names)
+    return YoloCheckpoint(_blueprint(path, *described), stride, read_tensors(path))
 
 
 def _blueprint(path: Path, architecture: Any, classes: Any, image_size: Any) -> YoloBlueprint:
     """A blueprint with fields of the right types."""
     if not isinstance(architecture, dict):
         raise DataError(f"expected a description of layers, found {architecture!r}", file=path, field="architecture")
-    if not isinstance(classes, list) or not classes or not all(isinstance(name, str) for name in classes):
-        raise DataError(f"expected a list of names, found {classes!r}", file=path, field="classes")
-    if not isinstance(image_size, int) or image_size < 1:
-        raise DataError(f"expected a number of pixels, found {image_size!r}", file=path, field="image_size")
-    return YoloBlueprint(architecture, tuple(classes), image_size)
+    return YoloBlueprint(architecture, as_names(path, classes), as_pixels(path, image_size, "image_size"))
 
 
 class _StandIn(nn.Module):
