@@ -87,7 +87,7 @@ class AnnotatedImages:
     Args:
         image_id: The dataset's own id as text, unique. Object array of `str`.
         file: Path within the dataset's root, with forward slashes. Object array of `str`.
-        width, height: Pixels as annotated, 0 where the annotations do not say. int64.
+        width, height: Pixels as annotated, 0 where the annotations do not give it. int64.
     """
 
     image_id: np.ndarray
@@ -229,7 +229,7 @@ class Collector:
         return row
 
     def annotated_by(self, path: Path) -> None:
-        """Records the file that annotates the image added last, where each image has one of its own."""
+        """Records the file that annotates the image added last, where each image has its own file."""
         self._files.append(path.relative_to(self.root).as_posix())
 
     def add_object(
@@ -314,7 +314,7 @@ class Reader(ABC):
         """
 
     def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
-        """Licence and author of a subset's images by image id, as far as the dataset's files say them.
+        """Licence and author of a subset's images by image id, as far as the dataset's files contain them.
 
         Raises:
             DataError: a file is damaged.

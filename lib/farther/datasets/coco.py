@@ -32,7 +32,7 @@ ORIGINALS = ("train2017", "val2017", "train2014", "val2014")
 class COCO(Reader):
     """COCO instances, and any file of that form.
 
-    A box is x, y, width, height, with x and y edges already; `iscrowd` says that it holds several objects. The image
+    A box is x, y, width, height, with x and y edges already; `iscrowd` marks a box of several objects. The image
     id is COCO's number, padded with zeros to 12 digits as in its file names (an id that is text stays as it is). The
     object id is the annotation's id. Two fields that COCO does not have are read where they are: `is_difficult` marks
     difficult objects, and `object_id` is the object id instead. Outlines (`segmentation`, polygons or run lengths) are
@@ -87,7 +87,7 @@ class COCO(Reader):
         return found.annotations(categories=names, files=[file], row="annotations[{row}]", box_field="bbox")
 
     def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
-        """Licence and author of each image, as `licenses` and the images' fields say them; see `Reader`."""
+        """Licence and author of each image, as `licenses` and the images' fields give them; see `Reader`."""
         path = inside(self.root, self._placed(subset)[0])
         if not path.exists():
             return

@@ -68,7 +68,7 @@ class HuggingFace(Reader):
             `labels`, `class` that is there.
         box_format: x, y, width, height; edges; or centre and size.
         box_unit: Pixels, or widths and heights of the image.
-        categories: Names of the classes by their numbers, where the features do not say them.
+        categories: Names of the classes by their numbers, where the features do not give them.
     """
 
     SOURCE: ClassVar[str] = "huggingface.co/datasets"

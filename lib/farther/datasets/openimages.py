@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 from pydantic.dataclasses import dataclass
@@ -34,6 +35,17 @@ from farther.tables.files import inside
 
 EDGES = ("XMin", "YMin", "XMax", "YMax")
 ORIGINALS = ("train", "validation", "test")
+
+#: A box: line, image, edges in fractions of the image, class (null without a description), and whether it is a group.
+_BOXES = pl.Schema(
+    [
+        ("row", pl.Int64),
+        ("ImageID", pl.Categorical()),
+        *((edge, pl.Float64) for edge in EDGES),
+        ("category", pl.Int32),
+        ("group", pl.Boolean),
+    ]
+)
 
 #: Bytes of CSV that are parsed at once: memory while reading does not grow with the file.
 BLOCK = 16 * 2**20
@@ -68,7 +80,7 @@ class OpenImages(Reader):
         extension: Of the image files.
         select: `annotated` reads all images; `present` those whose files are in the folders. Boxes of others are then
             left out, and counted in one warning.
-        credit_lists: The CSV that says licence and author of each image: the first of these that exists.
+        credit_lists: The CSV with licence and author of each image: the first of these that exists.
     """
 
     SOURCE: ClassVar[str] = (
@@ -109,20 +121,19 @@ class OpenImages(Reader):
         path = self._first_present(self.boxes, subset, "boxes")
         folders = fill_all(self.images, subset)
         files = self._present(folders)
-        boxes = _Boxes(path, names, only=files if self.select == "present" else None)
-        images, rank = self._images(folders[0], files, boxes)
-        parents, warnings = self._parents(names)
         file = path.relative_to(self.root).as_posix()
-        warnings += [
-            DataWarning("object of an unknown category", "object", file, str(row), "LabelName", label, "dropped")
-            for row, label in boxes.unknown
-        ]
-        if boxes.left_out:
+        boxes, unknown, left_out = _read_boxes(path, names, list(files) if self.select == "present" else None)
+        images = self._images(path, folders[0], files, boxes)
+        parents, warnings = self._parents(names)
+        for row, label in unknown:
+            kind = "object of an unknown category"
+            warnings.append(DataWarning(kind, "object", file, str(row), "LabelName", label, "dropped"))
+        if left_out:
             kind = "boxes of images that are not there"
-            warnings.append(DataWarning(kind, "dataset", file, None, "ImageID", f"{boxes.left_out} boxes", "left out"))
+            warnings.append(DataWarning(kind, "dataset", file, None, "ImageID", f"{left_out} boxes", "left out"))
         return Annotations(
             images=images,
-            objects=boxes.columns(rank),
+            objects=_objects(boxes, images),
             categories=list(names.values()),
             parents=parents,
             warnings=warnings,
@@ -150,18 +161,18 @@ class OpenImages(Reader):
                 ),
             )
 
-    def _images(self, folder: str, present: dict[str, str], boxes: _Boxes) -> tuple[AnnotatedImages, np.ndarray]:
-        """The images of folders and boxes, sorted, and the row of each image of the boxes."""
+    def _images(self, path: Path, folder: str, present: dict[str, str], boxes: pl.DataFrame) -> AnnotatedImages:
+        """The images of folders and boxes, sorted."""
         found = dict(present)
-        for image_id in [image_id for image_id in boxes.images if image_id not in found]:
-            location = Location(boxes.path, str(boxes.images[image_id][1]), "ImageID")
-            found[image_id] = image_file(self.root, folder, image_id + self.extension, location)
+        named = boxes.select("row", "ImageID").unique("ImageID", keep="first", maintain_order=True)
+        for row, image_id in named.cast({"ImageID": pl.String}).iter_rows():
+            if image_id not in found:
+                location = Location(path, str(row), "ImageID")
+                found[image_id] = image_file(self.root, folder, image_id + self.extension, location)
         ids = sorted(found)
-        row = {image_id: row for row, image_id in enumerate(ids)}
         unknown = np.zeros(len(ids), dtype=np.int64)
-        files = np.array([found[i] for i in ids], dtype=object)
-        images = AnnotatedImages(np.array(ids, dtype=object), files, unknown, unknown)
-        return images, np.array([row[image_id] for image_id in boxes.images], dtype=np.int64)
+        files = np.array([found[image_id] for image_id in ids], dtype=object)
+        return AnnotatedImages(np.array(ids, dtype=object), files, unknown, unknown)
 
     def _present(self, folders: Sequence[str]) -> dict[str, str]:
         """Path within the root of each image file, by image id."""
@@ -186,101 +197,58 @@ class OpenImages(Reader):
         return _ancestors(path, names), []
 
 
-class _Boxes:
-    """The rows of a CSV of boxes, read block by block.
+def _read_boxes(
+    path: Path, names: dict[str, str], only: list[str] | None
+) -> tuple[pl.DataFrame, list[tuple[int, str]], int]:
+    """The boxes of a CSV, read block by block.
 
     Args:
-        path: The file.
         names: Name of each class by its label.
         only: The images whose boxes are wanted; None for all.
 
-    Attributes:
-        images: Number (in order of appearance) and first line of each image id.
-        unknown: Line and label of the boxes whose class has no description.
-        left_out: Number of boxes of images that are not wanted.
+    Returns:
+        A frame of `_BOXES`, one row per wanted box; line and label of the boxes whose class has no description; and the
+        number of boxes of images that are not wanted.
     """
+    numbers = {"LabelName": list(names), "category": range(len(names))}
+    categories = pl.DataFrame(numbers, schema={"LabelName": pl.String, "category": pl.Int32})
+    wanted = None if only is None else pl.Series(only, dtype=pl.String).implode()
+    parts, unknown, left_out, line = [pl.DataFrame(schema=_BOXES)], list[tuple[int, str]](), 0, 2  # after the header
+    for batch in _batches(path):
+        frame = pl.DataFrame(batch).with_row_index("row", offset=line)
+        line += frame.height
+        if "IsGroupOf" not in frame.columns:
+            frame = frame.with_columns(IsGroupOf=0)
+        wrong = frame.filter(~pl.col("IsGroupOf").is_between(-1, 1)).select("row", "IsGroupOf").head(1)
+        for row, value in wrong.iter_rows():
+            problem = f"expected 1, 0 or -1 (unknown), found {value}"
+            raise DataError(problem, file=path, row=row, field="IsGroupOf")
+        if wanted is not None:
+            left_out += frame.height
+            frame = frame.filter(pl.col("ImageID").is_in(wanted))
+            left_out -= frame.height
+        frame = frame.join(categories, on="LabelName", how="left", maintain_order="left")
+        unknown += frame.filter(pl.col("category").is_null()).select("row", "LabelName").rows()
+        frame = frame.with_columns(group=pl.col("IsGroupOf") == 1)
+        parts.append(frame.select(pl.col(name).cast(kind) for name, kind in _BOXES.items()))
+    return pl.concat(parts), unknown, left_out
 
-    def __init__(self, path: Path, names: dict[str, str], only: Container[str] | None = None):
-        self.path = path
-        self.left_out = 0
-        self._only = only
-        self.images: dict[str, tuple[int, int]] = {}
-        self.unknown: list[tuple[int, str]] = []
-        self._category = {label: row for row, label in enumerate(names)}
-        self._blocks: list[tuple[np.ndarray, ...]] = []
-        line = 2  # after the header
-        for batch in _batches(path):
-            self._add(batch, line)
-            line += batch.num_rows
 
-    def _add(self, batch: pa.RecordBatch, line: int) -> None:
-        """Adds a block whose first row is on a line of the file."""
-        wanted = self._wanted(batch.column("ImageID"))
-        self.left_out += int(batch.num_rows - wanted.sum())
-        labels = batch.column("LabelName").dictionary_encode()
-        words = labels.dictionary.to_pylist()
-        category = np.array([self._category.get(word, -1) for word in words], dtype=np.int32)[labels.indices.to_numpy()]
-        for row in np.flatnonzero(wanted & (category < 0)):
-            self.unknown.append((line + int(row), words[labels.indices[row].as_py()]))
-        box = np.stack([batch.column(edge).to_numpy() for edge in EDGES], axis=1)
-        group = self._groups(batch, line)
-        known = wanted & (category >= 0)
-        rows = np.arange(line, line + batch.num_rows, dtype=np.int64)
-        columns = (self._numbers(batch.column("ImageID"), wanted, line), box, category, rows, group)
-        self._blocks.append(tuple(column[known] for column in columns))
-
-    def _groups(self, batch: pa.RecordBatch, line: int) -> np.ndarray:
-        """Mask of the rows that are groups."""
-        if "IsGroupOf" not in batch.schema.names:
-            return np.zeros(batch.num_rows, dtype=bool)
-        values = batch.column("IsGroupOf").to_numpy()
-        wrong = np.flatnonzero((values < -1) | (values > 1))
-        if len(wrong):
-            problem = f"expected 1, 0 or -1 (unknown), found {values[wrong[0]]}"
-            raise DataError(problem, file=self.path, row=line + int(wrong[0]), field="IsGroupOf")
-        return values == 1
-
-    def _wanted(self, ids: pa.Array) -> np.ndarray:
-        """Mask of the rows whose images are wanted."""
-        if self._only is None:
-            return np.ones(len(ids), dtype=bool)
-        encoded = ids.dictionary_encode()
-        wanted = [image_id in self._only for image_id in encoded.dictionary.to_pylist()]
-        return np.array(wanted, dtype=bool)[encoded.indices.to_numpy()]
-
-    def _numbers(self, ids: pa.Array, wanted: np.ndarray, line: int) -> np.ndarray:
-        """Number of each row's image, -1 where it is not wanted; images met for the first time get the next ones."""
-        encoded = ids.dictionary_encode()
-        indices = encoded.indices.to_numpy()
-        first = np.unique(indices, return_index=True)[1]
-        numbers = np.full(len(encoded.dictionary), -1, dtype=np.int32)
-        for word, image_id in enumerate(encoded.dictionary.to_pylist()):
-            if wanted[first[word]]:
-                numbers[word] = self.images.setdefault(image_id, (len(self.images), line + int(first[word])))[0]
-        return numbers[indices]
-
-    def columns(self, rank: np.ndarray) -> AnnotatedObjects:
-        """All objects; `rank` is the row of each image by its number."""
-        empty = (
-            np.zeros(0, np.int32),
-            np.zeros((0, 4)),
-            np.zeros(0, np.int32),
-            np.zeros(0, np.int64),
-            np.zeros(0, bool),
-        )
-        columns = [list(column) for column in zip(empty, *self._blocks, strict=True)]
-        self._blocks.clear()
-        image, box, category, row, group = (np.concatenate(columns.pop(0)) for _ in empty)  # one column twice at a time
-        return AnnotatedObjects(
-            image=rank[image] if len(image) else image.astype(np.int64),
-            box=box,
-            category=category,
-            object_id=np.arange(len(image), dtype=np.int64),
-            row=row,
-            is_crowd=group,
-            is_difficult=np.zeros(len(image), dtype=bool),
-            unit="image",
-        )
+def _objects(boxes: pl.DataFrame, images: AnnotatedImages) -> AnnotatedObjects:
+    """The boxes whose class has a description."""
+    ids = pl.Series("ImageID", images.image_id, dtype=pl.String).cast(pl.Categorical)
+    rows = pl.DataFrame([ids]).with_row_index("image")
+    known = boxes.drop_nulls("category").join(rows, on="ImageID", how="left", maintain_order="left")
+    return AnnotatedObjects(
+        image=known["image"].cast(pl.Int64).to_numpy(),
+        box=np.ascontiguousarray(known.select(EDGES).to_numpy()),
+        category=known["category"].to_numpy(),
+        object_id=np.arange(known.height, dtype=np.int64),
+        row=known["row"].to_numpy(),
+        is_crowd=known["group"].to_numpy(),
+        is_difficult=np.zeros(known.height, dtype=bool),
+        unit="image",
+    )
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:

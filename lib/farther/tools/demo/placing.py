@@ -45,25 +45,25 @@ class SceneObject:
     visible: float
     """Fraction of its pixels that is visible."""
     truncated: bool
-    """Whether it extends beyond the image."""
+    """True if it extends beyond the image."""
     labelled: bool
-    """Whether the annotators labelled it."""
+    """True if the annotators labelled it."""
     segments: tuple[int, ...] = ()
     """Polygon x, y, x, y, ... of an object; run lengths of a group's mask, column by column."""
 
     @property
     def annotated(self) -> bool:
-        """Whether the annotation file contains it."""
+        """True if the annotation file contains it."""
         return self.labelled and self.visible >= LEAST_VISIBLE
 
     @property
     def is_group(self) -> bool:
-        """Whether the box contains several objects."""
+        """True if the box contains several objects."""
         return len(self.sprites) > 1
 
     @property
     def occluded(self) -> bool:
-        """Whether more than a tenth of it is hidden."""
+        """True if more than a tenth of it is hidden."""
         return self.visible < 0.9
 
 

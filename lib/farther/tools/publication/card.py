@@ -58,7 +58,7 @@ def card(publication: Publication, shards: Mapping[str, Sequence[Path]]) -> str:
 
 
 def _answer(question: Question, answers: Mapping[str, str], words: Words) -> str:
-    """What the tables say, and what the publisher adds."""
+    """Answer from the tables, then the publisher's."""
     parts = [" ".join(answers[question.key].split()), words.answers.get(question.key, "").strip()]
     return "\n\n".join(filter(None, parts)) or f"*Not answered yet (`{question.key}`).*"
 

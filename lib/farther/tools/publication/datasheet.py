@@ -54,7 +54,7 @@ class Words:
         published: Date of publication.
         creators: Names of its creators.
         citation: BibTeX entry or text.
-        answers: Answers by the keys of the datasheet's questions; they follow what the tables say.
+        answers: Answers by the keys of the datasheet's questions; they follow the answers from the tables.
     """
 
     title: str = ""

@@ -93,7 +93,7 @@ def described(split: PublishedSplit) -> pa.Schema:
 
 
 def has_credits(split: PublishedSplit) -> bool:
-    """Whether the licence or the author of any image is known."""
+    """True if the licence or the author of any image is known."""
     return any(split.credit(row) for row in range(len(split.images)))
 
 

@@ -17,7 +17,7 @@ from farther.tools.review.server import ReviewServer
 from farther.tools.review.session import Session
 from farther.tools.review.watcher import watcher_for
 
-#: Where a benchmark's decisions are kept when its parameters do not say.
+#: Folder of a benchmark's decisions where its parameters name no file.
 DECISIONS = Path("data/decisions")
 
 

@@ -72,7 +72,7 @@ class DetrRun(Run[PreTrainedModel, DetrRecipe]):
             write_state(self.best_file, self.averaged.state_dict())
 
     def has_ended(self) -> bool:
-        """Whether mAP50 has not increased for `patience` epochs."""
+        """True if mAP50 has not increased for `patience` epochs."""
         values = {row["epoch"]: row["val_map50"] for row in self.log if "val_map50" in row}
         if self.recipe.patience is None or not values:
             return False

@@ -165,7 +165,7 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
         """Metrics of the averaged network; see `farther.metrics.closed_set.evaluate`."""
 
     def has_ended(self) -> bool:
-        """Whether the run ends before its last epoch."""
+        """True if the run ends before its last epoch."""
         return False
 
     def after_epoch(self) -> None:
