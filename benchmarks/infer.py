@@ -10,11 +10,11 @@ Four ways to get detections from image files, in images per second:
     framework     the framework's own predict: files decoded by torchvision.io and torchvision's model; Ultralytics'
                   `YOLO.predict`; the image processor, the network and `post_process_object_detection` of transformers
     stage         farther's engine: files in, the whole regions folder out (logits, features, latent)
-    torch.save    the same numbers, one image at a time, one file an image: what published code writes
+    torch.save    the same numbers, one image at a time, one file per image: what published code writes
 
 All at one batch size but the last. `--memory-images 1000 20000` adds the stage's peak memory for each of these numbers
-of images, measured in processes of their own. Without --weights the network is untrained (not for detr): then take
---score-threshold 0, and every image gets as many detections as there may be.
+of images, measured in separate processes. Without --weights the network is untrained (not for detr): then take
+--score-threshold 0, so that every image gets the maximum number of detections.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Loops(ABC):
     @staticmethod
     @abstractmethod
     def untrained(folder: Path) -> Path:
-        """A checkpoint of a network that nobody trained."""
+        """A checkpoint of an untrained network."""
 
     @abstractmethod
     def bare_loop(self) -> Way: ...
@@ -296,7 +296,7 @@ class Contest:
         folder.mkdir(exist_ok=True)
         for file in self.files:
             regions = self.detector.forward([self.detector.prepare(pictures.load(file))], [file.stem])
-            numbers = {n: torch.from_numpy(v) for n, v in regions.columns().items() if n != "image_id"}
+            numbers = {n: torch.tensor(v) for n, v in regions.columns().items() if n != "image_id"}
             torch.save(numbers, folder / f"{file.stem}.pt")
 
 
@@ -309,7 +309,7 @@ def seconds(run: Callable[[], None]) -> float:
 
 
 def speeds(contest: Contest, rounds: int) -> dict[str, float]:
-    """Images per second of each way: the median of rounds in which they take turns, after one that does not count."""
+    """Images per second of each way: the median of alternating rounds, after one that does not count."""
     ways = contest.ways()
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in tqdm(range(rounds + 1), unit="round"):
@@ -319,7 +319,7 @@ def speeds(contest: Contest, rounds: int) -> dict[str, float]:
 
 
 def peak_memory(options: argparse.Namespace, weights: Path, count: int) -> dict[str, float]:
-    """MiB at the most, of the stage's process and of its largest worker, measured in a process of their own."""
+    """Peak MiB of the stage's process and of its largest worker, measured in a separate process."""
     handed_on = ("images", "width", "height", "count", "batch_size", "workers", "threads", "device", "precision")
     command = [sys.executable, __file__, options.adapter, "--measure-memory", str(count), "--weights", str(weights)]
     for name in (*handed_on, "score_threshold"):

@@ -1,22 +1,22 @@
-"""torchvision's one-stage detectors: RetinaNet (Lin et al. 2017) and FCOS (Tian et al. 2019)."""
+"""Base of the adapters of torchvision's one-stage detectors."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import Count, Fraction, LatentDetector, register
+from farther.detectors.base import Count, LatentDetector
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 
 if TYPE_CHECKING:
-    from torchvision.models import detection
+    from torchvision.models.detection import FCOS, RetinaNet
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -52,7 +52,7 @@ class DenseDetector(LatentDetector):
         """Name of torchvision's function that builds the network."""
 
     @cached_property
-    def network(self) -> detection.RetinaNet | detection.FCOS:
+    def network(self) -> RetinaNet | FCOS:
         """See `Detector.network`."""
         import torch
 
@@ -92,44 +92,3 @@ class DenseDetector(LatentDetector):
         selection = Selection(self.score_threshold, self.nms_iou, self.max_detections, candidates=self.candidates)
         stored = self.stored_columns()
         return detect_regions(self.network, self._header, prepared, image_ids, selection, self.precision, stored)
-
-
-@register("retinanet")
-@dataclass(config=STRICT, kw_only=True)
-class RetinaNet(DenseDetector):
-    """RetinaNet. Boxes, scores and labels are those of its own forward pass.
-
-    A box's score is the sigmoid of its class's logit. See `DenseDetector` for what is stored and its parameters.
-
-    Args:
-        architecture: "resnet50_fpn", or "resnet50_fpn_v2" (its head normalises groups of channels, its coarsest levels
-            follow the backbone).
-    """
-
-    architecture: Literal["resnet50_fpn", "resnet50_fpn_v2"] = "resnet50_fpn"
-
-    @property
-    def builder(self) -> str:
-        """See `DenseDetector.builder`."""
-        return f"retinanet_{self.architecture}"
-
-
-@register("fcos")
-@dataclass(config=STRICT, kw_only=True)
-class FCOS(DenseDetector):
-    """FCOS. Boxes, scores and labels are those of its own forward pass.
-
-    The network also says how near each anchor is to the middle of its object, its centerness, and a box's score is
-    √(sigmoid(logit) · sigmoid(centerness)): it is not a function of the logits alone, which are the class's only. See
-    `DenseDetector` for what is stored and its parameters.
-
-    Args:
-        nms_iou: See `Detector`; the default is torchvision's.
-    """
-
-    nms_iou: Fraction = 0.6
-
-    @property
-    def builder(self) -> str:
-        """See `DenseDetector.builder`."""
-        return "fcos_resnet50_fpn"
