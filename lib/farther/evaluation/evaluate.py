@@ -24,10 +24,9 @@ from dataclasses import asdict
 from typing import Any
 
 from farther.evaluation import intervals
-from farther.evaluation.detector import evaluate_detector
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.methods import evaluate_method, read_methods
-from farther.evaluation.parts import Part, Parts
+from farther.evaluation.methods import Evaluated, read_methods
+from farther.evaluation.parts import Parts
 from farther.evaluation.write import write_run
 from farther.metrics.catalogue import COMPARED
 from farther.metrics.user_defined import create_all
@@ -55,8 +54,8 @@ def evaluate_run(
     files, settings = inputs.files, inputs.settings
     applicable, refused = read_methods(files, list(methods))
     parts = Parts(inputs, create_all(settings.user_defined, taken=COMPARED), code)
-    detector = parts.detector(evaluate_detector)
-    each = {method.name: parts.method(method, evaluate_method) for method in applicable}
+    detector = parts.detector()
+    each = {method.name: parts.method(method) for method in applicable}
     parts.keep_only(list(each))
     chosen = read_json(files.threshold)
     report: dict[str, Any] = {
@@ -76,7 +75,7 @@ def evaluate_run(
     return report
 
 
-def _with_comparisons(each: dict[str, Part], inputs: RunInputs) -> dict[str, dict[str, Any]]:
+def _with_comparisons(each: dict[str, Evaluated], inputs: RunInputs) -> dict[str, dict[str, Any]]:
     """The results of all methods, each compared with the best one of each split."""
     results = {name: part.results for name, part in each.items()}
     settings = inputs.settings

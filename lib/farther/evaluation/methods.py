@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from farther.evaluation import intervals, plots, sweeps
 from farther.evaluation.files import RunFiles
@@ -17,7 +19,7 @@ from farther.metrics.bootstrap import ImageDraws
 from farther.metrics.outcomes import Outcome, Split
 from farther.metrics.user_defined import Case, UserDefinedMetric
 from farther.tables import ObjectOutcomes, RegionOutcomes
-from farther.tables.files import read_json
+from farther.tables.files import read_json, write_json
 
 
 @dataclass(frozen=True)
@@ -57,15 +59,33 @@ class Evaluated:
 
     Args:
         results: As in `evaluation/<run>.json` under `methods`, without the comparisons with other methods.
-        rows: Rows of each kind of plot.
+        frames: Rows of each kind of plot.
         replicates: {split: {metric: ndarray of shape (B,)}}.
         outcomes: {split: tables of outcomes}.
     """
 
     results: dict[str, Any]
-    rows: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: {k: [] for k in plots.OF_METHODS})
+    frames: dict[str, pl.DataFrame]
     replicates: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     outcomes: dict[str, tuple[RegionOutcomes, ObjectOutcomes]] = field(default_factory=dict)
+
+    def write(self, folder: Path) -> None:
+        """Writes everything but the outcomes."""
+        write_json(folder / "results.json", self.results)
+        for kind, frame in self.frames.items():
+            frame.write_parquet(folder / f"{kind}.parquet")
+        for split, values in self.replicates.items():
+            pl.DataFrame(values).write_parquet(folder / f"{split}.replicates.parquet")
+
+    @classmethod
+    def read(cls, folder: Path, splits: Sequence[str]) -> Evaluated:
+        """What `write` wrote."""
+        replicates = {split: pl.read_parquet(folder / f"{split}.replicates.parquet") for split in splits}
+        return cls(
+            results=read_json(folder / "results.json"),
+            frames={kind: pl.read_parquet(folder / f"{kind}.parquet") for kind in plots.OF_METHODS},
+            replicates={split: {column.name: column.to_numpy() for column in of} for split, of in replicates.items()},
+        )
 
 
 def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str, UserDefinedMetric]) -> Evaluated:
@@ -78,27 +98,28 @@ def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str
     id_scores = stored[inputs.id_above]
     share = float(np.mean(id_scores >= method.tau)) if len(id_scores) else None
     counts = {"tau": method.tau, "id_regions": len(id_scores), "id_regions_kept": share}
-    evaluated = Evaluated({"fitted": method.fitted, **counts, "splits": {}})
+    results: dict[str, Any] = {"fitted": method.fitted, **counts, "splits": {}}
+    rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in plots.OF_METHODS}
+    replicates, outcomes = {}, {}
     map50 = sweeps.closed_set_over_tau(inputs.closed_set, id_scores, inputs.settings.kept)
     for split in inputs.test_splits:
         all_scores = inputs.scores(method.name, split.data)
         scores = all_scores[split.above]
         of_split = _OnSplit(method, split, id_scores, scores)
-        evaluated.outcomes[split.name] = of_split.outcome.tables(split.regions)
-        evaluated.replicates[split.name] = of_split.replicates()
-        evaluated.results["splits"][split.name] = of_split.metrics(user_defined) | of_split.intervals(
-            evaluated.replicates[split.name]
-        )
+        outcomes[split.name] = of_split.outcome.tables(split.regions)
+        replicates[split.name] = of_split.replicates()
+        within = of_split.intervals(replicates[split.name])
+        results["splits"][split.name] = of_split.metrics(user_defined) | within
         swept = sweeps.over_tau(split.split, scores, id_scores, inputs.settings.kept)
-        rows = {
+        drawn = {
             "roc": plots.roc(id_scores, scores[split.is_ood]),
             "pr": plots.precision_recall(open_set.curve(of_split.outcome, -scores)),
             "tau": [{**row, "map50": map50.get(row["kept"])} for row in swept],
             "confidence": sweeps.over_confidence(split.steps, all_scores, stored, method.tau, inputs.settings.aupr),
         }
-        for kind, of_kind in rows.items():
-            evaluated.rows[kind] += [{"split": split.name, "method": method.name, **row} for row in of_kind]
-    return evaluated
+        for kind, of_kind in drawn.items():
+            rows[kind] += [{"split": split.name, "method": method.name, **row} for row in of_kind]
+    return Evaluated(results, {kind: plots.frame(kind, found) for kind, found in rows.items()}, replicates, outcomes)
 
 
 class _OnSplit:

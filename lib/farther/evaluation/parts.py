@@ -3,39 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-import numpy as np
-import polars as pl
-
-from farther.evaluation import plots
+from farther.evaluation.detector import evaluate_detector
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.methods import Evaluated, Method
+from farther.evaluation.methods import Evaluated, Method, evaluate_method
 from farther.keyed import Keyed
 from farther.metrics.user_defined import UserDefinedMetric
 from farther.tables.files import digest, read_json, write_json
 
 #: The kept part of the detector.
 DETECTOR = "detector.json"
-
-
-@dataclass(frozen=True)
-class Part:
-    """The kept part of a method.
-
-    Args:
-        results: see `farther.evaluation.methods.Evaluated`.
-        frames: {kind of plot: rows}.
-        replicates: {split: {metric: ndarray of shape (B,)}}.
-    """
-
-    results: dict[str, Any]
-    frames: dict[str, pl.DataFrame]
-    replicates: dict[str, dict[str, np.ndarray]]
 
 
 class Parts:
@@ -64,37 +45,33 @@ class Parts:
             *(text for split in (inputs.id_split, *inputs.tested) for text in _key_of(split)),
         )
 
-    def detector(self, compute: Callable[[RunInputs], dict[str, Any]]) -> dict[str, Any]:
-        """The part of the detector; errors as in `compute`, or a kept file is damaged."""
+    def detector(self) -> dict[str, Any]:
+        """The part of the detector; see `evaluate_detector`."""
         held_out = RunSplit(self._inputs.files, self._inputs.settings.calibration_split)
         key = digest(self._shared, *_key_of(held_out))
         if not self._kept.is_current(DETECTOR, key):
             with self._kept.make(DETECTOR, key) as path:
-                write_json(path, compute(self._inputs))
+                write_json(path, evaluate_detector(self._inputs))
             self.computed.append("the detector")
         found: dict[str, Any] = read_json(self._kept.path(DETECTOR))
         return found
 
-    def method(
-        self,
-        method: Method,
-        compute: Callable[[Method, RunInputs, Mapping[str, UserDefinedMetric]], Evaluated],
-    ) -> Part:
-        """The part of a method; errors as in `compute`, or a kept file is damaged."""
+    def method(self, method: Method) -> Evaluated:
+        """The part of a method, its outcomes left out; see `evaluate_method`."""
         files, item = self._inputs.files, f"methods/{method.name}"
         scores = [files.scores(method.name, s.name) for s in (self._inputs.id_split, *self._inputs.tested)]
         fitted = json.dumps(method.fitted, sort_keys=True)
         key = digest(self._shared, method.name, repr(method.tau), fitted, *(p for p in scores if p.is_file()))
         if not (self._kept.is_current(item, key) and self._outcomes.is_current(method.name, key)):
-            evaluated = compute(method, self._inputs, self._user_defined)
+            evaluated = evaluate_method(method, self._inputs, self._user_defined)
             with self._outcomes.make(method.name, key) as folder:
                 for split, (of_regions, of_objects) in evaluated.outcomes.items():
                     of_regions.write(folder / f"{split}.parquet")
                     of_objects.write(folder / f"{split}.objects.parquet")
             with self._kept.make(item, key) as folder:
-                _write(folder, evaluated)
+                evaluated.write(folder)
             self.computed.append(method.name)
-        return _read(self._kept.path(item), [split.name for split in self._inputs.tested])
+        return Evaluated.read(self._kept.path(item), [split.name for split in self._inputs.tested])
 
     def keep_only(self, methods: Sequence[str]) -> None:
         """Deletes the parts of all other methods."""
@@ -104,20 +81,3 @@ class Parts:
 
 def _key_of(split: RunSplit) -> list[str]:
     return [split.name, json.dumps(split.folder.header.detector, sort_keys=True), *split.inputs().values()]
-
-
-def _write(folder: Path, evaluated: Evaluated) -> None:
-    write_json(folder / "results.json", evaluated.results)
-    for kind, rows in evaluated.rows.items():
-        plots.frame(kind, rows).write_parquet(folder / f"{kind}.parquet")
-    for split, values in evaluated.replicates.items():
-        pl.DataFrame(values).write_parquet(folder / f"{split}.replicates.parquet")
-
-
-def _read(folder: Path, splits: Sequence[str]) -> Part:
-    replicates = {split: pl.read_parquet(folder / f"{split}.replicates.parquet") for split in splits}
-    return Part(
-        results=read_json(folder / "results.json"),
-        frames={kind: pl.read_parquet(folder / f"{kind}.parquet") for kind in plots.OF_METHODS},
-        replicates={split: {column.name: column.to_numpy() for column in frame} for split, frame in replicates.items()},
-    )
