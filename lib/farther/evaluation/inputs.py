@@ -66,11 +66,7 @@ class RunInputs:
         return ClosedSet.of(self.id_split.objects, self.id_regions)
 
     def scores(self, method: str, split: RunSplit) -> np.ndarray:
-        """A method's scores of the stored regions of a split.
-
-        Raises:
-            DataError: see `farther.evaluation.files.aligned_scores`.
-        """
+        """A method's scores of the stored regions of a split; see `aligned_scores`."""
         return aligned_scores(split.regions(), self.files.scores(method, split.name), len(split.folder))
 
 

@@ -38,11 +38,7 @@ class Method:
 
 
 def read_methods(files: RunFiles, names: list[str]) -> tuple[list[Method], dict[str, str]]:
-    """Methods that apply, and the reasons of those that do not apply to this run's detector.
-
-    Raises:
-        DataError: a file of a fitted method is absent or damaged.
-    """
+    """Methods that apply, and the reasons of those that do not apply to this run's detector."""
     applicable, refused = [], {}
     for name in names:
         fitted = read_json(files.fitted(name) / "method.json")
@@ -89,11 +85,7 @@ class Evaluated:
 
 
 def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str, UserDefinedMetric]) -> Evaluated:
-    """Evaluates one method on all OOD test splits.
-
-    Raises:
-        DataError: scores are absent or do not belong to the regions.
-    """
+    """Evaluates one method on all OOD test splits."""
     stored = inputs.scores(method.name, inputs.id_split)
     id_scores = stored[inputs.id_above]
     share = float(np.mean(id_scores >= method.tau)) if len(id_scores) else None

@@ -26,17 +26,11 @@ def fit_entry(entry: Entry, run: RunRegions, folder: Path) -> str | None:
     regions that it was taken from. `choice` in `method.json` says how parameters were chosen: the splits, whether it is
     an oracle, every trial. A method that cannot be fitted leaves a `method.json` with the reason, and no τ.
 
-    Args:
-        entry: The entry of params.yaml.
-        run: What it is fitted on.
-        folder: The folder to write.
-
     Returns:
         Why the method does not apply, or None when it was fitted.
 
     Raises:
         ParameterError: a parameter is unknown, or would be searched on a test split.
-        DataError: a split is absent or damaged.
     """
     choice = entry.search or entry.oracle
     method = METHODS.create(entry.methods[0]) if choice else entry.create()
@@ -58,12 +52,7 @@ def fit_entry(entry: Entry, run: RunRegions, folder: Path) -> str | None:
 
 
 def fit_method(method: Method, run: RunRegions) -> dict[str, Any]:
-    """Fits a method in place; returns τ, its rule and fraction, and the number of regions that it was taken from.
-
-    Raises:
-        FitError: it cannot be fitted to these regions.
-        DataError: a split is absent or damaged.
-    """
+    """Fits a method in place; returns τ, its rule and fraction, and the number of regions that it was taken from."""
     settings, calibration = run.settings, run.calibration
     method.fit(run.training)
     if method.wants_truth:

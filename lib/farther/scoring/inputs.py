@@ -60,21 +60,13 @@ class RunRegions:
 
     @property
     def training(self) -> RegionsLike:
-        """Those that methods learn from: of the training split, or a sample of them.
-
-        Raises:
-            DataError: the split is absent or damaged.
-        """
+        """Those that methods learn from: of the training split, or a sample of them."""
         regions, settings = self.above(self.settings.split), self.settings
         return regions if settings.max_regions is None else RegionsSample(regions, settings.max_regions, settings.seed)
 
     @property
     def calibration(self) -> RegionsLike:
-        """Those that τ is taken from.
-
-        Raises:
-            DataError: the split is absent or damaged.
-        """
+        """Those that τ is taken from."""
         return self.above(self.settings.calibration_split)
 
     def above(self, split: str) -> RegionsLike:
@@ -93,7 +85,7 @@ class RunRegions:
 
 
 class RegionsSample:
-    """Rows of a regions table drawn at random without replacement, in stored order.
+    """Rows of a regions table drawn at random without replacement, in stored order; see `RegionsLike`.
 
     Args:
         regions: The rows to draw from.
@@ -109,18 +101,15 @@ class RegionsSample:
 
     @property
     def header(self) -> Header:
-        """What all rows share."""
         return self._regions.header
 
     def __len__(self) -> int:
         return len(self._drawn)
 
     def has(self, column: str) -> bool:
-        """Whether the rows have this column (or, for `last_layer`, the header)."""
         return self._regions.has(column)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
-        """The drawn rows of each batch."""
         first = 0
         for batch in self._regions.batches(columns):
             low, high = np.searchsorted(self._drawn, [first, first + len(batch)])

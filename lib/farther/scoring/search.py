@@ -66,7 +66,6 @@ def search(grids: Mapping[str, Grid], run: RunRegions, ood_split: str, *, oracle
     Raises:
         ParameterError: `ood_split` is a test split, or one of the ID splits; or a parameter is unknown.
         FitError: no combination can be fitted.
-        DataError: a split is absent or damaged.
     """
     if not oracle:
         _refuse(ood_split, run)
