@@ -101,15 +101,18 @@ class RegionsSample:
 
     @property
     def header(self) -> Header:
+        """What all rows share."""
         return self._regions.header
 
     def __len__(self) -> int:
         return len(self._drawn)
 
     def has(self, column: str) -> bool:
+        """Whether the rows have this column (or, for `last_layer`, the header)."""
         return self._regions.has(column)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
+        """The drawn rows of each batch."""
         first = 0
         for batch in self._regions.batches(columns):
             low, high = np.searchsorted(self._drawn, [first, first + len(batch)])
