@@ -3,8 +3,8 @@ import pytest
 
 from farther.errors import DataError, ParameterError
 from farther.registry import build
+from farther.similarity.categories import prototypes
 from farther.similarity.duplicates import near_duplicates
-from farther.similarity.prototypes import prototypes
 from farther.similarity.sources import EmbeddedSplit, SplitSource
 from farther.similarity.stratify import (
     Cuts,

@@ -1,4 +1,4 @@
-"""The fate of each image of an OOD source, and the reason."""
+"""The fate of each image of an OOD source, and the reason; counts of fates and of categories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 from farther.curation.rules import Rule
 from farther.curation.sources import LabelledImages
 from farther.errors import ParameterError
-from farther.tables import Column, Table
+from farther.tables import Column, Objects, Table
 
 #: Values of `rule` where no object decided.
 EMPTY = "no object is labelled"
@@ -20,6 +20,19 @@ PUBLISHED = "as published"
 
 #: Value of `object_id` where no object decided.
 NO_OBJECT = -1
+
+
+#: Fates of an image of an OOD source, the nearest to the ID dataset first.
+FATES = ("near", "far", "farther", "removed")
+
+#: Kinds of rules, in words.
+REASONS = {
+    "ID class": "an ID class is labelled",
+    "overlap": "a category that overlaps with an ID class is labelled",
+    "near": "a near category is labelled",
+    "decision": "people decided",
+    "candidate": "the candidate has not been reviewed yet",
+}
 
 
 class Fates(Table):
@@ -144,3 +157,21 @@ def explain(fates: Fates, image_id: str) -> str:
 def why(fates: Fates, row: int) -> str:
     """The rule that decided on an image, and on which object or by whom."""
     return fates.frame[row].select(REASON).item()
+
+
+def category_counts(objects: Objects) -> pl.DataFrame:
+    """Category, objects and images that show one; the most frequent category first (FMIYC, Figures 8 and 9)."""
+    counts = objects.frame.group_by("category").agg(objects=pl.len(), images=pl.col("image_id").n_unique())
+    return counts.sort("objects", "category", descending=[True, False])
+
+
+def fate_counts(fates: Fates) -> pl.DataFrame:
+    """Images by source, fate and kind of reason, in words: dataset, subset, fate, reason, images."""
+    counts = fates.frame.group_by("dataset", "subset", "fate", reason=rule_kind().replace(REASONS)).agg(images=pl.len())
+    order = ["dataset", "subset", pl.col("fate").cast(pl.Enum(FATES)), -pl.col("images").cast(pl.Int64), "reason"]
+    return counts.sort(order)
+
+
+def rule_kind() -> pl.Expr:
+    """Kind of the rule that decided on an image: a key of `REASONS`, or the reason why none did."""
+    return pl.col("rule").str.split(": ").list.first()

@@ -9,8 +9,7 @@ from typing import Any
 import polars as pl
 
 from farther.curation import PRECEDENCE, Fates
-from farther.curation.counts import REASONS, category_counts, fate_counts, rule_kind
-from farther.curation.fates import NO_NEAR, NO_OVERLAP
+from farther.curation.fates import NO_NEAR, NO_OVERLAP, REASONS, category_counts, fate_counts, rule_kind
 from farther.report.charts import splits as charts
 from farther.report.charts.vega import ChartGroup, read_csv
 from farther.report.listing import Listing

@@ -9,14 +9,13 @@ Example:
 """
 
 from farther.similarity.benchmark import BenchmarkSimilarity, stratify_benchmark
-from farther.similarity.categories import CategorySimilarity
+from farther.similarity.categories import CategorySimilarity, Prototypes, prototypes
 from farther.similarity.duplicates import Duplicates, near_duplicates
 from farther.similarity.embed import EmbedParams, embed, embed_dataset
 from farther.similarity.embeddings import Embeddings, EmbeddingsFolder, NameEmbeddings
 from farther.similarity.encoder import Encoder, EncoderParams
 from farther.similarity.lookalikes import Lookalikes, Resemblance, not_embedded
 from farther.similarity.nearest import Nearest, nearest
-from farther.similarity.prototypes import Prototypes, prototypes
 from farther.similarity.sources import SimilarityFiles, SplitSource
 from farther.similarity.stratify import ImageSimilarity, StratifyParams, stratify
 from farther.similarity.wordnet import WordNet, WordNetParams

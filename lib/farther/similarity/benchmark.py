@@ -10,9 +10,8 @@ from typing import Any
 import polars as pl
 
 from farther.errors import DataError, ParameterError
-from farther.similarity.categories import CategorySimilarity, IdClasses, category_similarities
+from farther.similarity.categories import CategorySimilarity, IdClasses, category_similarities, prototypes
 from farther.similarity.duplicates import Duplicates, near_duplicates
-from farther.similarity.prototypes import prototypes
 from farther.similarity.sources import EmbeddedSplit, SimilarityFiles, SplitSource
 from farther.similarity.stratify import (
     DECIMALS,

@@ -13,8 +13,8 @@ from pydantic.dataclasses import dataclass as checked
 
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
+from farther.similarity.categories import Prototypes
 from farther.similarity.nearest import Engine, Nearest, nearest
-from farther.similarity.prototypes import Prototypes
 from farther.similarity.sources import Distance, EmbeddedSplit
 from farther.tables import Column, Table
 

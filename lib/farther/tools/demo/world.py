@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import multiprocessing
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -14,6 +13,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from farther.errors import FartherError, ParameterError
+from farther.tables.files import write_aside
 from farther.tools.demo.recipes import ID_DATASETS, OOD_SOURCES, DemoWorld
 from farther.tools.demo.scene import Record, record, scene
 from farther.tools.demo.writers import FORMATS, Writer
@@ -47,13 +47,10 @@ def generate(
     world = world or DemoWorld()
     if folder.exists() and any(folder.iterdir()) and not (folder / "ATTRIBUTION.txt").is_file():
         raise FartherError(f"{folder} contains something other than a demo dataset; choose another folder or empty it")
-    aside = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(aside, ignore_errors=True)
-    aside.mkdir(parents=True)
     counts = subset_counts(name, world)
-    _write(name, aside, world, counts, processes or os.cpu_count() or 1)
-    shutil.rmtree(folder, ignore_errors=True)
-    aside.rename(folder)
+    with write_aside(folder) as aside:
+        aside.mkdir()
+        _write(name, aside, world, counts, processes or os.cpu_count() or 1)
     return counts
 
 

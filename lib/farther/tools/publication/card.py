@@ -16,7 +16,7 @@ from huggingface_hub import DatasetCard, DatasetCardData
 from jinja2 import Environment, StrictUndefined
 
 import farther
-from farther.curation.counts import category_counts, fate_counts
+from farther.curation.fates import category_counts, fate_counts
 from farther.tools.publication.contents import Publication, PublishedSplit
 from farther.tools.publication.datasheet import Question, Words, datasheet
 from farther.tools.publication.parquet import described, split_name, type_name

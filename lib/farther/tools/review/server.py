@@ -21,7 +21,6 @@ import json
 import secrets
 import socket
 from collections.abc import Callable
-from importlib.resources import files
 from typing import Any
 
 import uvicorn
@@ -32,7 +31,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from farther.errors import DataError, FartherError, ParameterError
@@ -46,12 +46,6 @@ MAX_BODY = 65_536
 
 #: Seconds that a body may take to arrive, and that an idle connection stays open.
 TIMEOUT = 60
-
-PAGES = {
-    "": ("index.html", "text/html"),
-    "page.css": ("page.css", "text/css"),
-    "page.js": ("page.js", "text/javascript"),
-}
 
 #: Image formats that browsers show; others are converted to PNG.
 SHOWN = {"JPEG": "image/jpeg", "PNG": "image/png", "GIF": "image/gif", "WEBP": "image/webp", "BMP": "image/bmp"}
@@ -154,10 +148,6 @@ class Guard:
 def application(session: Session) -> Starlette:
     """The page and its interface, without any check of who asks."""
 
-    def page(request: Request) -> Response:
-        name, kind = PAGES[request.scope["path"].removeprefix("/")]
-        return Response(files("farther.tools.review").joinpath("page", name).read_bytes(), media_type=kind)
-
     def summary(request: Request) -> Response:
         choices = {"filters": session.filters(), "id_classes": list(session.catalogue.id_classes)}
         return JSONResponse({**session.summary(), **choices})
@@ -192,13 +182,13 @@ def application(session: Session) -> Starlette:
         return endpoint
 
     routes = [
-        *(Route(f"/{path}", page) for path in PAGES),
         Route("/api/summary", summary),
         Route("/api/queue", queue),
         Route("/api/image/{row}", image),
         Route("/picture/{row}", picture),
         Route("/api/decide", posted(decide), methods=["POST"]),
         Route("/api/undo", posted(undo), methods=["POST"]),
+        Mount("/", StaticFiles(packages=[("farther.tools.review", "page")], html=True)),
     ]
     handlers: dict[Any, Any] = {ParameterError: _refused, FartherError: _refused, HTTPException: _refused}
     app = Starlette(routes=routes, exception_handlers=handlers)
