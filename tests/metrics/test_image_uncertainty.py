@@ -6,8 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farther.errors import DataError, ParameterError
-from farther.metrics.image_uncertainty import AGGREGATES, NO_DETECTION, aggregate
-from farther.metrics.self_awareness import image_scores
+from farther.metrics.image_uncertainty import (
+    AGGREGATES,
+    NO_DETECTION,
+    aggregate,
+    best_threshold,
+    keeping,
+    of_confidence,
+)
 
 RULES = {
     "sum": sum,
@@ -37,15 +43,6 @@ def test_the_paper_s_aggregates_are_known():
         assert aggregate(np.array([0.5]), np.array(["a"]), ["a"], how).tolist() == [0.5]
 
 
-def test_of_confidence_the_mean_of_the_three_most_certain_is_the_score_of_images(regions):
-    found = regions(
-        *[(name, (0, 0, 9, 9), s) for name, s in zip("aaaabbc", (0.9, 0.4, 0.7, 0.8, 0.3, 0.6, 0.5), strict=True)]
-    )
-    images = ["a", "b", "c", "d"]
-    doubt = aggregate(1.0 - found.score.astype(np.float64), found.image_id, images, "top-3")
-    np.testing.assert_allclose(-doubt, image_scores(images, found, top=3), rtol=1e-12)
-
-
 @pytest.mark.parametrize("how", ["top-0", "top", "max", "top-2.5", ""])
 def test_unknown_aggregates_are_refused(how):
     with pytest.raises(ParameterError, match="unknown aggregate"):
@@ -57,3 +54,41 @@ def test_detections_of_other_images_and_missing_numbers_are_refused():
         aggregate(np.array([0.5]), np.array(["b"]), ["a"])
     with pytest.raises(DataError, match="not a number in row 1"):
         aggregate(np.array([0.5, np.nan]), np.array(["a", "a"]), ["a"])
+
+
+def test_of_confidence_the_three_most_certain_count(regions):
+    rows = zip("aaaabbc", (0.9, 0.4, 0.7, 0.8, 0.3, 0.6, 0.5), strict=True)
+    found = regions(*[(name, (0, 0, 9, 9), score) for name, score in rows])
+    doubt = of_confidence(found, ["a", "b", "c", "d"])
+    np.testing.assert_allclose(doubt, [0.2, 0.55, 0.5, NO_DETECTION], rtol=1e-6)
+
+
+@settings(max_examples=100, deadline=None)
+@given(known=st.lists(st.integers(0, 6), min_size=1), unknown=st.lists(st.integers(0, 6), min_size=1))
+def test_no_threshold_has_a_larger_balanced_accuracy(known, unknown):
+    known, unknown = np.array(known, float), np.array(unknown, float)
+
+    def balanced(threshold):
+        tpr, tnr = np.mean(known <= threshold), np.mean(unknown > threshold)
+        return 2 * tpr * tnr / (tpr + tnr) if tpr * tnr else 0.0
+
+    found = best_threshold(known, unknown)
+    every = [balanced(threshold) for threshold in np.arange(-1, 8)]
+    if found is None:
+        assert max(every) == 0
+        return
+    assert balanced(found) == pytest.approx(max(every))
+    # Of equal ones it is the first, which accepts the fewest images.
+    assert not any(balanced(threshold) >= max(every) - 1e-12 for threshold in np.arange(-1, found))
+
+
+def test_the_threshold_that_keeps_a_share_is_the_smallest_that_accepts_it():
+    known = np.arange(20.0)
+    assert keeping(known, 0.95) == 18
+    assert np.mean(known <= 18) == 0.95
+    assert keeping(np.zeros(0)) is None
+
+
+def test_one_side_without_images_has_no_best_threshold():
+    assert best_threshold(np.zeros(0), np.ones(3)) is None
+    assert best_threshold(np.ones(3), np.zeros(0)) is None

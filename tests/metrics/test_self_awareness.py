@@ -11,7 +11,7 @@ from pycocotools.cocoeval import COCOeval
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
 
-from farther.errors import DataError, ParameterError
+from farther.errors import ParameterError
 from farther.metrics import calibration, self_awareness
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
@@ -149,17 +149,6 @@ def test_a_confidence_of_exactly_one_lies_in_no_bin(objects, regions):
 def test_nothing_at_all_gives_none(objects, regions):
     metrics = self_awareness.evaluate(objects(), regions())
     assert [metrics[name] for name in ("lrp", "laece", "idq", "lrp_loc")] == [None] * 4
-
-
-def test_an_image_is_as_familiar_as_its_three_surest_detections(regions):
-    found = regions(*(("a", NOWHERE, score) for score in (0.125, 0.5, 0.25, 0.75)), ("b", NOWHERE, 0.875))
-    scores = self_awareness.image_scores(["b", "a", "c"], found)
-    assert scores.tolist() == [-0.125, -0.5, self_awareness.NO_DETECTION]
-    assert self_awareness.image_scores(["a", "b"], found, top=1).tolist() == [-0.25, -0.125]
-    with pytest.raises(DataError, match="'b', which is not one of the images"):
-        self_awareness.image_scores(["a"], found)
-    with pytest.raises(ParameterError, match="top=0"):
-        self_awareness.image_scores(["a", "b"], found, top=0)
 
 
 def test_balanced_accuracy_is_the_harmonic_mean_of_accepting_and_rejecting_rightly():

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 
 from farther.evaluation import intervals
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
+from farther.evaluation.self_awareness import evaluate_self_awareness
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.sweeps import mean_average_precision
-from farther.metrics import bootstrap, calibration, closed_set, ood, self_awareness, wilderness
+from farther.metrics import bootstrap, closed_set, wilderness
 from farther.tables import Objects, Regions
 
 #: The recall at which errors are diagnosed and unknown objects are confused (Dhamija et al., 2020, Figs. 3 and 4).
@@ -37,7 +38,7 @@ def evaluate_detector(inputs: RunInputs) -> dict[str, Any]:
     return {
         "closed_set": _closed_set(inputs, known),
         "wilderness": _wilderness(id_split, [split for split in inputs.tested if not split.shows_known], settings),
-        "self_awareness": _self_awareness(inputs),
+        "self_awareness": evaluate_self_awareness(inputs),
         "splits": summaries,
         "map_at": {str(t): mean_average_precision(matched, t) for t in settings.confidences},
     }
@@ -101,48 +102,3 @@ def _named_by_split(split: RunSplit) -> tuple[Objects, Regions, list[str]]:
         regions.with_columns(image_id=longer(regions.image_id)),
         sorted(longer(split.images)),
     )
-
-
-def _self_awareness(inputs: RunInputs) -> dict[str, Any]:
-    """Calibration and accuracy of the detections that are kept, and acceptance of images.
-
-    The calibration split gives the LRP-optimal confidence thresholds, the calibrators, and the image threshold, which
-    accepts 95% of its images.
-    """
-    id_split, settings = inputs.id_split, inputs.settings
-    held_out = RunSplit(inputs.files, settings.calibration_split)
-    thresholds = self_awareness.lrp_thresholds(held_out.objects, held_out.regions())
-    kept = self_awareness.above(id_split.regions(), thresholds)
-    level = ood.threshold_at(_image_scores(held_out), 0.95)
-    images, scores = sorted(id_split.images), _image_scores(id_split)
-    rejected = [] if level is None else [name for name, s in zip(images, scores, strict=True) if s < level]
-    found = self_awareness.evaluate(id_split.objects, kept, rejected=rejected, protocol=settings.protocol)
-    if settings.recomputed_replicates:
-        draws = bootstrap.ImageDraws(images, settings.recomputed_replicates, settings.seed)
-        # The objects of rejected images are missed.
-        accepted = kept[~np.isin(kept.image_id.astype(str), rejected)]
-
-        def compute(replicate: int) -> dict[str, Any]:
-            objects, _ = draws.written_out(replicate, id_split.objects)
-            drawn = draws.written_out(replicate, accepted)[0]
-            return self_awareness.evaluate(objects, drawn, protocol=settings.protocol)
-
-        found["intervals"] = intervals.within(bootstrap.recomputed(settings.recomputed_replicates, compute))
-    calibrated = {}
-    for kind in get_args(calibration.Kind):
-        calibrators = calibration.fit(kind, held_out.objects, self_awareness.above(held_out.regions(), thresholds))
-        after = self_awareness.evaluate(
-            id_split.objects, calibration.apply(calibrators, kept), rejected=rejected, protocol=settings.protocol
-        )
-        calibrated[kind] = {name: after[name] for name in ("laece", "idq")}
-    by_split = {}
-    for split in inputs.tested:
-        others = _image_scores(split)
-        accepted_shares = {} if level is None else self_awareness.balanced_accuracy(scores, others, level)
-        by_split[split.name] = {"auroc": ood.auroc(scores, others), **accepted_shares}
-    chosen = {"confidence_thresholds": thresholds, "image_threshold": level}
-    return {**chosen, **found, "rejected_images": len(rejected), "calibrated": calibrated, "splits": by_split}
-
-
-def _image_scores(split: RunSplit) -> np.ndarray:
-    return self_awareness.image_scores(sorted(split.images), split.regions())

@@ -8,11 +8,34 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.evaluation.sweeps import CONFIDENCES, KEPT
+from farther.metrics import calibration, image_uncertainty
 from farther.metrics.bootstrap import Comparisons
 from farther.metrics.closed_set import COCO_IOUS
 from farther.metrics.ood import Aupr
 from farther.metrics.outcomes import Protocol
+from farther.metrics.self_aware_detector import ImageThreshold
+from farther.metrics.self_awareness import TRUE_POSITIVE_IOU
 from farther.registry import STRICT
+
+
+@dataclass(config=STRICT, kw_only=True)
+class SelfAwarenessSettings:
+    """How a run is made self-aware: section `evaluate.self_awareness` of params.yaml.
+
+    Args:
+        aggregate: see `farther.metrics.image_uncertainty.aggregate`.
+        image_threshold: "pseudo_ood" or "keep_95"; by default the former where the benchmark has such images.
+        calibrator: see `farther.metrics.calibration.fit`.
+        iou: Smallest IoU of a true positive.
+    """
+
+    aggregate: str = "top-3"
+    image_threshold: ImageThreshold | None = None
+    calibrator: calibration.Kind = "linear"
+    iou: float = Field(default=TRUE_POSITIVE_IOU, gt=0, lt=1)
+
+    def __post_init__(self) -> None:
+        image_uncertainty.count(self.aggregate)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -25,14 +48,15 @@ class EvaluationSettings:
         iou, protocol: see `farther.metrics.open_set.evaluate`, and `farther.metrics.self_awareness.evaluate`.
         aupr: see `farther.metrics.ood.evaluate`.
         replicates: Number of replicates of the bootstrap over images, for the intervals; 0 for none.
-        recomputed_replicates: The same for the metrics of wilderness and self-awareness, which are computed anew in
-            each replicate: about 0.1 s each on 20,000 regions; 0 for none.
+        recomputed_replicates: The same for the metrics of wilderness, which are computed anew in each replicate: about
+            0.1 s each on 20,000 regions; 0 for none.
         seed: Seed of the bootstrap, and of the order in which wild images are added.
         comparisons: "all_pairs" allows for the number of methods in comparisons with the best one; "single" compares
             each with the best as if there were no other. See `farther.metrics.bootstrap.compare_with`.
         kept: Shares of ID regions that τ keeps, for the curves over τ.
         confidences: Operating thresholds for the curves over t*.
         supercategories: {category: supercategory}, for metrics by supercategory; none when empty.
+        self_awareness: see `SelfAwarenessSettings`.
         user_defined: User-defined metrics, and the parameters of each; see `farther.metrics.user_defined`.
     """
 
@@ -48,6 +72,7 @@ class EvaluationSettings:
     kept: tuple[float, ...] = KEPT
     confidences: tuple[float, ...] = CONFIDENCES
     supercategories: dict[str, str] = Field(default_factory=dict)
+    self_awareness: SelfAwarenessSettings = Field(default_factory=SelfAwarenessSettings)
     user_defined: dict[str, dict[str, Any]] = Field(default_factory=dict)
 
     @property

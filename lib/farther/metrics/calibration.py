@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from scipy.special import expit, logit
 
-from farther.errors import ParameterError
+from farther.errors import ParameterError, choose
 from farther.metrics.self_awareness import TRUE_POSITIVE_IOU, MatchedClass, match
 from farther.tables import Objects, Regions
 
@@ -110,6 +110,23 @@ def fit(
     }
     matched = match(objects, regions, classes, iou)
     return {name: known[kind](detections) for name, detections in matched.items() if len(detections.score)}
+
+
+def to_json(calibrator: Calibrator) -> dict[str, Any]:
+    """A calibrator as JSON holds it: its type and its values."""
+    values = {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in vars(calibrator).items()}
+    return {"type": type(calibrator).__name__, **values}
+
+
+def from_json(values: Mapping[str, Any]) -> Calibrator:
+    """What `to_json` gave.
+
+    Raises:
+        ParameterError: the type is unknown.
+    """
+    types = {cls.__name__: cls for cls in get_args(Calibrator)}
+    rest = {name: np.array(v) if isinstance(v, list) else v for name, v in values.items() if name != "type"}
+    return types[choose("calibrator", str(values.get("type")), types)](**rest)
 
 
 def apply(calibrators: Mapping[str, Calibrator], regions: Regions) -> Regions:

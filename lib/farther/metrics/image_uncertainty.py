@@ -14,6 +14,7 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError
 from farther.metrics.boxes import image_numbers
+from farther.tables import Regions
 
 #: The aggregates of the paper's Table 2.
 AGGREGATES = ("sum", "mean", "top-5", "top-3", "top-2", "min")
@@ -81,3 +82,39 @@ def count(how: str) -> float:
             f"unknown aggregate {how!r}. Known: sum, mean, min, and top-m with m from 1 on, as in top-3"
         )
     return int(found[1])
+
+
+def of_confidence(regions: Regions, images: Sequence[str], how: str = "top-3") -> np.ndarray:
+    """Uncertainty of each image, where that of a detection is 1 − confidence; see `aggregate`."""
+    return aggregate(1.0 - regions.score.astype(np.float64), regions.image_id, images, how)
+
+
+def best_threshold(known: np.ndarray, unknown: np.ndarray) -> float | None:
+    """The largest uncertainty at which an image is accepted, by balanced accuracy (Section 4, "Thresholding").
+
+    Args:
+        known: Uncertainties of ID validation images, ndarray of shape (n,).
+        unknown: Those of pseudo-OOD images: the same ones with their objects blanked out, ndarray of shape (m,).
+
+    Returns:
+        Of the thresholds with the largest harmonic mean of the shares of known images accepted and of unknown images
+        rejected the smallest one; None where a side has no image, or no threshold accepts one and rejects one.
+
+    >>> best_threshold(np.array([0.1, 0.2, 0.6]), np.array([0.4, 0.7, 0.9]))
+    0.2
+    """
+    if not len(known) or not len(unknown):
+        return None
+    levels = np.unique(np.concatenate([known, unknown]))
+    accepted = np.searchsorted(np.sort(known), levels, side="right") / len(known)
+    rejected = 1 - np.searchsorted(np.sort(unknown), levels, side="right") / len(unknown)
+    balanced = np.where(accepted * rejected > 0, 2 * accepted * rejected / np.maximum(accepted + rejected, 1e-300), 0)
+    best = int(np.argmax(balanced))
+    return float(levels[best]) if balanced[best] > 0 else None
+
+
+def keeping(known: np.ndarray, share: float = 0.95) -> float | None:
+    """The smallest threshold that accepts a share of ID validation images (Table A.12); None without images."""
+    if not len(known):
+        return None
+    return float(np.sort(known)[int(np.ceil(share * len(known) - 1e-9)) - 1])

@@ -8,19 +8,19 @@ from 0 to 1, the best.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from farther.errors import DataError, ParameterError
-from farther.metrics.boxes import image_numbers, overlaps
+from farther.errors import ParameterError
+from farther.metrics.boxes import overlaps
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import above_of_class
 from farther.metrics.outcomes import Protocol
 from farther.metrics.precision_recall import IGNORED, TRUE
-from farther.metrics.weighting import defined, mean_of_defined, value
+from farther.metrics.weighting import mean_of_defined, plain, ratio, value
 from farther.tables import Objects, Regions
 
 #: τ: smallest IoU of a true positive of the right class.
@@ -29,8 +29,8 @@ TRUE_POSITIVE_IOU = 0.1
 #: Confidence bins of LaECE, equally wide.
 BINS = 25
 
-#: Score of an image without detections: the least in-distribution.
-NO_DETECTION = -1e12
+#: LRP, its parts, and LaECE.
+PARTS = ("lrp", "lrp_loc", "lrp_fp", "lrp_fn", "laece")
 
 
 def evaluate(
@@ -82,36 +82,71 @@ def evaluate(
     accepted = regions[~np.isin(regions.image_id.astype(str), list(rejected))]
     counted = objects[~np.isin(objects.image_id.astype(str), list(excused))]
     matched = match(counted, accepted, classes, iou)
-    per_class = {name: _of_class(detections, iou, protocol) for name, detections in matched.items()}
-    means = {
-        part: value(mean_of_defined(defined([found[part] for found in per_class.values()])))
-        for part in ("lrp", "lrp_loc", "lrp_fp", "lrp_fn", "laece")
+    found = by_class(matched, iou, protocol)
+    per_class = {
+        name: {
+            **plain({part: values[part] for part in PARTS}),
+            "objects": matched[name].positives,
+            "detections": len(matched[name].score),
+        }
+        for name, values in found.items()
     }
-    lrp, laece = means["lrp"], means["laece"]
-    idq = None if lrp is None or laece is None else harmonic_mean(1 - lrp, 1 - laece)
-    return {**means, "idq": idq, "per_class": per_class, "reliability": reliability(matched.values())}
+    return {**plain(means(found)), "per_class": per_class, "reliability": reliability(matched.values())}
 
 
 @dataclass(frozen=True)
 class MatchedClass:
-    """Detections of one class by falling confidence, ignored ones left out.
+    """Detections of one class by falling confidence, ignored ones left out, and its objects.
 
     Args:
         score: Confidences, ndarray of shape (n,).
         quality: IoU with the object that was matched, 0 for a false positive, ndarray of shape (n,).
         is_true: ndarray of shape (n,), bool.
-        positives: Number of objects.
+        image: Place of each detection's image among the images, ndarray of shape (n,).
+        object_image: The same of each object, ndarray of shape (positives,).
     """
 
     score: np.ndarray
     quality: np.ndarray
     is_true: np.ndarray
-    positives: int
+    image: np.ndarray
+    object_image: np.ndarray
+
+    @property
+    def positives(self) -> int:
+        """Number of objects."""
+        return len(self.object_image)
+
+    def with_score(self, score: np.ndarray) -> MatchedClass:
+        """The same with other confidences, as after calibration: matching does not change where their order stays."""
+        return replace(self, score=score)
+
+
+@dataclass(frozen=True)
+class Matched(Mapping[str, MatchedClass]):
+    """The matched detections of each class.
+
+    Args:
+        classes: By name.
+        images: Names of the images that have detections or objects, sorted, ndarray of shape (I,).
+    """
+
+    classes: dict[str, MatchedClass]
+    images: np.ndarray
+
+    def __getitem__(self, name: str) -> MatchedClass:
+        return self.classes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.classes)
+
+    def __len__(self) -> int:
+        return len(self.classes)
 
 
 def match(
     objects: Objects, regions: Regions, classes: Sequence[str] | None = None, iou: float = TRUE_POSITIVE_IOU
-) -> dict[str, MatchedClass]:
+) -> Matched:
     """Detections of each class matched to its objects.
 
     Raises:
@@ -128,12 +163,68 @@ def match(
     quality[found] = overlaps(known.detections.box[found], known.object_box[assigned[found]])
     result = {}
     for k, name in enumerate(known.classes):
-        kind = matched.kind[0, matched.rows(k)]
+        rows = matched.rows(k)
+        kind = matched.kind[0, rows]
         counted = kind != IGNORED
-        true, score = kind[counted] == TRUE, matched.score[matched.rows(k)][counted]
-        of_true = np.where(true, quality[matched.rows(k)][counted], 0.0)
-        result[name] = MatchedClass(score, of_true, true, int(matched.positives[k]))
+        is_true = kind[counted] == TRUE
+        result[name] = MatchedClass(
+            score=matched.score[rows][counted],
+            quality=np.where(is_true, quality[rows][counted], 0.0),
+            is_true=is_true,
+            image=known.detections.image[rows][counted],
+            object_image=matched.object_image[matched.object_class == k],
+        )
+    return Matched(result, known.images)
+
+
+def by_class(
+    matched: Matched, iou: float = TRUE_POSITIVE_IOU, protocol: Protocol = "paper", weights: np.ndarray | None = None
+) -> dict[str, dict[str, np.ndarray]]:
+    """LRP and its parts, and LaECE, of each class.
+
+    Args:
+        matched: see `match`; matched at the same IoU.
+        iou, protocol: see `evaluate`.
+        weights: Of the images of `matched`, ndarray of shape (B, I), for B replicates; each counts once when None.
+
+    Returns:
+        {class: {one of `PARTS`: ndarray of shape (B,)}}; NaN where there is nothing to average. B is 1 without weights.
+    """
+    of_images = np.ones((1, len(matched.images))) if weights is None else weights.astype(np.float64)
+    images, is_paper = of_images.shape[1], protocol == "paper"
+    result = {}
+    for name, one in matched.items():
+
+        def total(image: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
+            return of_images @ np.bincount(image, values, minlength=images)
+
+        count, true = total(one.image), total(one.image[one.is_true])
+        misplaced = total(one.image[one.is_true], 1 - one.quality[one.is_true])
+        positives = total(one.object_image)
+        false, missed = count - true, positives - true
+        lrp = ratio(false + missed + misplaced / (1 - iou), false + missed + true)
+        gaps = np.zeros((images, BINS))
+        inside = one.score < 1
+        places = one.image[inside], bin_of(one.score[inside])
+        # Precision times the mean IoU of the true positives is the sum of their IoU over all detections of the bin.
+        np.add.at(gaps, places, one.score[inside] - one.quality[inside])
+        laece = ratio(np.abs(of_images @ gaps).sum(axis=1), count)
+        has_objects = positives > 0
+        counted = has_objects if is_paper else has_objects & (true > 0)
+        result[name] = {
+            "lrp": np.where(has_objects, lrp, np.nan),
+            "lrp_loc": ratio(misplaced, true),
+            "lrp_fp": np.where(counted, ratio(false, count), np.nan),
+            "lrp_fn": ratio(missed, positives),
+            "laece": laece if is_paper else np.nan_to_num(laece),
+        }
     return result
+
+
+def means(found: Mapping[str, Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Means over classes of what `by_class` found, and IDQ; each an ndarray of shape (B,), NaN where undefined."""
+    result = {part: mean_of_defined(np.array([values[part] for values in found.values()])) for part in PARTS}
+    return {**result, "idq": harmonic_means(1 - result["lrp"], 1 - result["laece"])}
 
 
 def lrp_thresholds(
@@ -181,38 +272,6 @@ def reliability(matched: Collection[MatchedClass]) -> dict[str, list[Any]]:
     }
 
 
-def image_scores(images: Sequence[str], regions: Regions, top: int = 3) -> np.ndarray:
-    """Score of each image: minus the mean of 1 − confidence of its most confident detections (Section 4).
-
-    Args:
-        images: Names of all images, also those without detections.
-        top: Number of detections per image that count.
-
-    Returns:
-        ndarray of shape (len(images),), −1 … 0; `NO_DETECTION` for an image without detections.
-
-    Raises:
-        DataError: a detection is of an image that is not named.
-        ParameterError: `top` is below 1.
-    """
-    if top < 1:
-        raise ParameterError(f"at least one detection of an image counts, found top={top}")
-    names = np.array(list(images), dtype=object)
-    other = set(regions.image_id) - set(images)
-    if other:
-        raise DataError(f"detections of {min(other)!r}, which is not one of the images", field="image_id")
-    different, (number, asked) = image_numbers(regions.image_id, names)
-    order = np.lexsort((-regions.score.astype(np.float64), number))
-    in_order = number[order]
-    first = np.searchsorted(in_order, np.arange(len(different)))
-    counts = np.arange(len(order)) - first[in_order] < top
-    rows, of_image = order[counts], in_order[counts]
-    taken = np.bincount(of_image, minlength=len(different))
-    doubt = np.bincount(of_image, 1.0 - regions.score[rows].astype(np.float64), minlength=len(different))
-    scores = np.where(taken > 0, -doubt / np.maximum(taken, 1), NO_DETECTION)
-    return scores[asked]
-
-
 def balanced_accuracy(id_scores: np.ndarray, ood_scores: np.ndarray, threshold: float) -> dict[str, float | None]:
     """Shares of ID images that a threshold accepts and of OOD images that it rejects.
 
@@ -244,6 +303,13 @@ def detection_awareness_quality(balanced: float, idq: float, idq_shifted: float)
     return harmonic_mean(balanced, idq, idq_shifted)
 
 
+def harmonic_means(*values: np.ndarray) -> np.ndarray:
+    """Harmonic mean of numbers of 0 or more, place by place: 0 where one of them is, NaN where one is NaN."""
+    stacked = np.stack(np.broadcast_arrays(*values))
+    with np.errstate(divide="ignore"):
+        return len(values) / (1 / np.maximum(stacked, 0)).sum(axis=0)
+
+
 def harmonic_mean(*values: float) -> float:
     """Harmonic mean of numbers of 0 or more; 0 if one of them is.
 
@@ -264,30 +330,16 @@ def _lrp_of_prefixes(detections: MatchedClass, iou: float) -> np.ndarray:
     return errors
 
 
-def _of_class(detections: MatchedClass, iou: float, protocol: Protocol) -> dict[str, Any]:
-    is_paper = protocol == "paper"
-    count, true = len(detections.score), int(detections.is_true.sum())
-    has_objects = detections.positives > 0
-    lrp = float(_lrp_of_prefixes(detections, iou)[-1]) if count else 1.0
-    counts, confidence, performance = _bins(detections)
-    laece = float(np.sum(counts / max(count, 1) * np.abs(confidence - performance)))  # Eq. 4; 0 without detections
-    return {
-        "lrp": lrp if has_objects else None,
-        "lrp_loc": float(np.mean(1 - detections.quality[detections.is_true])) if true else None,
-        "lrp_fp": 1 - true / count if (count if is_paper else true) and has_objects else None,
-        "lrp_fn": 1 - true / detections.positives if has_objects else None,
-        "laece": None if is_paper and not count else laece,
-        "objects": detections.positives,
-        "detections": count,
-    }
+def bin_of(score: np.ndarray) -> np.ndarray:
+    """The confidence bin of each detection, ndarray of shape (n,); 1 lies in the last."""
+    return np.clip(np.searchsorted(np.linspace(0, 1, BINS + 1), score, side="right") - 1, 0, BINS - 1)
 
 
 def _bins(detections: MatchedClass) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Detections, mean confidence, and precision × mean IoU of each bin; a confidence of exactly 1 lies in none."""
     inside = detections.score < 1
     score, quality = detections.score[inside], detections.quality[inside]
-    edges = np.linspace(0, 1, BINS + 1)
-    place = np.clip(np.searchsorted(edges, score, side="right") - 1, 0, BINS - 1)
+    place = bin_of(score)
     counts = np.bincount(place, minlength=BINS)
     # Precision times the mean IoU of the true positives is the sum of their IoU over all detections of the bin.
     confidence = np.bincount(place, score, minlength=BINS) / np.maximum(counts, 1)

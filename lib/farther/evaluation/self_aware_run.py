@@ -1,0 +1,187 @@
+"""Self-awareness of a run (Oksuz et al., CVPR 2023, arXiv:2307.00934, Section 6): which images it accepts, and how
+accurate and calibrated its detections are on clean and on shifted images.
+
+Everything that is chosen is chosen on the calibration split and its pseudo-OOD images: confidence thresholds,
+calibrators, and the image threshold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from farther.evaluation.files import RunSplit
+from farther.evaluation.inputs import RunInputs
+from farther.metrics import calibration, self_awareness
+from farther.metrics.bootstrap import ImageDraws
+from farther.metrics.self_aware_detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
+from farther.metrics.weighting import plain, ratio
+from farther.tables import Objects, Regions
+
+#: Shifted images of this severity or more may be rejected without loss (Section 6: 5 of 1, 3 and 5).
+MAY_REJECT = 5
+
+
+@dataclass(frozen=True)
+class Images:
+    """Detections in images that a detector may accept: one split, or several together.
+
+    Args:
+        objects, regions: Ground truth and stored regions.
+        names: All images.
+        original: The image that each is made from, for images that are drawn together; its name where it is none.
+        may_reject: Images that may be rejected without loss.
+    """
+
+    objects: Objects
+    regions: Regions
+    names: tuple[str, ...]
+    original: tuple[str, ...]
+    may_reject: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, split: RunSplit, severity: int = 0) -> Images:
+        """The images of one split."""
+        names = tuple(sorted(split.images))
+        return cls(split.objects, split.regions(), names, names, frozenset(names if severity >= MAY_REJECT else ()))
+
+    @classmethod
+    def pooled(cls, parts: Mapping[str, Images]) -> Images:
+        """Several splits as one; images get the split's name in front."""
+        renamed = [part._renamed(f"{name}/") for name, part in parts.items()]
+        return cls(
+            Objects.concatenate([one.objects for one in renamed]),
+            Regions.concatenate([one.regions for one in renamed]),
+            tuple(name for one in renamed for name in one.names),
+            tuple(name for one in renamed for name in one.original),
+            frozenset().union(*(one.may_reject for one in renamed)),
+        )
+
+    def _renamed(self, prefix: str) -> Images:
+        return Images(
+            self.objects.with_columns(image_id=[prefix + name for name in self.objects.image_id]),
+            self.regions.with_columns(image_id=[prefix + name for name in self.regions.image_id]),
+            tuple(prefix + name for name in self.names),
+            self.original,
+            frozenset(prefix + name for name in self.may_reject),
+        )
+
+
+class SelfAwareRun:
+    """The splits of a run as self-awareness sees them, and what several of its metrics share."""
+
+    def __init__(self, inputs: RunInputs):
+        self.settings = inputs.settings
+        self.asked = inputs.settings.self_awareness
+        roles = inputs.files.roles
+        self.held_out = Images.of(RunSplit(inputs.files, self.settings.calibration_split))
+        self.clean = Images.of(inputs.id_split)
+        self.ood = {split.name: Images.of(split) for split in inputs.tested}
+        self.severities: dict[str, int] = roles["shifted"]
+        self.shifted = {name: Images.of(RunSplit(inputs.files, name), s) for name, s in self.severities.items()}
+        blank = roles["pseudo_ood"]
+        self.pseudo = Images.of(RunSplit(inputs.files, blank)) if blank else None
+        self.pooled = Images.pooled(self.shifted) if self.shifted else None
+        self.image_threshold: ImageThreshold = self.asked.image_threshold or (
+            "pseudo_ood" if self.pseudo else "keep_95"
+        )
+
+    def fit(
+        self,
+        calibrator: calibration.Kind | None,
+        image_threshold: ImageThreshold,
+        confidence_threshold: ConfidenceThreshold = "lrp_optimal",
+    ) -> SelfAwareDetector:
+        """The run made self-aware (Algorithm A.1)."""
+        pseudo = (self.pseudo.regions, self.pseudo.names) if self.pseudo else None
+        return SelfAwareDetector.fit(
+            self.held_out.objects,
+            self.held_out.regions,
+            self.held_out.names,
+            pseudo,
+            calibrator=calibrator,
+            image_threshold=image_threshold,
+            confidence_threshold=confidence_threshold,
+            aggregate=self.asked.aggregate,
+            iou=self.asked.iou,
+        )
+
+    @cached_property
+    def detector(self) -> SelfAwareDetector:
+        """The run made self-aware as asked for."""
+        return self.fit(self.asked.calibrator, self.image_threshold)
+
+    @cached_property
+    def draws(self) -> dict[str, ImageDraws]:
+        """Draws of the images: `clean`, `shifted` (of the originals, so that severities stay together), OOD splits."""
+        replicates, seed = self.settings.replicates, self.settings.seed
+        if not replicates:
+            return {}
+        names = {"clean": self.clean.names, **{name: images.names for name, images in self.ood.items()}}
+        if self.pooled:
+            names["shifted"] = self.pooled.original
+        return {name: ImageDraws(images, replicates, seed) for name, images in names.items()}
+
+    def measure(self, detector: SelfAwareDetector, images: Images, draws: ImageDraws | None = None) -> dict[str, Any]:
+        """Metrics of the detections in accepted images: values, and `replicates` where there are draws."""
+        rejected = detector.rejected(images.regions, images.names)
+        kept, objects = detector.detections(images.regions), images.objects
+        excused = sorted(set(rejected) & images.may_reject)
+        matched = self_awareness.match(
+            objects[~np.isin(objects.image_id.astype(str), excused)],
+            kept[~np.isin(kept.image_id.astype(str), rejected)],
+            iou=self.asked.iou,
+        )
+        found = {**plain(self.means(matched, None)), "rejected_images": len(rejected), "images": len(images.names)}
+        if draws is not None:
+            original = dict(zip(images.names, images.original, strict=True))
+            weights = draws.of(np.array([original[name] for name in matched.images], dtype=object))
+            found["replicates"] = self.means(matched, weights)
+        return found
+
+    def means(self, matched: self_awareness.Matched, weights: np.ndarray | None) -> dict[str, np.ndarray]:
+        """LRP, LaECE and IDQ of matched detections; see `farther.metrics.self_awareness.by_class`."""
+        iou, protocol = self.asked.iou, self.settings.protocol
+        return self_awareness.means(self_awareness.by_class(matched, iou, protocol, weights))
+
+    def balanced(self, detector: SelfAwareDetector, *, replicates: bool = False) -> dict[str, Any]:
+        """Balanced accuracy of accepting ID test images and rejecting those of all OOD splits together."""
+        sides = {}
+        for side, parts in (("tpr", {"clean": self.clean}), ("tnr", self.ood)):
+            correct, total = np.zeros(1), np.zeros(1)
+            for name, images in parts.items():
+                rejected = np.isin(images.names, detector.rejected(images.regions, images.names))
+                right = rejected if side == "tnr" else ~rejected
+                weights = self.draws[name].of(np.array(images.names, dtype=object)) if replicates else None
+                correct = correct + (right.sum() if weights is None else weights @ right)
+                total = total + (len(right) if weights is None else weights.sum(axis=1))
+            sides[side] = ratio(correct, total)
+        return {**sides, "balanced_accuracy": self_awareness.harmonic_means(sides["tpr"], sides["tnr"])}
+
+    def quality(self, detector: SelfAwareDetector) -> dict[str, Any]:
+        """DAQ and its parts (Table 6), `_t` for shifted images; without those, and without OOD images, no DAQ."""
+        clean = self.measure(detector, self.clean)
+        shifted = self.measure(detector, self.pooled) if self.pooled else {}
+        found = {**plain(self.balanced(detector)), **_named(clean, ""), **_named(shifted, "_t")}
+        parts = [found.get(name) for name in ("balanced_accuracy", "idq", "idq_t")]
+        known = [part for part in parts if part is not None]
+        return {**found, "daq": self_awareness.harmonic_mean(*known) if len(known) == len(parts) else None}
+
+    def replicates(self) -> dict[str, np.ndarray]:
+        """Replicates of what `quality` gives for the run made self-aware as asked for."""
+        clean = self.measure(self.detector, self.clean, self.draws["clean"])["replicates"]
+        found = {**self.balanced(self.detector, replicates=True), **_named(clean, "")}
+        if self.pooled:
+            shifted = self.measure(self.detector, self.pooled, self.draws["shifted"])["replicates"]
+            found |= _named(shifted, "_t")
+            parts = (found["balanced_accuracy"], found["idq"], found["idq_t"])
+            found["daq"] = self_awareness.harmonic_means(*parts)
+        return found
+
+
+def _named(values: Mapping[str, Any], suffix: str) -> dict[str, Any]:
+    return {f"{name}{suffix}": values[name] for name in (*self_awareness.PARTS, "idq") if name in values}

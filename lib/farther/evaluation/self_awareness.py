@@ -1,0 +1,272 @@
+"""Metrics, tables and curves of a run's self-awareness (Oksuz et al., CVPR 2023, arXiv:2307.00934)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any, get_args
+
+import numpy as np
+
+from farther.evaluation import intervals
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.self_aware_run import Images, SelfAwareRun
+from farther.metrics import calibration, calibration_errors, closed_set, image_uncertainty, ood, self_awareness
+from farther.metrics.self_aware_detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
+from farther.metrics.weighting import plain
+from farther.tables import Regions
+
+#: Edges of the bins of image uncertainty in which the paper counts images (Figure 2).
+UNCERTAINTY_BINS = np.linspace(0, 1, 11)
+
+#: Values of τ that the sensitivity to it is measured at (Figure A.13).
+IOUS = (0.1, 0.3, 0.5, 0.7, 0.9)
+
+#: Numbers of detections per image that are filled up with dummy detections (Figure 5 and Table A.13).
+TOP_K = (10, 25, 50, 100)
+
+#: Shares of ID validation images that are accepted, and confidence thresholds, in the curves (Figure A.15).
+KEPT = tuple(np.arange(1, 11) / 10)
+CONFIDENCES = tuple(np.arange(1, 10) / 10)
+
+
+def evaluate_self_awareness(inputs: RunInputs) -> dict[str, Any]:
+    """Self-awareness of a run, as in `evaluation/<run>.json`.
+
+    Returns:
+        settings: How the run was made self-aware.
+        detector: The result, as `SelfAwareDetector.to_json` gives it.
+        lrp, lrp_loc, lrp_fp, lrp_fn, laece, idq: On ID test images; the same with `_t` on all shifted images together.
+        tpr, tnr, balanced_accuracy: Shares of ID test images accepted and of OOD images rejected; harmonic mean.
+        daq: Harmonic mean of balanced_accuracy, idq and idq_t; None without shifted images.
+        intervals: Of all of these.
+        per_class, reliability, reliability_before: On ID test images; the last before calibration.
+        splits: For each OOD split and for `all` of them AUROC, tpr, tnr and balanced_accuracy.
+        images: For the ID test split, each shifted and each OOD split the number of images, how many are rejected, and
+            `histogram`, the share of images in each bin of uncertainty; for ID and shifted ones also severity, metrics,
+            and AUROC against all OOD images.
+        map_by_uncertainty: AP of ID and shifted images by bin of uncertainty (Figure 2).
+        image_thresholds: Threshold and balanced accuracy of either way to take it (Table A.12).
+        calibrated: Errors with each calibrator and with none (Table 5).
+        ablation: Table 7. aggregates: AUROC by aggregate (Table 2). sweeps: Figure A.15. ious: Figure A.13.
+        top_k: Figure 5 and Tables A.13 and A.14. thresholds_on_test: LRP-optimal thresholds there (Figure A.16).
+
+    Raises:
+        DataError: a split is absent or wrong.
+        ParameterError: pseudo-OOD images are asked for, and the benchmark has none.
+    """
+    run = SelfAwareRun(inputs)
+    detector = run.detector
+    kept = detector.detections(run.clean.regions)
+    clean = self_awareness.evaluate(
+        run.clean.objects,
+        kept,
+        rejected=detector.rejected(run.clean.regions, run.clean.names),
+        iou=run.asked.iou,
+        protocol=run.settings.protocol,
+    )
+    before = self_awareness.match(run.clean.objects, _above(run, run.clean), iou=run.asked.iou)
+    return {
+        "settings": {**asdict(run.asked), "image_threshold": run.image_threshold},
+        "detector": detector.to_json(),
+        **run.quality(detector),
+        "intervals": intervals.within(run.replicates()) if run.draws else {},
+        "per_class": clean["per_class"],
+        "reliability": clean["reliability"],
+        "reliability_before": self_awareness.reliability(before.values()),
+        "splits": _by_split(run),
+        "images": _by_images(run),
+        "map_by_uncertainty": _map_by_uncertainty(run),
+        "image_thresholds": _image_thresholds(run),
+        "calibrated": _calibrated(run),
+        "ablation": _ablation(run),
+        "aggregates": _aggregates(run),
+        "sweeps": _sweeps(run),
+        "ious": _ious(run),
+        "top_k": _top_k(run),
+        "thresholds_on_test": self_awareness.lrp_thresholds(run.clean.objects, run.clean.regions, iou=run.asked.iou),
+    }
+
+
+def _above(run: SelfAwareRun, images: Images) -> Regions:
+    """The detections above the confidence thresholds, not calibrated."""
+    return self_awareness.above(images.regions, run.detector.confidence_thresholds)
+
+
+def _doubt(run: SelfAwareRun, images: Images) -> np.ndarray:
+    return run.detector.uncertainty(images.regions, images.names)
+
+
+def _auroc(known: np.ndarray, unknown: Iterable[np.ndarray]) -> float | None:
+    return ood.auroc(-known, -np.concatenate([np.zeros(0), *unknown]))
+
+
+def _by_split(run: SelfAwareRun) -> dict[str, Any]:
+    known = _doubt(run, run.clean)
+    unknown = {name: _doubt(run, images) for name, images in run.ood.items()}
+    level = run.detector.image_threshold
+    found: dict[str, Any] = {}
+    for name, doubt in {**unknown, "all": np.concatenate([np.zeros(0), *unknown.values()])}.items():
+        shares = {} if level is None else self_awareness.balanced_accuracy(-known, -doubt, -level)
+        found[name] = {"auroc": _auroc(known, [doubt]), **shares}
+    return found
+
+
+def _by_images(run: SelfAwareRun) -> dict[str, Any]:
+    unknown = [_doubt(run, images) for images in run.ood.values()]
+    severities = {run.settings.id_split: 0, **run.severities}
+    found: dict[str, Any] = {}
+    for name, images in {run.settings.id_split: run.clean, **run.shifted, **run.ood}.items():
+        doubt = _doubt(run, images)
+        counts = np.histogram(np.minimum(doubt, 1.0), UNCERTAINTY_BINS)[0]  # without detections: the last bin
+        shared = {"histogram": (counts / max(len(doubt), 1)).tolist()}
+        if name in severities:
+            measured = run.measure(run.detector, images)
+            found[name] = {**measured, "severity": severities[name], "auroc": _auroc(doubt, unknown), **shared}
+        else:
+            rejected = len(run.detector.rejected(images.regions, images.names))
+            found[name] = {"images": len(images.names), "rejected_images": rejected, **shared}
+    return found
+
+
+def _map_by_uncertainty(run: SelfAwareRun) -> list[float | None]:
+    parts = {"clean": run.clean, **run.shifted}
+    pooled = Images.pooled(parts)
+    doubt = np.minimum(_doubt(run, pooled), 1.0)
+    place = np.minimum(np.searchsorted(UNCERTAINTY_BINS, doubt, side="right") - 1, len(UNCERTAINTY_BINS) - 2)
+    found: list[float | None] = []
+    for number in range(len(UNCERTAINTY_BINS) - 1):
+        names = np.array(pooled.names)[place == number]
+        objects = pooled.objects[np.isin(pooled.objects.image_id.astype(str), names)]
+        regions = pooled.regions[np.isin(pooled.regions.image_id.astype(str), names)]
+        found.append(closed_set.evaluate(objects, regions)["map"] if len(objects) else None)
+    return found
+
+
+def _image_thresholds(run: SelfAwareRun) -> dict[str, Any]:
+    found = {}
+    for kind in get_args(ImageThreshold):
+        if kind == "keep_95" or run.pseudo:
+            detector = run.fit(None, kind)
+            found[kind] = {"threshold": detector.image_threshold, **plain(run.balanced(detector))}
+    return found
+
+
+def _calibrated(run: SelfAwareRun) -> dict[str, Any]:
+    kept = _above(run, run.clean)
+    rejected = run.detector.rejected(run.clean.regions, run.clean.names)
+    accepted = ~np.isin(kept.image_id.astype(str), rejected)
+    found = {}
+    for kind in (None, *get_args(calibration.Kind)):
+        detections = run.fit(kind, "keep_95").detections(run.clean.regions)[accepted]
+        matched = self_awareness.match(run.clean.objects, detections, iou=run.asked.iou)
+        errors = calibration_errors.evaluate(run.clean.objects, detections)
+        found[kind or "none"] = {**plain(run.means(matched, None)), **errors}
+    return found
+
+
+def _ablation(run: SelfAwareRun) -> list[dict[str, Any]]:
+    chosen = run.asked.calibrator
+    rows: list[tuple[ConfidenceThreshold, calibration.Kind | None, ImageThreshold]] = [
+        ("half", None, "keep_95"),
+        ("lrp_optimal", None, "keep_95"),
+        ("lrp_optimal", chosen, "keep_95"),
+    ]
+    if run.pseudo:
+        rows.append(("lrp_optimal", chosen, "pseudo_ood"))
+    return [
+        {
+            "confidence_threshold": confidence,
+            "calibrator": calibrator,
+            "image_threshold": image,
+            **run.quality(run.fit(calibrator, image, confidence)),
+        }
+        for confidence, calibrator, image in rows
+    ]
+
+
+def _aggregates(run: SelfAwareRun) -> dict[str, Any]:
+    found = {}
+    for how in image_uncertainty.AGGREGATES:
+        known = image_uncertainty.of_confidence(run.clean.regions, run.clean.names, how)
+        unknown = {n: image_uncertainty.of_confidence(i.regions, i.names, how) for n, i in run.ood.items()}
+        found[how] = {name: _auroc(known, [doubt]) for name, doubt in unknown.items()}
+        found[how]["all"] = _auroc(known, unknown.values())
+    return found
+
+
+def _sweeps(run: SelfAwareRun) -> dict[str, Any]:
+    """DAQ and its parts over the image threshold, and over one confidence threshold for all classes."""
+    detector, known = run.detector, _doubt(run, run.held_out)
+    parts = ("daq", "balanced_accuracy", "idq", "idq_t")
+    over: dict[str, list[dict[str, Any]]] = {"image_threshold": [], "confidence": []}
+    for share in KEPT:
+        level = image_uncertainty.keeping(known, share)
+        found = run.quality(
+            SelfAwareDetector(detector.confidence_thresholds, detector.calibrators, level, detector.aggregate)
+        )
+        over["image_threshold"].append({"kept": float(share), **{part: found.get(part) for part in parts}})
+    for confidence in CONFIDENCES:
+        thresholds: dict[str, float | None] = dict.fromkeys(run.clean.regions.header.known_classes, float(confidence))
+        kept = self_awareness.above(run.held_out.regions, thresholds)
+        calibrators = calibration.fit(run.asked.calibrator, run.held_out.objects, kept, iou=run.asked.iou)
+        found = run.quality(SelfAwareDetector(thresholds, calibrators, detector.image_threshold, detector.aggregate))
+        over["confidence"].append({"confidence": float(confidence), **{part: found.get(part) for part in parts}})
+    return over
+
+
+def _ious(run: SelfAwareRun) -> list[dict[str, Any]]:
+    """LRP, and LaECE before and after calibration, at other values of τ; the thresholds stay."""
+    before, after = _above(run, run.clean), run.detector.detections(run.clean.regions)
+    rows = []
+    for iou in IOUS:
+        found, raw = (
+            plain(
+                self_awareness.means(self_awareness.by_class(self_awareness.match(run.clean.objects, r, iou=iou), iou))
+            )
+            for r in (after, before)
+        )
+        rows.append({"iou": iou, "lrp": found["lrp"], "laece": found["laece"], "laece_before": raw["laece"]})
+    return rows
+
+
+def _top_k(run: SelfAwareRun) -> list[dict[str, Any]]:
+    """LRP and LaECE of validation images whose detections are filled up to k by dummies of confidence 0, and without.
+
+    The dummies of an image are spread evenly over the classes: the expectation of the paper's random ones. They are
+    false positives in the lowest bin, whose confidence and IoU are 0, so they only enlarge counts.
+    """
+    images, iou = run.held_out, run.asked.iou
+    rows = []
+    for k in (None, *TOP_K):
+        kept = _above(run, images) if k is None else _first(images.regions, k)
+        matched = self_awareness.match(images.objects, kept, iou=iou)
+        dummies = 0.0 if k is None else (k * len(images.names) - len(kept)) / len(matched)
+        lrp, laece = [], []
+        for one in matched.values():
+            if not one.positives:
+                continue
+            true = int(one.is_true.sum())
+            misplaced = float((1 - one.quality[one.is_true]).sum()) / (1 - iou)
+            wrong = len(one.score) - true + dummies + one.positives - true
+            lrp.append((wrong + misplaced) / (wrong + true))
+            gaps = np.bincount(self_awareness.bin_of(one.score), one.score - one.quality, self_awareness.BINS)
+            laece.append(float(np.abs(gaps).sum()) / max(len(one.score) + dummies, 1))
+        rows.append(
+            {
+                "k": k,
+                "detections_per_image": len(kept) / max(len(images.names), 1) if k is None else k,
+                "lrp": float(np.mean(lrp)) if lrp else None,
+                "laece": float(np.mean(laece)) if laece else None,
+            }
+        )
+    return rows
+
+
+def _first(regions: Regions, k: int) -> Regions:
+    """The k most confident regions of each image."""
+    _, number = np.unique(regions.image_id.astype(str), return_inverse=True)
+    order = np.lexsort((-regions.score.astype(np.float64), number))
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order)) - np.searchsorted(number[order], number[order])
+    return regions[rank < k]

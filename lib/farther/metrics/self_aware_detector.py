@@ -1,0 +1,119 @@
+"""A detector made self-aware (Oksuz et al., CVPR 2023, arXiv:2307.00934, Algorithms A.1 and A.2): it accepts or rejects
+an image, and of an accepted image it keeps the detections above a threshold, with calibrated confidences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from farther.errors import ParameterError
+from farther.metrics import calibration, image_uncertainty, self_awareness
+from farther.tables import Objects, Regions
+
+#: How the image threshold is taken: from pseudo-OOD images, or so that 95% of the ID validation images are accepted.
+ImageThreshold = Literal["pseudo_ood", "keep_95"]
+
+#: How confidence thresholds are taken: the LRP-optimal one of each class, or 0.5 for all.
+ConfidenceThreshold = Literal["lrp_optimal", "half"]
+
+
+@dataclass(frozen=True)
+class SelfAwareDetector:
+    """What makes a detector self-aware.
+
+    Args:
+        confidence_thresholds: Smallest confidence of a detection by class; None where no detection is kept.
+        calibrators: By class; empty without calibration.
+        image_threshold: Largest uncertainty of an image that is accepted; None accepts every image.
+        aggregate: How an image's uncertainty follows from those of its detections; see
+            `farther.metrics.image_uncertainty.aggregate`.
+    """
+
+    confidence_thresholds: dict[str, float | None]
+    calibrators: dict[str, calibration.Calibrator] = field(default_factory=dict)
+    image_threshold: float | None = None
+    aggregate: str = "top-3"
+
+    @classmethod
+    def fit(
+        cls,
+        objects: Objects,
+        regions: Regions,
+        images: Sequence[str],
+        pseudo_ood: tuple[Regions, Sequence[str]] | None = None,
+        *,
+        calibrator: calibration.Kind | None = "linear",
+        image_threshold: ImageThreshold = "pseudo_ood",
+        confidence_threshold: ConfidenceThreshold = "lrp_optimal",
+        aggregate: str = "top-3",
+        iou: float = self_awareness.TRUE_POSITIVE_IOU,
+    ) -> SelfAwareDetector:
+        """Algorithm A.1, from ID validation data.
+
+        Args:
+            objects, regions, images: Ground truth, detections and names of all ID validation images.
+            pseudo_ood: Detections in the images with their objects blanked out, and names of those images.
+            calibrator: Kind of the calibrators; None for none.
+            image_threshold: "pseudo_ood" or "keep_95"; the former counts ID images with objects only.
+            confidence_threshold: "lrp_optimal" or "half".
+            aggregate: See the class.
+            iou: Smallest IoU of a true positive.
+
+        Raises:
+            ParameterError: "pseudo_ood" without such images, or an unknown kind.
+        """
+        if image_threshold not in get_args(ImageThreshold):
+            known = ", ".join(get_args(ImageThreshold))
+            raise ParameterError(f"unknown image threshold {image_threshold!r}. Known: {known}")
+        if image_threshold == "pseudo_ood" and pseudo_ood is None:
+            raise ParameterError("image threshold 'pseudo_ood' needs pseudo-OOD images; without them take 'keep_95'")
+        if confidence_threshold == "half":
+            thresholds: dict[str, float | None] = dict.fromkeys(regions.header.known_classes, 0.5)
+        else:
+            thresholds = self_awareness.lrp_thresholds(objects, regions, iou=iou)
+        kept = self_awareness.above(regions, thresholds)
+        calibrators = calibration.fit(calibrator, objects, kept, iou=iou) if calibrator else {}
+        doubt = image_uncertainty.of_confidence(regions, images, aggregate)
+        if image_threshold == "keep_95":
+            level = image_uncertainty.keeping(doubt)
+        else:
+            assert pseudo_ood is not None
+            shows_object = np.isin(np.asarray(images, dtype=str), objects.image_id.astype(str))
+            others = image_uncertainty.of_confidence(*pseudo_ood, aggregate)
+            level = image_uncertainty.best_threshold(doubt[shows_object], others)
+        return cls(thresholds, calibrators, level, aggregate)
+
+    def uncertainty(self, regions: Regions, images: Sequence[str]) -> np.ndarray:
+        """Uncertainty of each image, ndarray of shape (len(images),)."""
+        return image_uncertainty.of_confidence(regions, images, self.aggregate)
+
+    def rejected(self, regions: Regions, images: Sequence[str]) -> list[str]:
+        """The images that are not accepted, in their order."""
+        if self.image_threshold is None:
+            return []
+        doubt = self.uncertainty(regions, images)
+        return [name for name, value in zip(images, doubt.tolist(), strict=True) if value > self.image_threshold]
+
+    def detections(self, regions: Regions) -> Regions:
+        """The detections above their thresholds, with calibrated confidences, of accepted and rejected images alike."""
+        return calibration.apply(self.calibrators, self_awareness.above(regions, self.confidence_thresholds))
+
+    def __call__(self, regions: Regions, images: Sequence[str]) -> tuple[Regions, list[str]]:
+        """Algorithm A.2: the detections of the accepted images, and the names of the rejected images."""
+        rejected = self.rejected(regions, images)
+        return self.detections(regions[~np.isin(regions.image_id.astype(str), rejected)]), rejected
+
+    def to_json(self) -> dict[str, Any]:
+        """All values, as JSON holds them."""
+        calibrators = {name: calibration.to_json(one) for name, one in self.calibrators.items()}
+        return {**vars(self), "calibrators": calibrators}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> SelfAwareDetector:
+        """What `to_json` gave."""
+        calibrators = {name: calibration.from_json(one) for name, one in values["calibrators"].items()}
+        return cls(**{**values, "calibrators": calibrators})

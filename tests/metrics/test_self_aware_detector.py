@@ -1,0 +1,68 @@
+"""A detector made self-aware, against its parts; it travels as JSON."""
+
+import json
+
+import numpy as np
+import pytest
+
+from farther.errors import ParameterError
+from farther.metrics import calibration, self_awareness
+from farther.metrics.self_aware_detector import SelfAwareDetector
+
+FIRST = (0, 0, 10, 10)
+
+
+@pytest.fixture
+def validation(world):
+    objects, regions = world(4, images=80)
+    return objects, regions, sorted(set(objects.image_id) | set(regions.image_id))
+
+
+@pytest.mark.parametrize("kind", [None, "linear", "histogram", "isotonic", "temperature", "platt"])
+def test_it_is_thresholded_and_calibrated_as_its_parts_are_and_travels_as_json(validation, kind):
+    objects, regions, images = validation
+    detector = SelfAwareDetector.fit(objects, regions, images, calibrator=kind, image_threshold="keep_95")
+    thresholds = self_awareness.lrp_thresholds(objects, regions)
+    kept = self_awareness.above(regions, thresholds)
+    expected = calibration.apply(calibration.fit(kind, objects, kept), kept) if kind else kept
+    np.testing.assert_array_equal(detector.detections(regions).score, expected.score)
+    again = SelfAwareDetector.from_json(json.loads(json.dumps(detector.to_json())))
+    np.testing.assert_array_equal(again.detections(regions).score, expected.score)
+    assert again.rejected(regions, images) == detector.rejected(regions, images)
+
+
+def test_95_percent_of_the_validation_images_are_accepted(validation):
+    objects, regions, images = validation
+    detector = SelfAwareDetector.fit(objects, regions, images, image_threshold="keep_95")
+    accepted, rejected = detector(regions, images)
+    assert len(rejected) == 4
+    assert not set(rejected) & set(accepted.image_id)
+
+
+def test_pseudo_ood_images_give_the_threshold_between_them_and_the_images_with_objects(objects, regions):
+    truth = objects(("a", FIRST, "cat"), ("b", FIRST, "cat"))
+    found = regions(("a", FIRST, 0.9), ("b", FIRST, 0.8), ("empty", FIRST, 0.1))
+    blanked = regions(("a", FIRST, 0.3), ("b", FIRST, 0.2))
+    images = ["a", "b", "empty"]
+    detector = SelfAwareDetector.fit(truth, found, images, (blanked, images))
+    # The image without objects does not count as ID, so all ID images are accepted at 1 − 0.8.
+    assert detector.image_threshold == pytest.approx(0.2)
+    assert detector.rejected(found, images) == ["empty"]
+    assert detector.rejected(blanked, images) == images
+
+
+def test_half_keeps_the_detections_of_every_class_from_one_half_on(validation):
+    objects, regions, images = validation
+    detector = SelfAwareDetector.fit(
+        objects, regions, images, calibrator=None, image_threshold="keep_95", confidence_threshold="half"
+    )
+    np.testing.assert_array_equal(detector.detections(regions).score, regions.score[regions.score >= 0.5])
+
+
+def test_pseudo_ood_without_images_is_refused(validation):
+    with pytest.raises(ParameterError, match="'pseudo_ood' needs pseudo-OOD images"):
+        SelfAwareDetector.fit(*validation)
+    with pytest.raises(ParameterError, match="unknown image threshold 'keep'"):
+        SelfAwareDetector.fit(*validation, image_threshold="keep")
+    with pytest.raises(ParameterError, match="unknown calibrator 'spline'"):
+        calibration.from_json({"type": "spline"})
