@@ -10,7 +10,7 @@ from farther.datasets import image_roots
 from farther.errors import ParameterError
 from farther.keyed import Keyed
 from farther.registry import build as checked
-from farther.report import tables
+from farther.report import self_awareness, tables
 from farther.report.contents import Contents
 from farther.report.documented import texts_of
 from farther.report.gallery.page import PAGE as GALLERY
@@ -31,6 +31,7 @@ NAVIGATION = {
     "detectors.html": "Detectors",
     "methods.html": "Methods",
     "splits.html": "Splits",
+    "self_awareness.html": "Self-awareness",
     "charts.html": "Charts",
     "published.html": "Published",
     GALLERY: "Gallery",
@@ -86,6 +87,7 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "detectors.html", "detectors.html", contents.detectors()
     yield "methods.html", "methods.html", contents.methods()
     yield "splits.html", "splits.html", contents.splits()
+    yield "self_awareness.html", "self_awareness.html", self_awareness.content(contents.evaluated)
     yield "charts.html", "charts.html", contents.charts()
     yield "published.html", "published.html", contents.published()
     for method in contents.params["methods"]:

@@ -1,0 +1,256 @@
+"""The page of self-awareness: which images the runs accept, and how calibrated they are (SAOD)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from farther.report.charts.vega import DASHES, Axis, ChartGroup, keys, line_rows, lines
+from farther.report.listing import Listing, between
+from farther.report.results import Run
+
+#: Heading of each metric, and of the same on shifted images.
+SUMMARY = {
+    "daq": "DAQ (%)",
+    "balanced_accuracy": "BA (%)",
+    "idq": "IDQ (%)",
+    "laece": "LaECE (%)",
+    "lrp": "LRP (%)",
+    "idq_t": "IDQ_T (%)",
+    "laece_t": "LaECE_T (%)",
+    "lrp_t": "LRP_T (%)",
+}
+
+#: How the names in the evaluation are printed.
+WORDS = {
+    "pseudo_ood": "pseudo-OOD",
+    "keep_95": "95% of ID validation",
+    "lrp_optimal": "LRP-optimal",
+    "half": "0.5",
+    "none": "none",
+    None: "none",
+}
+
+
+def content(runs: Sequence[Run]) -> dict[str, Any]:
+    """Variables of the template `self_awareness.html`: tables of all runs, and charts of each."""
+    found = {run.name: run.evaluation["self_awareness"] for run in runs if run.evaluation.get("self_awareness")}
+    return {
+        "overview": overview(found),
+        "intervals": _intervals(found),
+        "image_thresholds": _image_thresholds(found),
+        "splits": _splits(found),
+        "aggregates": _aggregates(found),
+        "runs": {name: _of_run(values) for name, values in found.items()},
+        "contents": {"images": "Accepting images", **{f"run-{n}": name for n, name in enumerate(found, start=1)}},
+    }
+
+
+def overview(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
+    """DAQ and its parts, one row per run (SAOD, Table 6)."""
+    rows = [
+        {"Run": name, **{title: aware.get(part) for part, title in SUMMARY.items()}} for name, aware in found.items()
+    ]
+    return _listing(
+        "DAQ is the harmonic mean of BA (acceptance of ID and rejection of OOD images), IDQ (accuracy and calibration on "
+        "ID test images) and IDQ_T (the same on shifted images); LaECE and LRP are errors (SAOD, Table 6).",
+        rows,
+    )
+
+
+def _intervals(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
+    titles = {part: SUMMARY[part] for part in ("daq", "balanced_accuracy", "idq", "idq_t")}
+    rows = [
+        {"Run": name, **{title: between(aware["intervals"].get(part)) for part, title in titles.items()}}
+        for name, aware in found.items()
+        if aware.get("intervals")
+    ]
+    return _listing("95% intervals, by drawing images.", rows)
+
+
+def _image_thresholds(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
+    titles = {
+        "balanced_accuracy": "BA (%)",
+        "tpr": "ID accepted (%)",
+        "tnr": "OOD rejected (%)",
+        "threshold": "Threshold",
+    }
+    rows = [
+        {"Run": name, "Image threshold": WORDS[kind], **{title: values.get(part) for part, title in titles.items()}}
+        for name, aware in found.items()
+        for kind, values in aware["image_thresholds"].items()
+    ]
+    return _listing(
+        "Image thresholds from pseudo-OOD images, and so that 95% of ID validation pass (Table A.12).", rows
+    )
+
+
+def _splits(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
+    rows = [
+        {"Run": name, **{f"{split} (%)": values["auroc"] for split, values in aware["splits"].items()}}
+        for name, aware in found.items()
+    ]
+    return _listing("AUROC of image uncertainty: ID test images against each OOD split (Table 4).", _aligned(rows))
+
+
+def _aggregates(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
+    rows = [
+        {"Run": name, **{f"{how} (%)": values["all"] for how, values in aware["aggregates"].items()}}
+        for name, aware in found.items()
+    ]
+    return _listing("AUROC against all OOD images, by how detections make an image's uncertainty (Table 2).", rows)
+
+
+def _of_run(aware: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "images": _images(aware),
+        "calibrated": _calibrated(aware),
+        "ablation": _ablation(aware),
+        "classes": _classes(aware),
+        "top_k": _listing(
+            "Detections of validation images, filled up to k per image with dummies of confidence 0 (Table A.13): LaECE "
+            "falls and LRP rises, though nothing improved. First row: above the confidence thresholds.",
+            [
+                {
+                    "k": "thresholds" if row["k"] is None else str(row["k"]),
+                    "Detections per image": row["detections_per_image"],
+                    "LaECE (%)": row["laece"],
+                    "LRP (%)": row["lrp"],
+                }
+                for row in aware["top_k"]
+            ],
+        ),
+        "charts": [group for group in _charts(aware) if group.charts],
+    }
+
+
+def _charts(aware: Mapping[str, Any]) -> Iterator[ChartGroup]:
+    yield _uncertainty(aware)
+    yield _reliability(aware)
+    yield from _sweeps(aware)
+    yield _ious(aware)
+
+
+def _images(aware: Mapping[str, Any]) -> Listing | None:
+    rows = [
+        {
+            "Images": name,
+            "Severity": values.get("severity"),
+            "Number": values["images"],
+            "Rejected (%)": values["rejected_images"] / values["images"] if values["images"] else None,
+            "AUROC against OOD (%)": values.get("auroc"),
+            **{SUMMARY[part]: values.get(part) for part in ("idq", "laece", "lrp")},
+        }
+        for name, values in aware["images"].items()
+    ]
+    return _listing("Clean, shifted and OOD images: how many are rejected, and the detections in the others.", rows)
+
+
+def _calibrated(aware: Mapping[str, Any]) -> Listing | None:
+    titles = {"laece": "LaECE", "lrp": "LRP", "laece_0": "LaECE₀", "laace_0": "LaACE₀", "d_ece": "D-ECE"}
+    rows = [
+        {"Calibrator": kind, **{f"{title} (%)": errors[part] for part, title in titles.items()}}
+        for kind, errors in aware["calibrated"].items()
+    ]
+    return _listing("Errors on accepted ID test images with each calibrator (Table 5, and its successors).", rows)
+
+
+def _ablation(aware: Mapping[str, Any]) -> Listing | None:
+    rows = [
+        {
+            "Confidence threshold": WORDS[row["confidence_threshold"]],
+            "Calibrator": row["calibrator"] or "none",
+            "Image threshold": WORDS[row["image_threshold"]],
+            **{
+                SUMMARY[part]: row.get(part)
+                for part in ("daq", "balanced_accuracy", "laece", "lrp", "laece_t", "lrp_t")
+            },
+        }
+        for row in aware["ablation"]
+    ]
+    return _listing("What each part contributes (Table 7).", rows)
+
+
+def _classes(aware: Mapping[str, Any]) -> Listing | None:
+    chosen, best = aware["detector"]["confidence_thresholds"], aware["thresholds_on_test"]
+    titles = {
+        "lrp": "LRP (%)",
+        "lrp_loc": "LRP_Loc (%)",
+        "lrp_fp": "LRP_FP (%)",
+        "lrp_fn": "LRP_FN (%)",
+        "laece": "LaECE (%)",
+    }
+    rows = [
+        {
+            "Class": name,
+            "Threshold": chosen.get(name),
+            "Best on test": best.get(name),
+            **{title: values[part] for part, title in titles.items()},
+        }
+        for name, values in aware["per_class"].items()
+    ]
+    return _listing("Classes: LRP-optimal threshold of validation, and of the test images (Figure A.16).", rows)
+
+
+def _uncertainty(aware: Mapping[str, Any]) -> ChartGroup:
+    """Histograms of image uncertainty, and AP of ID and shifted images by it (Figure 2)."""
+    series = {name: values["histogram"] for name, values in aware["images"].items()}
+    series["AP of ID and shifted"] = aware["map_by_uncertainty"]
+    points = {name: [((n + 0.5) / len(y), value) for n, value in enumerate(y)] for name, y in series.items()}
+    words = "Share of the images in each bin of uncertainty, and AP of the ID and shifted images in it."
+    return _chart("Image uncertainty", words, points, "uncertainty", "share of images; AP")
+
+
+def _reliability(aware: Mapping[str, Any]) -> ChartGroup:
+    points = {
+        title: list(zip(aware[part]["confidence"], aware[part]["performance"], strict=True))
+        for part, title in (("reliability_before", "before calibration"), ("reliability", "after calibration"))
+    }
+    points["calibrated"] = [(0.0, 0.0), (1.0, 1.0)]
+    words = "Precision × mean IoU by confidence on ID test images, before and after calibration."
+    return _chart("Reliability (Figure 4)", words, points, "confidence", "precision × mean IoU")
+
+
+def _sweeps(aware: Mapping[str, Any]) -> Iterator[ChartGroup]:
+    titles = {"daq": "DAQ", "balanced_accuracy": "BA", "idq": "IDQ", "idq_t": "IDQ_T"}
+    for kind, column, axis in (
+        ("image_threshold", "kept", "ID validation images accepted"),
+        ("confidence", "confidence", "confidence threshold of all classes"),
+    ):
+        points = {t: [(row[column], row[part]) for row in aware["sweeps"][kind]] for part, t in titles.items()}
+        yield _chart(f"DAQ by {axis} (Figure A.15)", f"DAQ and its parts by {axis}.", points, axis, "quality")
+
+
+def _ious(aware: Mapping[str, Any]) -> ChartGroup:
+    titles = {"lrp": "LRP", "laece": "LaECE, calibrated", "laece_before": "LaECE"}
+    points = {title: [(row["iou"], row[part]) for row in aware["ious"]] for part, title in titles.items()}
+    words = "LRP and LaECE by the IoU of a true positive; thresholds and calibrators stay."
+    return _chart("Sensitivity to τ (Figure A.13)", words, points, "IoU of a true positive", "error")
+
+
+def _chart(
+    title: str, words: str, points: Mapping[str, Sequence[tuple[float | None, float | None]]], x: str, y: str
+) -> ChartGroup:
+    rows = [
+        {"series": name, "x": float(a), "y": float(b)}
+        for name, values in points.items()
+        for a, b in values
+        if a is not None and b is not None
+    ]
+    if not rows:
+        return ChartGroup((), ())
+    legend = keys([name for name in points if any(row["series"] == name for row in rows)], DASHES)
+    frame = line_rows(pl.DataFrame(rows))
+    return ChartGroup(legend, (lines(title, words, frame, legend, Axis(x, domain=None), Axis(y)),))
+
+
+def _aligned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with the same headings; benchmarks have different splits."""
+    headings = dict.fromkeys(heading for row in rows for heading in row)
+    return [{heading: row.get(heading) for heading in headings} for row in rows]
+
+
+def _listing(caption: str, rows: Sequence[Mapping[str, Any]]) -> Listing | None:
+    return Listing.of(caption, rows) if rows else None
