@@ -54,8 +54,8 @@ def overview(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
         {"Run": name, **{title: aware.get(part) for part, title in SUMMARY.items()}} for name, aware in found.items()
     ]
     return _listing(
-        "DAQ is the harmonic mean of BA (acceptance of ID and rejection of OOD images), IDQ (accuracy and calibration on "
-        "ID test images) and IDQ_T (the same on shifted images); LaECE and LRP are errors (SAOD, Table 6).",
+        "DAQ is the harmonic mean of BA (acceptance of ID and rejection of OOD images), IDQ (accuracy and calibration "
+        "on ID test images) and IDQ_T (the same on shifted images); LaECE and LRP are errors (SAOD, Table 6).",
         rows,
     )
 
@@ -110,8 +110,8 @@ def _of_run(aware: Mapping[str, Any]) -> dict[str, Any]:
         "ablation": _ablation(aware),
         "classes": _classes(aware),
         "top_k": _listing(
-            "Detections of validation images, filled up to k per image with dummies of confidence 0 (Table A.13): LaECE "
-            "falls and LRP rises, though nothing improved. First row: above the confidence thresholds.",
+            "Detections of validation images, filled up to k per image with dummies of confidence 0 (Table A.13): "
+            "LaECE falls and LRP rises, though nothing improved. First row: above the confidence thresholds.",
             [
                 {
                     "k": "thresholds" if row["k"] is None else str(row["k"]),
