@@ -29,10 +29,11 @@ def main(run: str) -> None:
     code = {entry.name: " ".join(code_digest("kept", "methods", name) for name in entry.methods) for entry in entries}
 
     files = RunFiles(run, detector["benchmark"])
+    roles = files.roles
     threshold = choose_threshold(files, thresholds)
-    regions = RunRegions(files.root / "regions" / run, threshold, fit, files.truth, files.test_splits)
+    regions = RunRegions(files.root / "regions" / run, threshold, fit, files.truth, tuple(roles.test))
     done = score_run(entries, regions, files.root / "fitted" / run, files.root / "scores" / run, code)
-    inputs = RunInputs(files, files.test_splits, settings)
+    inputs = RunInputs(files, roles, settings)
     evaluate_run(inputs, done.entries, code_digest("kept", "metrics"), log=done.evaluated.extend)
     print(f"{run}: {done}")
 

@@ -14,7 +14,7 @@ from farther.command.compare import changes
 from farther.command.comparison import Change, Subject, open_side
 from farther.errors import ParameterError
 from farther.evaluation.evaluate import evaluate_run
-from farther.evaluation.files import RunFiles
+from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.paired import StoredEvaluation, compare
 from farther.evaluation.settings import EvaluationSettings
@@ -170,7 +170,7 @@ def evaluate_again(folder, **changes):
     report = json.loads((folder / f"artifacts/evaluation/{RUN}.json").read_text())
     settings = build(EvaluationSettings, "settings", {**report["settings"], **changes})
     splits = [name for name in report["splits"] if name != settings.id_split]
-    inputs = RunInputs(RunFiles(RUN, "voc", folder / "artifacts"), splits, settings)
+    inputs = RunInputs(RunFiles(RUN, "voc", folder / "artifacts"), Roles(splits), settings)
     evaluate_run(inputs, list(report["methods"]), code="")
 
 

@@ -65,7 +65,7 @@ def write_scores(files, method, split, regions, scores):
 
 
 def evaluated(files, methods, splits, settings):
-    return evaluation.evaluate_run(RunInputs(files, splits, settings), methods, code="")
+    return evaluation.evaluate_run(RunInputs(files, run.Roles(splits), settings), methods, code="")
 
 
 def evaluate(files, methods=("msp", "vim")):
@@ -254,12 +254,11 @@ def test_metrics_over_ious_and_by_supercategory(files):
     assert "known" not in far
 
 
-def test_wilderness_and_self_awareness_have_intervals_where_they_are_asked_for(files):
+def test_wilderness_has_intervals_where_they_are_asked_for(files):
     settings = EvaluationSettings(replicates=0, recomputed_replicates=8)
-    report = evaluated(files, ["msp"], ["far"], settings)
-    for part, name in (("wilderness", "map_closed"), ("self_awareness", "lrp"), ("self_awareness", "laece")):
-        low, high = report[part]["intervals"][name]
-        assert low <= report[part][name] <= high
+    found = evaluated(files, ["msp"], ["far"], settings)["wilderness"]
+    low, high = found["intervals"]["map_closed"]
+    assert low <= found["map_closed"] <= high
     assert "intervals" not in evaluate(files)["wilderness"]
 
 
@@ -286,19 +285,6 @@ def test_the_images_of_all_ood_splits_are_the_wild_ones(files, objects, regions)
     assert report["wilderness"]["at_recall"]["0.3"]["impact"][-1] == 1 / 2
     with (files.plots / "wilderness.csv").open() as file:
         assert {row["recall"] for row in csv.DictReader(file)} == {"0.1", "0.3", "0.5"}
-
-
-def test_self_awareness_is_chosen_on_one_split_and_measured_on_others(files):
-    found = evaluate(files)["self_awareness"]
-    # The dog on nothing is best cut off; what is left lies exactly on its object.
-    assert found["confidence_thresholds"] == pytest.approx({"cat": 0.9, "dog": 0.7})
-    assert (found["lrp"], found["lrp_fn"]) == (0, 0)
-    assert found["laece"] == pytest.approx((0.1 + 0.3) / 2)
-    # Images: i1 has 0.9; i2 has 0.7 and 0.1, so −0.6. Both are accepted from −0.6 on; o1 (−0.3) is too, o2 and o3 not.
-    assert found["image_threshold"] == pytest.approx(-0.6)
-    assert found["splits"]["far"]["tpr"] == 1
-    assert found["splits"]["far"]["tnr"] == pytest.approx(2 / 3)
-    assert found["calibrated"]["isotonic"]["laece"] == pytest.approx(0, abs=1e-6)
 
 
 def test_metrics_over_both_thresholds_are_plotted(files):

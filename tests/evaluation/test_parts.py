@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from farther.evaluation.evaluate import evaluate_run
-from farther.evaluation.files import RunFiles
+from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.tables import Images, Scores
@@ -50,7 +50,7 @@ def write(path, value):
 def evaluated(files, methods=METHODS, code="", **changes):
     """Names of what was computed."""
     said = []
-    inputs = RunInputs(files, ["far"], EvaluationSettings(**{"replicates": 5, **changes}))
+    inputs = RunInputs(files, Roles(["far"]), EvaluationSettings(**{"replicates": 5, **changes}))
     evaluate_run(inputs, methods, code, log=said.extend)
     return said
 

@@ -9,7 +9,7 @@ import yaml
 
 from farther.errors import ParameterError
 from farther.evaluation.evaluate import evaluate_run
-from farther.evaluation.files import RunFiles
+from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.registry import build
@@ -47,7 +47,7 @@ def files(tmp_path, objects, regions):
 
 def test_it_is_stored_beside_the_other_metrics(files, wanted):
     settings = build(EvaluationSettings, "evaluate", {**wanted, "replicates": 0})
-    report = evaluate_run(RunInputs(files, ["far"], settings), ["msp"], code="")
+    report = evaluate_run(RunInputs(files, Roles(["far"]), settings), ["msp"], code="")
     assert report["methods"]["msp"]["splits"]["far"]["user_defined"] == {"confidence_of_errors": pytest.approx(0.7)}
     written = read_json(files.metrics / "far/msp.json")
     assert written["confidence_of_errors"] == pytest.approx(0.7)
@@ -57,7 +57,7 @@ def test_it_is_stored_beside_the_other_metrics(files, wanted):
 def test_its_parameters_count(files, wanted):
     wanted["user_defined"]["confidence_of_errors"]["least"] = 0.7
     settings = EvaluationSettings(replicates=0, user_defined=wanted["user_defined"])
-    report = evaluate_run(RunInputs(files, ["far"], settings), ["msp"], code="")
+    report = evaluate_run(RunInputs(files, Roles(["far"]), settings), ["msp"], code="")
     assert report["methods"]["msp"]["splits"]["far"]["user_defined"] == {"confidence_of_errors": pytest.approx(0.8)}
 
 
@@ -71,7 +71,7 @@ def test_its_parameters_count(files, wanted):
 )
 def test_a_wrong_line_is_refused_before_anything_is_computed(files, wanted, asked, problem):
     with pytest.raises(ParameterError, match=re.escape(problem)):
-        evaluate_run(RunInputs(files, ["far"], EvaluationSettings(user_defined=asked)), ["msp"], code="")
+        evaluate_run(RunInputs(files, Roles(["far"]), EvaluationSettings(user_defined=asked)), ["msp"], code="")
     assert not files.metrics.exists()
 
 

@@ -20,7 +20,7 @@ from PIL import Image
 
 from farther import curation
 from farther.evaluation.evaluate import evaluate_run
-from farther.evaluation.files import RunFiles
+from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.report import build
@@ -201,7 +201,7 @@ class Project:
         score_run(entries, RunRegions(regions, operating=0.5), fitted, scores, code)
         splits = list(PARAMS["benchmarks"]["pets"]["splits"])
         settings = EvaluationSettings(replicates=20)
-        inputs = RunInputs(RunFiles("pets-net", "pets", self.artifacts), splits, settings)
+        inputs = RunInputs(RunFiles("pets-net", "pets", self.artifacts), Roles(splits), settings)
         evaluate_run(inputs, list(PARAMS["methods"]), code="")
 
 

@@ -57,8 +57,8 @@ def project(tmp_path):
             features=rng.normal(size=(50, 3)),
             classes=CLASSES,
         ).write(tmp_path / "artifacts/regions/demo" / split)
-    tested = benchmark("voc", PARAMS["benchmarks"]["voc"]).test_splits
-    (splits / "test_splits.json").write_text(json.dumps(tested))
+    roles = benchmark("voc", PARAMS["benchmarks"]["voc"]).roles
+    (splits / "roles.json").write_text(json.dumps(roles))
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(PARAMS, sort_keys=False))
     assert stage(tmp_path, "code_digests").returncode == 0
     return tmp_path

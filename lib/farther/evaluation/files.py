@@ -2,7 +2,7 @@
 
 Below the artifacts folder:
 
-    splits/<benchmark>/test_splits.json      names of the OOD splits that results are reported on
+    splits/<benchmark>/roles.json            which splits are tested, shifted or pseudo-OOD
     splits/<benchmark>/<split>/images.parquet, objects.parquet
     regions/<run>/<split>/                   detections
     thresholds/<run>.json                    operating threshold t*
@@ -16,6 +16,8 @@ Below the artifacts folder:
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,21 @@ from farther.errors import DataError
 from farther.metrics.boxes import image_numbers
 from farther.tables import Images, Objects, Regions, RegionsFolder, Scores
 from farther.tables.files import digest, inside, read_json
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the splits of a benchmark besides the ID splits are for.
+
+    Args:
+        test: The OOD splits that results are reported on, in the order of params.yaml.
+        shifted: Severity of each shifted split.
+        pseudo_ood: The split of pseudo-OOD images, if any.
+    """
+
+    test: Sequence[str] = ()
+    shifted: Mapping[str, int] = field(default_factory=dict)
+    pseudo_ood: str | None = None
 
 
 class RunFiles:
@@ -53,13 +70,13 @@ class RunFiles:
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
 
     @property
-    def test_splits(self) -> tuple[str, ...]:
-        """Names of the OOD splits that results are reported on, in the order of params.yaml.
+    def roles(self) -> Roles:
+        """What the benchmark's splits are for.
 
         Raises:
-            DataError: `curate` did not write them.
+            DataError: `curate` did not write it.
         """
-        return tuple(read_json(inside(self.root / "splits", f"{self.benchmark}/test_splits.json")))
+        return Roles(**read_json(inside(self.root / "splits", f"{self.benchmark}/roles.json")))
 
     def images(self, split: str) -> Path:
         """The table of the split's images."""

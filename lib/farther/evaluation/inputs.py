@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
 
 from farther.errors import DataError
-from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
+from farther.evaluation.files import Roles, RunFiles, RunSplit, aligned_scores
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.sweeps import Step
 from farther.evaluation.threshold import read_threshold
@@ -24,19 +23,20 @@ class RunInputs:
 
     Args:
         files: Paths of the run's files.
-        test_splits: Names of the benchmark's OOD test splits.
+        roles: What the benchmark's splits are for.
         settings: How the run is evaluated.
 
     Raises:
         DataError: an input is absent or wrong; names file, row and field.
     """
 
-    def __init__(self, files: RunFiles, test_splits: Sequence[str], settings: EvaluationSettings):
+    def __init__(self, files: RunFiles, roles: Roles, settings: EvaluationSettings):
         self.files = files
+        self.roles = roles
         self.settings = settings
         self.threshold = read_threshold(files.threshold)
         self.id_split = RunSplit(files, settings.id_split)
-        self.tested = [RunSplit(files, name) for name in test_splits]
+        self.tested = [RunSplit(files, name) for name in roles.test]
         _refuse_other_classes(self.id_split)
 
     @cached_property

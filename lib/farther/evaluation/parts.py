@@ -37,18 +37,21 @@ class Parts:
         self._kept = Keyed(inputs.files.parts)
         self._outcomes = Keyed(inputs.files.outcomes)
         self.computed: list[str] = []
-        # JSON, not repr: a number that YAML reads as 1 or 1.0 is one parameter.
+        settings = asdict(inputs.settings)
+        self._of_detector = _text({"self_awareness": settings.pop("self_awareness"), "roles": asdict(inputs.roles)})
         self._shared = digest(
             code,
-            json.dumps(asdict(inputs.settings), sort_keys=True, default=str),
+            _text(settings),
             repr(inputs.threshold),
             *(text for split in (inputs.id_split, *inputs.tested) for text in _key_of(split)),
         )
 
     def detector(self) -> dict[str, Any]:
         """The part of the detector; see `evaluate_detector`."""
-        held_out = RunSplit(self._inputs.files, self._inputs.settings.calibration_split)
-        key = digest(self._shared, *_key_of(held_out))
+        roles = self._inputs.roles
+        names = [self._inputs.settings.calibration_split, *roles.shifted, *filter(None, [roles.pseudo_ood])]
+        more = (text for name in names for text in _key_of(RunSplit(self._inputs.files, name)))
+        key = digest(self._shared, self._of_detector, *more)
         if not self._kept.is_current(DETECTOR, key):
             with self._kept.make(DETECTOR, key) as path:
                 write_json(path, evaluate_detector(self._inputs))
@@ -77,6 +80,11 @@ class Parts:
         """Deletes the parts of all other methods."""
         self._kept.keep_only([DETECTOR, *(f"methods/{name}" for name in methods)])
         self._outcomes.keep_only(methods)
+
+
+def _text(values: Any) -> str:
+    """JSON, not repr: a number that YAML reads as 1 or 1.0 is one parameter."""
+    return json.dumps(values, sort_keys=True, default=str)
 
 
 def _key_of(split: RunSplit) -> list[str]:

@@ -77,14 +77,13 @@ class SelfAwareRun:
     def __init__(self, inputs: RunInputs):
         self.settings = inputs.settings
         self.asked = inputs.settings.self_awareness
-        roles = inputs.files.roles
+        roles = inputs.roles
         self.held_out = Images.of(RunSplit(inputs.files, self.settings.calibration_split))
         self.clean = Images.of(inputs.id_split)
         self.ood = {split.name: Images.of(split) for split in inputs.tested}
-        self.severities: dict[str, int] = roles["shifted"]
+        self.severities = dict(roles.shifted)
         self.shifted = {name: Images.of(RunSplit(inputs.files, name), s) for name, s in self.severities.items()}
-        blank = roles["pseudo_ood"]
-        self.pseudo = Images.of(RunSplit(inputs.files, blank)) if blank else None
+        self.pseudo = Images.of(RunSplit(inputs.files, roles.pseudo_ood)) if roles.pseudo_ood else None
         self.pooled = Images.pooled(self.shifted) if self.shifted else None
         self.image_threshold: ImageThreshold = self.asked.image_threshold or (
             "pseudo_ood" if self.pseudo else "keep_95"

@@ -11,6 +11,7 @@ import numpy as np
 from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.self_aware_run import Images, SelfAwareRun
+from farther.evaluation.sweeps import mean_average_precision
 from farther.metrics import calibration, calibration_errors, closed_set, image_uncertainty, ood, self_awareness
 from farther.metrics.self_aware_detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
 from farther.metrics.weighting import plain
@@ -139,7 +140,8 @@ def _map_by_uncertainty(run: SelfAwareRun) -> list[float | None]:
         names = np.array(pooled.names)[place == number]
         objects = pooled.objects[np.isin(pooled.objects.image_id.astype(str), names)]
         regions = pooled.regions[np.isin(pooled.regions.image_id.astype(str), names)]
-        found.append(closed_set.evaluate(objects, regions)["map"] if len(objects) else None)
+        matched = closed_set.ClosedSet.of(objects, regions).match(closed_set.COCO_IOUS)
+        found.append(mean_average_precision(matched, 0.0)["map"] if len(objects) else None)
     return found
 
 

@@ -1,0 +1,169 @@
+"""Self-awareness of a run: what is chosen on validation images, and what DAQ is made of."""
+
+import numpy as np
+import pytest
+
+from farther.errors import ParameterError
+from farther.evaluation.files import Roles, RunFiles
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.self_aware_run import SelfAwareRun
+from farther.evaluation.self_awareness import evaluate_self_awareness
+from farther.evaluation.settings import EvaluationSettings
+from farther.metrics import self_awareness
+from farther.metrics.image_uncertainty import of_confidence
+from farther.tables import Images, Objects, Regions
+
+FIRST, SECOND, NOWHERE = (0, 0, 100, 100), (200, 0, 300, 100), (700, 700, 800, 800)
+
+
+def write(files: RunFiles, split: str, objects: Objects, regions: Regions, names: list[str]) -> None:
+    count = len(names)
+    sides = np.full(count, 900)
+    columns = {"dataset": ["d"] * count, "file": names, "width": sides, "height": sides, "digest": ["0"] * count}
+    Images(image_id=names, **columns).write(files.images(split))
+    objects.write(files.objects(split))
+    regions.write(files.regions(split))
+
+
+@pytest.fixture
+def small(tmp_path, objects, regions):
+    """Two ID images, three OOD images; no shifted ones."""
+    files = RunFiles("r", "voc", tmp_path)
+    shown = objects(("i1", FIRST, "cat"), ("i2", FIRST, "dog"))
+    found = regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "dog"), ("i2", NOWHERE, 0.1, "dog"))
+    for split in ("val", "test"):
+        write(files, split, shown, found, ["i1", "i2"])
+    foxes = regions(("o1", FIRST, 0.8), ("o1", SECOND, 0.6), ("o2", FIRST, 0.2), ("o2", NOWHERE, 0.3))
+    write(files, "far", objects(("o1", FIRST, "fox"), ("o2", FIRST, "bear")), foxes, ["o1", "o2", "o3"])
+    files.threshold.parent.mkdir(parents=True)
+    files.threshold.write_text('{"threshold": 0.5}')
+    return files
+
+
+def test_thresholds_are_chosen_on_validation_images(small):
+    found = evaluate_self_awareness(RunInputs(small, Roles(["far"]), EvaluationSettings(replicates=20)))
+    # The dog on nothing is best cut off; what is left lies exactly on its object.
+    assert found["detector"]["confidence_thresholds"] == pytest.approx({"cat": 0.9, "dog": 0.7})
+    assert (found["lrp"], found["lrp_fn"]) == (0, 0)
+    assert found["calibrated"]["none"]["laece"] == pytest.approx((0.1 + 0.3) / 2)
+    assert found["laece"] == found["calibrated"]["linear"]["laece"] == pytest.approx(0, abs=1e-6)
+    # Uncertainties: i1 0.1; i2 the mean of 0.3 and 0.9. Both are accepted up to 0.6; o1 (0.3) is too, o2 and o3 not.
+    assert found["settings"]["image_threshold"] == "keep_95"
+    assert found["detector"]["image_threshold"] == pytest.approx(0.6)
+    assert (found["tpr"], found["tnr"]) == (1, pytest.approx(2 / 3))
+    assert found["balanced_accuracy"] == pytest.approx(0.8)
+    assert found["splits"]["far"]["auroc"] == found["splits"]["all"]["auroc"] == pytest.approx(5 / 6)
+    assert found["images"]["far"]["rejected_images"] == 2
+    # Without shifted images there is no DAQ.
+    assert found["daq"] is None
+    assert "idq_t" not in found
+    assert set(found["image_thresholds"]) == {"keep_95"}
+
+
+def test_pseudo_ood_images_that_the_benchmark_does_not_have_are_refused(small):
+    settings = EvaluationSettings(self_awareness={"image_threshold": "pseudo_ood"})
+    with pytest.raises(ParameterError, match="'pseudo_ood' needs pseudo-OOD images"):
+        evaluate_self_awareness(RunInputs(small, Roles(["far"]), settings))
+
+
+@pytest.fixture
+def whole(tmp_path, world, objects, regions):
+    """A run with shifted splits, whose detections are fewer and less certain, and pseudo-OOD images."""
+    files = RunFiles("r", "voc", tmp_path)
+    splits = {}
+    for seed, split in enumerate(("val", "test")):
+        splits[split] = world(seed, images=60)
+    shown, found = splits["test"]
+    for split, factor in (("c1", 0.9), ("c5", 0.5)):
+        splits[split] = shown, found.with_columns(score=found.score * factor)[:: 1 if split == "c1" else 2]
+    for name in splits:
+        table, detected = splits[name]
+        write(files, name, table, detected, sorted(set(table.image_id) | set(detected.image_id)))
+    names = sorted(set(splits["val"][0].image_id))
+    blank = splits["val"][1]
+    blank = blank[np.isin(blank.image_id.astype(str), names)]
+    write(files, "pseudo_ood", objects(), blank.with_columns(score=blank.score * 0.3), names)
+    images = [f"o{n}" for n in range(30)]
+    foxes = regions(*[(name, FIRST, 0.1 + n / 50) for n, name in enumerate(images)], classes=found.classes)
+    write(files, "far", objects(*[(name, FIRST, "fox") for name in images]), foxes, images)
+    files.threshold.parent.mkdir(parents=True)
+    files.threshold.write_text('{"threshold": 0.1}')
+    return files
+
+
+ROLES = Roles(["far"], {"c1": 1, "c5": 5}, "pseudo_ood")
+
+
+def inputs(files, **settings):
+    return RunInputs(files, ROLES, EvaluationSettings(**{"replicates": 40, **settings}))
+
+
+def test_daq_is_the_harmonic_mean_of_its_parts_which_are_those_of_the_library(whole):
+    found = evaluate_self_awareness(inputs(whole))
+    assert found["settings"]["image_threshold"] == "pseudo_ood"
+    parts = [found["balanced_accuracy"], found["idq"], found["idq_t"]]
+    assert found["daq"] == pytest.approx(3 / sum(1 / part for part in parts))
+    run = SelfAwareRun(inputs(whole))
+    pooled = run.pooled
+    rejected = run.detector.rejected(pooled.regions, pooled.names)
+    expected = self_awareness.evaluate(
+        pooled.objects,
+        run.detector.detections(pooled.regions),
+        rejected=rejected,
+        may_reject=[name for name in pooled.names if name.startswith("c5/")],
+    )
+    for part in ("lrp", "laece", "idq"):
+        assert found[f"{part}_t"] == pytest.approx(expected[part])
+    assert found["images"]["c1"]["rejected_images"] + found["images"]["c5"]["rejected_images"] == len(rejected)
+
+
+def test_the_more_images_are_shifted_the_more_are_rejected_and_the_less_they_differ_from_ood_images(whole):
+    images = evaluate_self_awareness(inputs(whole))["images"]
+    clean, mild, strong = (images[name] for name in ("test", "c1", "c5"))
+    assert clean["auroc"] > mild["auroc"] > strong["auroc"]
+    assert clean["rejected_images"] <= mild["rejected_images"] <= strong["rejected_images"]
+    assert sum(strong["histogram"]) == pytest.approx(1)
+
+
+def test_a_replicate_equals_computing_the_metrics_on_the_drawn_images(whole):
+    run = SelfAwareRun(inputs(whole, replicates=3))
+    replicates = run.replicates()
+    draws, images = run.draws["clean"], run.clean
+    rejected = run.detector.rejected(images.regions, images.names)
+    kept = run.detector.detections(images.regions)
+    kept = kept[~np.isin(kept.image_id.astype(str), rejected)]
+    for replicate in range(3):
+        objects, _ = draws.written_out(replicate, images.objects)
+        expected = self_awareness.evaluate(objects, draws.written_out(replicate, kept)[0])
+        for part in (*self_awareness.PARTS, "idq"):
+            assert replicates[part][replicate] == pytest.approx(expected[part], rel=1e-9)
+        drawn = [name for name, count in zip(draws.names, draws.weights[replicate], strict=True) for _ in range(count)]
+        assert replicates["tpr"][replicate] == pytest.approx(1 - np.mean(np.isin(drawn, rejected)))
+
+
+def test_intervals_hold_the_values_and_copies_of_an_image_are_drawn_together(whole):
+    found = evaluate_self_awareness(inputs(whole, replicates=200))
+    for part in ("daq", "balanced_accuracy", "idq", "idq_t", "lrp_t", "laece"):
+        low, high = found["intervals"][part]
+        assert low < high and low - 0.05 <= found[part] <= high + 0.05
+    run = SelfAwareRun(inputs(whole))
+    assert len(run.draws["shifted"].names) == len(run.clean.names)
+    assert len(run.pooled.names) == 2 * len(run.clean.names)
+
+
+def test_the_ablation_ends_with_the_run_as_it_is_evaluated(whole):
+    found = evaluate_self_awareness(inputs(whole))
+    last = found["ablation"][-1]
+    assert last["daq"] == found["daq"]
+    assert [row["calibrator"] for row in found["ablation"]] == [None, None, "linear", "linear"]
+    assert found["ablation"][1]["laece"] == pytest.approx(found["ablation"][2]["laece"], abs=1)
+    top = {row["k"]: row for row in found["top_k"]}
+    assert top[100]["laece"] < top[10]["laece"] and top[100]["lrp"] > top[10]["lrp"] > top[None]["lrp"]
+
+
+def test_aggregates_are_those_of_the_library(whole):
+    run, found = SelfAwareRun(inputs(whole)), evaluate_self_awareness(inputs(whole))
+    known = of_confidence(run.clean.regions, run.clean.names, "min")
+    unknown = of_confidence(run.ood["far"].regions, run.ood["far"].names, "min")
+    pairs = known[:, None] - unknown[None, :]
+    assert found["aggregates"]["min"]["all"] == pytest.approx(np.mean((pairs < 0) + 0.5 * (pairs == 0)))
