@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from farther.evaluation.detector import evaluate_detector
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import Evaluated, Method, evaluate_method
@@ -47,12 +46,14 @@ class Parts:
         )
 
     def detector(self) -> dict[str, Any]:
-        """The part of the detector; see `evaluate_detector`."""
+        """The part of the detector; see `farther.evaluation.detector`."""
         roles = self._inputs.roles
         names = [self._inputs.settings.calibration_split, *roles.shifted, *filter(None, [roles.pseudo_ood])]
         more = (text for name in names for text in _key_of(RunSplit(self._inputs.files, name)))
         key = digest(self._shared, self._of_detector, *more)
         if not self._kept.is_current(DETECTOR, key):
+            from farther.evaluation.detector import evaluate_detector  # imports scipy: half a second
+
             with self._kept.make(DETECTOR, key) as path:
                 write_json(path, evaluate_detector(self._inputs))
             self.computed.append("the detector")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
+import polars as pl
 
 #: Box areas in square pixels, both ends included, as COCO has them.
 AREA_RANGES = {"small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (96.0**2, 1e10)}
@@ -147,10 +147,7 @@ def image_numbers(*columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     Returns:
         The distinct names, sorted, and for each column its rows' places among them (int64).
     """
-    coded = pa.concat_arrays([pa.array(c, pa.string()) for c in columns]).dictionary_encode()
-    words = coded.dictionary.to_numpy(zero_copy_only=False).astype(object)
-    order = np.argsort(words)
-    place = np.empty(len(words), dtype=np.int64)
-    place[order] = np.arange(len(words))
-    numbers = place[coded.indices.to_numpy()]
-    return words[order], np.split(numbers, np.cumsum([len(c) for c in columns])[:-1])
+    names = pl.concat([pl.Series(c.tolist(), dtype=pl.String) for c in columns])  # Arrow's arrays would import pandas
+    numbers = names.rank("dense").to_numpy().astype(np.int64) - 1
+    words = np.array(names.unique().sort().to_list(), dtype=object)
+    return words, np.split(numbers, np.cumsum([len(c) for c in columns])[:-1])
