@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-from scipy.special import expit, logit
 
 from farther.errors import ParameterError, choose
 from farther.metrics.self_awareness import TRUE_POSITIVE_IOU, MatchedClass, match
@@ -72,6 +71,8 @@ class Logistic:
 
     def __call__(self, score: np.ndarray) -> np.ndarray:
         """Calibrated confidences, ndarray of shape (n,)."""
+        from scipy.special import expit  # imported here, as below: SciPy takes half a second to start
+
         return expit(self.slope * _logit(score) + self.intercept)
 
 
@@ -170,6 +171,8 @@ def _isotonic(detections: MatchedClass) -> Polyline:
 
 def _logit(score: np.ndarray) -> np.ndarray:
     """log(p / (1 − p)), with p at least `SMALLEST` from 0 and 1."""
+    from scipy.special import logit
+
     return logit(np.clip(np.asarray(score, dtype=np.float64), SMALLEST, 1 - SMALLEST))
 
 
