@@ -375,6 +375,10 @@ def test_entropy_is_that_of_scipy(make):
     np.testing.assert_allclose(methods.create("entropy").score(test), expected, rtol=RTOL)
     expected = -(entr(expit(logits)) + entr(expit(-logits))).mean(axis=1)
     np.testing.assert_allclose(methods.create("entropy", activation="detector").score(test), expected, rtol=RTOL)
+    largest = expit(logits.max(axis=1))
+    expected = -(entr(largest) + entr(1 - largest))
+    scores = methods.create("entropy", activation="detector", sigmoids="largest").score(test)
+    np.testing.assert_allclose(scores, expected, rtol=1e-6)
 
 
 def test_dempster_shafer_is_its_formula(make):

@@ -22,6 +22,7 @@ from farther.command import (
     publish,
     review,
     summary,
+    uncertainty,
 )
 from farther.errors import FartherError
 
@@ -40,7 +41,12 @@ SUBCOMMANDS: dict[str, dict[str, Callable[..., int | None] | typer.Typer]] = {
         "enrich": enrich.enrich,
         "publish": publish.publish,
     },
-    "Read results": {"summary": summary.summary, "explain": explain.app, "compare": compare.compare},
+    "Read results": {
+        "summary": summary.summary,
+        "explain": explain.app,
+        "compare": compare.compare,
+        "uncertainty": uncertainty.uncertainty,
+    },
     "Check storage": {"check-objects": check_objects.check_objects},
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -22,14 +22,15 @@ class Entropy(LogitsMethod):
 
     Formula:
         score = Σ_c p_c log p_c, with p = softmax(z); with `activation="detector"` on a sigmoid head, the mean over the
-        classes of p_c log p_c + (1 − p_c) log(1 − p_c), with p = sigmoid(z)
+        classes of p_c log p_c + (1 − p_c) log(1 − p_c), with p = sigmoid(z), or that of the class with the largest z
 
     Args:
         activation: "softmax" over the classes, or "detector": the head's own.
+        sigmoids: "mean" over the classes, or "largest": of the most probable class; with `activation="detector"`.
 
     References:
         Oksuz et al., "Towards Building Self-Aware Object Detectors via Reliable Uncertainty Quantification and
-        Calibration" (SAOD), 2023, Eq. A.6 and A.17, arXiv:2307.00934. Code: https://github.com/fiveai/saod
+        Calibration" (SAOD), 2023, Eq. A.6, A.17 and A.18, arXiv:2307.00934. Code: https://github.com/fiveai/saod
 
     Example:
         >>> from farther.methods import create
@@ -41,10 +42,12 @@ class Entropy(LogitsMethod):
     title: ClassVar[str] = "Entropy"
     needs: ClassVar[frozenset[str]] = frozenset({"logits"})
     activation: Activation = "softmax"
+    sigmoids: Literal["mean", "largest"] = "mean"
 
     def _score(self, regions: Regions) -> np.ndarray:
         z = class_logits(regions, self.counted_background, self.activation)
         if is_sigmoid(regions, self.activation):
+            z = z.max(axis=1, keepdims=True) if self.sigmoids == "largest" else z
             return -(sigmoid(z) * softplus(-z) + sigmoid(-z) * softplus(z)).mean(axis=1)
         z -= z.max(axis=1, keepdims=True)
         powers = np.exp(z)

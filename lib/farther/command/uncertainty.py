@@ -1,0 +1,108 @@
+"""`farther uncertainty`: how well the uncertainty of whole images tells ID from OOD images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from farther.command.output import as_json, table
+from farther.command.project import PARAMS, Json, Params, Project, argument, option
+from farther.errors import choose
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from farther.evaluation.files import RunFiles, RunSplit
+
+#: Uncertainties that are computed from stored regions: method and parameters.
+COMPUTED: dict[str, tuple[str, dict[str, Any]]] = {
+    "entropy": ("entropy", {}),
+    "entropy, mean of sigmoids": ("entropy", {"activation": "detector"}),
+    "entropy, largest sigmoid": ("entropy", {"activation": "detector", "sigmoids": "largest"}),
+    "Dempster–Shafer": ("dempster_shafer", {}),
+    "box determinant": ("box_uncertainty", {"measure": "determinant"}),
+    "box trace": ("box_uncertainty", {"measure": "trace"}),
+    "box entropy": ("box_uncertainty", {"measure": "entropy"}),
+}
+
+
+def uncertainty(
+    run: Annotated[str, argument("RUN", "A run, evaluated or only inferred.", "detectors")],
+    split: Annotated[list[str] | None, option("SPLIT", "Only this OOD split; repeatable.")] = None,
+    aggregate: Annotated[list[str] | None, option("HOW", "sum, mean, min or top-m; repeatable.")] = None,
+    by_split: Annotated[bool, typer.Option("--by-split", help="Columns are OOD splits; first aggregate.")] = False,
+    json: Json = False,
+    params: Params = PARAMS,
+) -> None:
+    """Print how well image uncertainty separates ID from OOD.
+
+    The values are AUROC, ID test images against OOD images.
+
+    An image's uncertainty is an aggregate of those of its detections (Oksuz et al., 2023, Tables 2 to 4 and A.9 to
+    A.11): 1 − confidence, entropies of the class, Dempster-Shafer, the box's variance where the detector predicts it,
+    and minus the score of every method that the run has scores of. Nothing is inferred or fitted.
+
+    \b
+    Examples:
+      farther uncertainty voc-yolov8
+      farther uncertainty voc-yolov8 --aggregate top-3 --by-split
+      farther uncertainty voc-yolov8 --split coco_near --json
+    """
+    import numpy as np
+
+    from farther.evaluation.files import RunFiles, RunSplit
+    from farther.metrics import image_uncertainty, ood
+
+    project = Project(params)
+    entry = project.section("detectors")[choose("run", run, project.section("detectors"))]
+    files = RunFiles(run, entry["benchmark"], project.artifacts)
+    id_split = (project.section("evaluate") or {}).get("id_split", "test")
+    names = [choose("split", name, files.roles.test) for name in split or files.roles.test]
+    splits = [RunSplit(files, name) for name in (id_split, *names)]
+    ways = aggregate or list(image_uncertainty.AGGREGATES)
+    rows = []
+    for name, doubts in _uncertainties(files, splits, list(project.section("methods"))):
+        row: dict[str, float | str | None] = {"uncertainty": name}
+        for how in ways[:1] if by_split else ways:
+            known, *others = (
+                image_uncertainty.aggregate(doubt, each.regions().image_id, sorted(each.images), how)
+                for doubt, each in zip(doubts, splits, strict=True)
+            )
+            if by_split:
+                row |= {name: ood.auroc(-known, -other) for name, other in zip(names, others, strict=True)}
+            row["all" if by_split else how] = ood.auroc(-known, -np.concatenate(others))
+        rows.append(row)
+    if json:
+        print(as_json({"run": run, "rows": rows}))
+        return
+    print(f"{run}: AUROC of image uncertainty, {id_split} against {', '.join(names)}")
+    heads = list(rows[0])
+    print(table(heads, [[_shown(row[head]) for head in heads] for row in rows], numbers=len(heads) - 1))
+
+
+def _uncertainties(
+    files: RunFiles, splits: Sequence[RunSplit], methods: Sequence[str]
+) -> Iterator[tuple[str, list[np.ndarray]]]:
+    """Name, and uncertainty of each stored detection of each split."""
+    import numpy as np
+
+    from farther.evaluation.files import aligned_scores
+    from farther.methods import create
+
+    yield "1 − confidence", [1.0 - split.regions().score.astype(np.float64) for split in splits]
+    for title, (name, options) in COMPUTED.items():
+        method, folder = create(name, **options), splits[0].folder
+        of_sigmoids = options.get("activation") == "detector"
+        if not method.missing(folder) and (not of_sigmoids or folder.header.activation == "sigmoid"):
+            yield title, [-method.score(split.folder) for split in splits]
+    for name in methods:
+        paths = [files.scores(name, split.name) for split in splits]
+        if all(path.is_file() for path in paths):
+            stored = zip(splits, paths, strict=True)
+            yield name, [-aligned_scores(split.regions(), path, len(split.folder)) for split, path in stored]
+
+
+def _shown(value: float | str | None) -> str:
+    return value if isinstance(value, str) else "—" if value is None else f"{value:.3f}"
