@@ -60,6 +60,17 @@ def test_thresholds_are_chosen_on_validation_images(small):
     assert set(found["image_thresholds"]) == {"keep_95"}
 
 
+def test_images_with_known_objects_are_not_to_be_rejected(small, objects, regions):
+    shown = objects(("m1", FIRST, "cat"), ("m1", SECOND, "fox"))
+    write(small, "mixed", shown, regions(("m1", FIRST, 0.9)), ["m1"])
+    alone, both = (
+        evaluate_self_awareness(RunInputs(small, Roles(tested), EvaluationSettings(replicates=0)))
+        for tested in (["far"], ["far", "mixed"])
+    )
+    assert set(both["splits"]) == {"far", "all"}
+    assert both["tnr"] == alone["tnr"]
+
+
 def test_pseudo_ood_images_that_the_benchmark_does_not_have_are_refused(small):
     settings = EvaluationSettings(self_awareness={"image_threshold": "pseudo_ood"})
     with pytest.raises(ParameterError, match="'pseudo_ood' needs pseudo-OOD images"):

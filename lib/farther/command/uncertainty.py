@@ -42,7 +42,8 @@ def uncertainty(
 
     An image's uncertainty is an aggregate of those of its detections (Oksuz et al., 2023, Tables 2 to 4 and A.9 to
     A.11): 1 − confidence, entropies of the class, Dempster-Shafer, the box's variance where the detector predicts it,
-    and minus the score of every method that the run has scores of. Nothing is inferred or fitted.
+    and minus the score of every method that the run has scores of. Nothing is inferred or fitted. Splits whose images
+    show known objects too are left out unless they are asked for.
 
     \b
     Examples:
@@ -59,8 +60,9 @@ def uncertainty(
     entry = project.section("detectors")[choose("run", run, project.section("detectors"))]
     files = RunFiles(run, entry["benchmark"], project.artifacts)
     id_split = (project.section("evaluate") or {}).get("id_split", "test")
-    names = [choose("split", name, files.roles.test) for name in split or files.roles.test]
-    splits = [RunSplit(files, name) for name in (id_split, *names)]
+    asked = [RunSplit(files, choose("split", name, files.roles.test)) for name in split or files.roles.test]
+    unknown = [each for each in asked if split or not each.shows_known]
+    names, splits = [each.name for each in unknown], [RunSplit(files, id_split), *unknown]
     ways = aggregate or list(image_uncertainty.AGGREGATES)
     rows = []
     for name, doubts in _uncertainties(files, splits, list(project.section("methods"))):

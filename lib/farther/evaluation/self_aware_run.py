@@ -80,7 +80,8 @@ class SelfAwareRun:
         roles = inputs.roles
         self.held_out = Images.of(RunSplit(inputs.files, self.settings.calibration_split))
         self.clean = Images.of(inputs.id_split)
-        self.ood = {split.name: Images.of(split) for split in inputs.tested}
+        # An image with an object of a known class is to be accepted, whatever else it shows.
+        self.ood = {split.name: Images.of(split) for split in inputs.tested if not split.shows_known}
         self.severities = dict(roles.shifted)
         self.shifted = {name: Images.of(RunSplit(inputs.files, name), s) for name, s in self.severities.items()}
         self.pseudo = Images.of(RunSplit(inputs.files, roles.pseudo_ood)) if roles.pseudo_ood else None

@@ -42,7 +42,7 @@ def evaluate_self_awareness(inputs: RunInputs) -> dict[str, Any]:
         daq: Harmonic mean of balanced_accuracy, idq and idq_t; None without shifted images.
         intervals: Of all of these.
         per_class, reliability, reliability_before: On ID test images; the last before calibration.
-        splits: For each OOD split and for `all` of them AUROC, tpr, tnr and balanced_accuracy.
+        splits: For each OOD split without known objects, and for `all` of them: AUROC, tpr, tnr and balanced_accuracy.
         images: For the ID test split, each shifted and each OOD split the number of images, how many are rejected, and
             `histogram`, the share of images in each bin of uncertainty; for ID and shifted ones also severity, metrics,
             and AUROC against all OOD images.
