@@ -66,7 +66,7 @@ def _plots(
     )
     confidence = found["confidence"].drop("map50", "map").join(of_detector, on="t", how="left", maintain_order="left")
     found["confidence"] = confidence.sort(by_split, "t", maintain_order=True).select(*plots.SCHEMAS["confidence"])
-    wild, diagram = report["wilderness"], report["self_awareness"]["reliability"]
+    wild, diagram = report["wilderness"], report["self_awareness"]["reliability_before"]
     found["wilderness"] = plots.frame(
         "wilderness",
         (
