@@ -39,6 +39,7 @@ class Project:
         params["benchmarks"] = {"voc": params["benchmarks"]["voc"]}
         splits = params["benchmarks"]["voc"]["splits"]
         params["benchmarks"]["voc"]["splits"] = {name: splits[name] for name in ("coco_near", "coco_far")}
+        del params["benchmarks"]["voc"]["shifted"], params["benchmarks"]["voc"]["pseudo_ood"]
         params["detectors"] = {RUN: params["detectors"][RUN]}
         params["inference"]["workers"] = 0
         params["methods"] = {name: params["methods"][name] for name in METHODS}

@@ -98,6 +98,7 @@ def make_params_small(params) -> None:
     params["datasets"] = {name: params["datasets"][name] for name in ("voc", "coco")}
     voc = params["benchmarks"]["voc"]
     voc["splits"] = {name: split for name, split in voc["splits"].items() if split["dataset"] == "coco"}
+    del voc["shifted"], voc["pseudo_ood"]
     params["benchmarks"] = {"voc": voc}
     params["detectors"] = {RUN: params["detectors"][RUN]}
     params["methods"] = {name: params["methods"][name] for name in ("msp", "knn")}

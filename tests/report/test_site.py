@@ -20,6 +20,7 @@ PAGES = [
     "detectors.html",
     "methods.html",
     "splits.html",
+    "self_awareness.html",
     "charts.html",
     "published.html",
     "gallery.html",

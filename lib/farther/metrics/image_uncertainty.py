@@ -109,7 +109,7 @@ def best_threshold(known: np.ndarray, unknown: np.ndarray) -> float | None:
     accepted = np.searchsorted(np.sort(known), levels, side="right") / len(known)
     rejected = 1 - np.searchsorted(np.sort(unknown), levels, side="right") / len(unknown)
     balanced = np.where(accepted * rejected > 0, 2 * accepted * rejected / np.maximum(accepted + rejected, 1e-300), 0)
-    best = int(np.argmax(balanced))
+    best = int(np.argmax(balanced >= balanced.max() - 1e-12))  # rounding must not choose among equal ones
     return float(levels[best]) if balanced[best] > 0 else None
 
 
