@@ -70,9 +70,13 @@ class Project:
 
 def make_tiny(params) -> None:
     params["demo"].update(TINY)
-    for kind in params["derived"].values():
-        for entry in kind.values():
+    for kind, entries in params["derived"].items():
+        entries.pop(f"bdd_{'shifted' if kind == 'corrupt' else kind}", None)  # VOC's are enough
+        for entry in entries.values():
             entry["images"]["most"] = 6
+    for name in ("bdd_shifted", "bdd_blank"):
+        del params["datasets"][name]
+    del params["benchmarks"]["bdd"]["shifted"], params["benchmarks"]["bdd"]["pseudo_ood"]
     params["detectors"] = {run: params["detectors"][run] for run in RUNS}
     params["methods"] = {name: params["methods"][name] for name in METHODS}
     params["report"]["published"] = {run: params["report"]["published"][run] for run in RUNS}
