@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ SSHD = shutil.which("sshd", path=os.pathsep.join([os.environ.get("PATH", ""), "/
 
 
 @dataclass
-class Remote:
+class Remote(ABC):
     """Where a DVC remote lies, and how to look at it without DVC. Names are those of objects below `url`."""
 
     name: str
@@ -27,14 +28,14 @@ class Remote:
     settings: dict[str, str]
     secrets: dict[str, str] = field(default_factory=dict)
 
-    def names(self) -> list[str]:
-        raise NotImplementedError
+    @abstractmethod
+    def names(self) -> list[str]: ...
 
-    def read(self, name: str) -> bytes:
-        raise NotImplementedError
+    @abstractmethod
+    def read(self, name: str) -> bytes: ...
 
-    def write(self, name: str, content: bytes) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def write(self, name: str, content: bytes) -> None: ...
 
 
 @dataclass

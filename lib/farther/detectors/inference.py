@@ -135,7 +135,7 @@ def infer_splits(
         The regions folder of each split.
 
     Raises:
-        DataError: there is no split, or see `infer`.
+        DataError: the folder has no splits; see also `infer`.
     """
     params = params or InferenceParams()
     tables, model = read_splits(splits), Detection.of(detector)

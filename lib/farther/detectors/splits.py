@@ -42,7 +42,7 @@ def read_splits(folder: str | Path) -> dict[str, Images]:
         folder: Its sub-folders are the splits; each holds `images.parquet`.
 
     Raises:
-        DataError: there is no split, or a table is absent or damaged.
+        DataError: the folder has no splits, or a table is missing or damaged.
     """
     folder = Path(folder)
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []

@@ -34,8 +34,8 @@ def laece_0(objects: Objects, regions: Regions, classes: Sequence[str] | None = 
         0, the best, to 1; None where no class has a detection.
 
     Raises:
-        DataError: there is no class, or one is named twice.
-        ParameterError: there is no bin.
+        DataError: no classes are given, or a name is repeated.
+        ParameterError: `bins` is below 1.
 
     References:
         Kuzucu et al., On Calibration of Object Detectors: Pitfalls, Evaluation and Baselines, ECCV 2024, Section 5,
@@ -82,8 +82,8 @@ def d_ece(
         0, the best, to 1; None without detections.
 
     Raises:
-        DataError: there is no class, or one is named twice.
-        ParameterError: there is no bin, or the IoU is not above 0 and below 1.
+        DataError: no classes are given, or a name is repeated.
+        ParameterError: `bins` is below 1, or the IoU is not above 0 and below 1.
 
     References:
         Küppers et al., Multivariate Confidence Calibration for Object Detection, CVPR Workshops 2020, Eq. 5 with the

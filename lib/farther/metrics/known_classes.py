@@ -45,7 +45,7 @@ def metrics(
             an unknown object and on no known one of their class, to all others.
 
     Raises:
-        DataError: there is no known class.
+        DataError: the settings name no known classes.
         ParameterError: the recall is not above 0 and at most 1.
 
     >>> from farther.metrics.outcomes import Settings, Split

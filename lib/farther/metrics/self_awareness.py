@@ -66,7 +66,7 @@ def evaluate(
         reliability: see `reliability`.
 
     Raises:
-        DataError: there is no class, or one is named twice.
+        DataError: no classes are given, or a name is repeated.
         ParameterError: the IoU is not above 0 and below 1.
 
     >>> from farther.tables import Objects, Regions
