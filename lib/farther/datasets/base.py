@@ -20,6 +20,9 @@ from farther.tables.files import inside
 #: Edges of a box: xmin, ymin, xmax, ymax.
 Edges = tuple[float, float, float, float]
 
+#: Edges of an image's own box, with `unit` "image": the object that a label of the whole image describes.
+WHOLE_IMAGE: Edges = (0.0, 0.0, 1.0, 1.0)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DataWarning:

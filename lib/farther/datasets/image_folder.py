@@ -1,0 +1,113 @@
+"""Folders of labelled images: one folder per class, as torchvision's ImageFolder reads them, or one class for all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.datasets.base import WHOLE_IMAGE, Annotations, Collector, DataWarning, Expected, Reader, register
+from farther.datasets.records import Location
+from farther.errors import DataError
+from farther.registry import STRICT
+from farther.tables.files import inside
+
+#: Endings of the files that are images, in any case; those of torchvision.
+ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
+
+
+@register("image_folder")
+@dataclass(config=STRICT, kw_only=True)
+class ImageFolder(Reader):
+    """Image labels by folder: `<subset>/<class>/**/image`. An image is one object as large as the image.
+
+    With `category`, a subset has no class folders and all its images are of that class: sets of OOD images whose
+    classes have no meaning. The image id is the path within the subset's folder. Files that are not images by their
+    ending are ignored; links are followed, as torchvision does.
+
+    Tolerated and listed: images beside the class folders (ignored).
+    Errors: a subset without a class folder, unless `category` is given; a class folder, or a subset, without images.
+
+    Args:
+        folders: Folder of each subset within the root, "." for the root itself. When empty, each folder of the root is
+            a subset.
+        category: The class of all images.
+        renamed: Names of classes by the names of their folders; several may become one.
+    """
+
+    SOURCE: ClassVar[str] = "pytorch.org/vision, torchvision.datasets.ImageFolder"
+
+    folders: dict[str, str] = Field(default_factory=dict)
+    category: str = ""
+    renamed: dict[str, str] = Field(default_factory=dict)
+
+    def subsets(self) -> list[str]:
+        """Names of the subsets; see `Reader`."""
+        if self.folders:
+            return list(self.folders)
+        self._check_root()
+        found = _folders(self.root)
+        if not found:
+            problem = "no folder of a subset; parameter 'folders' names them: folders: {test: .}"
+            raise DataError(problem, file=self.root)
+        return found
+
+    def expects(self, subset: str) -> list[Expected]:
+        """Files and folders of a subset; see `Reader`."""
+        return [
+            Expected("images" if self.category else "one folder of images per class", (self._folder(subset),), subset)
+        ]
+
+    def read(self, subset: str) -> Annotations:
+        """The annotations of one subset; see `Reader` and, for what is an error, the class."""
+        name = self._folder(subset)
+        folder = self.root if name == "." else inside(self.root, name)
+        if not folder.is_dir():
+            raise DataError("the folder does not exist; parameter 'folders' names the folder of a subset", file=folder)
+        found = Collector(self.root)
+        classes = {".": self.category} if self.category else self._classes(folder, found)
+        categories = list(dict.fromkeys(classes.values()))
+        for inner, category in classes.items():
+            images = list(_images(folder if inner == "." else folder / inner))
+            if not images:
+                raise DataError(f"no image here; known endings: {', '.join(ENDINGS)}", file=folder / inner)
+            for path in images:
+                row = found.add_image(
+                    path.relative_to(folder).as_posix(), path.relative_to(self.root).as_posix(), Location(path)
+                )
+                found.add_object(row, WHOLE_IMAGE, categories.index(category), row)
+        return found.annotations(
+            unit="image", categories=categories, files=[name], row="{image_id}", box_field="the whole image"
+        )
+
+    def _folder(self, subset: str) -> str:
+        return self.folders.get(subset, subset)
+
+    def _classes(self, folder: Path, found: Collector) -> dict[str, str]:
+        """Name of the class of each class folder; images beside them are listed."""
+        names = _folders(folder)
+        if not names:
+            problem = "no folder of a class; for images of one class write: category: <its name>"
+            raise DataError(problem, file=folder)
+        beside = sum(path.suffix.lower() in ENDINGS for path in folder.iterdir() if path.is_file())
+        if beside:
+            file = folder.relative_to(self.root).as_posix()
+            found.warnings.append(
+                DataWarning("images without a class", "dataset", file, None, None, f"{beside} images", "ignored")
+            )
+        return {name: self.renamed.get(name, name) for name in names}
+
+
+def _folders(folder: Path) -> list[str]:
+    """Names of the folders in a folder, sorted; hidden ones are left out."""
+    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+
+
+def _images(folder: Path) -> Iterator[Path]:
+    """The images at any depth below a folder, in torchvision's order."""
+    for inner, _, files in sorted(os.walk(folder, followlinks=True)):
+        yield from (Path(inner, name) for name in sorted(files) if name.lower().endswith(ENDINGS))
