@@ -1,10 +1,19 @@
 """Datasets that label whole images, in miniature, compared with torchvision's readers."""
 
+import gzip
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
 import pytest
+from PIL import Image
+from scipy.io import savemat
 from torchvision import datasets as torchvision
 
 from farther import datasets
 from farther.datasets.ingest import ingest
+from farther.datasets.presence import EXTRACTED
 from farther.errors import DataError
 from farther.tables import Images, Objects
 
@@ -74,3 +83,153 @@ def test_images_beside_class_folders_are_listed(lay):
 def test_a_folder_without_images_of_classes_is_named(lay, files, message):
     with pytest.raises(DataError, match=message):
         datasets.create("image_folder", root=lay(files)).read("val")
+
+
+# ------------------------------------------------------------------------------------- pixels in arrays: CIFAR and SVHN
+
+
+def random_images(*shape: int) -> np.ndarray:
+    return np.random.default_rng(7).integers(0, 256, shape, dtype=np.uint8)
+
+
+def written(reader, subset, tmp_path) -> tuple[list[np.ndarray], list[str]]:
+    """Pixels of the files that ingest writes, and their classes."""
+    ingest(reader, "digits", tmp_path / "tables")
+    images = Images.read(tmp_path / "tables" / subset / "images.parquet")
+    objects = Objects.read(tmp_path / "tables" / subset / "objects.parquet")
+    assert images.image_id.tolist() == objects.image_id.tolist()
+    assert (objects.box == [[0, 0, w, h] for w, h in zip(images.width, images.height, strict=True)]).all()
+    folder = tmp_path / "tables" / EXTRACTED
+    return [np.array(Image.open(folder / file)) for file in images.file], objects.category.tolist()
+
+
+def binary(labels: np.ndarray, pixels: np.ndarray) -> bytes:
+    """CIFAR's binary records: the labels of an image, then its planes; pixels are (N, 32, 32, 3)."""
+    return np.hstack([labels.astype(np.uint8), pixels.transpose(0, 3, 1, 2).reshape(len(pixels), -1)]).tobytes()
+
+
+def cifar10(lay, pixels: np.ndarray, labels: list[int]):
+    names = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+    files = [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]
+    content = {
+        f"cifar-10-batches-bin/{file}.bin": binary(np.array(part)[:, None], images)
+        for file, part, images in zip(files, np.array_split(labels, 6), np.array_split(pixels, 6), strict=True)
+    }
+    return lay({**content, "cifar-10-batches-bin/batches.meta.txt": "\n".join(names) + "\n\n"}), names
+
+
+def test_the_binary_cifar_10_holds_what_torchvision_reads_in_the_python_version(lay, tmp_path, monkeypatch):
+    pixels, labels = random_images(12, 32, 32, 3), [3, 8, 0, 6, 1, 9, 2, 5, 4, 7, 3, 3]
+    root, names = cifar10(lay, pixels, labels)
+    monkeypatch.setattr(torchvision.cifar, "check_integrity", lambda *_: True)
+    python = tmp_path / "cifar-10-batches-py"
+    python.mkdir()
+    stems = [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]
+    for stem, part, images in zip(stems, np.array_split(labels, 6), np.array_split(pixels, 6), strict=True):
+        planes = images.transpose(0, 3, 1, 2).reshape(len(images), -1)
+        (python / stem).write_bytes(pickle.dumps({"data": planes, "labels": part.tolist()}))
+    (python / "batches.meta").write_bytes(pickle.dumps({"label_names": names}))
+    theirs = torchvision.CIFAR10(tmp_path, train=True)
+    images, classes = written(datasets.create("cifar", root=root), "train", tmp_path)
+    assert len(theirs) == 10
+    assert (np.array(images) == theirs.data).all()
+    assert classes == [theirs.classes[target] for target in theirs.targets]
+
+
+def test_cifar_100_has_fine_and_coarse_classes(lay):
+    names = {"fine_label_names.txt": "apple\nbaby\nbear\n", "coarse_label_names.txt": "fruit\npeople\n"}
+    root = lay({**names, "train.bin": binary(np.array([[1, 1], [0, 0]]), random_images(2, 32, 32, 3)),
+                "test.bin": binary(np.array([[0, 2]]), random_images(1, 32, 32, 3))})  # fmt: skip
+    fine = datasets.create("cifar", root=root, classes=100).read("train")
+    coarse = datasets.create("cifar", root=root, classes="100 coarse").read("train")
+    assert [fine.categories[c] for c in fine.objects.category] == ["baby", "apple"]
+    assert [coarse.categories[c] for c in coarse.objects.category] == ["people", "fruit"]
+
+
+def test_pickles_are_refused_with_the_name_of_the_binary_archive(lay):
+    root = lay({"cifar-10-batches-py/data_batch_1": b"\x80\x04."})
+    with pytest.raises(DataError, match=r"cifar-10-batches-py: these are pickles.*unpack cifar-10-binary.tar.gz"):
+        datasets.create("cifar", root=root).subsets()
+
+
+def test_a_damaged_cifar_file_is_named(lay):
+    root = lay({"test_batch.bin": b"\x01" * 3000, "batches.meta.txt": "airplane\nautomobile\n"})
+    with pytest.raises(DataError, match=r"test_batch.bin: expected images of 3073 bytes each, found 3000 bytes"):
+        datasets.create("cifar", root=root).read("test")
+    (root / "test_batch.bin").write_bytes(b"\x01" * 3073 + b"\x02" * 3073)
+    with pytest.raises(DataError, match=r"test_batch.bin: row \[1\]: field 'label': expected 0 to 1, found 2"):
+        datasets.create("cifar", root=root).read("test")
+    with pytest.raises(DataError, match=r"data_batch_1.bin: the file does not exist; unpack cifar-10-binary.tar.gz"):
+        datasets.create("cifar", root=root).read("train")
+
+
+def idx(values: np.ndarray) -> bytes:
+    """An idx file of bytes."""
+    return bytes((0, 0, 8, values.ndim)) + np.array(values.shape, ">u4").tobytes() + values.tobytes()
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_idx_files_are_read_as_torchvision_reads_them(lay, tmp_path, zipped):
+    pixels, labels = random_images(5, 28, 28), np.array([7, 2, 1, 0, 4], np.uint8)
+    files = {f"MNIST/raw/{name}-{kind}-ubyte": idx(values) for name in ("train", "t10k")
+             for kind, values in (("images-idx3", pixels), ("labels-idx1", labels))}  # fmt: skip
+    theirs = torchvision.MNIST(lay(files), train=False)
+    zips = {f"{name}.gz": gzip.compress(content) for name, content in files.items()}
+    root = theirs.root
+    if zipped:
+        shutil.rmtree(Path(root) / "MNIST")
+        lay(zips)
+    images, classes = written(datasets.create("mnist", root=root), "test", tmp_path)
+    assert (np.array(images) == theirs.data.numpy()).all()
+    assert classes == [str(label) for label in theirs.targets.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (b"\0\0\x0d\x03", idx(np.zeros(1, np.uint8)), "idx3-ubyte: expected an idx file of bytes with 3 dimensions"),
+        (idx(np.zeros((2, 4, 4), np.uint8))[:-1], b"", "idx3-ubyte: expected 2 × 4 × 4 bytes of values, found 31"),
+        (idx(np.zeros((2, 4, 4), np.uint8)), idx(np.zeros(3, np.uint8)), "idx1-ubyte: 3 labels of 2 images"),
+        (idx(np.zeros((1, 4, 4), np.uint8)), idx(np.full(1, 10, np.uint8)), r"row \[0\]: .*expected 0 to 9, found 10"),
+    ],
+)
+def test_a_damaged_idx_file_is_named(lay, images, labels, message):
+    root = lay({"t10k-images-idx3-ubyte": images, "t10k-labels-idx1-ubyte": labels})
+    with pytest.raises(DataError, match=message):
+        datasets.create("mnist", root=root).read("test")
+
+
+def test_gzip_that_is_cut_short_is_named(lay):
+    whole = gzip.compress(idx(random_images(3, 28, 28)))
+    root = lay({"train-images-idx3-ubyte.gz": whole[:-20], "train-labels-idx1-ubyte.gz": gzip.compress(b"")})
+    with pytest.raises(DataError, match=r"images-idx3-ubyte.gz: not gzip that can be read: .*is the file whole\?"):
+        datasets.create("mnist", root=root).read("train")
+
+
+def test_cropped_digits_of_svhn_are_read_as_torchvision_reads_them(tmp_path, monkeypatch):
+    labels = np.array([[1], [10], [5]], np.uint8)
+    savemat(tmp_path / "test_32x32.mat", {"X": random_images(32, 32, 3, 3), "y": labels}, do_compression=True)
+    monkeypatch.setattr(torchvision.SVHN, "_check_integrity", lambda self: True)
+    theirs = torchvision.SVHN(tmp_path, split="test")
+    reader = datasets.create("svhn_cropped", root=tmp_path)
+    assert reader.subsets() == ["test"]
+    images, classes = written(reader, "test", tmp_path)
+    assert (np.array(images) == theirs.data.transpose(0, 2, 3, 1)).all()
+    assert classes == [str(label) for label in theirs.labels] == ["1", "0", "5"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"X": np.zeros((32, 32, 3, 2), np.uint8), "y": np.array([[1], [11]])}, r"row \[1\]: field 'y': .* found 11"),
+        ({"X": np.zeros((32, 32, 2), np.uint8), "y": np.array([[1]])}, r"expected X: uint8 \(32, 32, 3, N\)"),
+        ({"Z": np.zeros(2)}, r"expected X: uint8 \(32, 32, 3, N\)"),
+    ],
+)
+def test_a_damaged_file_of_cropped_digits_is_named(tmp_path, content, message):
+    savemat(tmp_path / "train_32x32.mat", content)
+    with pytest.raises(DataError, match=rf"train_32x32.mat: .*{message}|train_32x32.mat: {message}"):
+        datasets.create("svhn_cropped", root=tmp_path).read("train")
+    (tmp_path / "train_32x32.mat").write_bytes(b"MATLAB 5.0 nothing")
+    with pytest.raises(DataError, match=r"train_32x32.mat: not a MATLAB file of version 5"):
+        datasets.create("svhn_cropped", root=tmp_path).read("train")
