@@ -1,0 +1,124 @@
+"""OpenOOD's lists of images: text files with a path and the number of a class on each line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic.dataclasses import dataclass
+
+from farther.datasets.base import WHOLE_IMAGE, Annotations, Collector, Expected, Reader, fill, image_file, register
+from farther.datasets.records import Location, read_lines
+from farther.errors import DataError
+from farther.registry import STRICT
+
+#: Class of an image with the label -1, which OpenOOD gives to OOD images.
+UNKNOWN = "unknown"
+
+ABSENT = "the list does not exist; parameters 'lists' and 'subset_names' say which to read"
+
+
+@dataclass
+class _Line:
+    """A line of a list."""
+
+    image: str
+    label: int
+    location: Location
+
+
+@register("imglist")
+@dataclass(config=STRICT, kw_only=True)
+class ImgList(Reader):
+    """Image labels in OpenOOD's lists: lines `cifar10/test/airplane/0298.png 0`. An image is one object of its size.
+
+    The image id is the path. The label -1 is the class "unknown". With `category`, labels are ignored and all images
+    are of that class: OpenOOD ignores the labels of its lists of OOD images, of which not all are -1.
+
+    Errors: a line without a label that is a whole number; a label that no class has; an image that is listed twice; a
+    path that leaves the folder; a list without images.
+
+    Args:
+        lists: The list of a subset, within the root.
+        images: The folder that the paths begin at, within the root.
+        subset_names: Subsets to read. When empty, all that `lists` matches.
+        categories: Names of the classes by label. When empty, the labels themselves: "0", "1", …
+        category: The class of all images.
+    """
+
+    SOURCE: ClassVar[str] = "github.com/Jingkang50/OpenOOD (Yang et al., 2022; Zhang et al., 2023, arXiv:2306.09301)"
+
+    lists: str = "{subset}.txt"
+    images: str = "."
+    subset_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    category: str = ""
+
+    def subsets(self) -> list[str]:
+        """Names of the subsets; see `Reader`."""
+        if self.subset_names:
+            return list(self.subset_names)
+        self._check_root()
+        before, _, after = self.lists.partition("{subset}")
+        found = [path.relative_to(self.root).as_posix() for path in self.root.glob(fill(self.lists, "*"))]
+        if not found:
+            raise DataError(f"no list found; looked for {self.lists}", file=self.root)
+        return sorted(name.removeprefix(before).removesuffix(after) for name in found)
+
+    def expects(self, subset: str) -> list[Expected]:
+        """Files and folders of a subset; see `Reader`."""
+        list_ = fill(self.lists, subset)
+        return [
+            Expected("list of images", (list_,), "benchmark_imglist.zip"),
+            *(
+                Expected("images", (folder,), f"the archive {Path(folder).name}.zip")
+                for folder in self._folders(subset)
+            ),
+        ]
+
+    def read(self, subset: str) -> Annotations:
+        """The annotations of one subset; see `Reader` and, for what is an error, the class."""
+        path = self._first_present([self.lists], subset, "lists")
+        lines = list(self._lines(path))
+        if not lines:
+            raise DataError("the list is empty; expected lines: path label", file=path)
+        names = self._names(lines)
+        categories = sorted(set(names.values()), key=list(names.values()).index)
+        found = Collector(self.root)
+        for row, line in enumerate(lines, start=1):
+            file = image_file(self.root, self.images, line.image, line.location)
+            image = found.add_image(line.image, file, line.location)
+            if line.label not in names:
+                known = f"-1 to {len(self.categories) - 1}, the labels of 'categories'"
+                raise Location(path, line.location.row, "label").error(f"expected {known}, found {line.label}")
+            found.add_object(image, WHOLE_IMAGE, categories.index(names[line.label]), row)
+        file = path.relative_to(self.root).as_posix()
+        return found.annotations(unit="image", categories=categories, files=[file], row="{row}", box_field="label")
+
+    def _lines(self, path: Path) -> Iterator[_Line]:
+        """The lines of a list that are not empty."""
+        for number, text in enumerate(read_lines(path, ABSENT), start=1):
+            image, _, label = text.rpartition(" ")
+            location = Location(path, str(number), "path")
+            if text and not (image and label.removeprefix("-").isdecimal()):
+                raise Location(path, str(number), "label").error(
+                    f"expected a path, a space and a whole number, found {text!r}"
+                )
+            if text:
+                yield _Line(image.rstrip(), int(label), location)
+
+    def _names(self, lines: list[_Line]) -> dict[int, str]:
+        """Name of the class of each label, in the order of the labels."""
+        labels = sorted({line.label for line in lines})
+        if self.category:
+            return dict.fromkeys(labels, self.category)
+        known = dict(enumerate(self.categories)) or {label: str(label) for label in labels if label >= 0}
+        return {**known, -1: UNKNOWN} if -1 in labels else known
+
+    def _folders(self, subset: str) -> list[str]:
+        """First folder of each path, within the root, as far as there is a list."""
+        path = self.root / fill(self.lists, subset)
+        paths = (line.image.partition("/")[0] for line in self._lines(path)) if path.exists() else ()
+        images = [image_file(self.root, self.images, name, Location(path)) for name in dict.fromkeys(paths)]
+        return images or ([self.images] if self.images != "." else [])
