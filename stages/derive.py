@@ -16,9 +16,9 @@ def main(kind: str, name: str) -> None:
     """Reads `derived.KIND.NAME` and the images that it names; writes artifacts/derived/KIND/NAME."""
     params = derived(kind, name, section("derived", kind, name))
     tables, dataset = TablesFolder(ARTIFACTS / "tables"), params.images.dataset
-    source = tables.source(dataset, params.images.subset).at_most(params.images.most)
+    source, categories = params.images.read(tables)
     root = image_roots({dataset: section("datasets", dataset)}, tables.path)[dataset]
-    scenes = Scenes(source, root, tables.categories(dataset).names)
+    scenes = Scenes(source, root, categories)
     summary = params.write(scenes, ARTIFACTS / "derived" / kind / name)
     write_json(ARTIFACTS / "counts" / kind / f"{name}.json", summary)
     print(f"{name}: {summary['images']} images")

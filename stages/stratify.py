@@ -19,7 +19,7 @@ def main(name: str) -> None:
     params = build(StratifyParams, "params.yaml: stratify", settings)
     wordnet = None if words is None else build(WordNetParams, "params.yaml: stratify.wordnet", words)
     files = SimilarityFiles(ARTIFACTS / "splits" / name, ARTIFACTS / "embeddings")
-    id_splits = [SplitSource(split, made.id, subset, "ID") for split, subset in made.subsets.items()]
+    id_splits = [SplitSource(split, *source, "ID") for split, source in made.id_sources.items()]
     # Images that keep known objects look like ID images whatever else they show: they would blur near and far.
     unknown = {key: split for key, split in made.splits.items() if split.known == "remove"}
     ood_splits = [SplitSource(key, split.dataset, split.subset, split.distance) for key, split in unknown.items()]

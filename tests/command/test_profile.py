@@ -17,9 +17,11 @@ from farther.evaluation.threshold import ThresholdSettings
 from farther.registry import build
 from farther.scoring.entries import read_entry
 from farther.scoring.inputs import FitSettings
+from farther.tools.derived import derived
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted(file.stem for file in (ROOT / "profiles").glob("*.yaml"))
+FMIYC = [name for name in PROFILES if name.startswith("fmiyc")]
 
 
 def read(name):
@@ -89,8 +91,13 @@ def test_every_parameter_of_a_profile_is_known(name):
     for key, values in params["benchmarks"].items():
         made = benchmark(key, values)
         assert made.id in params["datasets"]
-        assert all(split.dataset in params["datasets"] for split in made.splits.values())
+        drawn = {dataset for dataset, _ in made.id_sources.values()}
+        drawn |= {split.dataset for split in (*made.splits.values(), *made.derived_splits.values())}
+        assert drawn <= set(params["datasets"])
         assert (ROOT / made.rules).is_file() and (ROOT / made.decisions).is_file()
+    for kind, entries in params["derived"].items():
+        for key, values in entries.items():
+            assert derived(kind, key, values).images.dataset in params["datasets"]
     for key, values in params["methods"].items():
         read_entry(key, values).create()
     for cls, section in (
@@ -102,10 +109,11 @@ def test_every_parameter_of_a_profile_is_known(name):
         build(cls, section, params[section])
     for values in params["detectors"].values():
         detectors.create(values["adapter"], weights=values["weights"], **values.get("params", {}))
+        assert values["benchmark"] in params["benchmarks"]
         build(ThresholdSettings, "threshold", {**params["threshold"], **values.get("threshold", {})})
 
 
-@pytest.mark.parametrize("name", PROFILES)
+@pytest.mark.parametrize("name", FMIYC)
 def test_a_profile_has_the_papers_splits_detectors_and_methods(name):
     params = read(name)
     splits = {key: set(values["splits"]) for key, values in params["benchmarks"].items()}

@@ -37,9 +37,13 @@ def duplicates(
     settings = build(StratifyParams, f"{params}: stratify", section)
     least = settings.duplicate if cosine is None else cosine
     embeddings = project.artifacts / "embeddings"
-    id_files = SimilarityFiles(project.artifacts / "tables" / checked.id, embeddings)
     files = SimilarityFiles(project.artifacts / "splits" / benchmark, embeddings)
-    splits = [id_files.split(SplitSource(subset, checked.id, subset, "ID")) for subset in checked.subsets.values()]
+    splits = [
+        SimilarityFiles(project.artifacts / "tables" / dataset, embeddings).split(
+            SplitSource(subset, dataset, subset, "ID")
+        )
+        for dataset, subset in dict.fromkeys(checked.id_sources.values())
+    ]
     splits += [
         files.split(SplitSource(name, split.dataset, split.subset, split.distance))
         for name, split in checked.splits.items()

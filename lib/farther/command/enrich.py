@@ -26,7 +26,7 @@ def enrich(benchmark: BenchmarkName, params: Params = PARAMS) -> None:
     tables, embeddings = TablesFolder(project.artifacts / "tables"), project.artifacts / "embeddings"
     splits = present(checked, tables)
     known = images_by_subset(checked, splits)
-    ids = [(checked.id, subset) for subset in checked.subsets.values()]
+    ids = list(checked.id_sources.values())
     absent = not_embedded(embeddings, [*ids, *known, *((pool.dataset, pool.subset) for pool in settings.pools)])
     if absent:
         print(f"No embeddings of {', '.join(absent)}: only equal files are left out, not near-duplicates.")

@@ -132,7 +132,8 @@ def _sample_of_benchmark(project: Project, benchmark: str, count: int) -> list[P
     from farther.datasets import image_roots
 
     checked = project.benchmark(benchmark)
-    names = dict.fromkeys([checked.id, *(split.dataset for split in checked.splits.values())])
+    known = (dataset for dataset, _ in checked.id_sources.values())
+    names = dict.fromkeys([*known, *(split.dataset for split in checked.splits.values())])
     datasets = {name: project.section("datasets")[name] for name in names}
     roots = image_roots(datasets, project.artifacts / "tables", project.folder)
     share = math.ceil(count / len(roots))

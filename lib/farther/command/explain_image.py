@@ -106,9 +106,10 @@ def _fates(project: Project, name: str, sources: list[dict[str, Any]]) -> Iterat
         image_id, place = source["image_id"], (source["dataset"], source["subset"])
         head = {"image_id": image_id, "dataset": place[0], "subset": place[1]}
         drawing = [split for split, params in checked.splits.items() if place == (params.dataset, params.subset)]
-        for split, subset in checked.subsets.items():
-            if place == (checked.id, subset):
-                yield {**head, **_of_id(folder, split, image_id, checked.most.get(split))}
+        for split, source in checked.id_sources.items():
+            if place == source:
+                by_rules = not isinstance(checked.subsets[split], str)
+                yield {**head, **_of_id(folder / split, image_id, checked.most.get(split), by_rules=by_rules)}
         if drawing:
             yield {
                 **head,
@@ -118,11 +119,15 @@ def _fates(project: Project, name: str, sources: list[dict[str, Any]]) -> Iterat
             }
 
 
-def _of_id(folder: Path, split: str, image_id: str, most: int | None) -> dict[str, Any]:
-    if _of_image(folder / split / "images.parquet", image_id):
-        return {"splits": [split], "why": "its subset is this ID split; rules are for OOD images"}
-    why = "the split takes " + (f"{most:,} images of its subset, and not this one" if most else "all; run curate again")
-    return {"splits": [], "why": f"not in ID split {split}: {why}"}
+def _of_id(folder: Path, image_id: str, most: int | None, *, by_rules: bool) -> dict[str, Any]:
+    """Whether an image is in the ID split of a folder, and why."""
+    shows = "an ID class and nothing that overlaps with one"
+    if _of_image(folder / "images.parquet", image_id):
+        why = f"by the rules it shows {shows}" if by_rules else "its subset is this ID split; rules are for OOD images"
+        return {"splits": [folder.name], "why": why}
+    taken = f"images that show {shows}" if by_rules else "all; run curate again"
+    why = f"{most:,} images of its subset, and not this one" if most else taken
+    return {"splits": [], "why": f"not in ID split {folder.name}: the split takes {why}"}
 
 
 def _of_ood(folder: Path, drawing: list[str], image_id: str, place: tuple[str, str]) -> dict[str, Any]:

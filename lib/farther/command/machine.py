@@ -60,7 +60,7 @@ def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
     import pyarrow.parquet as pq
 
     checked = project.benchmark(benchmark)
-    sources = {name: (checked.id, subset) for name, subset in checked.subsets.items()}
+    sources = checked.id_sources
     sources |= {name: (split.dataset, split.subset) for name, split in checked.splits.items()}
     counts: dict[str, int | None] = {}
     for name, (dataset, subset) in sources.items():

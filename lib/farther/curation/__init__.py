@@ -3,10 +3,10 @@
 from farther.curation.decisions import CHOICES, UNDO, Decision, Decisions, DecisionsFile, ImageKey, time_after
 from farther.curation.fates import Fates, explain, why
 from farther.curation.overruling import joint_decisions, votes
-from farther.curation.parameters import Benchmark, OodSplit, benchmark, subsets_used
+from farther.curation.parameters import Benchmark, IdSplit, OodSplit, benchmark, subsets_used
 from farther.curation.rules import PRECEDENCE, Rule, Rules
 from farther.curation.sources import Categories, LabelledImages, Tables, TablesFolder
-from farther.curation.splits import Curation, RuledSource, by_rules, curate
+from farther.curation.splits import Curation, RuledSource, by_rules, curate, of_id_classes
 
 __all__ = [
     "CHOICES",
@@ -19,6 +19,7 @@ __all__ = [
     "Decisions",
     "DecisionsFile",
     "Fates",
+    "IdSplit",
     "ImageKey",
     "LabelledImages",
     "OodSplit",
@@ -32,6 +33,7 @@ __all__ = [
     "curate",
     "explain",
     "joint_decisions",
+    "of_id_classes",
     "subsets_used",
     "time_after",
     "votes",

@@ -58,6 +58,25 @@ class OodSplit:
 
 
 @dataclass(config=STRICT, kw_only=True)
+class IdSplit:
+    """An ID split that is not a whole subset of the ID dataset: one of another dataset, or with other classes too.
+
+    By the rules, its images show an ID class and no category that overlaps with one. Their objects are those of ID
+    classes, by the names of the ID classes; objects of other classes are left out.
+
+    Args:
+        dataset, subset: Source of its images.
+        vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
+        empty: Fate of an image that shows no ID class.
+    """
+
+    dataset: str
+    subset: str
+    vocabulary: str | None = None
+    empty: Literal["keep", "remove"] = "remove"
+
+
+@dataclass(config=STRICT, kw_only=True)
 class ShiftedSplit:
     """Images of the ID classes under another distribution, such as corrupted images (see `farther.tools.derived`).
 
@@ -99,7 +118,7 @@ class Benchmark:
         shifted: Shifted splits of the ID classes by name, on which self-awareness is measured.
         pseudo_ood: Images without their known objects, from which the image threshold is taken; the split's name is
             `pseudo_ood`.
-        subsets: The ID splits by name, each a subset of the ID dataset.
+        subsets: The ID splits by name: each a subset of the ID dataset, or an `IdSplit`.
         most: Largest number of images of an ID split, by name: those whose names have the smallest digests, so that a
             larger number adds images and replaces none. Thousands of regions are often enough to fit a score.
         protocol: Name of the lists of the rules file.
@@ -113,11 +132,21 @@ class Benchmark:
     splits: dict[str, OodSplit]
     shifted: dict[str, ShiftedSplit] = Field(default_factory=dict)
     pseudo_ood: PseudoOod | None = None
-    subsets: dict[str, str] = Field(default_factory=lambda: {"train": "train", "val": "val", "test": "test"})
+    subsets: dict[str, str | IdSplit] = Field(
+        default_factory=lambda: dict[str, str | IdSplit](train="train", val="val", test="test")
+    )
     most: dict[str, PositiveInt] = Field(default_factory=dict)
     protocol: str = "paper"
     empty: Literal["keep", "remove"] = "remove"
     decisions: Path | None = None
+
+    @property
+    def id_sources(self) -> dict[str, tuple[str, str]]:
+        """Dataset and subset of each ID split."""
+        return {
+            name: (self.id, split) if isinstance(split, str) else (split.dataset, split.subset)
+            for name, split in self.subsets.items()
+        }
 
     @property
     def roles(self) -> dict[str, Any]:
@@ -155,6 +184,11 @@ def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
             }
     if params.get("pseudo_ood") is not None:
         params["pseudo_ood"] = _split(PseudoOod, f"benchmark {name!r}: pseudo_ood", params["pseudo_ood"])
+    if isinstance(params.get("subsets"), Mapping):
+        params["subsets"] = {
+            key: _split(IdSplit, f"benchmark {name!r}: subset {key!r}", v) if isinstance(v, Mapping) else v
+            for key, v in params["subsets"].items()
+        }
     checked = build(Benchmark, f"benchmark {name!r}", params)
     kinds: dict[str, Collection[str]]
     kinds = {"an ID split": checked.subsets, "an OOD split": checked.splits, "a derived split": checked.derived_splits}
@@ -176,7 +210,8 @@ def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[s
     used: dict[str, set[str]] = {}
     for name, params in benchmarks.items():
         checked = benchmark(name, params)
-        used.setdefault(checked.id, set()).update(checked.subsets.values())
+        for dataset, subset in checked.id_sources.values():
+            used.setdefault(dataset, set()).add(subset)
         for split in [*checked.splits.values(), *checked.derived_splits.values()]:
             used.setdefault(split.dataset, set()).add(split.subset)
     return used

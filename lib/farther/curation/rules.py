@@ -19,7 +19,7 @@ Kind = Literal["ID class", "overlap", "near"]
 #: Kinds of rules by falling precedence: a labelled ID class, an overlap with one, nearness to one.
 PRECEDENCE: tuple[Kind, ...] = get_args(Kind)
 
-#: Instead of an ID class, for a category that is not near to a single one (the last row of FMIYC's Table 6).
+#: Instead of an ID class, for a category that is near to, or overlaps with, not a single one (FMIYC's Table 6).
 VARIOUS = "various"
 
 #: Vocabulary of a dataset → ID class → categories.
@@ -166,8 +166,9 @@ class Rules:
 
     def _add_listing(self, kind: Kind, listing: Listing) -> None:
         for vocabulary, by_class in listing.items():
+            self._rules.setdefault(vocabulary, [])  # a vocabulary may have no category that a rule is about
             for id_class, names in by_class.items():
-                if id_class not in self.id_classes and not (kind == "near" and id_class == VARIOUS):
+                if id_class not in (*self.id_classes, VARIOUS):
                     field = f"{kind}.{vocabulary}"
                     raise DataError(f"{id_class!r} is not among id_classes", file=self.path, field=field)
                 self._add(kind, id_class, {vocabulary: names})

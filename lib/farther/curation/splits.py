@@ -15,7 +15,7 @@ from farther.curation.decisions import HEADER, IMAGE, Decisions, DecisionsFile
 from farther.curation.fates import Fates, as_published, decide
 from farther.curation.overruling import overrule, withhold_unreviewed
 from farther.curation.parameters import Benchmark, OodSplit
-from farther.curation.rules import Rules
+from farther.curation.rules import Rule, Rules
 from farther.curation.sources import LabelledImages, Tables
 from farther.errors import DataError, ParameterError
 from farther.tables.files import write_aside, write_json
@@ -122,12 +122,43 @@ def id_split(benchmark: Benchmark, name: str, tables: Tables) -> LabelledImages:
     """Images and objects of an ID split.
 
     Raises:
-        ParameterError: the benchmark has no such split, or there is no such dataset or subset.
-        DataError: a table is damaged.
+        ParameterError: the benchmark has no such split, or there is no such dataset, subset or vocabulary.
+        DataError: a table or the rules file is damaged.
     """
     if name not in benchmark.subsets:
         raise ParameterError(f"no ID split is called {name!r}. Known: {', '.join(benchmark.subsets)}")
-    return tables.source(benchmark.id, benchmark.subsets[name]).at_most(benchmark.most.get(name))
+    dataset, subset = benchmark.id_sources[name]
+    source, split = tables.source(dataset, subset), benchmark.subsets[name]
+    if not isinstance(split, str):
+        rules = Rules(benchmark.rules, benchmark.protocol)
+        deciding = rules.by_category(split.vocabulary or dataset, tables.categories(dataset))
+        source = of_id_classes(source, deciding, split.empty)
+    return source.at_most(benchmark.most.get(name))
+
+
+def of_id_classes(
+    source: LabelledImages, deciding: Mapping[str, Rule], empty: Literal["keep", "remove"] = "remove"
+) -> LabelledImages:
+    """Images that show an ID class and no category that overlaps with one, with their objects of ID classes.
+
+    Args:
+        source: Images of a dataset.
+        deciding: The rule for each of its categories; see `Rules.by_category`.
+        empty: Fate of an image that shows no ID class.
+
+    Returns:
+        The images; their objects have the names of the ID classes.
+    """
+    names = {category: rule.id_class for category, rule in deciding.items() if rule.kind == "ID class"}
+    overlapping = [category for category, rule in deciding.items() if rule.kind == "overlap"]
+    category, count = source.objects.frame["category"], len(source.images)
+    known, doubtful = category.is_in(list(names)).to_numpy(), category.is_in(overlapping).to_numpy()
+    kept = np.bincount(source.image_row[doubtful], minlength=count) == 0
+    if empty == "remove":
+        kept &= np.bincount(source.image_row[known], minlength=count) > 0
+    objects = source.objects[known]
+    called = objects.with_frame(objects.frame.with_columns(pl.col("category").replace(names)))
+    return LabelledImages(source.images, called).select(kept)
 
 
 def by_rules(benchmark: Benchmark, tables: Tables, rules: Rules) -> dict[tuple[str, str], RuledSource]:

@@ -79,6 +79,7 @@ class BDD(Reader):
         subset_names: Subsets to read. When empty, those of train, val and test that are present.
         labels: The labels of a subset, within the root: the first of these files or folders that exists.
         images: The folder of a subset's images, within the root.
+        combined: Subsets that consist of several others: `{trainval: [train, val]}`.
         categories: Names of the classes.
         renamed: Class by the name that it has in older labels.
         ignored: Class by the name of a similar category that is not evaluated.
@@ -98,6 +99,7 @@ class BDD(Reader):
         "labels/100k/{subset}",
     )
     images: str = "images/100k/{subset}"
+    combined: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     categories: tuple[str, ...] = CLASSES
     renamed: dict[str, str] = Field(default_factory=RENAMED.copy)
     ignored: dict[str, str] = Field(default_factory=IGNORED.copy)
@@ -110,15 +112,25 @@ class BDD(Reader):
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
         return [
-            Expected("labels", fill_all(self.labels, subset), "'Detection 2020 Labels', or 'Labels' of 2018"),
-            Expected("images", (fill(self.images, subset),), "'100K Images'"),
+            expected
+            for part in self.combined.get(subset, (subset,))
+            for expected in (
+                Expected("labels", fill_all(self.labels, part), "'Detection 2020 Labels', or 'Labels' of 2018"),
+                Expected("images", (fill(self.images, part),), "'100K Images'"),
+            )
         ]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
-        path = self._first_present(self.labels, subset, "labels")
-        folder, found = fill(self.images, subset), Collector(self.root)
+        found = Collector(self.root)
         categories = [name for name in self.categories if name != RIDER or not self.join_riders]
+        for part in self.combined.get(subset, (subset,)):
+            self._add(found, part, categories)
+        return found.annotations(categories=categories, row="{image_id} labels[{row}]", box_field="box2d")
+
+    def _add(self, found: Collector, subset: str, categories: list[str]) -> None:
+        """Adds the images and objects of a subset."""
+        path, folder = self._first_present(self.labels, subset, "labels"), fill(self.images, subset)
         for frame in _frames(path):
             name, location = frame.text("name"), frame.location("name")
             sides = frame.record("size") if frame.has("size") else frame
@@ -139,7 +151,6 @@ class BDD(Reader):
             found.annotated_by(frame.file)
             for one in labelled:
                 found.add_object(image, one.box, categories.index(one.category), one.row, is_crowd=one.is_crowd)
-        return found.annotations(categories=categories, row="{image_id} labels[{row}]", box_field="box2d")
 
     def _labelled(self, row: int, label: Record) -> _Labelled:
         """The object of a label that has a box."""

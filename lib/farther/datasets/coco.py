@@ -84,7 +84,9 @@ class COCO(Reader):
         images = self._add_images(found, path, folder)
         names, categories = self._categories(found, path, file)
         _add_objects(found, path, file, images, categories)
-        return found.annotations(categories=names, files=[file], row="annotations[{row}]", box_field="bbox")
+        parents = self._parents(path)
+        row = "annotations[{row}]"
+        return found.annotations(categories=names, parents=parents, files=[file], row=row, box_field="bbox")
 
     def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
         """Licence and author of each image, as `licenses` and the images' fields give them; see `Reader`."""
@@ -112,6 +114,10 @@ class COCO(Reader):
         """Mapping from the annotations' file names to paths within the folder: the identity."""
         return str
 
+    def _parents(self, path: Path) -> dict[str, list[str]]:
+        """Ancestors of each category: none, as COCO's supercategories are groups and not kinds."""
+        return {}
+
     def _add_images(self, found: Collector, path: Path, folder: str) -> dict[int | str, int]:
         """Adds the images; the row of each id."""
         rows: dict[int | str, int] = {}
@@ -128,7 +134,7 @@ class COCO(Reader):
         rows: dict[int | str, int] = {}
         names, called = set[str](), dict[str, int]()
         for record in stream(path, "categories"):
-            key, name = _identity(record, "id"), record.text("name")
+            key, name = _identity(record, "id"), record.text("name").strip()  # Objects365 has "Table Tennis "
             if key in rows:
                 raise record.error(f"id {key!r} occurs twice", "id")
             if name in names:

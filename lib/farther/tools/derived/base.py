@@ -14,7 +14,7 @@ from PIL import Image
 from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass as checked
 
-from farther.curation.sources import LabelledImages
+from farther.curation import LabelledImages, Rules, TablesFolder, of_id_classes
 from farther.errors import DataError
 from farther.images.read import load
 from farther.registry import STRICT, Registry, build
@@ -31,11 +31,29 @@ class Selection:
     Args:
         dataset, subset: Images of an ingested dataset.
         most: Largest number of images, selected as by a benchmark's `most`; all when None.
+        rules: A rules file: only images of its ID classes, labelled by their names (see `farther.curation.IdSplit`).
+        vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
     """
 
     dataset: str
     subset: str
     most: PositiveInt | None = None
+    rules: Path | None = None
+    vocabulary: str | None = None
+
+    def read(self, tables: TablesFolder) -> tuple[LabelledImages, tuple[str, ...]]:
+        """The images and the categories of their objects.
+
+        Raises:
+            ParameterError: a dataset, subset or vocabulary is unknown.
+            DataError: a table or the rules file is damaged.
+        """
+        source, categories = tables.source(self.dataset, self.subset), tables.categories(self.dataset)
+        if self.rules is None:
+            return source.at_most(self.most), categories.names
+        rules = Rules(self.rules)
+        known = of_id_classes(source, rules.by_category(self.vocabulary or self.dataset, categories))
+        return known.at_most(self.most), rules.id_classes
 
 
 @dataclass(frozen=True)

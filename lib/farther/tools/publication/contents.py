@@ -205,7 +205,7 @@ def _origin(name: str, benchmark: Benchmark, split: str) -> tuple[str, str, Dist
         one = benchmark.splits[split]
         return one.dataset, one.subset, one.distance
     if split in benchmark.subsets:
-        return benchmark.id, benchmark.subsets[split], "ID"
+        return *benchmark.id_sources[split], "ID"
     known = ", ".join([*benchmark.splits, *benchmark.subsets])
     raise ParameterError(f"benchmark {name!r} has no split {split!r}. Known: {known}")
 
