@@ -99,14 +99,14 @@ def test_detections_of_one_image_keep_the_order_of_the_file(world):
 
 def test_optional_values_arrive_in_their_columns(world):
     logits = [0.0, 2.0, 1.0]
-    values = {"logits": logits, "features": [1, 2], "latent": [3.5], "uncertainty": 0.25}
+    values = {"logits": logits, "features": [1, 2], "latent": [3.5], "box_variance": [1, 4, 9, 2], "uncertainty": 0.25}
     found = world.results(
         [detection(i, score=softmax(logits)[1], **values) for i in ("2007_1", 7)], classes=CLASSES, background_index=0
     )
     for column, value in values.items():
         np.testing.assert_array_equal(getattr(found["far"], column), [value])
     assert found["far"].label.tolist() == [1]
-    assert "read 2 detections, each with logits, features, latent, uncertainty" in world.lines
+    assert "read 2 detections, each with logits, features, latent, box_variance, uncertainty" in world.lines
 
 
 def test_without_logits_there_is_no_such_column_and_the_header_says_the_classes(world):

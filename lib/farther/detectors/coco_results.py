@@ -27,6 +27,7 @@ OPTIONAL: dict[str, Literal["one", "list"]] = {
     "logits": "list",
     "features": "list",
     "latent": "list",
+    "box_variance": "list",
     "uncertainty": "one",
 }
 
@@ -36,7 +37,8 @@ OPTIONAL: dict[str, Literal["one", "list"]] = {
 class CocoResults(Imported):
     """Detections from COCO results files: `image_id`, `category_id`, `bbox` (x, y, width, height) and `score` of each.
 
-    Each may also have `logits`, `features`, `latent` and `uncertainty`: then all must. Other fields are not read.
+    Each may also have `logits`, `features`, `latent`, `box_variance` (of xmin, ymin, xmax and ymax) and `uncertainty`:
+    then all must. Other fields are not read.
 
     Args:
         weights: A JSON file, or a folder of such files (`*.json`).

@@ -30,6 +30,8 @@ class FasterRCNN(LatentDetector):
     the RPN's shared activations over each detection's box and averages them per channel (LaRD; FMIYC, Appendix F.2.4).
     Where the checkpoint holds the head that VOS trains, the header's `detector["vos_head"]` has its numbers.
 
+    Where it holds the head of box variances (docs/training.md), `box_variance` is predicted.
+
     A checkpoint of Detectron2 on MSRA's ResNet-50, as the authors of VOS publish them, is recognised by the names of
     its weights and computed as Detectron2 does, from Pillow's scaling on; only boxes narrower than a hundredth of a
     pixel are dropped, as torchvision does. Which layout a PyTorch file has is said in the header's

@@ -2,6 +2,7 @@ import torch
 
 from farther.detectors.networks.architectures import build_network
 from farther.tools.training.faster_rcnn import losses
+from farther.tools.training.recipe import FasterRCNNRecipe
 
 
 def fresh(blueprint):
@@ -12,7 +13,7 @@ def fresh(blueprint):
 def test_losses_are_torchvisions(samples, blueprint):
     batch = [samples[row] for row in range(4)]
     torch.manual_seed(1)
-    mine = losses(fresh(blueprint), batch, "float32")
+    mine = losses(fresh(blueprint), batch, FasterRCNNRecipe())
     images = [torch.from_numpy(s.pixels).permute(2, 0, 1) / 255 for s in batch]
     targets = [{"boxes": torch.from_numpy(s.boxes), "labels": torch.from_numpy(s.labels) + 1} for s in batch]
     network = fresh(blueprint)
@@ -34,7 +35,7 @@ def test_an_extra_loss_sees_features_labels_and_logits_of_the_same_proposals(sam
         seen.update(features=features, labels=labels, logits=logits)
         return {"loss_extra": 0.5 * features.square().mean()}
 
-    found = losses(network, [samples[row] for row in range(4)], "float32", [loudness])
+    found = losses(network, [samples[row] for row in range(4)], FasterRCNNRecipe(), [loudness])
     last = network.roi_heads.box_predictor.cls_score
     torch.testing.assert_close(seen["features"] @ last.weight.T + last.bias, seen["logits"], rtol=1e-4, atol=1e-5)
     assert seen["labels"].shape == seen["logits"].shape[:1]
@@ -46,6 +47,6 @@ def test_an_extra_loss_sees_features_labels_and_logits_of_the_same_proposals(sam
 def test_an_image_without_objects_teaches_that_there_are_none(samples, blueprint):
     empty = samples[0]
     empty = type(empty)(empty.pixels, empty.boxes[:0], empty.labels[:0])
-    found = losses(fresh(blueprint), [empty, empty], "float32")
+    found = losses(fresh(blueprint), [empty, empty], FasterRCNNRecipe())
     assert found["loss_boxes"] == found["loss_rpn_boxes"] == 0
     assert found["loss_objectness"] > 0

@@ -9,6 +9,7 @@ from torch import Tensor
 from torchvision.models.detection import FasterRCNN
 
 from farther.detectors.networks.architectures import ENERGY_HEAD, MSRA, Blueprint, EnergyHead, build_network
+from farther.detectors.networks.box_variance import VARIANCE_HEAD, VarianceHead
 from farther.detectors.networks.detectron2_import import is_detectron2, to_torchvision
 from farther.detectors.networks.weights import (
     as_names,
@@ -53,7 +54,8 @@ def layout_of(path: str | Path) -> str:
 
 
 def load_network(path: str | Path, blueprint: Blueprint) -> FasterRCNN:
-    """A network with a checkpoint's weights, in evaluation mode and float32; with VOS's head, if they hold one.
+    """A network with a checkpoint's weights, in evaluation mode and float32; with VOS's head and that of box variances,
+    if they hold one.
 
     Raises:
         DataError: the file cannot be read, the architecture is unknown, or see `fill`.
@@ -70,5 +72,8 @@ def load_network(path: str | Path, blueprint: Blueprint) -> FasterRCNN:
         raise DataError(str(error), file=path, field="architecture") from None
     if any(name.startswith(f"{ENERGY_HEAD}.") for name in weights):
         network.add_module(ENERGY_HEAD, EnergyHead(len(blueprint.classes)))
+    if any(name.startswith(f"{VARIANCE_HEAD}.") for name in weights):
+        last = network.roi_heads.box_predictor.cls_score
+        network.add_module(VARIANCE_HEAD, VarianceHead(last.in_features, last.out_features))
     fill(network, path, weights, f"{blueprint.architecture} with {len(blueprint.classes)} classes")
     return network.eval()

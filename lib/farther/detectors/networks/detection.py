@@ -14,6 +14,7 @@ from torch.nn.functional import softmax
 from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.transform import resize_boxes
 
+from farther.detectors.networks.box_variance import VARIANCE_HEAD, corner_variances, resize_variances
 from farther.detectors.networks.passes import Detections, propose, select_detections
 from farther.detectors.networks.pooling import Pooling, latent_means, pixels_to_cells, published_cells
 from farther.tables import Header, Regions
@@ -109,6 +110,13 @@ def detect_regions(
     sizes = sizes or [image.shape[:2] for image in images]
     frames = list(zip(batch.image_sizes, sizes, strict=True))
     columns = {**columns_of(found, image_ids, frames), "logits": to_numpy(logits[rows])}
+    if (head := getattr(network, VARIANCE_HEAD, None)) is not None:
+        labels = torch.cat([one.labels for one in found])
+        likely = deltas.unflatten(1, (-1, 4))[rows, labels], head(features[rows])[torch.arange(len(rows)), labels]
+        variances = corner_variances(heads.box_coder, *likely, torch.cat(seen.proposals)[rows])
+        per_image = variances.split([len(one.rows) for one in found])
+        resized = [resize_variances(one, *frame) for one, frame in zip(per_image, frames, strict=True)]
+        columns["box_variance"] = to_numpy(torch.cat(resized))
     if stored is not None:
         stride = batch.tensors.shape[-1] // seen.shared[0].shape[-1]
         columns["features"] = to_numpy(features[rows]).astype(stored.dtype)

@@ -23,12 +23,14 @@ from farther.detectors.networks.architectures import (
     architecture_of,
     build_network,
 )
+from farther.detectors.networks.box_variance import VARIANCE_HEAD, VarianceHead
 from farther.detectors.networks.detection import autocast, detect_regions, to_batch
 from farther.detectors.networks.passes import propose
 from farther.detectors.networks.weights import floats, read_weights
 from farther.errors import DataError, ParameterError
 from farther.tables import Header
 from farther.tables.files import digest
+from farther.tools.training.box_losses import variance_loss
 from farther.tools.training.recipe import FasterRCNNRecipe, Recipe, VirtualOutliers
 from farther.tools.training.run import Run, TrainingError, evaluate_on, make_optimizer
 from farther.tools.training.samples import Sample, Samples
@@ -64,7 +66,7 @@ class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
 
     def compute_losses(self, batch: list[Sample]) -> dict[str, Tensor]:
         """See `losses`."""
-        found = losses(self.network, batch, self.recipe.precision, self.extra_losses)
+        found = losses(self.network, batch, self.recipe, self.extra_losses)
         return {"loss": torch.stack(list(found.values())).sum(), **found}
 
     def virtual_outlier_losses(self, features: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Tensor]:
@@ -121,6 +123,9 @@ def train(
         network.load_state_dict(initial, strict=False)
     if recipe.virtual_outliers is not None:
         network.add_module(ENERGY_HEAD, EnergyHead(len(blueprint.classes)).to(task.device))
+    if recipe.box_loss != "smooth_l1":
+        last = network.roi_heads.box_predictor.cls_score
+        network.add_module(VARIANCE_HEAD, VarianceHead(last.in_features, last.out_features).to(task.device))
     run = FasterRCNNRun(network, recipe, task, identity, extra_losses)
     averaged = run.go()
     run.check_queue()
@@ -135,12 +140,13 @@ def evaluate(network: FasterRCNN, samples: Samples, recipe: Recipe) -> dict[str,
 
 
 def losses(
-    network: FasterRCNN, batch: list[Sample], precision: str, extra_losses: Sequence[ExtraLosses] = ()
+    network: FasterRCNN, batch: list[Sample], recipe: FasterRCNNRecipe, extra_losses: Sequence[ExtraLosses] = ()
 ) -> dict[str, Tensor]:
     """Losses of a batch (Ren et al. 2015, arXiv:1506.01497, Equation 1, for both stages); their sum is minimised.
 
     Args:
-        precision: Precision of the layers; the losses are computed in float32.
+        network: With a `VarianceHead`, if the recipe's `box_loss` teaches variances.
+        recipe: Its `precision` is that of the layers; the losses are computed in float32.
     """
     device = next(network.parameters()).device
     given = [
@@ -149,18 +155,21 @@ def losses(
     ]
     images, targets = network.transform(to_batch([s.pixels for s in batch], device), given)
     heads = network.roi_heads
-    with autocast(device, precision):
+    with autocast(device, recipe.precision):
         levels = {name: level.float() for name, level in network.backbone(images.tensors).items()}
         seen = propose(network, images, levels)
     anchor_labels, matched = network.rpn.assign_targets_to_anchors(seen.anchors, targets)
     anchor_goals = network.rpn.box_coder.encode(matched, seen.anchors)
     objectness, rpn_boxes = network.rpn.compute_loss(seen.objectness, seen.deltas, anchor_labels, anchor_goals)
-    with autocast(device, precision):
+    with autocast(device, recipe.precision):
         sampled, _, labels, goals = heads.select_training_samples(seen.proposals, targets)
         features = heads.box_head(heads.box_roi_pool(levels, sampled, images.image_sizes))
     features = features.float()
     logits, deltas = heads.box_predictor(features)
     classifier, boxes = fastrcnn_loss(logits, deltas, labels, goals)
+    if recipe.box_loss != "smooth_l1":
+        log_variances = network.get_submodule(VARIANCE_HEAD)(features)
+        boxes = variance_loss(recipe.box_loss, deltas, log_variances, labels, goals)
     found = {
         "loss_classifier": classifier,
         "loss_boxes": boxes,

@@ -119,9 +119,13 @@ class FasterRCNNRecipe(Recipe):
     """Hyperparameters of a Faster R-CNN, in addition to those of `Recipe`.
 
     Args:
+        box_loss: Loss of the box head: "smooth_l1" as in torchvision, or one that also teaches the variance of the box,
+            "nll" (He et al. 2019) or "energy_score" (Harakeh & Waslander 2021); see
+            `farther.tools.training.box_losses`.
         virtual_outliers: Parameters of VOS; None trains without it.
     """
 
+    box_loss: Literal["smooth_l1", "nll", "energy_score"] = "smooth_l1"
     virtual_outliers: VirtualOutliers | None = None
 
 

@@ -17,7 +17,7 @@ from farther.tools.training.trainers import Job, Task, Trained, count_parameters
 @register("faster_rcnn")
 @dataclass(config=STRICT, kw_only=True)
 class FasterRCNNJob(Job):
-    """Trains a Faster R-CNN of torchvision, with VOS where the recipe has `virtual_outliers`.
+    """Trains a Faster R-CNN of torchvision, with VOS or variances of boxes where the recipe says so.
 
     Args:
         architecture: See `farther.detectors.networks.architectures`.
@@ -40,7 +40,8 @@ class FasterRCNNJob(Job):
         blueprint = Blueprint(self.architecture, task.training.classes, self.min_size, self.max_size)
         start = initial_weights(self.initial_weights, blueprint)
         network = train(blueprint, task, self.recipe, start)
-        save_checkpoint(self.weights, network.state_dict(), blueprint, task.notes)
+        notes = {**task.notes, "box_loss": self.recipe.box_loss}
+        save_checkpoint(self.weights, network.state_dict(), blueprint, notes)
         written = load_network(self.weights, blueprint).to(task.device)
         most = f"at most {self.max_size} on the longer one"
         return Trained(
@@ -55,4 +56,9 @@ class FasterRCNNJob(Job):
 
     @property
     def _kind(self) -> str:
-        return "Faster R-CNN" if self.recipe.virtual_outliers is None else "Faster R-CNN with virtual outliers (VOS)"
+        added = {
+            "virtual outliers (VOS)": self.recipe.virtual_outliers is not None,
+            f"variances of boxes ({self.recipe.box_loss})": self.recipe.box_loss != "smooth_l1",
+        }
+        names = [name for name, is_added in added.items() if is_added]
+        return " with ".join(["Faster R-CNN", " and ".join(names)] if names else ["Faster R-CNN"])
