@@ -129,3 +129,51 @@ def test_no_reading_of_the_correlation_claim_comes_out_exactly():
 def test_knn_has_new_metrics_but_no_old_ones():
     methods = {name: [row["method"] for row in rows(name)] for name in ("ood", "open_set")}
     assert (methods["ood"].count("knn"), methods["open_set"].count("knn")) == (0, 18)
+
+
+# OpenOOD's leaderboard: what the text of its README, its own tables, and arithmetic say of the values.
+
+
+def openood(name="openood"):
+    with (FOLDER / f"{name}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_each_benchmark_of_openood_has_each_method_once_near_and_far():
+    places = Counter((row["detector"], row["id"], row["method"]) for row in openood())
+    assert set(places.values()) == {2}
+    assert Counter(place[:2] for place in places) == {
+        ("resnet18_32x32", "cifar10"): 23,
+        ("resnet18_32x32", "cifar100"): 23,
+        ("resnet18", "imagenet200"): 23,
+        ("resnet50", "imagenet"): 22,
+        ("swin_t", "imagenet"): 17,
+        ("vit_b_16", "imagenet"): 16,
+    }
+    assert {(row["detector"], row["id"]) for row in openood("openood_accuracy")} == {place[:2] for place in places}
+
+
+def test_values_of_openood_are_fractions_and_only_imagenet_has_full_spectrum_values():
+    for row in openood():
+        assert all(0 <= float(row[name]) <= 1 for name in ("auroc", "auroc_sd", "full_spectrum_auroc") if row[name])
+        assert bool(row["full_spectrum_auroc"]) == row["id"].startswith("imagenet")
+        assert bool(row["auroc_sd"]) == (row["id"] != "imagenet")  # three seeds but for torchvision's checkpoints
+
+
+def test_shifted_id_images_make_the_benchmark_harder_for_every_good_method():
+    # With csID images among the positives AUROC falls wherever it was above chance.
+    for row in openood():
+        if row["full_spectrum_auroc"] and float(row["auroc"]) > 0.62:
+            assert float(row["full_spectrum_auroc"]) < float(row["auroc"])
+    for row in openood("openood_accuracy"):
+        if row["full_spectrum_accuracy"]:
+            assert float(row["full_spectrum_accuracy"]) < float(row["accuracy"])
+
+
+def test_near_is_harder_than_far_for_most_methods_on_each_benchmark():
+    found = {}
+    for row in openood():
+        found.setdefault((row["detector"], row["id"], row["method"]), {})[row["ood"]] = float(row["auroc"])
+    for place in {key[:2] for key in found}:
+        harder = [of["near"] < of["far"] for key, of in found.items() if key[:2] == place]
+        assert sum(harder) > len(harder) / 2

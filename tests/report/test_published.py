@@ -17,7 +17,8 @@ TABLES = Path(__file__).parents[2] / published.FOLDER
 
 def printed(method: str, **metrics: float) -> pl.DataFrame:
     place = dict(zip(published.PLACE, (*PLACE[:3], method), strict=True))
-    return pl.DataFrame([{**place, "metric": name, "published": value} for name, value in metrics.items()])
+    origin = {"origin": "FMIYC, Tables 8 to 25"}
+    return pl.DataFrame([{**place, "metric": name, "published": value, **origin} for name, value in metrics.items()])
 
 
 def texts(table) -> list[list[str]]:
@@ -59,6 +60,15 @@ def test_each_variant_of_lard_is_beside_the_best_of_them(make_run):
     assert [row[1] for row in texts(table)] == ["LaRD (GMM)"]
 
 
+def test_means_over_the_splits_of_a_distance_are_beside_those_of_openood(make_run):
+    run = make_run({"msp": {"auroc": 0.75}})
+    counterpart = Counterpart(detector="resnet18_32x32", id="cifar10", comparable=True)
+    table = published.beside(run, counterpart, published.read(TABLES))
+    assert texts(table) == [["near, mean over its splits", "MSP", "75.0", "88.0", "-13.0"]]
+    assert "OpenOOD v1.5" in table.caption
+    assert "LaRD" not in table.caption
+
+
 def test_nothing_in_common_gives_no_table_and_an_unpublished_detector_is_an_error(make_run):
     counterpart = Counterpart(detector="faster_rcnn", id="voc")
     assert published.beside(make_run({"new": {}}), counterpart, printed("msp", auroc=0.738)) is None
@@ -70,7 +80,7 @@ def test_nothing_in_common_gives_no_table_and_an_unpublished_detector_is_an_erro
 
 
 def test_damaged_tables_are_named(tmp_path):
-    file = tmp_path / published.FILES[0]
+    file = tmp_path / "fmiyc_ood.csv"
     file.write_text("detector,id,ood,method,auroc\nd,voc,s,msp,73.8\n")
     with pytest.raises(DataError, match=r"fmiyc_ood\.csv.*row 0.*'auroc'.*expected a fraction.*73\.8"):
         published.read(tmp_path)
@@ -85,7 +95,7 @@ def test_the_page_shows_them_where_a_run_names_its_counterpart(built, params, tm
     shutil.copytree(built, root)
     folder = root / published.FOLDER
     folder.mkdir(parents=True)
-    with (folder / published.FILES[0]).open("w", newline="") as file:
+    with (folder / "fmiyc_ood.csv").open("w", newline="") as file:
         csv.writer(file).writerows([[*published.PLACE, "auroc"], ["faster_rcnn", "voc", "photos_near", "msp", 0.111]])
     report = {"examples": 0, "published": {"pets-net": {"detector": "faster_rcnn", "id": "voc"}}}
     build({**params, "report": report}, root)

@@ -1,4 +1,4 @@
-"""Results beside those that FMIYC published (its Tables 8 to 25)."""
+"""Results beside published ones: those of FMIYC's Tables 8 to 25, and of OpenOOD v1.5's leaderboard."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ from farther.report.listing import ABSENT, Listing
 from farther.report.results import SHOWN, Run
 from farther.report.settings import Counterpart
 
-#: Folder of the published tables below the project's folder, and the files that hold results of methods.
+#: Folder of the published tables below the project's folder; the files that hold results of methods, and their origin.
 FOLDER = Path("data") / "published"
-FILES = ("fmiyc_ood.csv", "fmiyc_open_set.csv")
+FILES = {
+    "fmiyc_ood.csv": "FMIYC, Tables 8 to 25",
+    "fmiyc_open_set.csv": "FMIYC, Tables 8 to 25",
+    "openood.csv": "OpenOOD v1.5's leaderboard",
+}
 
 #: The columns that identify a row.
 PLACE = ("detector", "id", "ood", "method")
@@ -25,18 +29,25 @@ OTHER_NAMES = dict.fromkeys(("lard_knn", "lard_mahalanobis", "lard_gmm"), "lard"
 
 
 def read(folder: Path) -> pl.DataFrame:
-    """The values in `FILES`, one row per value: the columns `PLACE`, metric, published; a file may be absent."""
-    frames = [pl.DataFrame(schema={**dict.fromkeys((*PLACE, "metric"), pl.String), "published": pl.Float64})]
+    """The values in `FILES`, one row per value: `PLACE`, metric, published, origin; a file may be absent.
+
+    `ood` is a split, or a distance for the mean over its splits, as OpenOOD reports values.
+    """
+    columns = {**dict.fromkeys((*PLACE, "metric"), pl.String), "published": pl.Float64, "origin": pl.String}
+    frames = [pl.DataFrame(schema=columns)]
     for file in (folder / name for name in FILES if (folder / name).exists()):
         metrics = {metric.name: pl.Float64 for metric in SHOWN}
         table = read_csv(file, {**dict.fromkeys(PLACE, pl.String), **metrics}, optional=metrics)
         present = [name for name in metrics if name in table.columns]
         for name in present:
-            outside = table.with_row_index("row").filter(~pl.col(name).is_between(0, 1).fill_null(value=False))
+            outside = table.with_row_index("row").filter(~pl.col(name).is_between(0, 1))
             if len(outside):
                 row, value = outside["row"][0], outside[name][0]
                 raise DataError(f"expected a fraction, 0 to 1, found {value!r}", file=file, row=row, field=name)
-        frames.append(table.unpivot(present, index=list(PLACE), variable_name="metric", value_name="published"))
+        values = table.unpivot(present, index=list(PLACE), variable_name="metric", value_name="published")
+        frames.append(
+            values.select(*PLACE, "metric", "published", origin=pl.lit(FILES[file.name])).select(frames[0].columns)
+        )
     return pl.concat(frames)
 
 
@@ -47,32 +58,40 @@ def beside(run: Run, counterpart: Counterpart, published: pl.DataFrame) -> Listi
         pairs = published.select("detector", "id").unique().sort("detector", "id").iter_rows()
         known, found = ", ".join("/".join(pair) for pair in pairs), f"{counterpart.detector}/{counterpart.id}"
         raise ParameterError(f"report.published.{run.name}: no published table has {found}. Known: {known}")
-    ours = run.values.with_columns(ood="split", theirs=pl.col("method").replace(OTHER_NAMES))
+    ours = _with_means(run).with_columns(theirs=pl.col("method").replace(OTHER_NAMES))
     both = ours.join(
         theirs.select("ood", "metric", "published", theirs="method"),
         on=["ood", "theirs", "metric"],
         how="left",
         maintain_order="left",
     )
-    both = both.filter(pl.col("published").is_not_null().any().over("split", "method"))
+    both = both.filter(pl.col("published").is_not_null().any().over("ood", "method"))
     if both.is_empty():
         return None
     measured = both.filter(pl.col("published").is_not_null())["metric"].unique()
     rows: dict[tuple[str, str], dict[str, float | str | None]] = {}
     for cell in both.filter(pl.col("metric").is_in(measured.implode())).iter_rows(named=True):
-        row = rows.setdefault((cell["split"], cell["method"]), {"Split": cell["split_title"], "Method": cell["label"]})
+        row = rows.setdefault((cell["ood"], cell["method"]), {"Split": cell["split_title"], "Method": cell["label"]})
         head = f"{METRICS[cell['metric']].title}\N{NO-BREAK SPACE}{METRICS[cell['metric']].arrow}"
         row |= {f"{head} ours (%)": cell["value"], f"{head} published (%)": cell["published"]}
         if counterpart.comparable:
             has_both = cell["value"] is not None and cell["published"] is not None
             row[f"{head} difference"] = f"{100 * (cell['value'] - cell['published']):+.1f}" if has_both else ABSENT
     differences = [name for name in next(iter(rows.values())) if name.endswith("difference")]
-    return Listing.of(_caption(run, counterpart), rows.values(), numbers=differences)
+    return Listing.of(_caption(run, counterpart, theirs["origin"][0]), rows.values(), numbers=differences)
 
 
-def _caption(run: Run, counterpart: Counterpart) -> str:
-    theirs = f"{counterpart.detector} on {counterpart.id} in FMIYC, Tables 8 to 25"
-    lard = " Its LaRD is the best of several variants, chosen on the OOD data."
+def _with_means(run: Run) -> pl.DataFrame:
+    """A run's values with `ood`, the split, and in further rows their means over the splits of a distance."""
+    keys = ["distance", "method", "metric", "label"]
+    means = run.values.group_by(keys, maintain_order=True).agg(pl.col("value").mean())
+    titled = means.with_columns(ood="distance", split_title=pl.format("{}, mean over its splits", "distance"))
+    return pl.concat([run.values.with_columns(ood="split"), titled], how="diagonal")
+
+
+def _caption(run: Run, counterpart: Counterpart, origin: str) -> str:
+    theirs = f"{counterpart.detector} on {counterpart.id} in {origin}"
+    lard = " Its LaRD is the best of several variants, chosen on the OOD data." if origin.startswith("FMIYC") else ""
     if counterpart.comparable:
         return f"{run.name} beside {theirs}. Differences are in percentage points, ours minus published.{lard}"
     warning = "NOT comparable: another detector, on other images. It only shows what the real benchmark looks like."
