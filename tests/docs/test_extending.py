@@ -38,7 +38,7 @@ objects = Objects.read("tables/test/objects.parquet")
 
 torch.manual_seed(0)
 torch.save(resnet18(num_classes=3).state_dict(), "resnet18.pth")
-detector = detectors.create("classifier", weights="resnet18.pth", classes=["x", "y", "z"], side=64, device="cpu")
+detector = detectors.create("resnet18", weights="resnet18.pth", classes=["x", "y", "z"], side=64, device="cpu")
 found = detector.detect(["mine/test/a.jpg", "mine/test/b.jpg"])
 
 scores = methods.create("sharpness").fit(found).score(found)
@@ -70,7 +70,7 @@ def used(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         assert place, f"no place is named for: {code[:60]}"
         (folder / place[1]).write_text(code)
     (adapter,) = [code for code in python_blocks("detectors.md") if "@register(" in code]
-    (folder / "lib/farther/detectors/classifier.py").write_text(adapter)
+    (folder / "lib/farther/detectors/resnet18.py").write_text(adapter)
     (method,) = [code for code in python_blocks("methods.md") if "@register(" in code]
     (folder / "lib/farther/methods/sharpness.py").write_text(method)
     rows = re.search(r"^```text\n(.*?)^```$", (ROOT / "docs/extending.md").read_text(), flags=re.MULTILINE | re.DOTALL)

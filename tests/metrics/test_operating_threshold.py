@@ -5,6 +5,7 @@ import pytest
 
 from farther.errors import DataError, ParameterError
 from farther.metrics import closed_set, operating_threshold
+from farther.tables import Regions
 
 FIRST, SECOND, NOWHERE = [0, 0, 10, 10], [50, 0, 60, 10], [80, 80, 90, 90]
 
@@ -97,3 +98,21 @@ def test_nothing_to_choose_from_is_an_error_that_offers_a_number(objects, region
     with pytest.raises(DataError, match="give a number"):
         operating_threshold.choose(objects(("a", FIRST, "cat")), regions(("a", NOWHERE, 0.5)))
     assert operating_threshold.choose(objects(), regions(), 0.5)["threshold"] == 0.5
+
+
+@pytest.mark.parametrize("rule", ["best_f1", "best_map", 0.5])
+def test_whole_images_are_never_discarded(objects, rule):
+    truth = objects(("a", FIRST, "cat"), ("b", FIRST, "dog"))
+    whole = Regions(
+        image_id=["a", "b"],
+        region_id=[0, 1],
+        box=[FIRST, FIRST],
+        score=[0.9, 0.4],
+        label=[0, 0],
+        logits=[[2, 0], [1, 0]],
+        classes=("cat", "dog"),
+        whole_images=True,
+    )
+    chosen = operating_threshold.choose(truth, whole, rule)
+    assert (chosen["threshold"], chosen["rule"]) == (0.0, "whole images")
+    assert chosen["per_class"]["cat"] | {"threshold": 0} == {"threshold": 0, "f1": 1.0, "precision": 0.5, "recall": 1.0}

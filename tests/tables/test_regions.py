@@ -163,6 +163,8 @@ def test_a_row_is_counted_within_its_file_not_its_batch(tmp_path: Path, monkeypa
         ({"classes": ("cat",), "weight": np.zeros((2, 3)), "bias": np.zeros(2)}, "weight"),
         ({"classes": ("cat",), "weight": np.zeros((1, 3)), "bias": np.zeros(2)}, "bias"),
         ({"classes": ("cat",), "weight": np.zeros((1, 3))}, "bias"),
+        ({"classes": ("cat", "none"), "background_index": 1, "whole_images": True}, "whole_images"),
+        ({"classes": ("cat",), "score_threshold": 0.05, "whole_images": True}, "whole_images"),
     ],
 )
 def test_a_header_that_contradicts_itself_is_refused(header: dict, field: str):
@@ -227,3 +229,20 @@ def test_a_shard_name_that_leaves_the_folder_is_refused(tmp_path: Path):
     file.write_text(json.dumps(told))
     with pytest.raises(DataError, match="leaves its folder"):
         RegionsFolder(tmp_path / "regions")
+
+
+def test_whole_images_have_one_region_each(tmp_path: Path):
+    whole = {"background_index": None, "label": [0, 1], "whole_images": True}
+    regions(2, image_id=["a", "b"], **whole).write(tmp_path / "run")
+    assert Regions.read(tmp_path / "run").header.whole_images
+    with pytest.raises(DataError, match="row 1: field 'image_id': a second region of image 'a'"):
+        regions(2, image_id=["a", "a"], **whole)
+
+
+def test_a_folder_written_before_there_were_whole_images_is_read(tmp_path: Path):
+    regions().write(tmp_path / "run")
+    file = tmp_path / "run" / "regions.json"
+    told = json.loads(file.read_text())
+    del told["whole_images"]
+    file.write_text(json.dumps(told))
+    assert not RegionsFolder(tmp_path / "run").header.whole_images

@@ -65,18 +65,11 @@ class Detector(Adapter):
 
     Args:
         weights: The checkpoint's file.
-        score_threshold: Detections below this score are not given out. Keep it low: the operating threshold is applied
-            later.
-        max_detections: Largest number of detections per image; the best are kept.
-        nms_iou: Of two detections of one class that overlap more than this, the better one stays.
         device: "cpu", "cuda", "cuda:1", "mps", …; "auto" is the first GPU, or else the CPU.
         precision: Type of the network's activations; boxes, scores and logits are always computed in float32.
         features_dtype: Type of the columns `features` and `latent`.
     """
 
-    score_threshold: Fraction = 0.05
-    max_detections: Count = 100
-    nms_iou: Fraction = 0.5
     device: str = "auto"
     precision: Precision = "float32"
     features_dtype: StoredType = "float32"
@@ -173,7 +166,23 @@ class Detector(Adapter):
 
 
 @dataclass(config=STRICT, kw_only=True)
-class LatentDetector(Detector):
+class BoxDetector(Detector):
+    """Base of the networks that detect boxes.
+
+    Args:
+        score_threshold: Detections below this score are not given out. Keep it low: the operating threshold is applied
+            later.
+        max_detections: Largest number of detections per image; the best are kept.
+        nms_iou: Of two detections of one class that overlap more than this, the better one stays.
+    """
+
+    score_threshold: Fraction = 0.05
+    max_detections: Count = 100
+    nms_iou: Fraction = 0.5
+
+
+@dataclass(config=STRICT, kw_only=True)
+class LatentDetector(BoxDetector):
     """Base of the networks whose column `latent` is pooled from an inner layer (FMIYC, Appendix F.2.4).
 
     Args:

@@ -19,7 +19,7 @@ class FCOS(DenseDetector):
     `DenseDetector` for what is stored and its parameters.
 
     Args:
-        nms_iou: See `Detector`; the default is torchvision's.
+        nms_iou: See `BoxDetector`; the default is torchvision's.
     """
 
     nms_iou: Fraction = 0.6

@@ -38,7 +38,7 @@ class Yolo(LatentDetector):
     running anything that it names.
 
     Args:
-        nms_iou: See `Detector`; the default is that of `predict`.
+        nms_iou: See `BoxDetector`; the default is that of `predict`.
         image_size: Pixels that the longer side is scaled to; None takes the checkpoint's.
         logits: "raw": before the sigmoid; "log_sigmoid": log(sigmoid(logit)), of which the published code computes its
             scores. None takes the protocol's.

@@ -24,7 +24,7 @@ class ThresholdSettings:
 
     Args:
         split: ID split it is chosen on.
-        rule, tolerance: see `farther.metrics.operating_threshold.choose`.
+        rule, tolerance: see `farther.metrics.operating_threshold.choose`. Classifiers of whole images always have 0.
     """
 
     split: str = "val"

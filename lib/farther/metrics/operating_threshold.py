@@ -13,6 +13,9 @@ from farther.tables import Objects, Regions
 
 Rule = Literal["best_f1", "best_map"] | float
 
+#: The rule of classifiers: their only region of an image, the whole image, is never discarded.
+WHOLE_IMAGES = "whole images"
+
 
 def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance: float = 0.0) -> dict[str, Any]:
     """Chooses t* on ID data.
@@ -22,7 +25,8 @@ def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance
         regions: Detections in them, stored at a low threshold.
         rule: "best_f1": for each class the confidence with the best F1 at IoU 0.5, then the mean over the classes
             (as the code behind VOS's checkpoints does). "best_map": the one confidence that maximises mAP over IoU
-            0.50 … 0.95 (FMIYC, Section 5); see below. A number from 0 to 1: that number.
+            0.50 … 0.95 (FMIYC, Section 5); see below. A number from 0 to 1: that number. For a classifier of whole
+            images the threshold is 0 whatever the rule, and the rule reported is "whole images".
         tolerance: For "best_map": fraction of mAP that may be lost.
 
     Returns:
@@ -47,7 +51,9 @@ def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance
     known = ClosedSet.of(objects, regions)
     matched = known.match(COCO_IOUS)
     per_class = {name: _best_f1(matched, k) for k, name in enumerate(known.classes)}
-    if isinstance(rule, (int, float)) and not isinstance(rule, bool):
+    if regions.header.whole_images:
+        threshold = 0.0
+    elif isinstance(rule, (int, float)) and not isinstance(rule, bool):
         if not 0 <= rule <= 1:
             raise ParameterError(f"operating threshold: a number is from 0 to 1, found {rule}")
         threshold = float(rule)
@@ -67,7 +73,8 @@ def choose(objects: Objects, regions: Regions, rule: Rule = "best_f1", tolerance
         per_class[name] |= _last_point(kept, k)
     has_objects = bool(matched.positives.any())
     reached = float(np.nanmean(kept.average_precision())) if has_objects else None
-    return {"threshold": threshold, "rule": rule, "map": reached, "per_class": per_class}
+    used = WHOLE_IMAGES if regions.header.whole_images else rule
+    return {"threshold": threshold, "rule": used, "map": reached, "per_class": per_class}
 
 
 def _best_f1(matched: Matched, k: int) -> dict[str, float | None]:

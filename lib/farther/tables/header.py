@@ -27,6 +27,7 @@ class Header:
         background_index: Logits column of "no object", None where the head has none.
         activation: Function from logits to the detector's scores.
         score_threshold: Detections below this score were not stored.
+        whole_images: True for image classifiers: the only region of an image is the whole image, and t* is 0.
         detector: Origin of the rows: name, parameters, checkpoint digest.
         weight: Last linear layer, ndarray of shape (K, D), so that features @ weight.T + bias = logits; or None.
         bias: ndarray of shape (K,), or None.
@@ -39,6 +40,7 @@ class Header:
     background_index: int | None = None
     activation: Activation = "softmax"
     score_threshold: float = 0.0
+    whole_images: bool = False
     detector: dict[str, Any] = field(default_factory=dict)
     weight: np.ndarray | None = None
     bias: np.ndarray | None = None
@@ -54,6 +56,10 @@ class Header:
             )
         if self.background_index is not None and not 0 <= self.background_index < count:
             raise DataError(f"expected 0 … {count - 1}, found {self.background_index}", field="background_index")
+        if self.whole_images and (self.background_index is not None or self.score_threshold > 0):
+            found = f"background_index {self.background_index} and score_threshold {self.score_threshold:g}"
+            problem = f"a classifier of whole images has no background and keeps each image, found {found}"
+            raise DataError(problem, field="whole_images")
         if (self.weight is None) != (self.bias is None):
             raise DataError("weight and bias of the last layer come together", field="bias")
         if self.weight is not None and self.bias is not None:
@@ -103,6 +109,7 @@ class Header:
             problem = f"version {info.get('version')!r}, this farther reads {VERSION}"
             raise DataError(problem, file=source, field="version")
         names = [f.name for f in fields(cls) if f.name not in ("weight", "bias")]
+        info = {"whole_images": False, **info}  # folders written before have no such field
         for name in [*names, "columns", "shards", "failures"]:
             if name not in info:
                 raise DataError("the field is missing", file=source, field=name)

@@ -83,6 +83,13 @@ class Regions(Table, WithHeader):
             found = f"{self.label[wrong[0]]} is not the index of a known class"
             problem = f"{found} ({count} classes, background {self.background_index})"
             raise DataError(problem, file=source, row=int(wrong[0]), field="label")
+        if self.header.whole_images:
+            again = np.flatnonzero(self.frame["image_id"].is_first_distinct().to_numpy() == 0)
+            if len(again):
+                problem = (
+                    f"a second region of image {self.image_id[again[0]]!r}, but the detector classifies whole images"
+                )
+                raise DataError(problem, file=source, row=int(again[0]), field="image_id")
         if self.weight is not None and self.features is not None and self.weight.shape[1] != self.features.shape[1]:
             problem = f"{self.features.shape[1]} values per row, but the last layer takes {self.weight.shape[1]}"
             raise DataError(problem, file=source, field="features")

@@ -18,6 +18,9 @@ from torch import Tensor, nn
 from farther.errors import DataError
 from farther.tables.files import write_aside
 
+#: Where training programs store the state dict: PyTorch Lightning, torchvision's scripts and Detectron2, and others.
+PARTS = ("state_dict", "model", "model_state_dict", "net")
+
 #: The functions that a pickle names for a NumPy number and a NumPy array.
 _make_number, _make_array = np.float64(0).__reduce__()[0], np.zeros(1).__reduce__()[0]
 
@@ -143,9 +146,7 @@ def _read(path: str | Path, part: str) -> dict[str, Any]:
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
-    """The state dict of a safetensors or PyTorch file: the whole of it, or the part "state_dict" or "model".
-
-    The former is where PyTorch Lightning stores it, the latter where torchvision's scripts and Detectron2 do.
+    """The state dict of a safetensors or PyTorch file: the whole of it, or a part with one of the names of `PARTS`.
 
     Raises:
         DataError: the file is absent or cannot be read, or holds no weights.
@@ -153,7 +154,7 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     if Path(path).suffix == ".safetensors":
         return read_tensors(path)
     state = read_torch_file(path)
-    for part in ("state_dict", "model"):
+    for part in PARTS:
         if isinstance(state, dict) and isinstance(state.get(part), dict):
             state = state[part]
             break
