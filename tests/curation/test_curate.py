@@ -270,6 +270,7 @@ def test_adding_a_split_leaves_the_files_of_the_others_byte_for_byte(rules, tabl
     curate(benchmark("b", many), tables).write(tmp_path / "many")
     before, after = digests(tmp_path / "few"), digests(tmp_path / "many")
     assert before.pop("fates.parquet") != after["fates.parquet"]
+    assert before.pop("classes.parquet") != after["classes.parquet"]
     assert before == {name: after[name] for name in before}
     assert "drawings_far/images.parquet" in after
 
@@ -278,6 +279,7 @@ def test_writing_again_drops_the_splits_that_are_gone(rules, tables, tmp_path):
     curate(benchmark("b", params(rules, photos_far="photos", photos_near="photos")), tables).write(tmp_path / "out")
     curate(benchmark("b", params(rules, photos_near="photos")), tables).write(tmp_path / "out")
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "classes.parquet",
         "fates.parquet",
         "photos_near",
         "test",
@@ -304,3 +306,31 @@ def test_a_damaged_categories_file_is_named_with_its_field(tables, content, fiel
     write_json(file, content)
     with pytest.raises(DataError, match=rf"categories\.json: field '{field}"):
         tables.categories("photos")
+
+
+def test_images_of_classes_that_overlap_with_an_id_class_may_be_a_shifted_split(rules):
+    shown = {"a": ["Plate"], "b": ["Kite"], "c": ["Cat", "Kite"], "d": []}
+    shifted = {"plates": {"dataset": "photos", "subset": "val", "severity": 1, "classes": "by rules"}}
+    split = made(rules, shown, shifted=shifted).splits["plates"]
+    assert split.images.image_id.tolist() == ["a", "c"]
+    assert split.objects.category.tolist() == ["table", "cat"]
+
+
+def test_an_id_split_may_be_made_of_another_dataset(rules):
+    shown = {"a": ["Cat", "Leopard"], "b": ["Kite"], "c": ["Cat", "Plate"], "d": ["Person", "Human hand"]}
+    subsets = {"val": "val", "test": {"dataset": "photos", "subset": "val"}}
+    assert made(rules, shown, subsets=subsets).splits["test"].images.image_id.tolist() == ["a", "d"]
+    subsets["test"]["empty"] = "keep"
+    split = made(rules, shown, subsets=subsets).splits["test"]
+    assert split.images.image_id.tolist() == ["a", "b", "d"]
+    assert split.objects.category.tolist() == ["cat", "person", "person"]
+
+
+def test_how_far_out_each_class_is_is_listed(rules):
+    classes = made(rules, {"a": ["Kite"]}).classes
+    assert dict(zip(classes.category, classes.oodness, strict=True)) == {
+        **dict.fromkeys(["Cat", "Person", "Human hand"], 0),
+        **dict.fromkeys(["Plate", "Spoon"], 1),
+        **dict.fromkeys(["Knife", "Leopard", "Otter"], 2),
+        **dict.fromkeys(["Lynx", "Carrot", "Kite"], 3),
+    }

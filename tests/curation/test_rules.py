@@ -1,5 +1,6 @@
 """The rules files: their form, and what those that come with farther say."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -84,10 +85,12 @@ ONE_PROTOCOL = {"overlap": "{}", "near": "{}"}
             "{id_classes: [cat], names: none.yaml, vocabulary: voc, protocols: {}}",
             r"none\.yaml: the file does not exist",
         ),
-        (protocol(far="{}"), "'paper': unknown parameter 'far'"),
+        (protocol(fra="{}"), "'paper': unknown parameter 'fra'"),
         (protocol(overlap="{coco: {dog: [fox]}}"), "field 'overlap.coco': 'dog' is not among id_classes"),
         (protocol(extends="old"), "field 'extends': 'old' is not a protocol"),
         (protocol(extends="paper"), "'paper' extends itself"),
+        (protocol(classes_by="{near_above: 0.5, similar: path}"), "classes_by: unknown parameter 'similar'"),
+        (protocol(classes_by="{near_above: 0.5, overlap_above: 0.4}"), "'overlap_above': 0.4 is below near_above"),
     ],
 )
 def test_a_wrong_rules_file_is_refused_with_its_name_and_field(tmp_path, text, message):
@@ -108,3 +111,69 @@ def test_unknown_protocols_and_vocabularies_are_refused_with_the_known_ones():
         Rules(BENCHMARKS / "voc.yaml", "code")
     with pytest.raises(ParameterError, match=r"no rules for the vocabulary 'lvis'\. Known: voc, coco, openimages"):
         Rules(BENCHMARKS / "voc.yaml").of("lvis")
+
+
+KINDS = """
+entity:
+  animal: {carnivore: {canine: [dog, wolf, fox], feline: [cat]}, equine: [horse]}
+  artifact: {furniture: [sofa, bench], vehicle: [car, van]}
+"""
+SIMILAR = """
+id_classes: {dog: {}, sofa: {mine: [couch]}}
+protocols:
+  strict:
+    overlap: {zoo: {dog: [cat]}}
+    near: {zoo: {various: [van]}}
+    far: {zoo: [Bench]}
+    classes_by: {similarity: path, near_above: 0.3, hierarchy: kinds.yaml}
+  loose: {extends: strict, classes_by: {similarity: path, near_above: 0.15, overlap_above: 0.3, hierarchy: kinds.yaml}}
+"""
+
+
+@pytest.fixture
+def similar(tmp_path):
+    """Rules by similarity in a small hierarchy, by protocol."""
+    (tmp_path / "kinds.yaml").write_text(KINDS)
+    (tmp_path / "rules.yaml").write_text(SIMILAR)
+    return lambda protocol: Rules(tmp_path / "rules.yaml", protocol)
+
+
+ZOO = Categories(("Dog", "wolf", "cat", "horse", "bench", "van", "unheard"))
+
+
+def test_classes_that_no_list_names_are_sorted_by_similarity(similar):
+    # wolf is two edges from dog: 1/3; horse five: 1/6; lists go first, and Dog is called as the ID class
+    assert [str(rule) for rule in similar("strict").by_category("zoo", ZOO).values()] == [
+        "ID class: dog → dog",
+        "near: wolf → dog (similarity 0.33)",
+        "overlap: cat → dog",
+        "near: van → various",
+    ]
+    loose = similar("loose").by_category("zoo", ZOO)
+    assert (loose["wolf"].kind, loose["horse"].kind) == ("overlap", "near")
+    assert "bench" not in loose and "unheard" not in loose
+
+
+def test_oodness_is_0_for_id_classes_and_3_for_far_ones(similar):
+    found = similar("strict").sorted_classes("zoo", "zoo", ZOO)
+    assert found.oodness.tolist() == [0, 2, 1, 3, 3, 2, 3]
+    assert found.nearest.tolist() == ["dog", "dog", "dog", "dog", "sofa", "sofa", ""]
+    assert found.similarity.round(3).tolist() == [1, 0.333, 0.2, 0.167, 0.333, 0.2, -1]
+    assert found.id_class.tolist()[5:] == ["various", ""]
+
+
+def test_names_of_id_classes_in_a_vocabulary_go_before_similarity(similar):
+    found = similar("strict").by_category("mine", Categories(("couch", "dog")))
+    assert {name: rule.kind for name, rule in found.items()} == {"couch": "ID class", "dog": "overlap"}
+
+
+def test_a_higher_least_similarity_leaves_fewer_classes_near(tmp_path):
+    (tmp_path / "kinds.yaml").write_text(KINDS)
+    text = "{id_classes: {dog: {}}, protocols: {paper: {classes_by: {near_above: %s, hierarchy: kinds.yaml}}}}"
+    near = []
+    for least in (0.2, 0.5, 0.6, 0.9):
+        (tmp_path / "rules.yaml").write_text(text % least)
+        found = Rules(tmp_path / "rules.yaml").by_category("zoo", Categories(("wolf", "cat", "horse", "car")))
+        near.append([name for name, rule in found.items() if rule.kind == "near"])
+    assert near[0] == ["wolf", "cat", "horse"] and near[-1] == []
+    assert all(set(more) >= set(fewer) for more, fewer in pairwise(near))

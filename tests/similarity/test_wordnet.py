@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from farther.datasets.hierarchy import HierarchyFile, read_synsets
+from farther.datasets.wordnet import WordNet, WordNetParams, distance_of, open_hierarchy
 from farther.errors import DataError, ParameterError
 from farther.registry import build
-from farther.similarity.wordnet import WordNet, WordNetParams, distance_of, read_synsets
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +28,52 @@ def test_similarities_are_those_worked_out_by_hand(wordnet):
     assert found.wu_palmer == pytest.approx(2 * 4 / (5 + 5))
     assert found.leacock_chodorow == pytest.approx(-math.log(3 / 8) / math.log(8))
     assert found.mean == pytest.approx((found.path + found.wu_palmer + found.leacock_chodorow) / 3)
+
+
+def test_similarities_of_all_pairs_are_those_of_nltk(folder, wordnet):
+    reader = wordnet._reader
+    synsets = [reader.synset(f"{name}.n.01") for name in ("entity", "animal", "dog", "fox", "zebra", "couch", "light")]
+    synsets = [*synsets, reader.synset("frank.n.01")]
+    raw = WordNet(folder, scale="raw")
+    for one in synsets:
+        for other in synsets:
+            found = raw._pair(one.name(), other.name(), "")
+            assert found.path == pytest.approx(one.path_similarity(other))
+            assert found.wu_palmer == pytest.approx(one.wup_similarity(other))
+            assert found.leacock_chodorow == pytest.approx(one.lch_similarity(other))
+
+
+TREE = """
+entity:
+  object:
+    animal: {carnivore: [dog, fox], equine: [horse, zebra]}
+    artifact: {furniture: [sofa, bed], television_receiver: , light: , frank: }
+"""
+
+
+def test_a_hierarchy_in_yaml_has_the_similarities_of_a_wordnet_of_the_same_shape(wordnet, tmp_path):
+    (tmp_path / "kinds.yaml").write_text(TREE)
+    kinds = open_hierarchy(tmp_path / "kinds.yaml")
+    assert isinstance(kinds, HierarchyFile)
+    for one, other in (("dog", "fox"), ("Dog", "zebra"), ("bed", "light"), ("horse", "animal"), ("entity", "sofa")):
+        assert kinds.similarity(one, other) == wordnet.similarity(one, other)
+    assert kinds.synsets("fox and Zebra") == ("fox", "zebra")
+    assert kinds.nearest("fox", ["sofa", "horse", "dog"], "path").other == "dog"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[dog, fox]", "expected one kind that contains all others"),
+        ("{a: [b], c: [d]}", "expected one kind that contains all others"),
+        ("{a: {b: [c], d: [C]}}", "field 'd': 'C' occurs twice"),
+        ("{a: {b: 3}}", "field 'b': expected names of kinds, found 3"),
+    ],
+)
+def test_a_hierarchy_of_another_form_is_refused(tmp_path, text, message):
+    (tmp_path / "kinds.yaml").write_text(text)
+    with pytest.raises(DataError, match=message):
+        HierarchyFile(tmp_path / "kinds.yaml")
 
 
 def test_leacock_chodorow_is_as_published_when_it_is_raw(folder):

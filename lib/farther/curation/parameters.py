@@ -84,12 +84,17 @@ class ShiftedSplit:
         dataset, subset: Source of its images; the labels of ID classes have the ID dataset's names.
         severity: Strength of the shift, from 1 on; images of the largest may be rejected without loss
             (`farther.metrics.self_awareness`).
+        classes: `as labelled`; or `by rules`: of the dataset's images, those that show a class which by the rules is an
+            ID class or overlaps with one, labelled by that ID class. Images of other classes that count as ID.
+        vocabulary: For `by rules`: key of the dataset's names in the rules file; by default the dataset's name.
         most: Largest number of images, selected as by a benchmark's `most`.
     """
 
     dataset: str
     subset: str
     severity: PositiveInt
+    classes: Literal["as labelled", "by rules"] = "as labelled"
+    vocabulary: str | None = None
     most: PositiveInt | None = None
 
 

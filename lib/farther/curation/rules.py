@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther.curation.class_similarity import ROUNDING, ClassesBy, ClassSimilarity, SortedClasses
 from farther.curation.sources import Categories
 from farther.datasets import ClassNames
 from farther.datasets.records import read_yaml
@@ -34,14 +37,17 @@ class Rule:
         kind: `ID class` and `overlap` remove the image, `near` puts it into the near split.
         category: The category, as the rules file writes it.
         id_class: The ID class that it is, overlaps with, or is near to.
+        similarity: Similarity of the two names, where it decided; see `ClassesBy`.
     """
 
     kind: Kind
     category: str
     id_class: str
+    similarity: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.category} → {self.id_class}"
+        similar = "" if self.similarity is None else f" (similarity {self.similarity:.2f})"
+        return f"{self.kind}: {self.category} → {self.id_class}{similar}"
 
     @property
     def precedence(self) -> int:
@@ -53,8 +59,10 @@ class Rule:
 class _Lists:
     """The lists of one protocol."""
 
-    overlap: Listing
-    near: Listing
+    overlap: Listing = Field(default_factory=dict)
+    near: Listing = Field(default_factory=dict)
+    far: dict[str, list[str]] = Field(default_factory=dict)
+    classes_by: ClassesBy | None = None
     extends: str | None = None
 
 
@@ -97,8 +105,10 @@ class Rules:
         path: The rules file (YAML). `id_classes` lists the ID classes as the dataset `vocabulary` calls them; the file
             `names` (see `farther.datasets.ClassNames`; relative to the rules file) gives their names in other datasets.
             Without these two, `id_classes` gives each ID class with its names by dataset. `protocols` gives, for each
-            protocol, the lists `overlap` and `near`, by dataset vocabulary and ID class. A protocol may extend
-            another one: its lists are added to the other's.
+            protocol, the lists `overlap` and `near`, by dataset vocabulary and ID class. With `classes_by` (see
+            `ClassesBy`), classes that no list names are sorted by the similarity of their names to the ID classes', but
+            for those of the list `far`, by dataset vocabulary. A protocol may extend another one: its lists are added
+            to the other's, and the other's `classes_by` counts if it has none.
         protocol: Name of one of the file's protocols.
 
     Attributes:
@@ -115,12 +125,17 @@ class Rules:
         id_classes = written.by_class(self.path)
         self.id_classes = tuple(id_classes)
         lists = _chain(written.protocols, protocol, self.path)
+        self.classes_by = next((part.classes_by for part in lists if part.classes_by is not None), None)
         self._rules: dict[str, list[Rule]] = {}
+        self._far: dict[str, set[str]] = {}
         for id_class, names in id_classes.items():
             self._add("ID class", id_class, names)
         for part in lists:
             self._add_listing("overlap", part.overlap)
             self._add_listing("near", part.near)
+            for vocabulary, categories in part.far.items():
+                self._rules.setdefault(vocabulary, [])
+                self._far.setdefault(vocabulary, set()).update(category.casefold() for category in categories)
 
     @property
     def vocabularies(self) -> tuple[str, ...]:
@@ -130,13 +145,18 @@ class Rules:
     def of(self, vocabulary: str) -> list[Rule]:
         """The rules for datasets that use a vocabulary, in the file's order.
 
+        With `classes_by`, a dataset whose names of the ID classes the file does not give calls them by their names.
+
         Raises:
             ParameterError: the file has no such vocabulary; the message lists those it has.
         """
+        rules = self._rules.get(vocabulary, [])
+        if self.classes_by is not None and not any(rule.kind == "ID class" for rule in rules):
+            return [*(Rule("ID class", name, name) for name in self.id_classes), *rules]
         if vocabulary not in self._rules:
             known = ", ".join(self._rules)
             raise ParameterError(f"{self.path}: no rules for the vocabulary {vocabulary!r}. Known: {known}")
-        return self._rules[vocabulary]
+        return rules
 
     def by_category(self, vocabulary: str, categories: Categories) -> dict[str, Rule]:
         """The rule that decides for each category of a dataset; a category without one is not in the result.
@@ -144,7 +164,13 @@ class Rules:
         The rule on a category's name decides. Where there is none, a rule of kind `ID class` or `overlap`
         on something above it in the dataset's class hierarchy decides, the nearest one: a hand is part of a person.
         Rules of kind `near` do not reach down: what is not on the near list is far (FMIYC, Appendix B). Where a name
-        has several rules, the first in `PRECEDENCE` decides. Case is ignored. Errors as for `of`.
+        has several rules, the first in `PRECEDENCE` decides. Case is ignored.
+
+        A category that none of these decides is sorted by similarity, with `classes_by`.
+
+        Raises:
+            ParameterError: see `of`.
+            DataError: see `ClassSimilarity`.
         """
         by_name: dict[str, Rule] = {}
         for rule in sorted(self.of(vocabulary), key=lambda rule: rule.precedence):
@@ -157,7 +183,41 @@ class Rules:
                 names = categories.nearest_above(category, reaching)
             if names:
                 decided[category] = min((by_name[name.casefold()] for name in names), key=lambda rule: rule.precedence)
+            elif category.casefold() not in self._far.get(vocabulary, ()):
+                similar = self._by_similarity(category)
+                decided |= {} if similar is None else {category: similar}
         return decided
+
+    @cached_property
+    def similarity(self) -> ClassSimilarity | None:
+        """Similarity of class names to the ID classes; None without `classes_by`. Errors as for `ClassSimilarity`."""
+        by = self.classes_by
+        return None if by is None else ClassSimilarity(by, self.path.parent, self.id_classes)
+
+    def _by_similarity(self, category: str) -> Rule | None:
+        nearest = None if self.similarity is None else self.similarity.nearest(category)
+        if self.classes_by is None or nearest is None:
+            return None
+        id_class, similarity = nearest
+        for kind, least in (("overlap", self.classes_by.overlap_above), ("near", self.classes_by.near_above)):
+            if similarity >= least - ROUNDING:
+                return Rule("overlap" if kind == "overlap" else "near", category, id_class, similarity)
+        return None
+
+    def sorted_classes(self, dataset: str, vocabulary: str, categories: Categories) -> SortedClasses:
+        """How far out each category of a dataset is; errors as for `by_category`."""
+        decided = self.by_category(vocabulary, categories)
+        nearest = {name: self.similarity.nearest(name) for name in categories.names} if self.similarity else {}
+        found = {name: nearest.get(name) or ("", -1.0) for name in categories.names}
+        return SortedClasses(
+            dataset=[dataset] * len(categories.names),
+            category=list(categories.names),
+            oodness=[decided[name].precedence if name in decided else len(PRECEDENCE) for name in categories.names],
+            rule=[str(decided.get(name, "")) for name in categories.names],
+            id_class=[decided[name].id_class if name in decided else found[name][0] for name in categories.names],
+            similarity=[found[name][1] for name in categories.names],
+            nearest=[found[name][0] for name in categories.names],
+        )
 
     def without_category(self, vocabulary: str, categories: Categories) -> list[Rule]:
         """The rules on categories that the dataset does not have, as a category or an ancestor; errors as for `of`."""
@@ -186,11 +246,19 @@ def _read(path: Path) -> _File | _NamedFile:
     protocols = content.get("protocols")
     if isinstance(protocols, dict):
         content["protocols"] = {
-            name: _build(_Lists, path, f"protocol {name!r}", lists if isinstance(lists, dict) else {"overlap": lists})
+            name: _protocol(path, f"protocol {name!r}", lists if isinstance(lists, dict) else {"overlap": lists})
             for name, lists in protocols.items()
         }
     form = _NamedFile if isinstance(content.get("id_classes"), list) else _File
     return _build(form, path, "rules file", content)
+
+
+def _protocol(path: Path, what: str, lists: dict[Any, Any]) -> _Lists:
+    by = lists.get("classes_by")
+    if isinstance(by, dict):
+        lists = {**lists, "classes_by": _build(ClassesBy, path, f"{what}: classes_by", by)}
+    found: _Lists = _build(_Lists, path, what, lists)
+    return found
 
 
 def _build(cls: type, path: Path, what: str, content: dict[Any, Any]) -> Any:

@@ -11,10 +11,11 @@ import numpy as np
 import polars as pl
 
 from farther.curation.candidates import listed
+from farther.curation.class_similarity import SortedClasses
 from farther.curation.decisions import HEADER, IMAGE, Decisions, DecisionsFile
 from farther.curation.fates import Fates, as_published, decide
 from farther.curation.overruling import overrule, withhold_unreviewed
-from farther.curation.parameters import Benchmark, OodSplit
+from farther.curation.parameters import Benchmark, OodSplit, PseudoOod, ShiftedSplit
 from farther.curation.rules import Rule, Rules
 from farther.curation.sources import LabelledImages, Tables
 from farther.errors import DataError, ParameterError
@@ -28,15 +29,17 @@ class Curation:
     Args:
         splits: ID and OOD splits by name.
         fates: One row per image of the OOD sources.
+        classes: One row per class of the OOD datasets.
         warnings: Messages about rules without effect and images whose reviewers have no majority.
     """
 
     splits: Mapping[str, LabelledImages]
     fates: Fates
+    classes: SortedClasses = field(default_factory=SortedClasses.empty)
     warnings: list[str] = field(default_factory=list)
 
     def write(self, folder: str | Path) -> None:
-        """Writes `<split>/images.parquet`, `<split>/objects.parquet`, `fates.parquet` and `warnings.json`.
+        """Writes images.parquet and objects.parquet of each split, fates.parquet, classes.parquet and warnings.json.
 
         The folder is replaced as a whole, so no split of an earlier definition stays. A split's files depend on its
         own source and rules only.
@@ -46,6 +49,7 @@ class Curation:
                 split.images.write(aside / name / "images.parquet")
                 split.objects.write(aside / name / "objects.parquet")
             self.fates.write(aside / "fates.parquet")
+            self.classes.write(aside / "classes.parquet")
             write_json(aside / "warnings.json", {"count": len(self.warnings), "warnings": self.warnings})
 
     def counts(self) -> dict[str, int]:
@@ -103,7 +107,7 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
     rules = Rules(benchmark.rules, benchmark.protocol)
     splits = {name: id_split(benchmark, name, tables) for name in benchmark.subsets}
     for name, derived in benchmark.derived_splits.items():
-        splits[name] = tables.source(derived.dataset, derived.subset).at_most(derived.most)
+        splits[name] = _derived(derived, tables, rules).at_most(derived.most)
     warnings = _absent_id_classes(rules, benchmark, tables)
     sources = by_rules(benchmark, tables, rules)
     decisions = _decisions(benchmark, sources, rules)
@@ -115,7 +119,28 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
         for name, split in ruled.splits.items():
             splits[name] = ruled.source.select(decided.fate == split.distance)
     joined = Fates.concatenate(fates) if fates else Fates.empty()
-    return Curation(splits, joined, list(dict.fromkeys(warnings)))
+    classes = _sorted_classes(benchmark, tables, rules)
+    if rules.similarity is not None:
+        lacking = rules.similarity.unknown(classes.category.tolist())
+        warnings += [f"{rules.similarity.hierarchy.path}: no kind is called {name!r}" for name in lacking]
+    return Curation(splits, joined, classes, list(dict.fromkeys(warnings)))
+
+
+def _derived(split: ShiftedSplit | PseudoOod, tables: Tables, rules: Rules) -> LabelledImages:
+    """Images and objects of a shifted split, or of pseudo-OOD images."""
+    source = tables.source(split.dataset, split.subset)
+    if isinstance(split, PseudoOod) or split.classes == "as labelled":
+        return source
+    deciding = rules.by_category(split.vocabulary or split.dataset, tables.categories(split.dataset))
+    return of_id_classes(source, deciding, overlapping="keep")
+
+
+def _sorted_classes(benchmark: Benchmark, tables: Tables, rules: Rules) -> SortedClasses:
+    """How far out the classes of the datasets are that OOD splits are made of by the rules."""
+    members = {name: split for name, split in benchmark.splits.items() if split.assigned == "by rules"}
+    vocabularies = {split.dataset: split.vocabulary or split.dataset for split in members.values()}
+    parts = [rules.sorted_classes(name, words, tables.categories(name)) for name, words in vocabularies.items()]
+    return SortedClasses.concatenate(parts) if parts else SortedClasses.empty()
 
 
 def id_split(benchmark: Benchmark, name: str, tables: Tables) -> LabelledImages:
@@ -137,7 +162,10 @@ def id_split(benchmark: Benchmark, name: str, tables: Tables) -> LabelledImages:
 
 
 def of_id_classes(
-    source: LabelledImages, deciding: Mapping[str, Rule], empty: Literal["keep", "remove"] = "remove"
+    source: LabelledImages,
+    deciding: Mapping[str, Rule],
+    empty: Literal["keep", "remove"] = "remove",
+    overlapping: Literal["keep", "remove"] = "remove",
 ) -> LabelledImages:
     """Images that show an ID class and no category that overlaps with one, with their objects of ID classes.
 
@@ -145,14 +173,16 @@ def of_id_classes(
         source: Images of a dataset.
         deciding: The rule for each of its categories; see `Rules.by_category`.
         empty: Fate of an image that shows no ID class.
+        overlapping: "keep": a category that overlaps with an ID class counts as that class.
 
     Returns:
         The images; their objects have the names of the ID classes.
     """
-    names = {category: rule.id_class for category, rule in deciding.items() if rule.kind == "ID class"}
-    overlapping = [category for category, rule in deciding.items() if rule.kind == "overlap"]
+    kinds = ("ID class", "overlap") if overlapping == "keep" else ("ID class",)
+    names = {category: rule.id_class for category, rule in deciding.items() if rule.kind in kinds}
+    others = [category for category, rule in deciding.items() if rule.kind == "overlap" and category not in names]
     category, count = source.objects.frame["category"], len(source.images)
-    known, doubtful = category.is_in(list(names)).to_numpy(), category.is_in(overlapping).to_numpy()
+    known, doubtful = category.is_in(list(names)).to_numpy(), category.is_in(others).to_numpy()
     kept = np.bincount(source.image_row[doubtful], minlength=count) == 0
     if empty == "remove":
         kept &= np.bincount(source.image_row[known], minlength=count) > 0

@@ -8,6 +8,7 @@ Example:
     (1, 0.8)
 """
 
+from farther.datasets.wordnet import WordNet, WordNetParams
 from farther.similarity.benchmark import BenchmarkSimilarity, stratify_benchmark
 from farther.similarity.categories import CategorySimilarity, Prototypes, prototypes
 from farther.similarity.duplicates import Duplicates, near_duplicates
@@ -18,7 +19,6 @@ from farther.similarity.lookalikes import Lookalikes, Resemblance, not_embedded
 from farther.similarity.nearest import Nearest, nearest
 from farther.similarity.sources import SimilarityFiles, SplitSource
 from farther.similarity.stratify import ImageSimilarity, StratifyParams, stratify
-from farther.similarity.wordnet import WordNet, WordNetParams
 
 __all__ = [
     "BenchmarkSimilarity",

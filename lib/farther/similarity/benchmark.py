@@ -9,6 +9,8 @@ from typing import Any
 
 import polars as pl
 
+from farther.datasets.hierarchy import read_synsets
+from farther.datasets.wordnet import WordNet, WordNetParams
 from farther.errors import DataError, ParameterError
 from farther.similarity.categories import CategorySimilarity, IdClasses, category_similarities, prototypes
 from farther.similarity.duplicates import Duplicates, near_duplicates
@@ -24,7 +26,6 @@ from farther.similarity.stratify import (
     split_similarities,
     stratify,
 )
-from farther.similarity.wordnet import WordNet, WordNetParams, read_synsets
 from farther.tables.files import write_aside, write_csv, write_json
 
 

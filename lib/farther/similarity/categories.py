@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from farther.datasets.hierarchy import NameSimilarity
+from farther.datasets.wordnet import WordNet, WordNetParams, distance_of
 from farther.similarity.sources import EmbeddedSplit
-from farther.similarity.wordnet import NameSimilarity, WordNet, WordNetParams, distance_of
 from farther.tables import Column, Objects, Table
 
 #: Value of an unknown similarity: no image shows the category, or WordNet does not have the word.

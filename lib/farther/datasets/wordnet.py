@@ -1,0 +1,154 @@
+"""Similarity of class names by WordNet's hierarchy of nouns, and the resulting distance of a class: ID, near or far.
+
+The mean of three path-based similarities, with a threshold, tells which classes of another dataset count as ID in
+"OOD detection with a realistic benchmark" (Table IV: T40, T45, T50). That table has *more* ID classes at T50 than at
+T40, so its threshold cannot be the least similarity of an ID class; read as the largest distance (1 - similarity), it
+fits. The paper does not say how it brings Leacock and Chodorow's similarity, which is not bounded by 1, to the scale
+of the others; here it is divided by its largest value, unless `leacock_chodorow` is "raw".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass as checked
+
+from farther.datasets.hierarchy import ClassHierarchy, HierarchyFile, NameSimilarity, Node, Scale
+from farther.errors import DataError, FartherError, ParameterError
+from farther.registry import STRICT
+
+#: Files that NLTK's reader opens. `index.sense`, `cntlist.rev` and the verbs' frames are not needed for similarities.
+NEEDED = (
+    "lexnames",
+    *(f"{kind}.{part}" for kind in ("index", "data") for part in ("noun", "verb", "adj", "adv")),
+    *(f"{part}.exc" for part in ("noun", "verb", "adj", "adv")),
+)
+
+#: The published thresholds, as the largest distance (1 - mean similarity) of an ID class.
+PUBLISHED = {"T40": 0.40, "T45": 0.45, "T50": 0.50}
+
+
+@checked(config=STRICT, kw_only=True)
+class WordNetParams:
+    """Parameters of WordNet's similarities.
+
+    Args:
+        folder: WordNet's `dict` folder (`data.noun`, `index.noun`, `lexnames`, …), of version 3.0 or 3.1.
+        synsets: YAML file that maps class names to synsets (see `farther.datasets.hierarchy.read_synsets`). None: names
+            are looked up as they are.
+        threshold: The largest distance of an ID class: "T40", "T45", "T50", or a number.
+        near: The largest distance of a near class.
+        leacock_chodorow: "normalised": that similarity is divided by its largest value, log 2D; "raw": it is not.
+    """
+
+    folder: Path
+    synsets: Path | None = None
+    threshold: Literal["T40", "T45", "T50"] | Annotated[float, Field(ge=0, le=1)] = "T40"
+    near: Annotated[float, Field(ge=0, le=1)] = 0.60
+    leacock_chodorow: Scale = "normalised"
+
+    @property
+    def id_distance(self) -> float:
+        """`threshold` as a number."""
+        return PUBLISHED[self.threshold] if isinstance(self.threshold, str) else self.threshold
+
+    def __post_init__(self) -> None:
+        if self.near < self.id_distance:
+            raise ParameterError(f"parameter 'near': {self.near} is below the threshold of ID, {self.id_distance}")
+
+
+class WordNet(ClassHierarchy):
+    """A local WordNet, read by NLTK.
+
+    Args:
+        path: Its `dict` folder.
+        synsets: Class name → its synsets ("rider.n.03") or words ("television set").
+        scale: See `WordNetParams.leacock_chodorow`.
+
+    Raises:
+        FartherError: NLTK is not installed.
+        DataError: the folder does not hold WordNet's files.
+    """
+
+    def __init__(
+        self, path: str | Path, synsets: Mapping[str, Sequence[str]] | None = None, scale: Scale = "normalised"
+    ):
+        super().__init__(path, synsets, scale)
+        self._reader = _open(self.path)
+
+    @cached_property
+    def depth(self) -> int:
+        """Edges of the longest path from the root, over all nouns."""
+        root = next(self._reader.all_synsets("n"))
+        return round(math.exp(root.lch_similarity(root)) / 2)  # log 2D, which NLTK computes D for
+
+    def _above(self, node: Node) -> Sequence[Node]:
+        synset = self._reader.synset(node)
+        return [above.name() for above in (*synset.hypernyms(), *synset.instance_hypernyms())]
+
+    def _first(self, word: str) -> Node | None:
+        found = self._reader.synsets(re.sub(r"[\s-]+", "_", word.strip().lower()), "n")
+        return found[0].name() if found else None
+
+    def _exact(self, name: str) -> Node | None:
+        from nltk.corpus.reader.wordnet import WordNetError
+
+        if not re.fullmatch(r".+\.n\.\d\d", name):
+            return self._first(name)
+        try:
+            return self._reader.synset(name).name()
+        except WordNetError:
+            return None
+
+
+def open_hierarchy(
+    path: str | Path, synsets: Mapping[str, Sequence[str]] | None = None, scale: Scale = "normalised"
+) -> ClassHierarchy:
+    """WordNet where `path` is a folder, the hierarchy of a YAML file otherwise; errors as for the two classes."""
+    return (WordNet if Path(path).is_dir() else HierarchyFile)(path, synsets, scale)
+
+
+def distance_of(similarity: NameSimilarity, params: WordNetParams) -> str:
+    """Distance of a class by its similarity to the nearest ID class: ID, near or far."""
+    distance = 1 - similarity.mean
+    if distance <= params.id_distance:
+        return "ID"
+    return "near" if distance <= params.near else "far"
+
+
+def _open(folder: Path) -> Any:
+    try:
+        import nltk.data
+        from nltk.corpus.reader.wordnet import WordNetCorpusReader
+    except ImportError as error:
+        raise FartherError("WordNet is read by NLTK: pip install 'farther[wordnet]'") from error
+
+    class Reader(WordNetCorpusReader):
+        """Without the map to WordNets in other languages, which needs a second WordNet."""
+
+        def map_wn(self, version: str = "wordnet") -> None:
+            """No map."""
+
+    missing = [name for name in NEEDED if not (folder / name).is_file()]
+    if missing:
+        problem = f"WordNet is not here, {missing[0]} is missing: unpack WordNet 3.0 or 3.1 and name its 'dict' folder"
+        raise DataError(problem, file=folder)
+    root = str(folder.resolve())
+    if root not in nltk.data.path:
+        nltk.data.path.append(root)  # NLTK reads only from folders in this list
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # about the multilingual functions, which are not used
+        try:
+            return Reader(root, None)
+        except MemoryError:
+            raise
+        except Exception as error:  # a damaged line raises ValueError, AssertionError, WordNetError, …
+            problem = f"WordNet's files are damaged: {error or type(error).__name__}"
+            raise DataError(problem, file=folder) from None
