@@ -63,7 +63,12 @@ def test_the_test_splits_are_those_that_are_not_for_validation():
 def test_roles_name_the_splits_that_are_not_those_of_the_id_dataset():
     blank = {"dataset": "voc_blank", "subset": "blank"}
     found = benchmark("voc", params(shifted={"c3": C3, "c5": {**C3, "severity": 5}}, pseudo_ood=blank))
-    assert found.roles == {"test": ["coco_near"], "shifted": {"c3": 3, "c5": 5}, "pseudo_ood": "pseudo_ood"}
+    assert found.roles == {
+        "test": ["coco_near"],
+        "distance": {"coco_near": "near"},
+        "shifted": {"c3": 3, "c5": 5},
+        "pseudo_ood": "pseudo_ood",
+    }
     assert list(found.derived_splits) == ["c3", "c5", "pseudo_ood"]
     assert subsets_used({"voc": params(shifted={"c3": C3}, pseudo_ood=blank)})["voc_blank"] == {"blank"}
     assert benchmark("voc", params()).roles == {"test": ["coco_near"], "shifted": {}, "pseudo_ood": None}

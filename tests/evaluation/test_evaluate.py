@@ -97,7 +97,8 @@ def test_a_method_that_does_not_apply_is_named_with_its_reason_and_has_no_metric
 def test_a_method_that_is_asked_for_no_longer_leaves_nothing_behind(files):
     evaluate(files)
     evaluate(files, methods=["vim"])
-    assert {path.name for path in files.metrics.rglob("*.json")} == {"detector.json"}
+    assert {path.name for path in files.metrics.rglob("*.json")} == {"detector.json", "methods.json"}
+    assert json.loads((files.metrics / "methods.json").read_text()) == {}
 
 
 def test_curves_have_a_row_a_point(files):
@@ -207,7 +208,9 @@ def test_every_metric_of_a_method_has_an_interval(files):
     for name, value in every.items():
         low, high = far["intervals"][name]
         assert low <= value <= high, name
-    assert set(far["against_best"]) == {name for name in RANKED if METRICS[name].group != "known"}
+    assert set(far["against_best"]) == {
+        name for name in RANKED if METRICS[name].group in ("ood", "ood_per_image", "open_set")
+    }
 
 
 def test_parts_of_the_objects_have_intervals_too(files):

@@ -157,11 +157,17 @@ class Benchmark:
     def roles(self) -> dict[str, Any]:
         """What the splits besides the ID splits are for.
 
-        `test`: names of the OOD splits that results are reported on; `shifted`: severity by name; `pseudo_ood`: its
-        name or None.
+        `test`: names of the OOD splits that results are reported on; `distance`: of each of them; `shifted`: severity
+        by name; `pseudo_ood`: its name or None.
         """
+        distance = {name: self.splits[name].distance for name in self.test_splits}
         shifted = {name: split.severity for name, split in self.shifted.items()}
-        return {"test": self.test_splits, "shifted": shifted, "pseudo_ood": PSEUDO_OOD if self.pseudo_ood else None}
+        return {
+            "test": self.test_splits,
+            "distance": distance,
+            "shifted": shifted,
+            "pseudo_ood": PSEUDO_OOD if self.pseudo_ood else None,
+        }
 
     @property
     def derived_splits(self) -> dict[str, ShiftedSplit | PseudoOod]:

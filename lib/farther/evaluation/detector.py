@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from farther.evaluation import intervals
+from farther.evaluation import across, intervals
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.self_awareness import evaluate_self_awareness
@@ -24,8 +24,8 @@ def evaluate_detector(inputs: RunInputs) -> dict[str, Any]:
     """Metrics of the detector.
 
     Returns:
-        As in `evaluation/<run>.json`: closed_set, wilderness, self_awareness, splits; and map_at: {t*: {"map50",
-        "map"}} for the sweep over t*.
+        As in `evaluation/<run>.json`: closed_set, classifier (None for a detector of objects), wilderness,
+        self_awareness, splits; and map_at: {t*: {"map50", "map"}} for the sweep over t*.
 
     Raises:
         DataError: the calibration split is absent or wrong.
@@ -37,6 +37,7 @@ def evaluate_detector(inputs: RunInputs) -> dict[str, Any]:
     matched = known.match(closed_set.COCO_IOUS)
     return {
         "closed_set": _closed_set(inputs, known),
+        "classifier": across.classifier(inputs),
         "wilderness": _wilderness(id_split, [split for split in inputs.tested if not split.shows_known], settings),
         "self_awareness": evaluate_self_awareness(inputs),
         "splits": summaries,

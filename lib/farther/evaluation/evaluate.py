@@ -3,7 +3,8 @@
 Outputs, below the artifacts folder:
 
     metrics/<run>/<split>/<method>.json      the metrics to compare: auroc, fpr95, nose, ap_u, p_u, r_u, user-defined
-    metrics/<run>/detector.json              map50, map, threshold
+    metrics/<run>/detector.json              map50, map, threshold; of a classifier accuracy, nll and ece too
+    metrics/<run>/methods.json               of each method: means over near and far splits; errors on ID images
     metrics/<run>/<split>/detector.json      the share of images without any detection
     outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet
                                              the outcome of each detection and of each object
@@ -65,7 +66,10 @@ def evaluate_run(
         "threshold": inputs.threshold,
         "threshold_rule": chosen.get("rule"),
         "detector": inputs.id_split.folder.header.detector,
-        **{section: detector[section] for section in ("closed_set", "wilderness", "self_awareness", "splits")},
+        **{
+            section: detector[section]
+            for section in ("closed_set", "classifier", "wilderness", "self_awareness", "splits")
+        },
         "methods": _with_comparisons(each, inputs),
         "not_applicable": refused,
     }

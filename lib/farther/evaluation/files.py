@@ -36,6 +36,7 @@ class Roles:
 
     Args:
         test: The OOD splits that results are reported on, in the order of params.yaml.
+        distance: "near", "far" or "farther" of each of them.
         shifted: Severity of each shifted split.
         pseudo_ood: The split of pseudo-OOD images, if any.
     """
@@ -43,6 +44,7 @@ class Roles:
     test: Sequence[str] = ()
     shifted: Mapping[str, int] = field(default_factory=dict)
     pseudo_ood: str | None = None
+    distance: Mapping[str, str] = field(default_factory=dict)
 
 
 class RunFiles:

@@ -12,8 +12,10 @@ from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.sweeps import Step
 from farther.evaluation.threshold import read_threshold
 from farther.metrics.bootstrap import ImageDraws
+from farther.metrics.classification import Classified
 from farther.metrics.closed_set import ClosedSet
-from farther.metrics.matching import not_of_known
+from farther.metrics.matching import not_of_known, true_classes
+from farther.metrics.misclassification import is_correct
 from farther.metrics.outcomes import Settings, Split
 from farther.tables import Regions
 
@@ -37,7 +39,13 @@ class RunInputs:
         self.threshold = read_threshold(files.threshold)
         self.id_split = RunSplit(files, settings.id_split)
         self.tested = [RunSplit(files, name) for name in roles.test]
+        self.shifted = [RunSplit(files, name) for name in roles.shifted]
         _refuse_other_classes(self.id_split)
+
+    @property
+    def whole_images(self) -> bool:
+        """Whether the detector is a classifier, whose regions are whole images."""
+        return self.id_split.folder.header.whole_images
 
     @cached_property
     def test_splits(self) -> list[TestSplit]:
@@ -64,6 +72,37 @@ class RunInputs:
     def closed_set(self) -> ClosedSet:
         """Objects of the ID split and its regions at or above t*."""
         return ClosedSet.of(self.id_split.objects, self.id_regions)
+
+    @cached_property
+    def is_correct(self) -> np.ndarray:
+        """Regions of the ID split at or above t* whose class is right, bool."""
+        return is_correct(self.id_split.objects, self.id_regions, self.settings.iou)
+
+    @cached_property
+    def classified(self) -> Classified:
+        """Images of the ID split as a classifier sees them."""
+        return Classified.of(self.id_split.objects, self.id_split.regions())
+
+    @cached_property
+    def spectrum(self) -> np.ndarray:
+        """Image of each region at or above t* in the ID split and, after them, in the shifted splits.
+
+        A shifted image is drawn together with the one that it was made from, which has the same name.
+        """
+        images = [split.regions(self.threshold).image_id for split in (self.id_split, *self.shifted)]
+        return np.concatenate(images)
+
+    @cached_property
+    def spectrum_draws(self) -> ImageDraws | None:
+        """Draws of the images of the ID split and the shifted splits; None without replicates."""
+        replicates = self.settings.replicates
+        names = frozenset().union(*(split.images for split in (self.id_split, *self.shifted)))
+        return ImageDraws(names, replicates, self.settings.seed) if replicates else None
+
+    def spectrum_scores(self, method: str) -> np.ndarray:
+        """A method's scores of the regions of `spectrum`."""
+        each = [self.scores(method, s)[s.regions().score >= self.threshold] for s in (self.id_split, *self.shifted)]
+        return np.concatenate(each)
 
     def scores(self, method: str, split: RunSplit) -> np.ndarray:
         """A method's scores of the stored regions of a split; see `aligned_scores`."""
@@ -96,6 +135,12 @@ class TestSplit:
     def regions(self) -> Regions:
         """Regions at or above t*."""
         return self.data.regions(self.inputs.threshold)
+
+    @cached_property
+    def categories(self) -> np.ndarray:
+        """Category of the object that each region at or above t* overlaps most, "" where there is none."""
+        category: np.ndarray = true_classes(self.data.objects, self.regions, self.inputs.settings.iou).category
+        return category.astype(str)
 
     @cached_property
     def matching(self) -> Settings:

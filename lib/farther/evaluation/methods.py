@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from farther.evaluation import intervals, plots, sweeps
+from farther.evaluation import across, intervals, plots, sweeps
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.threshold import read_threshold
@@ -54,7 +54,8 @@ class Evaluated:
     """All that is computed for one method.
 
     Args:
-        results: As in `evaluation/<run>.json` under `methods`, without the comparisons with other methods.
+        results: As in `evaluation/<run>.json` under `methods`, without the comparisons with other methods: `splits`,
+            and over all of the benchmark `means` and `misclassification` (`farther.evaluation.across`).
         frames: Rows of each kind of plot.
         replicates: {split: {metric: ndarray of shape (B,)}}.
         outcomes: {split: tables of outcomes}.
@@ -91,13 +92,14 @@ def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str
     share = float(np.mean(id_scores >= method.tau)) if len(id_scores) else None
     counts = {"tau": method.tau, "id_regions": len(id_scores), "id_regions_kept": share}
     results: dict[str, Any] = {"fitted": method.fitted, **counts, "splits": {}}
+    spectrum = inputs.spectrum_scores(method.name) if inputs.shifted else None
     rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in plots.OF_METHODS}
     replicates, outcomes = {}, {}
     map50 = sweeps.closed_set_over_tau(inputs.closed_set, id_scores, inputs.settings.kept)
     for split in inputs.test_splits:
         all_scores = inputs.scores(method.name, split.data)
         scores = all_scores[split.above]
-        of_split = _OnSplit(method, split, id_scores, scores)
+        of_split = _OnSplit(method, split, id_scores, scores, spectrum)
         outcomes[split.name] = of_split.outcome.tables(split.regions)
         replicates[split.name] = of_split.replicates()
         within = of_split.intervals(replicates[split.name])
@@ -111,15 +113,24 @@ def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str
         }
         for kind, of_kind in drawn.items():
             rows[kind] += [{"split": split.name, "method": method.name, **row} for row in of_kind]
+    results["means"] = across.means(results["splits"], replicates, inputs.roles.distance)
+    results["misclassification"] = across.errors(inputs, id_scores)
     return Evaluated(results, {kind: plots.frame(kind, found) for kind, found in rows.items()}, replicates, outcomes)
 
 
 class _OnSplit:
     """A method on one OOD split: its scores, and the outcomes of the regions that it flags."""
 
-    def __init__(self, method: Method, split: TestSplit, id_scores: np.ndarray, scores: np.ndarray):
+    def __init__(
+        self,
+        method: Method,
+        split: TestSplit,
+        id_scores: np.ndarray,
+        scores: np.ndarray,
+        spectrum: np.ndarray | None,
+    ):
         self.split, self.inputs = split, split.inputs
-        self.method, self.id_scores, self.scores = method, id_scores, scores
+        self.method, self.id_scores, self.scores, self.spectrum = method, id_scores, scores, spectrum
         self.is_unknown = scores < method.tau
         self.outcome = split.split.match(self.is_unknown)
         ood_image = split.regions.image_id[split.is_ood]
@@ -154,6 +165,11 @@ class _OnSplit:
             )
         if self.split.data.shows_known:
             found["known"] = known_classes.metrics(self._paper(), self.split.regions, unknown_score=-self.scores)
+        if self.spectrum is not None:
+            measured = ood.evaluate(self.spectrum, scores, aupr=aupr)
+            found["full_spectrum"] = {"id_regions": len(self.spectrum), "ood_regions": len(scores), **measured}
+        if self.inputs.whole_images:
+            found["recognition"] = across.recognition(self.inputs, self.split, self.id_scores, self.scores)
         case = Case(
             id_regions=self.inputs.id_regions,
             id_scores=self.id_scores,
@@ -174,6 +190,12 @@ class _OnSplit:
             **open_set.metrics(self.outcome, -self.scores, draws.of(self.outcome.split.images)),
             **{f"per_image_{name}": v for name, v in self._separation(id_draws, draws, self.by_image).items()},
             **({f"known_{name}": v for name, v in self._known(draws).items()} if self.split.data.shows_known else {}),
+            **{f"full_spectrum_{name}": v for name, v in self._full_spectrum(draws).items()},
+            **(
+                across.recognition(self.inputs, self.split, self.id_scores, self.scores, (id_draws, draws))
+                if self.inputs.whole_images
+                else {}
+            ),
         }
 
     def intervals(self, replicates: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -198,6 +220,12 @@ class _OnSplit:
         (id_image, id_scores), (image, scores) = sides
         weights = id_draws.rows(id_image), draws.rows(image)
         return ood.evaluate(id_scores, scores, *weights, aupr=self.inputs.settings.aupr)
+
+    def _full_spectrum(self, draws: ImageDraws) -> dict[str, np.ndarray]:
+        spectrum_draws = self.inputs.spectrum_draws
+        if self.spectrum is None or spectrum_draws is None:
+            return {}
+        return self._separation(spectrum_draws, draws, ((self.inputs.spectrum, self.spectrum), self.sides[1]))
 
     def _known(self, draws: ImageDraws) -> dict[str, np.ndarray]:
         outcome = self._paper()

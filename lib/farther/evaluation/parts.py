@@ -37,12 +37,14 @@ class Parts:
         self._outcomes = Keyed(inputs.files.outcomes)
         self.computed: list[str] = []
         settings = asdict(inputs.settings)
-        self._of_detector = _text({"self_awareness": settings.pop("self_awareness"), "roles": asdict(inputs.roles)})
+        roles = asdict(inputs.roles)
+        distance = roles.pop("distance")
+        self._of_detector = _text({"self_awareness": settings.pop("self_awareness"), "roles": roles})
         self._shared = digest(
             code,
-            _text(settings),
+            _text({**settings, "distance": distance}),
             repr(inputs.threshold),
-            *(text for split in (inputs.id_split, *inputs.tested) for text in _key_of(split)),
+            *(text for split in (inputs.id_split, *inputs.tested, *inputs.shifted) for text in _key_of(split)),
         )
 
     def detector(self) -> dict[str, Any]:
@@ -63,7 +65,8 @@ class Parts:
     def method(self, method: Method) -> Evaluated:
         """The part of a method, its outcomes left out; see `evaluate_method`."""
         files, item = self._inputs.files, f"methods/{method.name}"
-        scores = [files.scores(method.name, s.name) for s in (self._inputs.id_split, *self._inputs.tested)]
+        inputs = self._inputs
+        scores = [files.scores(method.name, s.name) for s in (inputs.id_split, *inputs.tested, *inputs.shifted)]
         fitted = json.dumps(method.fitted, sort_keys=True)
         key = digest(self._shared, method.name, repr(method.tau), fitted, *(p for p in scores if p.is_file()))
         if not (self._kept.is_current(item, key) and self._outcomes.is_current(method.name, key)):

@@ -36,15 +36,30 @@ def write_run(
 
 def _write_metrics(folder: Path, report: Mapping[str, Any]) -> None:
     closed = report["closed_set"]
-    write_json(
-        folder / "detector.json", {"map50": closed["ap50"], "map": closed["ap"], "threshold": report["threshold"]}
+    classifier = (
+        {name: report["classifier"][name] for name in ("accuracy", "nll", "ece")} if report["classifier"] else {}
     )
+    of_detector = {"map50": closed["ap50"], "map": closed["ap"], **classifier, "threshold": report["threshold"]}
+    write_json(folder / "detector.json", of_detector)
+    write_json(folder / "methods.json", {name: _of_method(found) for name, found in report["methods"].items()})
     for name, split in report["splits"].items():
         write_json(inside(folder, f"{name}/detector.json"), {"no_detection": split["no_detection"]})
     for method, evaluated in report["methods"].items():
         for split, results in evaluated["splits"].items():
             compared = {name: METRICS[name].of(results) for name in COMPARED}
             write_json(inside(folder, f"{split}/{method}.json"), {**compared, **results["user_defined"]})
+
+
+def _of_method(evaluated: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics of a method that belong to no single split."""
+    means = {
+        f"{distance}_{name}": of[name]
+        for distance, of in evaluated["means"].items()
+        for name in ("auroc", "fpr95", "full_spectrum_auroc", "oscr")
+        if name in of
+    }
+    errors = {name: evaluated["misclassification"][name] for name in ("auroc", "fpr95", "aurc", "e_aurc")}
+    return {**means, **{f"misclassification_{name}": value for name, value in errors.items()}}
 
 
 def _plots(

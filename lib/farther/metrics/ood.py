@@ -6,7 +6,7 @@ score is at least τ. Equal scores are handled exactly: no metric depends on the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -61,15 +61,39 @@ def evaluate(
     if aupr not in get_args(Aupr):
         raise ParameterError(f"unknown aupr {aupr!r}. Known: {', '.join(get_args(Aupr))}")
     formulas = METRICS if aupr == "step" else METRICS | TRAPEZOIDS
-    scores = (_checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores"))
+    sides = ((id_scores, id_weights), (ood_scores, ood_weights))
+    return measure(formulas, *sides, names=("id_scores", "ood_scores"))
+
+
+def measure(
+    formulas: Mapping[str, Formula],
+    positive: tuple[np.ndarray, RowWeights | None],
+    negative: tuple[np.ndarray, RowWeights | None],
+    names: tuple[str, str],
+) -> dict[str, Any]:
+    """Metrics of how many rows of two sides are accepted at each score.
+
+    Args:
+        formulas: Each metric by its name.
+        positive, negative: Scores of a side, higher where more positive, and their weights; see `evaluate`.
+        names: Of the sides in messages.
+
+    Returns:
+        As `evaluate`: None, or NaN, where either side is empty.
+
+    Raises:
+        DataError: a score is NaN.
+        ParameterError: the sides have different numbers of replicates.
+    """
+    scores = (_checked(positive[0], names[0]), _checked(negative[0], names[1]))
     sides = tuple(
         each_once(len(of_side)) if weights is None else weights
-        for of_side, weights in zip(scores, (id_weights, ood_weights), strict=True)
+        for of_side, weights in zip(scores, (positive[1], negative[1]), strict=True)
     )
     replicates = len(sides[0].of_images)
     if len(sides[1].of_images) != replicates:
-        raise ParameterError("ID and OOD images need the same number of replicates")
-    result = {name: np.full(replicates, np.nan) for name in METRICS}
+        raise ParameterError(f"{names[0]} and {names[1]} need the same number of replicates")
+    result = {name: np.full(replicates, np.nan) for name in formulas}
     levels = np.unique(np.concatenate(scores))[::-1]
     if len(levels):
         ranked = []
@@ -82,7 +106,7 @@ def evaluate(
             usable = (true[:, -1] > 0) & (false[:, -1] > 0)
             for name, values in result.items():
                 values[block][usable] = formulas[name](true[usable], false[usable])
-    return plain(result) if id_weights is None and ood_weights is None else result
+    return plain(result) if positive[1] is None and negative[1] is None else result
 
 
 def auroc(id_scores: np.ndarray, ood_scores: np.ndarray) -> float | None:

@@ -17,9 +17,32 @@ from typing import Any, Literal
 
 import yaml
 
-Group = Literal["ood", "ood_per_image", "open_set", "known", "detector", "split"]
+Group = Literal[
+    "ood",
+    "ood_per_image",
+    "full_spectrum",
+    "open_set",
+    "known",
+    "recognition",
+    "misclassification",
+    "classifier",
+    "detector",
+    "split",
+]
+
+#: What names begin with in groups whose sections name the same metrics as other sections.
+PREFIXES: dict[str, str] = {
+    "ood_per_image": "per_image_",
+    "full_spectrum": "full_spectrum_",
+    "known": "known_",
+    "misclassification": "misclassification_",
+}
 
 _OVER = "over the {id_regions} regions of the ID test split (positives) and the {ood_regions} of this split"
+_OVER_SPECTRUM = (
+    "over the {id_regions} regions of the ID test split and of shifted ID images (positives) and the {ood_regions} "
+    "of this split"
+)
 _OVER_IMAGES = "over the {id_images} images of the ID test split (positives) and the {ood_images} of this split"
 
 
@@ -32,8 +55,9 @@ class Metric:
         title: Its name in tables and charts.
         latex: Its symbol in LaTeX.
         higher_is_better: None where neither direction is better.
-        group: The section of an evaluation that holds it: "ood", "ood_per_image", "open_set" and "known" of a method on
-            a split; "detector" of a run on the ID split; "split" of a detector on a split, whatever the method.
+        group: The section of an evaluation that holds it: "ood", "ood_per_image", "full_spectrum", "open_set", "known"
+            and "recognition" of a method on a split; "misclassification" of a method on the ID split; "classifier" and
+            "detector" of a run on the ID split; "split" of a detector on a split, whatever the method.
         meaning: One sentence.
         formula: How it is computed; {names} are counts stored beside the value.
         source: The publication that defines it.
@@ -51,7 +75,8 @@ class Metric:
     @property
     def key(self) -> str:
         """Its key within the section `group` of an evaluation."""
-        return self.name.removeprefix("per_image_").removeprefix("known_")
+        prefix = PREFIXES.get(self.group, "")
+        return self.name.removeprefix(prefix)
 
     @property
     def arrow(self) -> str:
@@ -83,18 +108,24 @@ def _read() -> Iterator[Metric]:
         metrics = [replace(metric, source=metric.source.format_map(sources)) for metric in metrics]
         yield from (replace(metric, formula=metric.formula.replace("<over>", _OVER)) for metric in metrics)
         if group == "ood":
-            yield from map(_per_image, metrics)
+            of_images = "Of images, each with the score of its least in-distribution detection."
+            yield from (_again(metric, "ood_per_image", "per image", of_images, _OVER_IMAGES) for metric in metrics)
+            spectrum = "Shifted ID images count as in-distribution (Yang et al., 2023, arXiv:2306.09301)."
+            yield from (
+                _again(metric, "full_spectrum", "full-spectrum", spectrum, _OVER_SPECTRUM) for metric in metrics
+            )
 
 
-def _per_image(metric: Metric) -> Metric:
+def _again(metric: Metric, group: Group, words: str, meaning: str, over: str) -> Metric:
+    """The same metric over other regions."""
     return replace(
         metric,
-        name=f"per_image_{metric.name}",
-        title=f"{metric.title} per image",
-        latex=f"{metric.latex} per image",
-        group="ood_per_image",
-        meaning=f"{metric.meaning} Of images, each with the score of its least in-distribution detection.",
-        formula=metric.formula.replace("<over>", _OVER_IMAGES),
+        name=f"{PREFIXES[group]}{metric.name}",
+        title=f"{metric.title} {words}",
+        latex=f"{metric.latex} {words}",
+        group=group,
+        meaning=f"{metric.meaning} {meaning}",
+        formula=metric.formula.replace("<over>", over),
     )
 
 
@@ -112,5 +143,19 @@ RANKED = (
     "aupr_out",
     "detection_error",
     "ap_u_11",
-    *(metric.name for metric in METRICS.values() if metric.group in ("ood_per_image", "known")),
+    *(
+        metric.name
+        for metric in METRICS.values()
+        if metric.group in ("ood_per_image", "full_spectrum", "known", "recognition")
+    ),
+)
+
+#: Metrics of a method on a split of which the means over near, far and farther splits are given.
+AVERAGED = (
+    *COMPARED,
+    *(
+        name
+        for name in RANKED
+        if METRICS[name].group in ("ood", "full_spectrum", "recognition") and name not in COMPARED
+    ),
 )

@@ -1,0 +1,102 @@
+"""Metrics over all of a benchmark: means over splits, open-set recognition, errors on ID images, classifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from farther.evaluation import intervals
+from farther.evaluation.inputs import RunInputs, TestSplit
+from farther.metrics import classification, misclassification, ood
+from farther.metrics.bootstrap import ImageDraws
+from farther.metrics.catalogue import AVERAGED, METRICS
+from farther.metrics.weighting import value
+
+
+def means(
+    results: Mapping[str, Mapping[str, Any]],
+    replicates: Mapping[str, Mapping[str, np.ndarray]],
+    distance: Mapping[str, str],
+) -> dict[str, Any]:
+    """Mean over the near, the far and the farther splits, as OpenOOD reports its metrics (arXiv:2210.07242).
+
+    Args:
+        results: Results of a method by split.
+        replicates: {split: {metric: ndarray of shape (B,)}}.
+        distance: Of each split.
+
+    Returns:
+        {distance: {"splits": their names, metric: value, "intervals": {metric: interval}}} of the metrics that all of
+        the splits have, None where one of them has no value.
+    """
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(distance.values()):
+        splits = [split for split in results if distance.get(split) == name]
+        metrics = [METRICS[m] for m in AVERAGED if all(METRICS[m].group in results[s] for s in splits)]
+        values = {metric.name: [metric.of(results[split]) for split in splits] for metric in metrics}
+        drawn = {m: [replicates[s][m] for s in splits] for m in values if all(m in replicates[s] for s in splits)}
+        found[name] = {
+            "splits": splits,
+            **{m: None if None in of else float(np.mean(np.array(of, dtype=float))) for m, of in values.items()},
+            "intervals": intervals.within({m: np.mean(of, axis=0) for m, of in drawn.items()}),
+        }
+    return found
+
+
+def recognition(
+    inputs: RunInputs,
+    split: TestSplit,
+    id_scores: np.ndarray,
+    scores: np.ndarray,
+    draws: tuple[ImageDraws, ImageDraws] | None = None,
+) -> dict[str, Any]:
+    """Open-set recognition by a classifier: OSCR, and AUROC as a mean over unknown classes; replicates with `draws`.
+
+    Args:
+        id_scores, scores: Of ID images, and of the split's.
+        draws: Of ID images and of the split's.
+    """
+    classified, correct = inputs.classified, inputs.is_correct
+    negative = scores[split.is_ood]
+    if draws is None:
+        (accuracy,) = classification.metrics(classified)["accuracy"]
+        at = ood.auroc(id_scores[correct], negative)
+        macro = classification.macro_auroc(id_scores, negative, split.categories[split.is_ood])
+        return {"oscr": classification.oscr(value(accuracy), at), "macro_auroc": macro}
+    of_id, of_split = draws[0].rows(inputs.id_regions.image_id), draws[1].rows(split.regions.image_id)[split.is_ood]
+    replicates = classification.metrics(classified, draws[0].of(classified.images))["accuracy"]
+    sides = ((id_scores[correct], of_id[correct]), (negative, of_split))
+    at_correct = ood.measure({"auroc": ood.METRICS["auroc"]}, *sides, names=("id_scores", "ood_scores"))["auroc"]
+    macro = classification.macro_auroc(id_scores, negative, split.categories[split.is_ood], of_id, of_split)
+    return {"oscr": classification.oscr(replicates, at_correct), "macro_auroc": macro}
+
+
+def errors(inputs: RunInputs, id_scores: np.ndarray) -> dict[str, Any]:
+    """Misclassification detection by a method on the ID split, with intervals.
+
+    Args:
+        id_scores: Scores of the regions at or above t*.
+    """
+    correct = inputs.is_correct
+    counts = {"correct": int(correct.sum()), "errors": int((~correct).sum())}
+    found = {**counts, **misclassification.evaluate(id_scores, correct)}
+    if inputs.id_draws is not None:
+        weights = inputs.id_draws.rows(inputs.id_regions.image_id)
+        found["intervals"] = intervals.within(misclassification.evaluate(id_scores, correct, weights))
+    return found
+
+
+def classifier(inputs: RunInputs) -> dict[str, Any] | None:
+    """Accuracy and calibration of a classifier on the ID split, with intervals, and on shifted splits; else None."""
+    if not inputs.whole_images:
+        return None
+    classified = inputs.classified
+    found = {name: value(of) for name, of in classification.metrics(classified).items()}
+    if inputs.id_draws is not None:
+        drawn = classification.metrics(classified, inputs.id_draws.of(classified.images))
+        found["intervals"] = intervals.within(drawn)
+    shifted = {s.name: classification.Classified.of(s.objects, s.regions()) for s in inputs.shifted}
+    of_shifted = {name: classification.metrics(one) for name, one in shifted.items()}
+    return {**found, "shifted": {name: {m: value(of) for m, of in v.items()} for name, v in of_shifted.items()}}

@@ -1,0 +1,168 @@
+"""Metrics of a classifier: whole images as regions, image labels as objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from farther.errors import DataError
+from farther.metrics import ood
+from farther.metrics.weighting import RowWeights, defined, mean_of_defined, ratio, row_weights, value
+from farther.tables import Objects, Regions
+
+#: Bins of the expected calibration error, as Guo et al. (2017) take them.
+BINS = 15
+
+
+@dataclass(frozen=True)
+class Classified:
+    """Images with a label of a known class, and what a classifier says of them; columns of one length N.
+
+    Args:
+        images: Names. Object array of `str`.
+        is_correct: Whether the class with the highest confidence is a label of the image. bool.
+        confidence: Of that class, float64.
+        nll: −ln of the largest softmax probability among the image's labels, float64; NaN where the classifier's
+            confidences are no softmax.
+    """
+
+    images: np.ndarray
+    is_correct: np.ndarray
+    confidence: np.ndarray
+    nll: np.ndarray
+
+    @classmethod
+    def of(cls, objects: Objects, regions: Regions) -> Classified:
+        """The labelled images of a split.
+
+        Args:
+            objects: Image labels; those that are not classes of the classifier are left out.
+            regions: One per image.
+
+        Raises:
+            DataError: an image has two regions, or a labelled image has none.
+        """
+        place = {name: column for column, name in enumerate(regions.classes) if column != regions.background_index}
+        labels = pl.DataFrame(
+            {"image_id": objects.image_id.astype(str), "of": [place.get(name) for name in objects.category]},
+            schema_overrides={"of": pl.Int64},
+        ).drop_nulls()
+        rows = pl.DataFrame({"image_id": regions.image_id.astype(str)}).with_row_index("row")
+        if len(rows) != rows["image_id"].n_unique():
+            raise DataError("a classifier has one region per image, found two of one", field="image_id")
+        found = labels.join(rows, on="image_id", how="left", maintain_order="left")
+        if found["row"].null_count():
+            absent = found.filter(pl.col("row").is_null())["image_id"][0]
+            raise DataError(f"the labelled image {absent!r} has no region", field="image_id")
+        row = found["row"].to_numpy()
+        logits = regions.logits[row].astype(np.float64)
+        if regions.activation == "softmax":
+            highest = logits.max(axis=1, keepdims=True)
+            total = highest[:, 0] + np.log(np.exp(logits - highest).sum(axis=1))
+            nll = total - logits[np.arange(len(row)), found["of"].to_numpy()]
+        else:
+            nll = np.full(len(row), np.nan)
+        by_image = (
+            found.with_columns(
+                correct=pl.Series(regions.label[row] == found["of"].to_numpy()),
+                confidence=pl.Series(regions.score[row].astype(np.float64)),
+                nll=pl.Series(nll),
+            )
+            .group_by("image_id")
+            .agg(pl.col("correct").any(), pl.col("confidence").first(), pl.col("nll").min())
+            .sort("image_id")
+        )
+        return cls(
+            by_image["image_id"].to_numpy().astype(object),
+            *(by_image[name].to_numpy() for name in ("correct", "confidence", "nll")),
+        )
+
+
+def metrics(classified: Classified, weights: np.ndarray | None = None, bins: int = BINS) -> dict[str, np.ndarray]:
+    """Accuracy and calibration of a classifier.
+
+    Args:
+        classified: Its labelled images.
+        weights: Of these images in B replicates, shape (B, N); each counts once when None.
+        bins: Number of equally wide bins of confidence.
+
+    Returns:
+        ndarrays of shape (B,), or (1,) without weights; NaN where no image is labelled.
+
+        accuracy: Share of images whose class with the highest confidence is right.
+        nll: Mean of −ln of the softmax probability of the label; NaN where the confidences are no softmax.
+        ece: Expected calibration error: mean over images of |accuracy − mean confidence| of the image's bin (Naeini et
+            al., 2015; Guo et al., 2017, arXiv:1706.04599, Eq. 3).
+
+    >>> found = metrics(Classified(np.array(["a", "b"], dtype=object), np.array([True, False]),
+    ...                            np.array([0.9, 0.6]), np.array([0.1, 1.0])))
+    >>> found["accuracy"].item(), round(found["nll"].item(), 3), round(found["ece"].item(), 3)
+    (0.5, 0.55, 0.35)
+    """
+    count = len(classified.images)
+    of_images = row_weights(weights, np.arange(count), count).of_images.astype(np.float64)
+    total = of_images.sum(axis=1)
+    # Bins are open below and closed above, as in Guo et al.
+    number = np.clip(np.ceil(classified.confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    gaps = np.zeros((count, bins))
+    gaps[np.arange(count), number] = classified.is_correct - classified.confidence
+    return {
+        "accuracy": ratio(of_images @ classified.is_correct.astype(np.float64), total),
+        "nll": ratio(of_images @ classified.nll, total),
+        "ece": ratio(np.abs(of_images @ gaps).sum(axis=1), total),
+    }
+
+
+def oscr(accuracy: Any, correct_auroc: Any) -> Any:
+    """Area under the curve of the correct classification rate over the false positive rate.
+
+    At a threshold the correct classification rate is the share of ID images that are accepted with the right class, so
+    the area is the accuracy times the AUROC of correctly classified ID images against OOD images (Dhamija et al., 2018,
+    arXiv:1811.04110, Section 4, with any score in place of the confidence).
+
+    Args:
+        accuracy: Of the ID images; a number, or an ndarray of shape (B,).
+        correct_auroc: Of the correctly classified ones against OOD images, of the same shape; None gives None.
+    """
+    return None if accuracy is None or correct_auroc is None else accuracy * correct_auroc
+
+
+def macro_auroc(
+    id_scores: np.ndarray,
+    ood_scores: np.ndarray,
+    category: np.ndarray,
+    id_weights: RowWeights | None = None,
+    ood_weights: RowWeights | None = None,
+) -> Any:
+    """Mean over the unknown classes of the AUROC of ID images against the images of one of them.
+
+    Each unknown class counts the same, however many images it has, as in open-set recognition.
+
+    Args:
+        id_scores: ndarray of shape (N,).
+        ood_scores: ndarray of shape (M,).
+        category: Class of each OOD image, ndarray of shape (M,).
+        id_weights, ood_weights: see `farther.metrics.ood.evaluate`.
+
+    Returns:
+        A fraction, None without ID or OOD images; with weights an ndarray of shape (B,). In a replicate without images
+        of a class, the others are averaged.
+
+    Raises:
+        DataError: a score is NaN.
+
+    >>> macro_auroc(np.array([2.0, 3.0]), np.array([1.0, 1.0, 2.5]), np.array(["fox", "fox", "owl"]))
+    0.75
+    """
+    formulas = {"auroc": ood.METRICS["auroc"]}
+    each = []
+    for name in np.unique(category):
+        rows = category == name
+        negative = (ood_scores[rows], None if ood_weights is None else ood_weights[rows])
+        each.append(ood.measure(formulas, (id_scores, id_weights), negative, ("id_scores", "ood_scores"))["auroc"])
+    if id_weights is None:
+        return value(mean_of_defined(defined(each))) if each else None
+    return mean_of_defined(np.array(each).reshape(len(each), len(id_weights.of_images)))

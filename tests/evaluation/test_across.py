@@ -1,0 +1,141 @@
+"""Metrics over all of a benchmark: means over splits, full-spectrum separation, open-set recognition, errors."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.metrics import accuracy_score, roc_auc_score
+
+from farther.evaluation.evaluate import evaluate_run
+from farther.evaluation.files import Roles, RunFiles, RunSplit
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.settings import EvaluationSettings
+from farther.tables import Header, Images, Objects, Regions, Scores
+
+CLASSES = ("cat", "dog", "owl")
+BOX = (0.0, 0.0, 64.0, 48.0)
+ROLES = Roles(["fox", "wolf", "car"], {"c1": 1}, None, {"fox": "near", "wolf": "near", "car": "far"})
+
+#: By how much the logit of the right class, or of any class, is raised in each split.
+EVIDENCE = {"val": 3.0, "test": 3.0, "c1": 1.5, "fox": 1.2, "wolf": 1.0, "car": 0.2}
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """A run of a classifier of 3 classes on 60 images per split, with a method that scores by the largest logit."""
+    files = RunFiles("net", "pets", tmp_path_factory.mktemp("artifacts"))
+    random = np.random.default_rng(0)
+    header = Header(classes=CLASSES, activation="softmax", whole_images=True)
+    for split, evidence in EVIDENCE.items():
+        names = [f"{split if split in ROLES.test else 'i'}{number:02}" for number in range(60)]
+        true = random.integers(0, 3, 60)
+        logits = random.normal(size=(60, 3)).astype(np.float32)
+        logits[np.arange(60), true] += evidence
+        shared = {"image_id": names, "box": np.tile(BOX, (60, 1))}
+        regions = Regions(
+            region_id=range(60), score=softmax(logits, axis=1).max(axis=1), label=logits.argmax(axis=1), logits=logits,
+            header=header, **shared,
+        )  # fmt: skip
+        unknown = [f"{split}{number % 2}" for number in range(60)]
+        category = unknown if split in ROLES.test else [CLASSES[c] for c in true]
+        Objects(object_id=range(60), category=category, **shared).write(files.objects(split))
+        sides = {"width": np.full(60, 64), "height": np.full(60, 48)}
+        Images(image_id=names, dataset=["d"] * 60, file=names, digest=["0"] * 60, **sides).write(files.images(split))
+        regions.write(files.regions(split))
+        scored = {"image_id": names, "region_id": range(60), "score": logits.max(axis=1)}
+        Scores(**scored).write(files.scores("mls", split))
+    for file, content in (
+        (files.threshold, {"threshold": 0.0, "rule": "whole images"}),
+        (files.fitted("mls") / "method.json", {"name": "mls", "params": {}}),
+        (files.fitted("mls") / "threshold.json", {"threshold": 1.0}),
+    ):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(content))
+    report = evaluate_run(RunInputs(files, ROLES, EvaluationSettings(replicates=60)), ["mls"], code="")
+    return files, report
+
+
+def of(files: RunFiles, split: str) -> tuple[Objects, np.ndarray, np.ndarray]:
+    """Objects of a split, and the predicted class and the score of each image."""
+    regions = RunSplit(files, split).regions()
+    return (
+        Objects.read(files.objects(split)),
+        np.array(CLASSES)[regions.label],
+        Scores.read(files.scores("mls", split)).score,
+    )
+
+
+def test_accuracy_is_that_of_the_labels_and_falls_on_shifted_images(classifier):
+    files, report = classifier
+    objects, predicted, _ = of(files, "test")
+    found = report["classifier"]
+    assert found["accuracy"] == pytest.approx(accuracy_score(objects.category.astype(str), predicted))
+    assert found["intervals"]["accuracy"][0] <= found["accuracy"] <= found["intervals"]["accuracy"][1]
+    assert found["shifted"]["c1"]["accuracy"] < found["accuracy"]
+    assert json.loads((files.metrics / "detector.json").read_text())["accuracy"] == found["accuracy"]
+
+
+def test_means_over_near_splits_are_those_of_their_values_and_near_is_harder_than_far(classifier):
+    files, report = classifier
+    found = report["methods"]["mls"]
+    near, far = found["means"]["near"], found["means"]["far"]
+    assert near["splits"] == ["fox", "wolf"]
+    for metric in ("auroc", "fpr95", "aupr_out"):
+        assert near[metric] == pytest.approx(np.mean([found["splits"][s]["ood"][metric] for s in ("fox", "wolf")]))
+    assert near["auroc"] < far["auroc"]
+    assert near["intervals"]["auroc"][0] <= near["auroc"] <= near["intervals"]["auroc"][1]
+    written = json.loads((files.metrics / "methods.json").read_text())["mls"]
+    assert written["near_auroc"] == near["auroc"]
+
+
+def test_in_the_full_spectrum_shifted_images_count_as_in_distribution(classifier):
+    files, report = classifier
+    sides = [of(files, split)[2] for split in ("test", "c1", "car")]
+    positive = np.repeat([1, 1, 0], 60)
+    found = report["methods"]["mls"]["splits"]["car"]
+    assert found["full_spectrum"]["auroc"] == pytest.approx(roc_auc_score(positive, np.concatenate(sides)))
+    assert found["full_spectrum"]["id_regions"] == 120
+    assert found["full_spectrum"]["auroc"] < found["ood"]["auroc"]
+    low, high = found["intervals"]["full_spectrum_auroc"]
+    assert low <= found["full_spectrum"]["auroc"] <= high
+
+
+def test_recognition_needs_the_right_class_and_counts_unknown_classes_alike(classifier):
+    files, report = classifier
+    objects, predicted, score = of(files, "test")
+    right = objects.category.astype(str) == predicted
+    unknown, _, scores = of(files, "fox")
+    found = report["methods"]["mls"]["splits"]["fox"]
+    expected = right.mean() * roc_auc_score(
+        np.repeat([1, 0], [right.sum(), 60]), np.concatenate([score[right], scores])
+    )
+    assert found["recognition"]["oscr"] == pytest.approx(expected)
+    each = [
+        roc_auc_score(np.repeat([1, 0], [60, 30]), np.concatenate([score, scores[unknown.category == name]]))
+        for name in ("fox0", "fox1")
+    ]
+    assert found["recognition"]["macro_auroc"] == pytest.approx(np.mean(each))
+    for name in ("oscr", "macro_auroc"):
+        low, high = found["intervals"][name]
+        assert low <= found["recognition"][name] <= high
+
+
+def test_errors_on_id_images_have_intervals(classifier):
+    files, report = classifier
+    objects, predicted, score = of(files, "test")
+    right = objects.category.astype(str) == predicted
+    found = report["methods"]["mls"]["misclassification"]
+    assert (found["correct"], found["errors"]) == (right.sum(), (~right).sum())
+    assert found["auroc"] == pytest.approx(roc_auc_score(right, score))
+    assert found["intervals"]["aurc"][0] <= found["aurc"] <= found["intervals"]["aurc"][1]
+
+
+def test_a_change_of_shifted_scores_alone_evaluates_the_method_again(classifier):
+    files, _ = classifier
+    table = Scores.read(files.scores("mls", "c1"))
+    table.with_columns(score=table.score - 1).write(files.scores("mls", "c1"))
+    said: list[str] = []
+    inputs = RunInputs(files, ROLES, EvaluationSettings(replicates=60))
+    evaluate_run(inputs, ["mls"], code="", log=said.extend)
+    assert said == ["mls"]

@@ -1,0 +1,100 @@
+"""A classifier's accuracy, likelihood and calibration, and open-set recognition, against scikit-learn and by hand."""
+
+import numpy as np
+import pytest
+from scipy.special import softmax
+from sklearn.metrics import accuracy_score, auc, log_loss
+
+from farther.errors import DataError
+from farther.metrics import classification, ood
+from farther.metrics.weighting import RowWeights
+from farther.tables import Objects, Regions
+
+CLASSES = ("cat", "dog", "owl")
+
+
+def images(count: int, seed: int = 0) -> tuple[Objects, Regions, np.ndarray]:
+    """Labels, whole-image regions of a classifier that is often right, and the true class of each image."""
+    random = np.random.default_rng(seed)
+    true = random.integers(0, 3, count)
+    logits = random.normal(size=(count, 3)).astype(np.float32)
+    logits[np.arange(count), true] += 1
+    names = [f"image {number:03}" for number in range(count)]
+    box = np.tile([0.0, 0, 32, 32], (count, 1))
+    objects = Objects(image_id=names, object_id=range(count), box=box, category=[CLASSES[c] for c in true])
+    regions = Regions(
+        image_id=names, region_id=range(count), box=box, score=softmax(logits, axis=1).max(axis=1),
+        label=logits.argmax(axis=1), logits=logits, classes=CLASSES, activation="softmax",
+    )  # fmt: skip
+    return objects, regions, true
+
+
+def measured(objects: Objects, regions: Regions) -> dict[str, float]:
+    found = classification.metrics(classification.Classified.of(objects, regions))
+    return {name: values.item() for name, values in found.items()}
+
+
+def test_accuracy_and_likelihood_are_those_of_scikit_learn():
+    objects, regions, true = images(200)
+    found = measured(objects, regions)
+    assert found["accuracy"] == pytest.approx(accuracy_score(true, regions.label))
+    assert found["nll"] == pytest.approx(log_loss(true, softmax(regions.logits.astype(np.float64), axis=1)), rel=1e-6)
+
+
+def test_the_calibration_error_adds_the_gaps_of_the_bins_by_their_share_of_images():
+    classified = classification.Classified(
+        np.array(list("abcd"), dtype=object),
+        np.array([True, False, True, True]),
+        np.array([0.95, 0.95, 0.5, 0.5]),
+        np.ones(4),
+    )
+    # bins of 1/15: two images at 0.95 with accuracy 0.5, two at 0.5 with accuracy 1
+    assert classification.metrics(classified)["ece"].item() == pytest.approx(0.5 * 0.45 + 0.5 * 0.5)
+
+
+def test_a_replicate_equals_the_metrics_of_the_drawn_images():
+    objects, regions, _ = images(40)
+    classified = classification.Classified.of(objects, regions)
+    times = np.random.default_rng(3).multinomial(40, np.full(40, 1 / 40), size=3).astype(np.int32)
+    found = classification.metrics(classified, times)
+    for replicate, of in enumerate(times):
+        rows = np.repeat(np.arange(40), of)
+        columns = (getattr(classified, name)[rows] for name in ("images", "is_correct", "confidence", "nll"))
+        expected = classification.metrics(classification.Classified(*columns))
+        assert {n: v[replicate] for n, v in found.items()} == pytest.approx({n: v.item() for n, v in expected.items()})
+
+
+def test_labels_that_are_no_class_of_the_classifier_are_left_out():
+    objects, regions, true = images(10)
+    renamed = objects.with_columns(category=["fox", *objects.category[1:]])
+    kept = classification.Classified.of(renamed, regions)
+    assert len(kept.images) == 9
+    assert kept.is_correct.tolist() == (regions.label[1:] == true[1:]).tolist()
+
+
+def test_two_regions_of_one_image_are_refused():
+    objects, regions, _ = images(3)
+    twice = regions.with_columns(image_id=["image 000", "image 000", "image 002"])
+    with pytest.raises(DataError, match="one region per image"):
+        classification.Classified.of(objects, twice)
+
+
+def test_oscr_is_the_area_below_the_correct_classification_rate():
+    random = np.random.default_rng(4)
+    id_scores, correct, ood_scores = random.normal(1, 1, 300), random.random(300) < 0.7, random.normal(0, 1, 200)
+    levels = np.append(np.inf, np.sort(np.concatenate([id_scores, ood_scores]))[::-1])
+    rate = [np.mean((id_scores >= level) & correct) for level in levels]
+    false = [np.mean(ood_scores >= level) for level in levels]
+    found = classification.oscr(correct.mean(), ood.auroc(id_scores[correct], ood_scores))
+    assert found == pytest.approx(auc(false, rate))
+
+
+def test_each_unknown_class_counts_the_same():
+    random = np.random.default_rng(5)
+    id_scores, scores = random.normal(1, 1, 50), random.normal(0, 1, 40)
+    category = np.array(["fox"] * 30 + ["owl"] * 10)
+    each = [ood.auroc(id_scores, scores[category == name]) for name in ("fox", "owl")]
+    assert classification.macro_auroc(id_scores, scores, category) == pytest.approx(np.mean(each))
+    weights = [RowWeights(np.ones((2, n), dtype=np.int32), np.arange(n)) for n in (50, 40)]
+    drawn = classification.macro_auroc(id_scores, scores, category, *weights)
+    assert drawn.tolist() == pytest.approx([np.mean(each)] * 2)
