@@ -56,8 +56,8 @@ def evaluate(scores: np.ndarray, correct: np.ndarray, weights: RowWeights | None
     """
     correct = np.asarray(correct, dtype=bool)
     scores = np.asarray(scores, dtype=np.float64)
-    sides = ((scores[rows], None if weights is None else weights[rows]) for rows in (correct, ~correct))
-    return ood.measure(METRICS, *sides, names=("scores of correct regions", "scores of errors"))
+    right, wrong = ((scores[rows], None if weights is None else weights[rows]) for rows in (correct, ~correct))
+    return ood.measure(METRICS, right, wrong, names=("scores of correct regions", "scores of errors"))
 
 
 def _harmonic(numbers: np.ndarray) -> np.ndarray:
