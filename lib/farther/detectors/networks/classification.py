@@ -87,7 +87,7 @@ class Classifier:
             hooks.append(self._latent.register_forward_hook(lambda *call: kept.update(latent=call[2])))
         try:
             with autocast(self.device, precision):
-                logits = self.network(pixels)
+                logits = _logits(self.network(pixels))
         finally:
             for hook in hooks:
                 hook.remove()
@@ -104,7 +104,7 @@ class Classifier:
         layers = [module for module in self.network.modules() if isinstance(module, nn.Linear)]
         hooks = [layer.register_forward_hook(lambda layer, _, out: outputs.append((layer, out))) for layer in layers]
         try:
-            logits = self.network(sample)
+            logits = _logits(self.network(sample))
         finally:
             for hook in hooks:
                 hook.remove()
@@ -177,3 +177,8 @@ def _module(network: nn.Module, name: str) -> nn.Module:
         outer = [known for known, _ in network.named_modules() if known and known.count(".") < 2]
         listed = ", ".join(outer[:40]) + (", …" if len(outer) > 40 else "")
         raise ParameterError(f"parameter 'latent': the network has no module {name!r}. Some are {listed}") from None
+
+
+def _logits(output: Any) -> Tensor:
+    """The logits of what a network returns: torchvision's return them, those of transformers hold them."""
+    return getattr(output, "logits", output)

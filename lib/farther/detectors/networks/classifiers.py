@@ -19,6 +19,7 @@ from farther.detectors.networks.weights import (
     as_names,
     fill,
     json_field,
+    numbered,
     read_metadata,
     read_weights,
     write_checkpoint,
@@ -166,11 +167,6 @@ def describe(architecture: str, preset: str | None = None) -> dict[str, Any]:
         "interpolation": transform.interpolation.value,
     }
     return {"preprocessing": preprocessing, "classes": numbered(weights.meta["categories"])}
-
-
-def numbered(names: Sequence[str]) -> tuple[str, ...]:
-    """The same names; one that comes twice gets its number in the list (ImageNet has two cranes)."""
-    return tuple(f"{name} {number}" if names.count(name) > 1 else name for number, name in enumerate(names))
 
 
 def resize_and_crop(image: np.ndarray, preprocessing: Mapping[str, Any]) -> Scaled:

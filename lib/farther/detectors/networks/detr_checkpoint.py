@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import AutoModelForObjectDetection, PreTrainedModel
 
 from farther.detectors.networks.detr import DetrBlueprint, family_of, make_config, quiet
+from farther.detectors.networks.transformers_files import CONFIG, PROCESSOR, class_names, fetched, weight_files
 from farther.detectors.networks.weights import (
     as_names,
     floats,
@@ -24,16 +25,9 @@ from farther.detectors.networks.weights import (
     write_checkpoint,
 )
 from farther.errors import DataError, ParameterError
-from farther.tables.files import inside, read_json
+from farther.tables.files import read_json
 
 FORMAT = "farther.detr"
-
-CONFIG, PROCESSOR, WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
-INDEX = "model.safetensors.index.json"
-
-#: Names of models on the hub, and endings of file names that look like them.
-HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
-FILES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 
 #: Name of the decoder, which some releases put before the names of its heads.
 DECODER = "model.decoder."
@@ -85,10 +79,9 @@ def find_checkpoint(
     Raises:
         DataError: a part is absent or damaged.
     """
-    if not weights.exists() and HUB_NAME.fullmatch(weights.as_posix()) and weights.suffix not in FILES:
-        weights = _fetch(weights.as_posix(), revision, local_files_only=local_files_only)
+    weights = fetched(weights, revision, local_files_only=local_files_only)
     if weights.is_dir():
-        return _in_folder(weights, _weight_files(weights), classes)
+        return _in_folder(weights, weight_files(weights), classes)
     if not weights.is_file():
         raise DataError("the checkpoint does not exist", file=weights)
     metadata = read_metadata(weights) if weights.suffix == ".safetensors" else {}
@@ -137,29 +130,6 @@ def load_network(
     return network.eval()
 
 
-def _fetch(name: str, revision: str | None, *, local_files_only: bool) -> Path:
-    from huggingface_hub import snapshot_download
-
-    wanted = [CONFIG, PROCESSOR, "*.safetensors", INDEX]
-    try:
-        found = snapshot_download(name, revision=revision, allow_patterns=wanted, local_files_only=local_files_only)
-    except Exception as error:  # no network, no such model, no access, not fetched before: each has its error
-        problem = f"no such file or folder, and no such model on the hub: {str(error).strip().splitlines()[0]}"
-        raise DataError(problem, file=name) from None
-    return Path(found)
-
-
-def _weight_files(folder: Path) -> tuple[Path, ...]:
-    """The one file of weights in a folder, or all its shards."""
-    if not (folder / INDEX).is_file():
-        return (folder / WEIGHTS,)
-    index = read_json(folder / INDEX)
-    shards = index.get("weight_map") if isinstance(index, dict) else None
-    if not isinstance(shards, dict) or not shards or not all(isinstance(name, str) for name in shards.values()):
-        raise DataError("expected the file of each weight, by name", file=folder / INDEX, field="weight_map")
-    return tuple(inside(folder, name) for name in sorted(set(shards.values())))
-
-
 def _in_folder(folder: Path, weights: tuple[Path, ...], classes: tuple[str, ...] | None) -> DetrCheckpoint:
     described = (folder / CONFIG, folder / PROCESSOR)
     for path in (*weights, *described):
@@ -167,19 +137,8 @@ def _in_folder(folder: Path, weights: tuple[Path, ...], classes: tuple[str, ...]
             advice = f"a checkpoint needs {CONFIG} and {PROCESSOR} beside it, or in the folder that 'config' names"
             raise DataError(f"the file does not exist: {advice}", file=path)
     config, processor = (read_json(path) for path in described)
-    blueprint = _blueprint(described[0], config, processor, classes or _classes(described[0], config))
+    blueprint = _blueprint(described[0], config, processor, classes or class_names(described[0], config))
     return DetrCheckpoint(blueprint, weights, described)
-
-
-def _classes(path: Path, config: Any) -> list[str]:
-    """The classes that a configuration names, in the order of its logits; a name that comes twice gets its number."""
-    named = config.get("id2label") if isinstance(config, dict) else None
-    numbers = [str(number) for number in range(len(named))] if isinstance(named, dict) else []
-    if not isinstance(named, dict) or not named or any(number not in named for number in numbers):
-        problem = "expected names for the numbers 0, 1, …; give them with the parameter 'classes'"
-        raise DataError(problem, file=path, field="id2label")
-    names = [str(named[number]) for number in numbers]
-    return [f"{name} {number}" if names.count(name) > 1 else name for number, name in enumerate(names)]
 
 
 def _blueprint(path: Path, config: Any, processor: Any, classes: Any) -> DetrBlueprint:

@@ -1,0 +1,104 @@
+"""Image classifiers in folders of the `transformers` library."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from farther.detectors.networks.classification import Classifier
+from farther.detectors.networks.detr import quiet
+from farther.detectors.networks.transformers_files import CONFIG, PROCESSOR, class_names, fetched, weight_files
+from farther.detectors.networks.weights import refuse_misfit
+from farther.errors import DataError, ParameterError
+from farther.tables.files import read_json
+
+# After `detr`, which turns the hub's reports of use off.
+from transformers import AutoImageProcessor, AutoModelForImageClassification  # isort: skip
+
+
+def find_folder(weights: Path, revision: str | None, *, local_files_only: bool) -> Path:
+    """The folder of a model's files, fetched from the hub where it is a name there.
+
+    Raises:
+        DataError: it does not exist, or lacks a file.
+    """
+    folder = fetched(weights, revision, local_files_only=local_files_only)
+    if not folder.is_dir():
+        raise DataError("expected a folder as transformers saves it, or the name of a model on the hub", file=weights)
+    for path in files_of(folder):
+        if not path.is_file():
+            raise DataError(f"the file does not exist: a model needs {CONFIG}, {PROCESSOR} and safetensors", file=path)
+    return folder
+
+
+def files_of(folder: Path) -> tuple[Path, ...]:
+    """All files that a model depends on: of weights, configuration, and processor."""
+    return (*weight_files(folder), folder / CONFIG, folder / PROCESSOR)
+
+
+def classes_in(folder: Path) -> tuple[str, ...]:
+    """The classes that a folder's configuration names; errors as in `class_names`."""
+    return tuple(class_names(folder / CONFIG, read_json(folder / CONFIG)))
+
+
+def load_processor(folder: Path) -> Any:
+    """The image processor of a folder.
+
+    Raises:
+        DataError: transformers does not know it, or refuses its fields.
+    """
+    try:
+        with quiet():
+            return AutoImageProcessor.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # each processor raises different errors
+        problem = f"transformers cannot load this image processor: {str(error).strip()[:400]}"
+        raise DataError(problem, file=folder / PROCESSOR) from None
+
+
+def load_classifier(folder: Path, device: torch.device, sample: tuple[int, int], latent: str | None) -> Classifier:
+    """The network of a folder, in float32.
+
+    Args:
+        sample, latent: See `Classifier`; None takes the module three quarters through the outermost list of modules,
+            if its output can be averaged over an image.
+
+    Raises:
+        DataError: transformers cannot load it, or the weights do not fit.
+        ParameterError: see `Classifier`.
+    """
+    try:
+        with quiet():
+            network, info = AutoModelForImageClassification.from_pretrained(
+                folder,
+                trust_remote_code=False,
+                local_files_only=True,
+                use_safetensors=True,
+                dtype=torch.float32,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+    except MemoryError:
+        raise
+    except Exception as error:  # each model raises different errors
+        problem = f"transformers cannot load this classifier: {str(error).strip()[:400]}"
+        raise DataError(problem, file=folder / CONFIG) from None
+    shapes = [f"{name} {tuple(found)} instead of {tuple(to)}" for name, found, to in info["mismatched_keys"]]
+    problems = {"missing": sorted(info["missing_keys"]), "unexpected": sorted(info["unexpected_keys"])}
+    refuse_misfit(folder, type(network).__name__, {**problems, "of another shape": shapes})
+    network = network.to(device).eval()
+    if latent is not None:
+        return Classifier(network, sample, latent)
+    try:
+        return Classifier(network, sample, _three_quarters_through(network))
+    except ParameterError:
+        return Classifier(network, sample)
+
+
+def _three_quarters_through(network: nn.Module) -> str | None:
+    lists = ((name, len(m)) for name, m in network.named_modules() if isinstance(m, nn.ModuleList) and len(m) > 1)
+    name, count = next(lists, ("", 0))
+    return f"{name}.{math.ceil(0.75 * count) - 1}" if count else None
