@@ -1,4 +1,4 @@
-"""Writes one dataset of the demo world: `python stages/demo.py voc` (or bdd, coco, openimages)."""
+"""Writes one dataset of the demo world: `python stages/demo.py voc` (or bdd, coco, openimages, drawings, drawings_ood)."""
 
 import sys
 from pathlib import Path

@@ -26,7 +26,15 @@ from farther.tools.demo.writers import coco_id, open_images_id, voc_file
 
 EDGES = ("xmin", "ymin", "xmax", "ymax")
 FEW = Subsets(train=5, val=2, test=8)
-WORLD = DemoWorld(size=96, voc=FEW, bdd=Subsets(train=2, val=2, test=110), coco=130, openimages=130)
+WORLD = DemoWorld(
+    size=96,
+    voc=FEW,
+    bdd=Subsets(train=2, val=2, test=110),
+    coco=130,
+    openimages=130,
+    drawings=Subsets(train=40, val=20, test=20),
+    drawings_ood=34,
+)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +87,7 @@ def test_another_seed_gives_other_pictures():
 
 def test_subsets_and_datasets_share_no_picture(folders):
     seen = [digest for name in NAMES for path, digest in digests(folders[name]).items() if path.endswith(".jpg")]
-    assert len(seen) == 15 + 114 + 130 + 130
+    assert len(seen) == 15 + 114 + 130 + 130 + 80 + 34
     assert len(set(seen)) == len(seen)
 
 
@@ -285,7 +293,7 @@ def test_every_openimages_category_stands_in_the_hierarchy(folders):
 
 
 def test_drawings_held_out_for_test_are_never_trained_on():
-    for name in ("voc", "bdd"):
+    for name in ("voc", "bdd", "drawings"):
         held_out = {
             (concept, drawing.key)
             for concepts in categories()[name].values()
@@ -349,6 +357,25 @@ def test_near_unknown_objects_show_no_id_class():
     for source in NEAR:
         for concepts in categories()[source]["near"].values():
             assert not [shown_by()[concept] for concept in concepts if concept in shown_by()]
+
+
+def test_crops_are_labelled_by_their_folder_with_equally_many_per_class(folders):
+    for name, subset, count in (("drawings", "train", 2), ("drawings_ood", "test", 1)):
+        found = {path.name: list(path.iterdir()) for path in (folders[name] / subset).iterdir()}
+        assert {len(files) for files in found.values()} == {count}
+        for category, files in found.items():
+            assert Image.open(files[0]).size == (64, 64)
+            (shown,) = scene(WORLD, name, subset, int(files[0].stem)).objects
+            assert shown.category == category
+            assert shown.visible > 0.3
+
+
+def test_classes_of_crops_are_known_or_unknown_and_near_or_far():
+    known, unknown = categories()["drawings"], categories()["drawings_ood"]
+    concepts = [one for table in (known, unknown["near"], unknown["far"]) for each in table.values() for one in each]
+    assert len(known) == 20
+    assert len(unknown["near"]) == len(unknown["far"]) == 17
+    assert len(set(concepts)) == len(concepts)
 
 
 def test_every_drawing_shows_something():

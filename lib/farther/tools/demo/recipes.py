@@ -19,6 +19,8 @@ Concepts = Mapping[str, Sequence[str]]
 
 ID_DATASETS = ("voc", "bdd")
 OOD_SOURCES = ("coco", "openimages")
+#: Datasets for classifiers: known classes, and unknown ones.
+CROPS, OOD_CROPS = "drawings", "drawings_ood"
 
 #: Fraction of each kind of scene in an OOD source.
 MIXTURE = {
@@ -38,6 +40,7 @@ EMPTY = 0.02
 _TABLE_LABEL = {"coco": "dining table", "openimages": "Kitchen & dining room table"}
 _ROOMY, _SMALL, _LARGE = (0.2, 0.7), (0.18, 0.45), (0.6, 0.85)
 _ON_TABLE, _IN_CROWD = (0.12, 0.22), (0.1, 0.2)
+_FILLING = (0.6, 1.0)
 
 
 @checked(config=STRICT, kw_only=True, frozen=True)
@@ -61,6 +64,9 @@ class DemoWorld:
         missing_labels: Fraction of the objects of `openimages` without a label.
         voc, bdd: Number of scenes in each of their subsets.
         coco, openimages: Number of scenes.
+        crop_size: Side of the images of `drawings` and `drawings_ood` in pixels.
+        drawings: Number of images in each of its subsets; all classes are equally frequent.
+        drawings_ood: Number of images.
     """
 
     seed: NonNegativeInt = 7
@@ -72,6 +78,9 @@ class DemoWorld:
     bdd: Subsets = Subsets(train=2500, val=400, test=500)
     coco: NonNegativeInt = 900
     openimages: NonNegativeInt = 900
+    crop_size: int = Field(default=64, ge=32)
+    drawings: Subsets = Subsets(train=2400, val=400, test=400)
+    drawings_ood: NonNegativeInt = 680
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,23 @@ def id_scene(rng: Rng, dataset: str) -> list[Wanted]:
         return []
     counts = (1, 2, 3, 4) if dataset == "voc" else (2, 3, 4, 5, 6, 7)
     return _several(rng, categories()[dataset], int(rng.choice(counts)))
+
+
+def crop_class(dataset: str, index: int) -> str:
+    """Class of an image of `drawings` or `drawings_ood`: each class in turn."""
+    names = list(_crop_classes(dataset))
+    return names[index % len(names)]
+
+
+def crop_object(rng: Rng, dataset: str, index: int) -> Wanted:
+    """The object that nearly fills an image of `drawings` or `drawings_ood`."""
+    name = crop_class(dataset, index)
+    return _any(rng, {name: _crop_classes(dataset)[name]}, _FILLING)
+
+
+def _crop_classes(dataset: str) -> Concepts:
+    table = categories()[dataset]
+    return table if dataset == CROPS else {**table["near"], **table["far"]}
 
 
 def ood_scene(rng: Rng, source: str, missing_labels: float) -> list[Wanted]:

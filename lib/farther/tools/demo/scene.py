@@ -16,7 +16,17 @@ from farther.tools.demo import backgrounds
 from farther.tools.demo.canvas import Canvas, Look, finished
 from farther.tools.demo.drawings import Drawing, catalogue
 from farther.tools.demo.placing import TRIES, Chooser, Placer, SceneObject
-from farther.tools.demo.recipes import ID_DATASETS, DemoWorld, Wanted, id_scene, ood_scene, shown_by
+from farther.tools.demo.recipes import (
+    CROPS,
+    ID_DATASETS,
+    OOD_CROPS,
+    DemoWorld,
+    Wanted,
+    crop_object,
+    id_scene,
+    ood_scene,
+    shown_by,
+)
 
 Rng = np.random.Generator
 
@@ -55,6 +65,8 @@ def scene(world: DemoWorld, dataset: str, subset: str, index: int) -> Scene:
     labels = [zlib.crc32(word.encode()) for word in (dataset, subset)]
     rng = np.random.default_rng([world.seed, *labels, index])
     choose = _chooser(world, dataset, subset)
+    if dataset in (CROPS, OOD_CROPS):
+        return _crop(rng, world, crop_object(rng, dataset, index), choose)
     if dataset == "bdd":
         return _street_scene(rng, world, choose)
     if dataset in ID_DATASETS:
@@ -70,7 +82,7 @@ def _chooser(world: DemoWorld, dataset: str, subset: str) -> Chooser:
 
     def choose(rng: Rng, concept: str) -> Drawing:
         pool = catalogue()[concept]
-        if dataset not in ID_DATASETS:
+        if dataset not in (*ID_DATASETS, CROPS):
             drawings = pool.train + pool.test
         else:
             drawings = pool.test if rng.random() < share and pool.test else pool.train
@@ -90,6 +102,18 @@ def _varied_scene(rng: Rng, world: DemoWorld, wanted: list[Wanted], choose: Choo
         placer.place(one)
     if rng.random() < 0.3:
         _obstruct(rng, canvas, world.size * 0.2)
+    return Scene(finished(canvas.image, rng), placer.objects(), canvas.owner)
+
+
+def _crop(rng: Rng, world: DemoWorld, wanted: Wanted, choose: Chooser) -> Scene:
+    """A square image that one object nearly fills."""
+    canvas = Canvas(backgrounds.varied(rng, (world.crop_size, world.crop_size)))
+    placer = Placer(rng, world.crop_size, canvas, choose)
+    if rng.random() < 0.5:
+        placer.clutter("clutter", world.crop_size * rng.uniform(0.15, 0.35))
+    placer.place(wanted)
+    if rng.random() < 0.2:
+        _obstruct(rng, canvas, world.crop_size * 0.25)
     return Scene(finished(canvas.image, rng), placer.objects(), canvas.owner)
 
 

@@ -14,11 +14,11 @@ from tqdm import tqdm
 
 from farther.errors import FartherError, ParameterError
 from farther.tables.files import write_aside
-from farther.tools.demo.recipes import ID_DATASETS, OOD_SOURCES, DemoWorld
+from farther.tools.demo.recipes import CROPS, ID_DATASETS, OOD_CROPS, OOD_SOURCES, DemoWorld
 from farther.tools.demo.scene import Record, record, scene
 from farther.tools.demo.writers import FORMATS, Writer
 
-NAMES = (*ID_DATASETS, *OOD_SOURCES)
+NAMES = (*ID_DATASETS, *OOD_SOURCES, CROPS, OOD_CROPS)
 
 Task = tuple[str, int]
 """Subset and number of a scene."""
@@ -56,15 +56,16 @@ def generate(
 
 def subset_counts(name: str, world: DemoWorld) -> dict[str, int]:
     """Number of scenes in each subset of a dataset."""
-    if name in ID_DATASETS:
+    if name in (*ID_DATASETS, CROPS):
         return asdict(getattr(world, name))
-    return {"val" if name == "coco" else "validation": getattr(world, name)}
+    subset = {"coco": "val", "openimages": "validation", OOD_CROPS: "test"}[name]
+    return {subset: getattr(world, name)}
 
 
 def _write(name: str, folder: Path, world: DemoWorld, counts: Mapping[str, int], processes: int) -> None:
     (folder / "ATTRIBUTION.txt").write_text(ATTRIBUTION, encoding="utf-8")
     tasks = [(subset, index) for subset, count in counts.items() for index in range(count)]
-    for images in {(folder / FORMATS[name].image_file(subset, 0)).parent for subset in counts}:
+    for images in {(folder / FORMATS[name].image_file(*task)).parent for task in tasks}:
         images.mkdir(parents=True)
     writer = FORMATS[name].writer(folder, tuple(counts))
     records = _composed(partial(_compose, name, folder, world), tasks, processes)

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 from farther.tools.demo.drawings import demo_table
 from farther.tools.demo.placing import SceneObject
+from farther.tools.demo.recipes import CROPS, OOD_CROPS, crop_class
 from farther.tools.demo.scene import Record
 
 #: Year in the names of VOC's images of each subset.
@@ -186,6 +187,24 @@ class OpenImagesWriter:
         self._file.close()
 
 
+class FolderWriter:
+    """Image labels as folders, one per class, which the images are written to: there is no annotation file."""
+
+    def __init__(self, folder: Path, subsets: Sequence[str]):
+        pass
+
+    def add(self, record: Record) -> None:
+        """Writes nothing."""
+
+    def close(self) -> None:
+        """Writes nothing."""
+
+
+def crop_file(dataset: str, subset: str, index: int) -> str:
+    """Path of an image in the folder of its class."""
+    return f"{subset}/{crop_class(dataset, index)}/{index:06d}.jpg"
+
+
 def voc_file(subset: str, index: int) -> str:
     """Path of an image; the year tells the subsets apart."""
     return f"VOC2012/JPEGImages/{_VOC_YEAR[subset]}_{index:06d}.jpg"
@@ -230,6 +249,8 @@ FORMATS: Mapping[str, Format] = {
     "bdd": Format(bdd_file, BddWriter),
     "coco": Format(coco_file, CocoWriter),
     "openimages": Format(open_images_file, OpenImagesWriter),
+    CROPS: Format(partial(crop_file, CROPS), FolderWriter),
+    OOD_CROPS: Format(partial(crop_file, OOD_CROPS), FolderWriter),
 }
 
 
