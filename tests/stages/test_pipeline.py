@@ -21,6 +21,8 @@ TINY = {
     "bdd": {"train": 24, "val": 12, "test": 12},
     "coco": 40,
     "openimages": 40,
+    "drawings": {"train": 40, "val": 20, "test": 20},
+    "drawings_ood": 34,
 }
 
 
