@@ -1,4 +1,4 @@
-"""Writes one dataset of the demo world: `python stages/demo.py voc` (or bdd, coco, openimages, drawings, drawings_ood)."""
+"""Writes one dataset of the demo world: `python stages/demo.py voc` (or bdd, coco, openimages, drawings, …)."""
 
 import sys
 from pathlib import Path
