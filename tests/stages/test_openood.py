@@ -1,0 +1,176 @@
+"""OpenOOD's profiles, whole, on miniatures in its layout: lists, images and a checkpoint, from `ingest` to `report`."""
+
+import json
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from farther.detectors.networks.classifiers import OpenOODResNet
+from PIL import Image
+
+from farther.command import main
+from farther.command.profile import placed
+from farther.curation import Fates
+from farther.tables import Images, Objects, Regions
+from farther.tables.files import read_json
+
+ROOT = Path(__file__).parents[2]
+#: Images of each ID subset and of each other list.
+COUNTS = {"train": 52, "val": 8, "test": 8}
+OTHERS = 3
+CIFAR = {"tin": "near", "mnist": "far", "svhn": "far", "textures": "far", "places365": "far"}
+IMAGENET = {"ssb_hard": "near", "ninco": "near", "inaturalist": "far", "textures": "far", "openimage_o": "far"}
+#: Per profile: name of its ID dataset, number of classes, distance of each OOD test split.
+BENCHMARKS = {
+    "openood-cifar10": ("cifar10", 10, {"cifar100": "near", **CIFAR}),
+    "openood-cifar100": ("cifar100", 100, {"cifar10": "near", **CIFAR}),
+    "openood-imagenet200": ("imagenet200", 200, IMAGENET),
+    "openood-imagenet1k": ("imagenet", 1000, IMAGENET),
+}
+
+
+def source(list_name: str) -> str:
+    """Folder of a list's images, as OpenOOD names it."""
+    name = list_name.partition("_")[2]
+    if name.startswith("imagenet"):
+        return f"imagenet_{name.rpartition('_')[2]}" if name[-2:] in ("v2", "_c", "_r") else "imagenet_1k"
+    return {"textures": "texture"}.get(name, name)
+
+
+def write_list(file: Path, images: Path, count: int, classes: int) -> None:
+    """A list and its images: ID labels in turn; OOD labels -1 or, as in some of OpenOOD's lists, any other."""
+    rng = np.random.default_rng(len(str(file)))
+    folder = source(file.stem)
+    lines = []
+    for number in range(count):
+        name = f"{folder}/{file.stem}/{number:04d}.png"
+        path = images / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shape = (28, 28) if folder == "mnist" else (32, 36, 3)
+        Image.fromarray(rng.integers(0, 256, shape, dtype=np.uint8)).save(path)
+        is_id = folder.startswith(("imagenet", file.parent.name))
+        lines.append(f"{name} {number % min(classes, 8) if is_id else (-1, 7)[number % 2]}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join(lines) + "\n")
+
+
+def write_data(params: dict, classes: int) -> None:
+    """All lists that a profile reads, with their images."""
+    for name, values in params["datasets"].items():
+        root = Path(values["root"])
+        counts = COUNTS if name in params["benchmarks"] else {}
+        for subset in values["subset_names"]:
+            file = root / values["lists"].replace("{subset}", subset)
+            write_list(file, root / values["images"], counts.get(subset, OTHERS), classes)
+
+
+def write_checkpoint(entry: dict, names: list[str]) -> None:
+    """Random weights: of ResNet18_32x32 in OpenOOD's layout, and of a narrow network instead of larger ones."""
+    torch.manual_seed(0)
+    is_whole = entry["params"]["architecture"] == "ResNet18_32x32" and len(names) == 10
+    network = OpenOODResNet((64, 128, 256, 512) if is_whole else (8, 8, 8, 32), (2, 2, 2, 2), len(names))
+    if not is_whole:
+        normalisation = {"mean": [0.5, 0.5, 0.5], "std": [0.2, 0.2, 0.2]}
+        entry["params"] |= {"architecture": "openood_resnet", "resize": 32, "crop": 32, **normalisation}
+        entry["params"]["classes"] = names
+        entry["params"].pop("preset", None)
+    path = Path(entry["weights"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    torch.save({key.replace("downsample", "shortcut"): value for key, value in network.state_dict().items()}, path)
+
+
+@pytest.fixture(scope="module", params=BENCHMARKS)
+def project(request, tmp_path_factory):
+    """A folder in which the stages of a profile ran for its first detector."""
+    root = tmp_path_factory.mktemp("openood")
+    params = yaml.safe_load(placed((ROOT / f"profiles/{request.param}.yaml").read_text(), str(root)))
+    id_name, classes, _ = BENCHMARKS[request.param]
+    run = next(iter(params["detectors"]))
+    params["detectors"] = {run: params["detectors"][run]}
+    params["report"]["published"] = {run: params["report"]["published"][run]}
+    params["evaluate"] |= {"replicates": 0}
+    write_data(params, classes)
+    write_checkpoint(params["detectors"][run], params["datasets"][id_name]["categories"])
+    (root / "data").symlink_to(ROOT / "data")
+    (root / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        patch.syspath_prepend(ROOT / "stages")
+        runpy.run_path(str(ROOT / "stages/code_digests.py"), run_name="__main__")
+        stages = [("ingest", name) for name in params["datasets"]]
+        for stage, name in [*stages, ("curate", id_name), ("infer", run), ("evaluate", run)]:
+            runpy.run_path(str(ROOT / f"stages/{stage}.py"))["main"](name)
+        runpy.run_path(str(ROOT / "stages/report.py"))["main"]()
+        yield root, request.param, run
+
+
+def test_no_image_of_an_ood_list_is_left_out_whatever_its_label(project):
+    root, name, _ = project
+    folder = root / "artifacts/splits" / BENCHMARKS[name][0]
+    fates = Fates.read(folder / "fates.parquet").frame
+    assert set(fates["rule"]) == {"as published"}
+    assert not json.loads((folder / "warnings.json").read_text())["count"]
+    for split in (*BENCHMARKS[name][2], "validation"):
+        assert len(Images.read(folder / split / "images.parquet")) == OTHERS
+        objects = Objects.read(folder / split / "objects.parquet")
+        assert set(objects.category) == {"outlier"}
+        assert (objects.box[:, :2] == 0).all()
+
+
+def test_each_image_has_one_region_of_its_size(project):
+    root, name, run = project
+    for split in (*COUNTS, *BENCHMARKS[name][2], "validation"):
+        images = Images.read(root / "artifacts/splits" / BENCHMARKS[name][0] / split / "images.parquet")
+        regions = Regions.read(root / "artifacts/regions" / run / split)
+        assert sorted(regions.image_id) == sorted(images.image_id)
+        assert regions.logits.shape == (len(images), BENCHMARKS[name][1])
+
+
+def test_parameters_are_chosen_on_the_validation_split_from_openood_s_grids(project):
+    root, _, run = project
+    chosen = read_json(root / "artifacts/fitted" / run / "ash/method.json")
+    text = json.dumps(chosen)
+    assert '"ood_split": "validation"' in text
+    assert text.count('"percentile"') >= 7
+
+
+def test_every_method_that_openood_publishes_is_measured_on_each_test_split(project):
+    root, name, run = project
+    params = yaml.safe_load((root / "params.yaml").read_text())
+    evaluation = read_json(root / "artifacts/evaluation" / f"{run}.json")
+    assert evaluation["not_applicable"] == {}
+    for split in BENCHMARKS[name][2]:
+        for method in params["methods"]:
+            value = read_json(root / "artifacts/metrics" / run / split / f"{method}.json")["auroc"]
+            assert 0 <= value <= 1
+    assert not (root / "artifacts/metrics" / run / "validation").exists()
+
+
+def test_the_report_shows_the_published_means(project):
+    page = (project[0] / "artifacts/report/published.html").read_text()
+    assert "OpenOOD v1.5" in page
+    assert "near, mean over its splits" in page
+
+
+def test_doctor_names_a_missing_list_and_its_archive(project, capsys):
+    root, _, _ = project
+    ood = yaml.safe_load((root / "params.yaml").read_text())["datasets"]["ood"]
+    file = Path(ood["root"]) / ood["lists"].replace("{subset}", ood["subset_names"][0])
+    moved = file.rename(file.with_suffix(".moved"))
+    main(["doctor", "--quick", "--json"])
+    moved.rename(file)
+    (missing,) = [one for one in json.loads(capsys.readouterr().out)["findings"] if "list of images" in one["text"]]
+    assert missing["belongs at"] == str(file)
+    assert missing["comes from"].endswith("benchmark_imglist.zip")
+
+
+def test_shifted_images_are_labelled_with_the_id_classes(project):
+    root, name, _ = project
+    folder = root / "artifacts/splits" / BENCHMARKS[name][0]
+    classes = set(Objects.read(folder / "test/objects.parquet").category)
+    shifted = sorted(path.name for path in folder.glob("imagenet_*"))
+    assert shifted == (["imagenet_c", "imagenet_r", "imagenet_v2"] if "imagenet" in name else [])
+    assert all(set(Objects.read(folder / split / "objects.parquet").category) <= classes for split in shifted)
