@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from farther.detectors.networks.classifiers import OpenOODResNet
 from PIL import Image
 
 from farther.command import main
 from farther.command.profile import placed
 from farther.curation import Fates
+from farther.detectors.networks.classifiers import OpenOODResNet
 from farther.tables import Images, Objects, Regions
 from farther.tables.files import read_json
 
