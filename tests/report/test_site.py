@@ -21,6 +21,7 @@ PAGES = [
     "methods.html",
     "splits.html",
     "self_awareness.html",
+    "classes.html",
     "charts.html",
     "published.html",
     "gallery.html",

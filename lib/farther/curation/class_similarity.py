@@ -10,14 +10,15 @@ import polars as pl
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther.curation.sources import LabelledImages
 from farther.datasets.hierarchy import Measure, NameSimilarity, Scale, read_synsets
 from farther.datasets.wordnet import open_hierarchy
 from farther.errors import ParameterError
 from farther.registry import STRICT
-from farther.tables import Column, Table
+from farther.tables import ClassPairs, ImageClasses, SortedClasses
 
-#: What `oodness` means, by its value.
-OODNESS = ("an ID class", "overlaps with an ID class", "near to an ID class", "neither")
+#: OODness of a class that no rule is about.
+FARTHEST = 3
 
 #: Similarities that differ by less are equal.
 ROUNDING = 1e-9
@@ -78,28 +79,40 @@ class ClassSimilarity:
         found = self._nearest[category]
         return None if found is None else (found.other, float(getattr(found, self.by.similarity)))
 
+    def pairs(self, categories: Sequence[str]) -> ClassPairs:
+        """Similarity of each category to each ID class, but for names that the hierarchy does not have."""
+        found = [
+            (category, similarity)
+            for category in dict.fromkeys(categories)
+            for id_class in self._id_classes
+            if (similarity := self.hierarchy.similarity(category, id_class)) is not None
+        ]
+        measures = ("path", "wu_palmer", "leacock_chodorow")
+        return ClassPairs(
+            category=[category for category, _ in found],
+            id_class=[similarity.other for _, similarity in found],
+            **{name: [getattr(similarity, name) for _, similarity in found] for name in measures},
+        )
+
     def unknown(self, categories: Sequence[str]) -> list[str]:
         """The ID classes, then the categories, that the hierarchy does not have."""
         return [name for name in dict.fromkeys((*self._id_classes, *categories)) if not self.hierarchy.synsets(name)]
 
 
-class SortedClasses(Table):
-    """One row per class of a dataset that a benchmark takes OOD images from.
+def image_classes(source: LabelledImages, classes: SortedClasses) -> ImageClasses:
+    """The class of each image that decides how far out it is.
 
-    Columns:
-        dataset, category: The class.
-        oodness: 0: it is an ID class; 1: it overlaps with one; 2: it is near to one; 3: neither. In Recalcati et al.,
-            "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2024, Section IV, people judge this.
-        rule: The rule that decided; "" for none.
-        id_class: The ID class of that rule, or else the most similar one; "" where neither is known.
-        similarity: Similarity to `nearest` by name; -1 without a hierarchy.
-        nearest: The most similar ID class by name; "" without a hierarchy.
+    Args:
+        source: Images of one dataset.
+        classes: The classes of that dataset.
     """
-
-    dataset = Column(pl.String)
-    category = Column(pl.String)
-    oodness = Column(pl.Int16)
-    rule = Column(pl.String)
-    id_class = Column(pl.String)
-    similarity = Column(pl.Float64)
-    nearest = Column(pl.String)
+    nearest = (
+        source.objects.frame.select("image_id", "category")
+        .join(classes.frame.select("category", "oodness"), on="category", how="left", maintain_order="left")
+        .with_columns(pl.col("oodness").fill_null(FARTHEST))
+        .sort("oodness", maintain_order=True)
+        .unique("image_id", keep="first", maintain_order=True)
+    )
+    joined = source.images.frame.select("image_id").join(nearest, on="image_id", how="left", maintain_order="left")
+    filled = joined.with_columns(pl.col("category").fill_null(""), pl.col("oodness").fill_null(FARTHEST))
+    return ImageClasses.from_frame(filled)

@@ -10,12 +10,13 @@ from typing import Any, Literal, get_args
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.curation.class_similarity import ROUNDING, ClassesBy, ClassSimilarity, SortedClasses
+from farther.curation.class_similarity import FARTHEST, ROUNDING, ClassesBy, ClassSimilarity
 from farther.curation.sources import Categories
 from farther.datasets import ClassNames
 from farther.datasets.records import read_yaml
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, build
+from farther.tables import SortedClasses
 
 Kind = Literal["ID class", "overlap", "near"]
 
@@ -212,7 +213,7 @@ class Rules:
         return SortedClasses(
             dataset=[dataset] * len(categories.names),
             category=list(categories.names),
-            oodness=[decided[name].precedence if name in decided else len(PRECEDENCE) for name in categories.names],
+            oodness=[decided[name].precedence if name in decided else FARTHEST for name in categories.names],
             rule=[str(decided.get(name, "")) for name in categories.names],
             id_class=[decided[name].id_class if name in decided else found[name][0] for name in categories.names],
             similarity=[found[name][1] for name in categories.names],

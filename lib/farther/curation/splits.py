@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from farther.curation.candidates import listed
-from farther.curation.class_similarity import SortedClasses
+from farther.curation.class_similarity import image_classes
 from farther.curation.decisions import HEADER, IMAGE, Decisions, DecisionsFile
 from farther.curation.fates import Fates, as_published, decide
 from farther.curation.overruling import overrule, withhold_unreviewed
@@ -19,6 +19,7 @@ from farther.curation.parameters import Benchmark, OodSplit, PseudoOod, ShiftedS
 from farther.curation.rules import Rule, Rules
 from farther.curation.sources import LabelledImages, Tables
 from farther.errors import DataError, ParameterError
+from farther.tables import ClassPairs, ImageClasses, SortedClasses
 from farther.tables.files import write_aside, write_json
 
 
@@ -29,17 +30,21 @@ class Curation:
     Args:
         splits: ID and OOD splits by name.
         fates: One row per image of the OOD sources.
-        classes: One row per class of the OOD datasets.
+        classes: One row per class of the datasets that OOD splits are made from.
+        pairs: Similarity of these to the ID classes; None without `classes_by`.
+        image_classes: The class that decides on each image, by split.
         warnings: Messages about rules without effect and images whose reviewers have no majority.
     """
 
     splits: Mapping[str, LabelledImages]
     fates: Fates
     classes: SortedClasses = field(default_factory=SortedClasses.empty)
+    pairs: ClassPairs | None = None
+    image_classes: Mapping[str, ImageClasses] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
     def write(self, folder: str | Path) -> None:
-        """Writes images.parquet and objects.parquet of each split, fates.parquet, classes.parquet and warnings.json.
+        """Writes `<split>/images.parquet`, `<split>/objects.parquet`, and one file of each of the other tables.
 
         The folder is replaced as a whole, so no split of an earlier definition stays. A split's files depend on its
         own source and rules only.
@@ -50,6 +55,10 @@ class Curation:
                 split.objects.write(aside / name / "objects.parquet")
             self.fates.write(aside / "fates.parquet")
             self.classes.write(aside / "classes.parquet")
+            for name, of_images in self.image_classes.items():
+                of_images.write(aside / name / "classes.parquet")
+            if self.pairs is not None:
+                self.pairs.write(aside / "similarities.parquet")
             write_json(aside / "warnings.json", {"count": len(self.warnings), "warnings": self.warnings})
 
     def counts(self) -> dict[str, int]:
@@ -119,11 +128,13 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
         for name, split in ruled.splits.items():
             splits[name] = ruled.source.select(decided.fate == split.distance)
     joined = Fates.concatenate(fates) if fates else Fates.empty()
-    classes = _sorted_classes(benchmark, tables, rules)
+    classes, pairs = _sorted_classes(benchmark, tables, rules), None
     if rules.similarity is not None:
-        lacking = rules.similarity.unknown(classes.category.tolist())
+        names = classes.category.tolist()
+        pairs, lacking = rules.similarity.pairs(names), rules.similarity.unknown(names)
         warnings += [f"{rules.similarity.hierarchy.path}: no kind is called {name!r}" for name in lacking]
-    return Curation(splits, joined, classes, list(dict.fromkeys(warnings)))
+    of_images = _image_classes(benchmark, tables, splits, classes)
+    return Curation(splits, joined, classes, pairs, of_images, list(dict.fromkeys(warnings)))
 
 
 def _derived(split: ShiftedSplit | PseudoOod, tables: Tables, rules: Rules) -> LabelledImages:
@@ -136,11 +147,31 @@ def _derived(split: ShiftedSplit | PseudoOod, tables: Tables, rules: Rules) -> L
 
 
 def _sorted_classes(benchmark: Benchmark, tables: Tables, rules: Rules) -> SortedClasses:
-    """How far out the classes of the datasets are that OOD splits are made of by the rules."""
-    members = {name: split for name, split in benchmark.splits.items() if split.assigned == "by rules"}
-    vocabularies = {split.dataset: split.vocabulary or split.dataset for split in members.values()}
+    """How far out the classes of the datasets are that splits are made from by the rules."""
+    vocabularies = {split.dataset: split.vocabulary or split.dataset for split in _by_rules(benchmark).values()}
     parts = [rules.sorted_classes(name, words, tables.categories(name)) for name, words in vocabularies.items()]
     return SortedClasses.concatenate(parts) if parts else SortedClasses.empty()
+
+
+def _image_classes(
+    benchmark: Benchmark, tables: Tables, splits: Mapping[str, LabelledImages], classes: SortedClasses
+) -> dict[str, ImageClasses]:
+    """The class that decides on each image of the splits that are made by the rules."""
+    found = {}
+    for name, split in _by_rules(benchmark).items():
+        source = tables.source(split.dataset, split.subset)  # with the dataset's labels, which the split may not have
+        chosen = source.images.frame["image_id"].is_in(splits[name].images.image_id.tolist()).to_numpy()
+        of_dataset = classes.with_frame(classes.frame.filter(dataset=split.dataset))
+        found[name] = image_classes(source.select(chosen), of_dataset)
+    return found
+
+
+def _by_rules(benchmark: Benchmark) -> dict[str, OodSplit | ShiftedSplit]:
+    """The splits, besides ID splits, whose images are chosen by the rules, but for those that keep known objects."""
+    ood = {
+        n: split for n, split in benchmark.splits.items() if split.assigned == "by rules" and split.known == "remove"
+    }
+    return ood | {name: split for name, split in benchmark.shifted.items() if split.classes == "by rules"}
 
 
 def id_split(benchmark: Benchmark, name: str, tables: Tables) -> LabelledImages:

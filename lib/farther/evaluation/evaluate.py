@@ -25,6 +25,7 @@ from dataclasses import asdict
 from typing import Any
 
 from farther.evaluation import intervals
+from farther.evaluation.classes import evaluate_classes
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import Evaluated, read_methods
 from farther.evaluation.parts import Parts
@@ -72,6 +73,7 @@ def evaluate_run(
         },
         "methods": _with_comparisons(each, inputs),
         "not_applicable": refused,
+        "classes": evaluate_classes(inputs, list(each)),
     }
     write_run(files, report, {name: part.frames for name, part in each.items()}, detector["map_at"])
     if log is not None:

@@ -10,7 +10,7 @@ from farther.datasets import image_roots
 from farther.errors import ParameterError
 from farther.keyed import Keyed
 from farther.registry import build as checked
-from farther.report import self_awareness, tables
+from farther.report import classes, self_awareness, tables
 from farther.report.contents import Contents
 from farther.report.documented import texts_of
 from farther.report.gallery.page import PAGE as GALLERY
@@ -32,6 +32,7 @@ NAVIGATION = {
     "methods.html": "Methods",
     "splits.html": "Splits",
     "self_awareness.html": "Self-awareness",
+    "classes.html": "Classes",
     "charts.html": "Charts",
     "published.html": "Published",
     GALLERY: "Gallery",
@@ -88,6 +89,7 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "methods.html", "methods.html", contents.methods()
     yield "splits.html", "splits.html", contents.splits()
     yield "self_awareness.html", "self_awareness.html", self_awareness.content(contents.evaluated)
+    yield "classes.html", "classes.html", classes.content(contents.evaluated)
     yield "charts.html", "charts.html", contents.charts()
     yield "published.html", "published.html", contents.published()
     for method in contents.params["methods"]:

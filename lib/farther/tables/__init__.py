@@ -1,6 +1,16 @@
 """The tables that the stages exchange: `images`, `objects`, `regions`, `scores`."""
 
-from farther.tables.annotations import Images, ObjectOutcomes, Objects, RegionOutcomes, Scores, TrueClasses
+from farther.tables.annotations import (
+    ClassPairs,
+    ImageClasses,
+    Images,
+    ObjectOutcomes,
+    Objects,
+    RegionOutcomes,
+    Scores,
+    SortedClasses,
+    TrueClasses,
+)
 from farther.tables.columns import BOX, VECTOR, Column, OptionalColumn
 from farther.tables.header import Header
 from farther.tables.regions import Regions, RegionsFolder, RegionsWriter, scan_regions
@@ -9,8 +19,10 @@ from farther.tables.table import Table
 __all__ = [
     "BOX",
     "VECTOR",
+    "ClassPairs",
     "Column",
     "Header",
+    "ImageClasses",
     "Images",
     "ObjectOutcomes",
     "Objects",
@@ -20,6 +32,7 @@ __all__ = [
     "RegionsFolder",
     "RegionsWriter",
     "Scores",
+    "SortedClasses",
     "Table",
     "TrueClasses",
     "scan_regions",

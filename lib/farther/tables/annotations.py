@@ -119,3 +119,60 @@ class ObjectOutcomes(Table):
     category = Column(pl.String)
     outcome = Column(pl.String, among=OBJECT_OUTCOMES)
     region_id = Column(pl.Int64)
+
+
+class SortedClasses(Table):
+    """One row per class of a dataset that a benchmark takes images of other classes from.
+
+    Stored as `splits/<benchmark>/classes.parquet`.
+
+    Columns:
+        dataset, category: The class.
+        oodness: 0: it is an ID class; 1: it overlaps with one; 2: it is near to one; 3: neither. In Recalcati et al.,
+            "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2024, Section IV, people judge this.
+        rule: The rule that decided; "" for none.
+        id_class: The ID class of that rule, or else the most similar one; "" where neither is known.
+        similarity: Similarity to `nearest` by name; -1 without a hierarchy.
+        nearest: The most similar ID class by name; "" without a hierarchy.
+    """
+
+    dataset = Column(pl.String)
+    category = Column(pl.String)
+    oodness = Column(pl.Int16)
+    rule = Column(pl.String)
+    id_class = Column(pl.String)
+    similarity = Column(pl.Float64)
+    nearest = Column(pl.String)
+
+
+class ImageClasses(Table):
+    """The class of each image of a split that decides how far out the image is.
+
+    Stored as `splits/<benchmark>/<split>/classes.parquet`, for splits whose images are chosen by rules.
+
+    Columns:
+        image_id: The image.
+        category: The class of lowest OODness that it shows, as its dataset calls it; "" without objects.
+        oodness: That of the class, see `SortedClasses`; 3 without objects.
+    """
+
+    image_id = Column(pl.String, unique=True)
+    category = Column(pl.String)
+    oodness = Column(pl.Int16)
+
+
+class ClassPairs(Table):
+    """Similarity of each class of other datasets to each ID class, by their names.
+
+    Stored as `splits/<benchmark>/similarities.parquet`, for benchmarks whose rules use a hierarchy.
+
+    Columns:
+        category, id_class: The two classes.
+        path, wu_palmer, leacock_chodorow: See `farther.datasets.hierarchy.NameSimilarity`.
+    """
+
+    category = Column(pl.String)
+    id_class = Column(pl.String)
+    path = Column(pl.Float32)
+    wu_palmer = Column(pl.Float32)
+    leacock_chodorow = Column(pl.Float32)

@@ -1,0 +1,154 @@
+"""Results of a run by how far out the classes are, and which ID classes other classes are taken for.
+
+Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2024: results by OODness of a class,
+with classes of low OODness counted as ID (Table VI: T1 counts 0 and 1, T2 counts 0 to 2), the graph of classes and
+their predictions, and the similarity of both (Figures 2 and 3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from farther.evaluation.files import RunSplit, aligned_scores
+from farther.evaluation.inputs import RunInputs
+from farther.metrics import ood
+from farther.tables import ClassPairs, ImageClasses, ObjectOutcomes, Regions
+from farther.tables.files import inside
+
+#: Metrics that are reported.
+SHOWN = ("auroc", "fpr95", "detection_error")
+
+#: The largest OODness that may count as ID: Places' classes alone, T1 and T2.
+COUNTED = (0, 1, 2)
+
+#: Edges of the class graph that are kept, those of most objects.
+EDGES = 5000
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Regions of one split at or above t*: the rows of the stored ones that count, and the OODness of each."""
+
+    split: RunSplit
+    rows: np.ndarray
+    oodness: np.ndarray
+    images: Mapping[int, int]
+
+
+def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> dict[str, Any]:
+    """Metrics by OODness and the class graph of a run.
+
+    Args:
+        inputs: The run's inputs.
+        methods: Names of the methods that apply; their scores and outcomes are stored.
+
+    Returns:
+        `by_oodness`: method → OODness → images, regions, auroc, fpr95, detection_error, of ID test regions against
+        those of images of that OODness; `id_up_to`: method → largest OODness that counts as ID → the same three, of ID
+        test regions with those of images that count as ID, against the others; `edges`: other class, ID class that it
+        is taken for, and objects; `similarity`: mean similarity of class and prediction by `category` and by
+        `id_class`, with objects. {} for a benchmark without splits made by rules.
+
+    Raises:
+        DataError: a table is absent or damaged.
+    """
+    parts = _parts(inputs)
+    if not parts or not methods:
+        return {}
+    by_oodness: dict[str, Any] = {}
+    id_up_to: dict[str, Any] = {}
+    for method in methods:
+        id_scores = inputs.scores(method, inputs.id_split)[inputs.id_above]
+        others = [_scores(inputs, method, part) for part in parts]
+        scores, oodness = np.concatenate(others), np.concatenate([part.oodness for part in parts])
+        levels = sorted({level for part in parts for level in part.images})
+        by_oodness[method] = {
+            str(level): {
+                "images": sum(part.images.get(level, 0) for part in parts),
+                "regions": int((oodness == level).sum()),
+                **_shown(id_scores, scores[oodness == level]),
+            }
+            for level in levels
+        }
+        id_up_to[method] = {
+            str(most): _shown(np.concatenate([id_scores, scores[oodness <= most]]), scores[oodness > most])
+            for most in COUNTED
+        }
+    edges = class_edges(inputs, methods[0])
+    shown = edges.head(EDGES).to_dicts()
+    return {"by_oodness": by_oodness, "id_up_to": id_up_to, "edges": shown, "similarity": _similarity(inputs, edges)}
+
+
+def _parts(inputs: RunInputs) -> list[_Part]:
+    """The splits whose images were chosen by the rules of the benchmark."""
+    found = []
+    for name in (*inputs.roles.test, *inputs.roles.shifted):
+        file = inside(inputs.files.images(name).parent, "classes.parquet")
+        if not file.is_file():
+            continue
+        test = next((one for one in inputs.test_splits if one.name == name), None)
+        split = RunSplit(inputs.files, name) if test is None else test.data
+        regions = split.regions()
+        rows = regions.score >= inputs.threshold
+        if test is not None:
+            rows[rows] = test.is_ood  # without the regions of known objects
+        classes = ImageClasses.read(file).frame.filter(pl.col("image_id").is_in(list(split.images)))
+        of_image = dict(classes.select("image_id", "oodness").iter_rows())
+        oodness = np.array([of_image[name] for name in regions.image_id[rows]], np.int64)
+        found.append(_Part(split, rows, oodness, dict(classes["oodness"].value_counts().iter_rows())))
+    return found
+
+
+def _scores(inputs: RunInputs, method: str, part: _Part) -> np.ndarray:
+    split = part.split
+    return aligned_scores(split.regions(), inputs.files.scores(method, split.name), len(split.folder))[part.rows]
+
+
+def _shown(id_scores: np.ndarray, ood_scores: np.ndarray) -> dict[str, float | None]:
+    found = ood.evaluate(id_scores, ood_scores)
+    return {name: found[name] for name in SHOWN}
+
+
+def class_edges(inputs: RunInputs, method: str) -> pl.DataFrame:
+    """Classes that are not known, and the ID classes that their objects are taken for: category, id_class, objects.
+
+    Counted are objects of OOD splits that a detection was matched to or that it misclassifies, by any outcome under a
+    method; the most frequent pair first.
+    """
+    found = []
+    for split in inputs.tested:
+        outcomes = ObjectOutcomes.read(inputs.files.object_outcomes(method, split.name)).frame
+        found.append(
+            outcomes.join(_predicted(split.regions(), split.folder.header.classes), on=["image_id", "region_id"])
+        )
+    pairs = pl.concat(found) if found else pl.DataFrame(schema={"category": pl.String, "id_class": pl.String})
+    known = inputs.id_split.known_classes
+    counts = pairs.filter(~pl.col("category").is_in(known)).group_by("category", "id_class").agg(objects=pl.len())
+    return counts.sort("objects", "category", "id_class", descending=[True, False, False])
+
+
+def _predicted(regions: Regions, classes: Sequence[str]) -> pl.DataFrame:
+    """Name of the predicted class of each region."""
+    names = pl.Series("id_class", np.array(classes, object)[regions.label], dtype=pl.String)
+    return regions.frame.select("image_id", "region_id").with_columns(names)
+
+
+def _similarity(inputs: RunInputs, edges: pl.DataFrame) -> dict[str, Any]:
+    """Mean of path and Wu–Palmer similarity of class and prediction, over objects, by either (Figures 2 and 3)."""
+    file = inside(inputs.files.images(inputs.id_split.name).parent.parent, "similarities.parquet")
+    if not file.is_file():
+        return {}
+    pairs = ClassPairs.read(file).frame.unique(["category", "id_class"])
+    similar = pairs.select("category", "id_class", similarity=(pl.col("path") + pl.col("wu_palmer")) / 2)
+    known = edges.join(similar, on=["category", "id_class"])
+    weighted = (pl.col("similarity") * pl.col("objects")).sum() / pl.col("objects").sum()
+    found = {}
+    for side in ("category", "id_class"):
+        means = known.group_by(side).agg(similarity=weighted, objects=pl.col("objects").sum())
+        found[side] = means.sort("similarity", side, descending=[True, False]).to_dicts()
+    return found

@@ -1,0 +1,189 @@
+"""The page of classes: results by how far out classes are, and which ID classes the others are taken for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from farther.report.charts import vega as vl
+from farther.report.listing import Listing
+from farther.report.results import Run, title_of
+
+#: What OODness means, by its value.
+OODNESS = ("0: an ID class", "1: overlaps with one", "2: near to one", "3: neither")
+
+#: What counts as ID, by the largest OODness that does.
+COUNTED = ("ID test images", "and OODness 0 and 1 (T1)", "and OODness 0 to 2 (T2)")
+
+TITLES = {"auroc": "AUROC (%)", "fpr95": "FPR95 (%)", "detection_error": "Detection error (%)"}
+
+#: Edges in a chart of the class graph, and objects below which an edge is left out.
+EDGES, LEAST = 80, 2
+
+#: Classes at each end of a chart of similarities.
+ENDS = 10
+
+OTHER = vl.Key("other class", "#D55E00", "●")
+KNOWN = vl.Key("ID class it is taken for", "#0072B2", "■")
+
+
+def content(runs: Sequence[Run]) -> dict[str, Any]:
+    """Variables of the template `classes.html`: tables and charts of each run."""
+    found = {run.name: run.evaluation["classes"] for run in runs if run.evaluation.get("classes")}
+    return {
+        "runs": {name: _of_run(name, values) for name, values in found.items()},
+        "contents": {f"run-{number}": name for number, name in enumerate(found, start=1)},
+    }
+
+
+def _of_run(run: str, classes: Mapping[str, Any]) -> dict[str, Any]:
+    pairs = pl.DataFrame(classes["edges"], schema={"category": pl.String, "id_class": pl.String, "objects": pl.Int64})
+    graph = pruned(pairs, LEAST, EDGES)
+    drawn = [] if graph.is_empty() else [vl.ChartGroup((OTHER, KNOWN), (class_graph(run, graph),))]
+    similar = classes["similarity"]
+    drawn += [
+        vl.ChartGroup((), (_similarities(run, side, similar[side]),))
+        for side in ("category", "id_class")
+        if similar.get(side)
+    ]
+    return {"by_oodness": _by_oodness(classes), "id_up_to": _id_up_to(classes), "charts": drawn}
+
+
+def _by_oodness(classes: Mapping[str, Any]) -> Listing:
+    rows = [
+        {
+            "Method": title_of(method),
+            "OODness": OODNESS[int(level)],
+            "Images": values["images"],
+            "Detections": values["regions"],
+            **{title: values[name] for name, title in TITLES.items()},
+        }
+        for method, by_level in classes["by_oodness"].items()
+        for level, values in by_level.items()
+    ]
+    return Listing.of(
+        "ID test detections against those in images of each OODness, the lowest of the classes that an image shows.",
+        rows,
+    )
+
+
+def _id_up_to(classes: Mapping[str, Any]) -> Listing:
+    rows = [
+        {
+            "Method": title_of(method),
+            "Counted as ID": COUNTED[int(most)],
+            **{title: values[name] for name, title in TITLES.items()},
+        }
+        for method, by_most in classes["id_up_to"].items()
+        for most, values in by_most.items()
+    ]
+    return Listing.of("The same where classes of low OODness count as ID (Recalcati et al., 2024, Table VI).", rows)
+
+
+def pruned(edges: pl.DataFrame, least: int, most: int) -> pl.DataFrame:
+    """The class graph without its noise, and the connected component of each edge, those of most objects first.
+
+    Left out are edges between equal names, whatever their case, blanks and underscores; edges of fewer than `least`
+    objects; and all but the `most` edges of most objects.
+
+    Args:
+        edges: Columns category, id_class, objects.
+        least, most: See above.
+
+    Returns:
+        The edges with a column component, int64 from 0 on.
+    """
+    plain = [pl.col(name).str.to_lowercase().str.replace_all(r"[\s_]+", " ") for name in ("category", "id_class")]
+    kept = edges.filter(plain[0] != plain[1], pl.col("objects") >= least).sort(
+        "objects", "category", "id_class", descending=[True, False, False]
+    )
+    kept = kept.head(most)
+    if kept.is_empty():
+        return kept.with_columns(component=pl.lit(0, pl.Int64))
+    columns = [np.unique(kept[name].to_numpy(), return_inverse=True) for name in ("category", "id_class")]
+    (categories, left), (id_classes, right) = columns
+    size = len(categories) + len(id_classes)
+    graph = coo_array((np.ones(len(kept)), (left, right + len(categories))), shape=(size, size))
+    _, of_node = connected_components(graph, directed=False)
+    marked = kept.with_columns(component=pl.Series(of_node[left], dtype=pl.Int64))
+    sizes = marked.group_by("component").agg(total=pl.col("objects").sum()).sort("total", "component", descending=True)
+    order = dict(zip(sizes["component"], range(len(sizes)), strict=True))
+    return marked.with_columns(pl.col("component").replace_strict(order, return_dtype=pl.Int64)).sort(
+        "component", "id_class", "objects", "category", descending=[False, False, True, False]
+    )
+
+
+def class_graph(run: str, graph: pl.DataFrame) -> vl.Chart:
+    """The class graph, one component below the other: other classes on the left, ID classes on the right."""
+    places: dict[tuple[str, str], float] = {}
+    height = 0.0
+    for component in graph.partition_by("component", maintain_order=True):
+        left, right = (list(dict.fromkeys(component[name])) for name in ("category", "id_class"))
+        rows = max(len(left), len(right))
+        for side, names in (("category", left), ("id_class", right)):
+            step = rows / len(names)
+            places |= {(side, name): height + (number + 0.5) * step for number, name in enumerate(names)}
+        height += rows + 1
+    edges = graph.with_columns(
+        x=pl.lit(0.0),
+        x2=pl.lit(1.0),
+        y=pl.Series([places["category", name] for name in graph["category"]]),
+        y2=pl.Series([places["id_class", name] for name in graph["id_class"]]),
+    )
+    nodes = [{"name": name, "side": side, "x": float(side == "id_class"), "y": y} for (side, name), y in places.items()]
+    hidden: dict[str, Any] = {"axis": None}
+    y_scale = {"domain": [0, height], "reverse": True, "nice": False}
+    across = {"domain": [-0.6, 1.6]}
+    of_edges = {
+        "mark": {"type": "rule", "opacity": 0.6, "color": "#777777"},
+        "encoding": {
+            "x": vl.number("x", scale=across, **hidden),
+            "x2": {"field": "x2"},
+            "y": vl.number("y", scale=y_scale, **hidden),
+            "y2": {"field": "y2"},
+            "strokeWidth": vl.number("objects", scale={"range": [1, 7]}, legend=None),
+            "tooltip": [vl.named("category"), vl.named("id_class", title="taken for"), vl.number("objects")],
+        },
+    }
+    place = {"x": vl.number("x", scale=across, **hidden), "y": vl.number("y", scale=y_scale, **hidden)}
+    layers: list[dict[str, Any]] = [of_edges]
+    for side, key, shape, align, shift in (
+        ("category", OTHER, "circle", "right", -8),
+        ("id_class", KNOWN, "square", "left", 8),
+    ):
+        data = {"values": [node for node in nodes if node["side"] == side]}
+        point = {"type": "point", "filled": True, "shape": shape, "color": key.colour, "size": 60}
+        text = {"type": "text", "align": align, "dx": shift, "fontSize": 11}
+        layers += [
+            {"data": data, "mark": point, "encoding": place},
+            {"data": data, "mark": text, "encoding": {**place, "text": vl.named("name")}},
+        ]
+    count = graph["component"].n_unique()
+    words = "; ".join(f"{a} as {b} {n}" for a, b, n in graph.select("category", "id_class", "objects").iter_rows())
+    title = f"Other classes and the ID classes they are taken for: {count} separate groups"
+    body = {"height": max(80, round(17 * height)), "layer": layers}
+    return vl.chart(title, f"{run}: objects by class and prediction: {words}.", edges, body)
+
+
+def _similarities(run: str, side: str, rows: Sequence[Mapping[str, Any]]) -> vl.Chart:
+    """The classes whose predictions are the most and the least similar to them, or the predictions."""
+    shown = rows if len(rows) <= 2 * ENDS else [*rows[:ENDS], *rows[-ENDS:]]
+    frame = pl.DataFrame([{"class": row[side], **row} for row in shown])
+    what = "class" if side == "category" else "predicted ID class"
+    body = {
+        "height": {"step": 17},
+        "mark": {"type": "bar", "color": (OTHER if side == "category" else KNOWN).colour},
+        "encoding": {
+            "x": vl.number("similarity", title="similarity of class and prediction", scale={"domain": [0, 1]}),
+            "y": vl.named("class", sort=frame["class"].to_list(), title=None),
+            "tooltip": [vl.named("class"), vl.number("similarity", format=".3f"), vl.number("objects")],
+        },
+    }
+    part = "all" if len(shown) == len(rows) else f"the {ENDS} highest and lowest"
+    words = ", ".join(f"{row[side]} {row['similarity']:.2f}" for row in shown)
+    return vl.chart(f"Similarity of predictions by {what}: {part}", f"{run}: {words}.", frame, body)

@@ -1,0 +1,84 @@
+"""The page of classes: metrics by OODness, and the graph of classes and the ID classes they are taken for."""
+
+import polars as pl
+import pytest
+
+from farther.report.classes import class_graph, content, pruned
+from farther.tables.files import read_json
+
+
+@pytest.fixture(scope="module")
+def classes(evaluated):
+    return read_json(evaluated / "artifacts/evaluation/pets-net.json")["classes"]
+
+
+def test_metrics_by_oodness_are_those_of_the_images_of_its_classes(classes):
+    # lynx is near: one of its detections is below all ID detections, one above; the kite is far, and below all
+    near, far = classes["by_oodness"]["msp"]["2"], classes["by_oodness"]["msp"]["3"]
+    assert (near["images"], near["regions"], near["auroc"], near["fpr95"]) == (4, 2, 0.5, 0.5)
+    assert (far["images"], far["regions"], far["auroc"], far["fpr95"]) == (2, 1, 1.0, 0.0)
+    assert set(classes["by_oodness"]) == {"msp", "energy", "knn"}
+
+
+def test_classes_of_low_oodness_may_count_as_id(classes):
+    # 20 ID detections against 0.70, 0.995 and 0.65; then 22, lynx among them, against 0.65
+    counted = classes["id_up_to"]["msp"]
+    assert counted["0"]["auroc"] == counted["1"]["auroc"] == pytest.approx(40 / 60)
+    assert counted["2"]["auroc"] == 1
+
+
+def test_the_class_graph_counts_objects_by_class_and_prediction(classes):
+    assert classes["edges"] == [
+        {"category": "Lynx", "id_class": "cat", "objects": 2},
+        {"category": "<b>Kite</b>", "id_class": "cat", "objects": 1},
+    ]
+
+
+EDGES = [
+    ("fox", "dog", 9),
+    ("wolf", "dog", 5),
+    ("fox", "cat", 3),
+    ("shoe_shop", "Shoe shop", 50),
+    ("bed", "sofa", 30),
+    ("lamp", "sofa", 1),
+]
+
+
+def edges():
+    return pl.DataFrame(EDGES, schema=["category", "id_class", "objects"], orient="row")
+
+
+def test_a_pruned_graph_has_no_equal_names_no_rare_edges_and_its_components():
+    found = pruned(edges(), least=2, most=10)
+    assert list(found.select("category", "id_class", "component").iter_rows()) == [
+        ("bed", "sofa", 0),
+        ("fox", "cat", 1),
+        ("fox", "dog", 1),
+        ("wolf", "dog", 1),
+    ]
+    assert pruned(edges(), least=2, most=2)["objects"].to_list() == [30, 9]
+    assert pruned(edges(), least=100, most=2).is_empty()
+
+
+def test_each_edge_of_the_graph_ends_at_the_places_of_its_classes():
+    chart = class_graph("net", pruned(edges(), least=2, most=10))
+    places = {
+        (node["side"], node["name"]): (node["x"], node["y"])
+        for layer in chart.spec["layer"][1::2]
+        for node in layer["data"]["values"]
+    }
+    assert len(set(places.values())) == len(places) == 6
+    for edge in chart.spec["data"]["values"]:
+        assert (edge["x"], edge["y"]) == places["category", edge["category"]]
+        assert (edge["x2"], edge["y2"]) == places["id_class", edge["id_class"]]
+    assert "2 separate groups" in chart.title and "fox as dog 9" in chart.description
+
+
+def test_classes_are_ranked_by_the_similarity_of_their_predictions(make_run):
+    rows = [{"category": f"c{n}", "similarity": 1 - n / 30, "objects": 1} for n in range(25)]
+    classes = {"by_oodness": {}, "id_up_to": {}, "edges": [], "similarity": {"category": rows, "id_class": []}}
+    classes["by_oodness"] = {"msp": {"2": {"images": 1, "regions": 1, "auroc": 1, "fpr95": 0, "detection_error": 0}}}
+    classes["id_up_to"] = {"msp": {"0": {"auroc": 1, "fpr95": 0, "detection_error": 0}}}
+    (group,) = content([make_run({}, {"classes": classes})])["runs"]["net"]["charts"]
+    shown = [row["class"] for row in group.charts[0].spec["data"]["values"]]
+    assert shown == [f"c{n}" for n in (*range(10), *range(15, 25))]
