@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from farther.similarity.encoder import Encoder, EncoderParams
+from farther.images.clip import Encoder, EncoderParams
 from farther.tables import Images
 from farther.tables.files import digest
 

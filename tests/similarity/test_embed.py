@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError, ParameterError
+from farther.images.clip import Encoder, EncoderParams
 from farther.similarity.embed import EmbedParams, embed, embed_dataset
 from farther.similarity.embeddings import Embeddings, EmbeddingsFolder, NameEmbeddings
-from farther.similarity.encoder import Encoder, EncoderParams
 from farther.tables.files import write_json
 
 ONE_BY_ONE = {"workers": 0}

@@ -9,12 +9,12 @@ Example:
 """
 
 from farther.datasets.wordnet import WordNet, WordNetParams
+from farther.images.clip import Encoder, EncoderParams
 from farther.similarity.benchmark import BenchmarkSimilarity, stratify_benchmark
 from farther.similarity.categories import CategorySimilarity, Prototypes, prototypes
 from farther.similarity.duplicates import Duplicates, near_duplicates
 from farther.similarity.embed import EmbedParams, embed, embed_dataset
 from farther.similarity.embeddings import Embeddings, EmbeddingsFolder, NameEmbeddings
-from farther.similarity.encoder import Encoder, EncoderParams
 from farther.similarity.lookalikes import Lookalikes, Resemblance, not_embedded
 from farther.similarity.nearest import Nearest, nearest
 from farther.similarity.sources import SimilarityFiles, SplitSource

@@ -13,12 +13,12 @@ from pydantic.dataclasses import dataclass
 
 from farther.code import digest_of
 from farther.errors import DataError
+from farther.images.clip import Encoder
 from farther.images.plan import StreamParams
 from farther.images.stream import Model, cache_key, stream
 from farther.keyed import Keyed
 from farther.registry import STRICT
 from farther.similarity.embeddings import Embeddings, EmbeddingsFolder, EmbeddingsWriter, NameEmbeddings
-from farther.similarity.encoder import Encoder
 from farther.tables import Images
 from farther.tables.files import digest, read_json
 
@@ -48,7 +48,7 @@ class Embedding(Model):
     encoder: Encoder
     stored: str
 
-    modules: ClassVar[tuple[str, ...]] = ("farther.similarity.encoder",)
+    modules: ClassVar[tuple[str, ...]] = ("farther.images.clip",)
 
     @property
     def device(self) -> str:  # type: ignore[override]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -168,6 +169,13 @@ def classify(
         return [{name: values[row : row + 1] for name, values in columns.items()} for row in range(len(group))]
 
     return detect_by_shape(header, image_ids, [image.pixels.shape for image in images], detect)
+
+
+def three_quarters_through(network: nn.Module) -> str | None:
+    """Name of the module three quarters through the outermost list of modules; None where there is no list."""
+    lists = ((name, len(m)) for name, m in network.named_modules() if isinstance(m, nn.ModuleList) and len(m) > 1)
+    name, count = next(lists, ("", 0))
+    return f"{name}.{math.ceil(0.75 * count) - 1}" if count else None
 
 
 def _module(network: nn.Module, name: str) -> nn.Module:

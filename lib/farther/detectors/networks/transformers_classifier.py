@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from farther.detectors.networks.classification import Classifier
+from farther.detectors.networks.classification import Classifier, three_quarters_through
 from farther.detectors.networks.detr import quiet
 from farther.detectors.networks.transformers_files import CONFIG, PROCESSOR, class_names, fetched, weight_files
 from farther.detectors.networks.weights import refuse_misfit
@@ -93,12 +91,6 @@ def load_classifier(folder: Path, device: torch.device, sample: tuple[int, int],
     if latent is not None:
         return Classifier(network, sample, latent)
     try:
-        return Classifier(network, sample, _three_quarters_through(network))
+        return Classifier(network, sample, three_quarters_through(network))
     except ParameterError:
         return Classifier(network, sample)
-
-
-def _three_quarters_through(network: nn.Module) -> str | None:
-    lists = ((name, len(m)) for name, m in network.named_modules() if isinstance(m, nn.ModuleList) and len(m) > 1)
-    name, count = next(lists, ("", 0))
-    return f"{name}.{math.ceil(0.75 * count) - 1}" if count else None

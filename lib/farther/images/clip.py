@@ -132,15 +132,23 @@ class Encoder:
             found = self.network.encode_image(batch, normalize=True)
         return _of_length_one(found.float().cpu().numpy())
 
-    def names(self, names: Sequence[str]) -> np.ndarray:
+    def names(self, names: Sequence[str], templates: Sequence[str] = ()) -> np.ndarray:
         """Embeddings of class names, each in the sentence that `template` makes of it.
+
+        Args:
+            templates: Sentences for a name, instead of `template`; their embeddings are averaged (Radford et al. 2021).
 
         Returns:
             ndarray of shape (number of names, D), float32, rows of length 1.
         """
+        if templates:
+            each = [self._sentences([template.replace("{}", name) for name in names]) for template in templates]
+            return _of_length_one(np.mean(each, axis=0))
+        return self._sentences([self.params.template.replace("{}", name) for name in names])
+
+    def _sentences(self, sentences: Sequence[str]) -> np.ndarray:
         import torch
 
-        sentences = [self.params.template.replace("{}", name) for name in names]
         found, network = [], self.network
         with torch.inference_mode():
             for start in range(0, len(sentences), NAMES_AT_ONCE):

@@ -1,0 +1,98 @@
+"""Zero-shot classification with CLIP, as open_clip loads it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.detectors.base import register
+from farther.detectors.scaling import Scaled
+from farther.detectors.whole_images import ImageClassifier
+from farther.errors import ParameterError
+from farther.images.clip import HUB, LOCAL, Encoder, EncoderParams, Preprocessing
+from farther.registry import STRICT
+
+if TYPE_CHECKING:
+    from farther.detectors.networks.classification import Classifier
+
+Template = Annotated[str, Field(pattern=r"\{\}")]
+
+
+@register("open_clip_classifier")
+@dataclass(config=STRICT, kw_only=True)
+class OpenClipClassifier(ImageClassifier):
+    """CLIP as a zero-shot classifier (Radford et al. 2021, arXiv:2103.00020, Section 3.1).
+
+    The logit of a class is logit_scale · cos(image, text); text is the mean of the embeddings of its prompts, at length
+    1. `features` is the image's embedding at length 1. The header's last layer is the classes' text embeddings times
+    logit_scale, with bias 0 (SigLIP's logit_bias), so methods on features and last layer apply.
+
+    Args:
+        weights: A folder with `open_clip_config.json` and weights; the name of a model on the hub (`owner/name`); or,
+            with `architecture`, a file of weights or a tag that open_clip knows ("openai").
+        latent: See `ImageClassifier`. Names begin with `clip.visual.`.
+        classes: The classes.
+        architecture: Name of an architecture that open_clip ships ("ViT-B-32").
+        templates: Prompts for a class; `{}` is its place.
+        words: Words for a class in the prompts, where they are not its name.
+    """
+
+    classes: Annotated[tuple[str, ...], Field(min_length=1)]
+    architecture: str | None = None
+    templates: Annotated[tuple[Template, ...], Field(min_length=1)] = ("a photo of a {}",)
+    words: dict[str, str] = Field(default_factory=dict)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        """The loaded CLIP; errors as in `Encoder`."""
+        name, pretrained = f"{LOCAL}{self.weights}", None
+        if self.architecture is not None:
+            name, pretrained = self.architecture, str(self.weights)
+        elif not self.weights.is_dir():
+            name = f"{HUB}{self.weights.as_posix()}"
+        return Encoder(EncoderParams(model=name, pretrained=pretrained, device=self.device))
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """See `Detector.identity`; the content of the weights counts, not their place."""
+        params = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("weights", "device")}
+        encoder = self.encoder.identity
+        shown = {"weights_digest": encoder["weights_digest"], "preprocessing": encoder["preprocessing"]}
+        return {"name": self.name, **shown, "params": params}
+
+    @cached_property
+    def network(self) -> Classifier:
+        """See `Detector.network`.
+
+        Raises:
+            ParameterError: see `Encoder`; or `words` names a class that is not among the classes.
+        """
+        from farther.detectors.networks.zero_shot import zero_shot
+
+        unknown = sorted(set(self.words) - set(self.classes))
+        if unknown:
+            raise ParameterError(f"parameter 'words': {unknown[0]!r} is not one of the classes")
+        text = self.encoder.names([self.words.get(name, name) for name in self.classes], self.templates)
+        return zero_shot(self.encoder, text, self.prepare(np.zeros((64, 64, 3), np.uint8)), self.latent)
+
+    @cached_property
+    def preprocessing(self) -> Preprocessing:
+        """Preprocessing of images; it travels with a pickled adapter."""
+        return self.encoder.preprocessing
+
+    def class_names(self) -> tuple[str, ...]:
+        """See `ImageClassifier.class_names`."""
+        return self.classes
+
+    def prepare(self, image: np.ndarray) -> Scaled:
+        """The image, prepared as the model's configuration says."""
+        return Scaled(self.preprocessing.prepare(image).numpy(), (image.shape[0], image.shape[1]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {"preprocessing": self.__dict__["preprocessing"]} if "preprocessing" in self.__dict__ else {}
+        return {**super().__getstate__(), **kept}
