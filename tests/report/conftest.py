@@ -199,9 +199,9 @@ class Project:
         code = dict.fromkeys(PARAMS["methods"], "")
         fitted, scores = (self.artifacts / kind / "pets-net" for kind in ("fitted", "scores"))
         score_run(entries, RunRegions(regions, operating=0.5), fitted, scores, code)
-        splits = list(PARAMS["benchmarks"]["pets"]["splits"])
+        roles = curation.benchmark("pets", {**PARAMS["benchmarks"]["pets"], "rules": self.root / "rules.yaml"}).roles
         settings = EvaluationSettings(replicates=20)
-        inputs = RunInputs(RunFiles("pets-net", "pets", self.artifacts), Roles(splits), settings)
+        inputs = RunInputs(RunFiles("pets-net", "pets", self.artifacts), Roles(**roles), settings)
         evaluate_run(inputs, list(PARAMS["methods"]), code="")
 
 

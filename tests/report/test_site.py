@@ -20,6 +20,7 @@ PAGES = [
     "detectors.html",
     "methods.html",
     "splits.html",
+    "across.html",
     "self_awareness.html",
     "classes.html",
     "charts.html",

@@ -13,7 +13,7 @@ import polars as pl
 
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
-from farther.report import documented, overview, published, tables
+from farther.report import documented, overview, published, seeds, tables
 from farther.report.charts import curves
 from farther.report.charts import results as charts
 from farther.report.examples import examples
@@ -118,7 +118,7 @@ class Contents:
         shown = [(run, self.shown_method(run)) for run in runs]
         return {
             "name": name,
-            "tables": tables.benchmark_tables(name, runs),
+            "tables": tables.benchmark_tables(name, seeds.merged(runs, self.settings.seeds)),
             "notes": [note for run in runs if (note := documented.note_on(run))],
             "not_applicable": _not_applicable(runs),
             "shown": {run.name: run.label(method) for run, method in shown},

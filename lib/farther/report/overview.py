@@ -29,7 +29,8 @@ def runs_table(runs: Sequence[Run]) -> Listing:
                 "Benchmark": run.benchmark,
                 "Detector": run.adapter,
                 "Weights": run.weights,
-                "mAP50 (%)": run.detector.get("map50"),
+                "mAP50 (%)": None if run.whole_images else run.detector.get("map50"),
+                **({"Accuracy (%)": run.detector.get("accuracy")} if any(one.whole_images for one in runs) else {}),
                 "Methods": len(run.methods) or None,
                 "Images tested": sum(run.images(split) for split in run.evaluation.get("splits", {})),
             }
@@ -122,7 +123,11 @@ def quality(run: Run) -> Listing:
     """Quality of a detector on the ID test set: a table of one row."""
     intervals = run.evaluation.get("closed_set", {}).get("intervals", {})
     row: dict[str, Any] = {}
-    for title, name, detail in (("mAP50 (%)", "map50", "ap50"), ("mAP (%)", "map", "ap")):
+    kinds = (("mAP50 (%)", "map50", "ap50"), ("mAP (%)", "map", "ap"))
+    if run.whole_images:
+        intervals = (run.evaluation.get("classifier") or {}).get("intervals", {})
+        kinds = (("Accuracy (%)", "accuracy", "accuracy"), ("ECE (%)", "ece", "ece"))
+    for title, name, detail in kinds:
         interval = f" ({between(intervals[detail])})" if detail in intervals else ""
         row[title] = percent(run.detector.get(name)) + interval
     row["t*"] = run.detector.get("threshold")
@@ -143,15 +148,19 @@ def detectors(runs: Sequence[Run]) -> Iterator[Listing]:
                 {
                     "Run": run.name,
                     "Detector": run.adapter,
-                    "mAP50 (%)": run.detector.get("map50"),
-                    "mAP (%)": run.detector.get("map"),
-                    "t*": run.detector.get("threshold"),
-                    **_without_detection(run),
+                    **_quality_columns(run),
                 }
                 for run in runs
                 if run.benchmark == benchmark
             ),
         )
+
+
+def _quality_columns(run: Run) -> dict[str, float | None]:
+    if run.whole_images:
+        return {f"{title} (%)": run.detector.get(title.lower()) for title in ("Accuracy", "ECE")}
+    quality = {"mAP50 (%)": run.detector.get("map50"), "mAP (%)": run.detector.get("map")}
+    return {**quality, "t*": run.detector.get("threshold"), **_without_detection(run)}
 
 
 def _without_detection(run: Run) -> dict[str, float | None]:
@@ -162,6 +171,8 @@ def open_world(runs: Sequence[Run]) -> Listing | None:
     """Effect of unknown objects on a detector, and its self-awareness; None where neither was measured."""
     rows = []
     for run in runs:
+        if run.whole_images:
+            continue
         wilderness, aware = run.evaluation.get("wilderness"), run.evaluation.get("self_awareness")
         if wilderness and aware:
             impact = {

@@ -10,7 +10,7 @@ from farther.datasets import image_roots
 from farther.errors import ParameterError
 from farther.keyed import Keyed
 from farther.registry import build as checked
-from farther.report import classes, self_awareness, tables
+from farther.report import across, classes, seeds, self_awareness, tables
 from farther.report.contents import Contents
 from farther.report.documented import texts_of
 from farther.report.gallery.page import PAGE as GALLERY
@@ -20,7 +20,7 @@ from farther.report.results import Run, read_runs
 from farther.report.settings import ReportSettings
 from farther.report.site import Site
 from farther.scoring.entries import OWN
-from farther.tables.files import write_aside
+from farther.tables.files import write_aside, write_json
 
 #: Files of the report's folder.
 PAGE = "index.html"
@@ -31,6 +31,7 @@ NAVIGATION = {
     "detectors.html": "Detectors",
     "methods.html": "Methods",
     "splits.html": "Splits",
+    "across.html": "Near and far",
     "self_awareness.html": "Self-awareness",
     "classes.html": "Classes",
     "charts.html": "Charts",
@@ -49,7 +50,7 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
             from has changed; None writes all files.
 
     Returns:
-        The first page, `artifacts/report/index.html`.
+        The first page, `artifacts/report/index.html`. `artifacts/seeds.json` has means over seeds.
 
     Raises:
         ParameterError: a parameter is unknown or wrong.
@@ -79,6 +80,7 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
         gallery.write()
         for name, text in _tables(contents.evaluated):
             site.write_text(f"{TABLES}/{name}", text)
+        write_json(artifacts / "seeds.json", seeds.statistics(runs, settings.seeds))
     return artifacts / "report" / PAGE
 
 
@@ -88,6 +90,7 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "detectors.html", "detectors.html", contents.detectors()
     yield "methods.html", "methods.html", contents.methods()
     yield "splits.html", "splits.html", contents.splits()
+    yield "across.html", "across.html", across.content(contents.evaluated)
     yield "self_awareness.html", "self_awareness.html", self_awareness.content(contents.evaluated)
     yield "classes.html", "classes.html", classes.content(contents.evaluated)
     yield "charts.html", "charts.html", contents.charts()
@@ -108,6 +111,9 @@ def _tables(runs: list[Run]) -> Iterator[tuple[str, str]]:
 
 def _refuse_unknown_runs(settings: ReportSettings, runs: list[Run]) -> None:
     names = [run.name for run in runs]
-    unknown = sorted(set(settings.published) - set(names))
-    if unknown:
-        raise ParameterError(f"report.published: there is no run {unknown[0]!r}. Known: {', '.join(names)}")
+    asked = {"published": settings.published, **{f"seeds.{title}": of for title, of in settings.seeds.items()}}
+    for place, wanted in asked.items():
+        if unknown := sorted(set(wanted) - set(names)):
+            raise ParameterError(f"report.{place}: there is no run {unknown[0]!r}. Known: {', '.join(names)}")
+    if same := sorted(set(settings.seeds) & set(names)):
+        raise ParameterError(f"report.seeds: {same[0]!r} is the name of a run; choose another one for its seeds")

@@ -79,6 +79,11 @@ class Run:
         return not self.values.is_empty()
 
     @property
+    def whole_images(self) -> bool:
+        """True if the detector is a classifier of whole images."""
+        return "accuracy" in self.detector
+
+    @property
     def has_no_method(self) -> bool:
         """True if the run is evaluated, but no method applies to its detector."""
         return bool(self.detector) and not self.is_evaluated
@@ -215,13 +220,16 @@ def values(
                     "is_tied": _is_tied(method, _within(measured, "against_best").get(metric.name)),
                 }
                 rows.append({**place, **of_value})
-    # What is printed decides which is best: equal numbers are equally bold.
-    higher = [metric.name for metric in SHOWN if metric.higher_is_better]
-    printed = pl.col("text").cast(pl.Float64, strict=False)
-    rank = pl.when(pl.col("metric").is_in(higher)).then(printed).otherwise(-printed)
-    is_best = (rank == rank.max().over("run", "split", "metric")).fill_null(value=False)
-    frame = pl.DataFrame(rows, schema=VALUES).with_columns(is_best=is_best)
+    frame = with_best(pl.DataFrame(rows, schema=VALUES))
     return frame.with_columns(is_tied=pl.col("is_tied") & ~pl.col("is_best"))
+
+
+def with_best(values: pl.DataFrame) -> pl.DataFrame:
+    """The frame with `is_best` set by what is printed: equal numbers are equally bold."""
+    higher = [metric.name for metric in SHOWN if metric.higher_is_better]
+    printed = pl.col("text").str.split(" ").list.first().cast(pl.Float64, strict=False)
+    rank = pl.when(pl.col("metric").is_in(higher)).then(printed).otherwise(-printed)
+    return values.with_columns(is_best=(rank == rank.max().over("run", "split", "metric")).fill_null(value=False))
 
 
 def _is_tied(method: str, compared: Mapping[str, Any] | None) -> bool:

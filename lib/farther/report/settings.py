@@ -49,6 +49,8 @@ class ReportSettings:
         categories: Categories in a chart of a split, the most frequent ones.
         gallery: Parameters of the gallery.
         published: Run → the published detector that it is compared with.
+        seeds: Name → runs that differ in their training seed only: one row, mean ± standard deviation, in the tables of
+            their benchmark and in `artifacts/seeds.json`.
     """
 
     title: str = "What detectors do with objects they were never taught"
@@ -60,3 +62,4 @@ class ReportSettings:
     categories: int = Field(default=20, ge=1)
     gallery: GallerySettings = Field(default_factory=GallerySettings)
     published: dict[str, Counterpart] = Field(default_factory=dict)
+    seeds: dict[str, list[str]] = Field(default_factory=dict)

@@ -18,7 +18,8 @@ from farther.report.listing import ABSENT, percent
 from farther.report.results import OOD, OPEN_SET, VALUES, Run, read_runs, title_of
 
 #: The two kinds of tables, unknown objects first: name, metrics and caption.
-KINDS = (
+_Kind = tuple[str, tuple[Metric, ...], str]
+KINDS: tuple[_Kind, ...] = (
     ("open_set", OPEN_SET, "outcomes of unknown objects"),
     ("ood", OOD, "separation of detections in OOD images from those in ID images"),
 )
@@ -74,18 +75,19 @@ class ResultTable:
 def run_tables(run: Run) -> list[ResultTable]:
     """The two tables of a run: methods as rows."""
     note = " ".join(part for part in (note_on(run), not_applicable_note(run)) if part)
-    return _tables(run.name, {"Method": "label"}, run.values, note=note)
+    return _tables(run.name, {"Method": "label"}, run.values, _kinds([run]), note=note)
 
 
 def benchmark_tables(benchmark: str, runs: Sequence[Run]) -> list[ResultTable]:
     """The two tables of all runs on a benchmark: detectors and methods as rows."""
-    return _tables(benchmark, {"Detector": "run", "Method": "label"}, pl.concat([run.values for run in runs]))
+    cells = pl.concat([run.values for run in runs])
+    return _tables(benchmark, {"Detector": "run", "Method": "label"}, cells, _kinds(runs))
 
 
 def method_tables(benchmark: str, runs: Sequence[Run], method: str) -> list[ResultTable]:
     """The two tables of a method on a benchmark: detectors as rows; [] where no run has the method."""
     cells = pl.concat([run.values for run in runs]).filter(method=method)
-    return _tables(benchmark, {"Detector": "run"}, cells, f"-{method}")
+    return _tables(benchmark, {"Detector": "run"}, cells, _kinds(runs), of=f"-{method}")
 
 
 def not_applicable_note(run: Run) -> str:
@@ -94,13 +96,24 @@ def not_applicable_note(run: Run) -> str:
     return f"Not applicable to this detector: {reasons}." if reasons else ""
 
 
+def _kinds(runs: Sequence[Run]) -> Sequence[_Kind]:
+    """Classifiers have no table of unknown objects: a whole image is never missed."""
+    return KINDS[1:] if all(run.whole_images for run in runs) else KINDS
+
+
 def _tables(
-    subject: str, labels: Mapping[str, str], cells: pl.DataFrame, of: str = "", note: str = ""
+    subject: str,
+    labels: Mapping[str, str],
+    cells: pl.DataFrame,
+    kinds: Sequence[_Kind],
+    *,
+    of: str = "",
+    note: str = "",
 ) -> list[ResultTable]:
     if cells.is_empty():
         return []
     found = []
-    for kind, metrics, shows in KINDS:
+    for kind, metrics, shows in kinds:
         of_kind = cells.filter(pl.col("metric").is_in([metric.name for metric in metrics]))
         found.append(ResultTable(f"{subject}{of}-{kind}", f"{subject}: {shows} (%).", labels, metrics, of_kind, note))
     return found
@@ -209,6 +222,7 @@ def summary(params: Mapping[str, Any], root: str | Path = ".") -> str:
 def _summary_of(run: Run, width: int) -> str:
     if not run.detector:
         return f"{run.name}: not evaluated yet"
-    quality = f"{run.name}   mAP50 {percent(run.detector.get('map50'))}%   t* {run.detector.get('threshold', 0):.3f}"
+    name, of = ("accuracy", "accuracy") if run.whole_images else ("mAP50", "map50")
+    quality = f"{run.name}   {name} {percent(run.detector.get(of))}%   t* {run.detector.get('threshold', 0):.3f}"
     note = textwrap.fill(not_applicable_note(run), width)
     return "\n\n".join(filter(None, [quality, *(to_text(table, width) for table in run_tables(run)), note]))

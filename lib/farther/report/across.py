@@ -1,0 +1,172 @@
+"""The page of near and far: means over splits as OpenOOD reports them, classifiers, errors on ID images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from farther.metrics.catalogue import METRICS
+from farther.report.charts import vega as vl
+from farther.report.listing import ABSENT, Listing, between, percent
+from farther.report.results import DISTANCES, Run, title_of
+
+#: Metrics of means over splits that have columns.
+MEANS = ("auroc", "fpr95", "full_spectrum_auroc", "oscr", "macro_auroc")
+
+#: Metrics of errors on ID images that have columns.
+ERRORS = ("auroc", "fpr95", "detection_error", "aurc", "e_aurc")
+
+
+def content(runs: Sequence[Run]) -> dict[str, Any]:
+    """Variables of the template `across.html`."""
+    benchmarks = dict.fromkeys(run.benchmark for run in runs)
+    means = {name: _means(name, [run for run in runs if run.benchmark == name]) for name in benchmarks}
+    errors = {name: _errors(name, [run for run in runs if run.benchmark == name]) for name in benchmarks}
+    return {
+        "classifiers": classifiers(runs),
+        "ranks": ranks(runs),
+        "means": {name: listing for name, listing in means.items() if listing},
+        "errors": {name: listing for name, listing in errors.items() if listing},
+    }
+
+
+def classifiers(runs: Sequence[Run]) -> Listing | None:
+    """Accuracy and calibration of classifiers on the ID test split, and accuracy on shifted images."""
+    rows = []
+    for run in runs:
+        found = run.evaluation.get("classifier")
+        if found:
+            within = found.get("intervals", {})
+            of_metric = {
+                f"{METRICS[name].title}{' (%)' if name != 'nll' else ''}": _with_interval(name, found[name], within)
+                for name in ("accuracy", "nll", "ece")
+            }
+            shifted = {f"Accuracy: {name} (%)": values["accuracy"] for name, values in found["shifted"].items()}
+            rows.append({"Run": run.name, "Benchmark": run.benchmark, **of_metric, **shifted})
+    numbers = ["Accuracy (%)", "NLL", "ECE (%)"]
+    caption = "Classifiers on the ID test split, with 95% intervals; and their accuracy on shifted ID images."
+    return Listing.of(caption, _aligned(rows), numbers) if rows else None
+
+
+def _with_interval(name: str, value: float | None, within: Mapping[str, Sequence[float] | None]) -> str:
+    if value is None:
+        return ABSENT
+    interval = within.get(name)
+    if name == "nll":
+        return f"{value:.3f}" + (f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else "")
+    return percent(value) + (f" ({between(interval)})" if interval else "")
+
+
+def _means(benchmark: str, runs: Sequence[Run]) -> Listing | None:
+    rows = []
+    for run in runs:
+        for method in run.methods:
+            found = run.method(method).get("means", {})
+            cells = {
+                f"{distance.capitalize()} {METRICS[name].title}\N{NO-BREAK SPACE}{METRICS[name].arrow} (%)": of.get(
+                    name
+                )
+                for distance in DISTANCES
+                if (of := found.get(distance))
+                for name in MEANS
+                if name in of
+            }
+            if cells:
+                rows.append({"Run": run.name, "Method": run.label(method), **cells})
+    splits = {
+        distance: of["splits"]
+        for run in runs
+        for m in run.methods
+        for distance, of in run.method(m).get("means", {}).items()
+    }
+    over = "; ".join(f"{name}: {', '.join(splits[name])}" for name in DISTANCES if name in splits)
+    caption = f"{benchmark}: means over splits ({over}). Full-spectrum: shifted ID images count as in-distribution."
+    return Listing.of(caption, _aligned(rows)) if rows else None
+
+
+def _errors(benchmark: str, runs: Sequence[Run]) -> Listing | None:
+    rows = []
+    for run in runs:
+        for method in run.methods:
+            found = run.method(method).get("misclassification")
+            if found:
+                heads = {name: METRICS[f"misclassification_{name}"] for name in ERRORS}
+                cells = {
+                    f"{metric.title}\N{NO-BREAK SPACE}{metric.arrow} (%)": found[name] for name, metric in heads.items()
+                }
+                counts = {"Correct": found["correct"], "Errors": found["errors"]}
+                rows.append({"Run": run.name, "Method": run.label(method), **counts, **cells})
+    caption = (
+        f"{benchmark}: separation of ID test regions of the right class from errors. AURC is the mean share of errors "
+        "among the highest-scored regions, E-AURC what exceeds that of a perfect order."
+    )
+    return Listing.of(caption, rows) if rows else None
+
+
+def ranks(runs: Sequence[Run]) -> vl.ChartGroup | None:
+    """Rank of each method by mean AUROC on classifiers and on detectors of objects; None without runs of both kinds."""
+    sides = {
+        "whole images": [run for run in runs if run.whole_images],
+        "objects": [run for run in runs if not run.whole_images],
+    }
+    of_side = {side: _mean_auroc(of) for side, of in sides.items()}
+    methods = [name for name in of_side["whole images"] if name in of_side["objects"]]
+    if not methods:
+        return None
+    legend = vl.keys([title_of(name) for name in methods], vl.SHAPES)
+    rows: list[dict[str, Any]] = []
+    for side, auroc in of_side.items():
+        order = sorted(methods, key=lambda name: -auroc[name])
+        for place, name in enumerate(order, start=1):
+            rows.append({"side": side, "rank": place, "method": title_of(name), "auroc": round(auroc[name], 4)})
+    shared = {
+        "x": vl.named("side", title=None, sort=list(sides), scale={"padding": 0.3}, axis={"labelAngle": 0}),
+        "y": vl.number(
+            "rank", title="rank", scale={"reverse": True, "domain": [1, len(methods)]}, axis={"tickMinStep": 1}
+        ),
+        "color": vl.named("method", scale=vl.colours(legend), legend=None),
+        "tooltip": [
+            vl.named("method"),
+            vl.named("side"),
+            vl.number("rank"),
+            vl.number("auroc", format=".1%", title="AUROC"),
+        ],
+    }
+    body = {
+        "height": 60 + 28 * len(methods),
+        "layer": [
+            {"mark": {"type": "line", "strokeWidth": 2}, "encoding": shared},
+            {
+                "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
+                "encoding": {**shared, "shape": vl.named("method", scale=vl.marks(legend, vl.SHAPES), legend=None)},
+            },
+        ],
+    }
+    said = "; ".join(f"{row['method']} on {row['side']}: {row['rank']} ({percent(row['auroc'])}%)" for row in rows)
+    counted = f"{len(sides['whole images'])} classifiers and {len(sides['objects'])} detectors"
+    words = f"Rank of each method by its AUROC, averaged over splits and runs, on {counted}. {said}."
+    chart = vl.chart("Rank by mean AUROC, 1 is best", words, pl.DataFrame(rows), body)
+    return vl.ChartGroup(legend, (chart,))
+
+
+def _mean_auroc(runs: Iterable[Run]) -> dict[str, float]:
+    """Mean over the splits of each run, then over the runs that the method applies to, by method."""
+    values = [run.values for run in runs if run.is_evaluated]
+    if not values:
+        return {}
+    of_run = (
+        pl.concat(values)
+        .filter(metric="auroc")
+        .group_by("run", "method", maintain_order=True)
+        .agg(pl.col("value").mean())
+    )
+    means = of_run.group_by("method", maintain_order=True).agg(pl.col("value").mean()).drop_nulls()
+    return dict(means.iter_rows())
+
+
+def _aligned(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Rows with the same headings in the order in which they first occur."""
+    headings = dict.fromkeys(heading for row in rows for heading in row)
+    return ({heading: row.get(heading) for heading in headings} for row in rows)

@@ -1,0 +1,100 @@
+"""Several training seeds of one detector as one row: mean ± standard deviation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from farther.errors import ParameterError
+from farther.report.listing import ABSENT
+from farther.report.results import Run, with_best
+
+#: Metrics of `detector.json` that are averaged.
+DETECTOR = ("map50", "map", "accuracy", "nll", "ece", "threshold")
+
+
+def merged(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> list[Run]:
+    """The runs, with those of several seeds in one, in the place of the first of them.
+
+    Args:
+        runs: All runs of a benchmark.
+        seeds: Name → the runs that differ in their training seed only; see `ReportSettings`.
+
+    Returns:
+        Runs whose values are means, and whose texts are mean ± sample standard deviation, in per cent.
+
+    Raises:
+        ParameterError: the runs of one name are on different benchmarks.
+    """
+    of = {name: title for title, names in seeds.items() for name in names}
+    parts: dict[str, list[Run]] = {}
+    for run in runs:
+        parts.setdefault(of.get(run.name, run.name), []).append(run)
+    return [_mean(title, part) if title in seeds else part[0] for title, part in parts.items()]
+
+
+def statistics(runs: Sequence[Run], seeds: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Mean and sample standard deviation over seeds, as `artifacts/seeds.json` holds them.
+
+    Returns:
+        {name: {"seeds": their number, "detector": {metric: …}, split: {method: {metric: …}}}} with values
+        {"mean": …, "sd": …}; metrics that a run lacks are left out.
+    """
+    found: dict[str, Any] = {}
+    for title, names in seeds.items():
+        part = [run for run in runs if run.name in names and run.is_evaluated]
+        if len(part) < 2:
+            continue
+        of_detector = {metric: [run.detector.get(metric) for run in part] for metric in DETECTOR}
+        detector = {m: _mean_sd(values) for m, values in of_detector.items() if None not in values}
+        entry: dict[str, Any] = {"seeds": len(part), "detector": detector}
+        for row in _together(part).iter_rows(named=True):
+            if row["count"] == len(part):
+                of_method = entry.setdefault(row["split"], {}).setdefault(row["method"], {})
+                of_method[row["metric"]] = {"mean": row["value"], "sd": row["sd"]}
+        found[title] = entry
+    return found
+
+
+def _mean(title: str, runs: Sequence[Run]) -> Run:
+    if len({run.benchmark for run in runs}) > 1:
+        raise ParameterError(f"report.seeds.{title}: {', '.join(run.name for run in runs)} are on different benchmarks")
+    together = _together(runs)
+    complete = pl.col("count") == len(runs)
+    text = pl.format("{} ± {}", *((100 * pl.col(name)).round(1).cast(pl.String) for name in ("value", "sd")))
+    values = together.with_columns(
+        run=pl.lit(title),
+        value=pl.when(complete).then("value"),
+        text=pl.when(complete & pl.col("sd").is_not_null()).then(text).otherwise(pl.lit(ABSENT)),
+        low=pl.lit(None, pl.Float64),
+        high=pl.lit(None, pl.Float64),
+        interval=pl.lit(""),
+        is_tied=pl.lit(value=False),
+    ).drop("sd", "count")
+    measured = {metric: [run.detector.get(metric) for run in runs] for metric in DETECTOR}
+    detector = {metric: _mean_sd(of)["mean"] for metric, of in measured.items() if None not in of}
+    return replace(runs[0], name=title, values=with_best(values.select(runs[0].values.columns)), detector=detector)
+
+
+def _together(runs: Sequence[Run]) -> pl.DataFrame:
+    """One row per split, method and metric: mean `value`, `sd` and number of values over the runs."""
+    place = ["split", "method", "metric"]
+    other = [name for name in runs[0].values.columns if name not in (*place, "value")]
+    return (
+        pl.concat([run.values for run in runs])
+        .group_by(place, maintain_order=True)
+        .agg(
+            pl.col(*other).first(),
+            pl.col("value").mean(),
+            sd=pl.col("value").std(),
+            count=pl.col("value").count(),
+        )
+    )
+
+
+def _mean_sd(values: Sequence[Any]) -> dict[str, float]:
+    return {"mean": float(np.mean(values)), "sd": float(np.std(values, ddof=1)) if len(values) > 1 else 0.0}
