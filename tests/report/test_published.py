@@ -2,6 +2,7 @@
 
 import csv
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -67,6 +68,17 @@ def test_means_over_the_splits_of_a_distance_are_beside_those_of_openood(make_ru
     assert texts(table) == [["near, mean over its splits", "MSP", "75.0", "88.0", "-13.0"]]
     assert "OpenOOD v1.5" in table.caption
     assert "LaRD" not in table.caption
+
+
+def test_full_spectrum_means_are_beside_published_ones_where_the_run_has_shifted_images(make_run):
+    run = replace(
+        make_run({"msp": {"auroc": 0.75}}),
+        evaluation={"methods": {"msp": {"means": {"near": {"full_spectrum_auroc": 0.625}}}}},
+    )
+    counterpart = Counterpart(detector="resnet50", id="imagenet", comparable=True)
+    table = published.beside(run, counterpart, published.read(TABLES))
+    assert heads(table)[-3:] == [f"AUROC full-spectrum ↑ {one}" for one in ("ours (%)", "published (%)", "difference")]
+    assert texts(table)[0][-3:] == ["62.5", "60.8", "+1.7"]  # MSP of ResNet-50, near
 
 
 def test_nothing_in_common_gives_no_table_and_an_unpublished_detector_is_an_error(make_run):

@@ -2,6 +2,7 @@
 
 import json
 import runpy
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from scipy.special import softmax
+from sklearn.metrics import roc_auc_score
 
 from farther.command import main
 from farther.command.profile import placed
@@ -42,7 +45,7 @@ def source(list_name: str) -> str:
 
 def write_list(file: Path, images: Path, count: int, classes: int) -> None:
     """A list and its images: ID labels in turn; OOD labels -1 or, as in some of OpenOOD's lists, any other."""
-    rng = np.random.default_rng(len(str(file)))
+    rng = np.random.default_rng(zlib.crc32(file.name.encode()))
     folder = source(file.stem)
     lines = []
     for number in range(count):
@@ -147,6 +150,25 @@ def test_every_method_that_openood_publishes_is_measured_on_each_test_split(proj
             value = read_json(root / "artifacts/metrics" / run / split / f"{method}.json")["auroc"]
             assert 0 <= value <= 1
     assert not (root / "artifacts/metrics" / run / "validation").exists()
+
+
+def test_near_and_far_means_are_those_of_an_independent_computation(project):
+    root, name, run = project
+    regions = root / "artifacts/regions" / run
+    known = Regions.read(regions / "test")
+    found = read_json(root / "artifacts/metrics" / run / "methods.json")
+    scores = {
+        "msp": lambda r: softmax(r.logits.astype(np.float64), axis=1).max(axis=1),
+        "mls": lambda r: r.logits.max(axis=1),
+    }
+    for method, score in scores.items():
+        by_distance = {"near": [], "far": []}
+        for split, distance in BENCHMARKS[name][2].items():
+            unknown = Regions.read(regions / split)
+            positive = np.repeat([1, 0], [len(known), len(unknown)])
+            by_distance[distance].append(roc_auc_score(positive, np.append(score(known), score(unknown))))
+        for distance, values in by_distance.items():
+            np.testing.assert_allclose(found[method][f"{distance}_auroc"], np.mean(values), rtol=1e-9)
 
 
 def test_the_report_shows_the_published_means(project):

@@ -21,6 +21,9 @@ FILES = {
     "openood.csv": "OpenOOD v1.5's leaderboard",
 }
 
+#: A metric that runs have as a mean over splits only.
+FULL_SPECTRUM = METRICS["full_spectrum_auroc"]
+
 #: The columns that identify a row.
 PLACE = ("detector", "id", "ood", "method")
 
@@ -36,7 +39,7 @@ def read(folder: Path) -> pl.DataFrame:
     columns = {**dict.fromkeys((*PLACE, "metric"), pl.String), "published": pl.Float64, "origin": pl.String}
     frames = [pl.DataFrame(schema=columns)]
     for file in (folder / name for name in FILES if (folder / name).exists()):
-        metrics = {metric.name: pl.Float64 for metric in SHOWN}
+        metrics = {metric.name: pl.Float64 for metric in (*SHOWN, FULL_SPECTRUM)}
         table = read_csv(file, {**dict.fromkeys(PLACE, pl.String), **metrics}, optional=metrics)
         present = [name for name in metrics if name in table.columns]
         for name in present:
@@ -83,9 +86,16 @@ def beside(run: Run, counterpart: Counterpart, published: pl.DataFrame) -> Listi
 
 def _with_means(run: Run) -> pl.DataFrame:
     """A run's values with `ood`, the split, and in further rows their means over the splits of a distance."""
-    keys = ["distance", "method", "metric", "label"]
-    means = run.values.group_by(keys, maintain_order=True).agg(pl.col("value").mean())
-    titled = means.with_columns(ood="distance", split_title=pl.format("{}, mean over its splits", "distance"))
+    keys = ["distance", "method", "label"]
+    means = run.values.group_by(*keys, "metric", maintain_order=True).agg(pl.col("value").mean())
+    spectrum = [
+        {**row, "metric": FULL_SPECTRUM.name, "value": of.get(row["distance"], {}).get(FULL_SPECTRUM.name)}
+        for row in means.select(keys).unique(maintain_order=True).iter_rows(named=True)
+        if (of := run.method(row["method"]).get("means"))
+    ]
+    titled = pl.concat([means, pl.DataFrame(spectrum, schema=means.schema)]).with_columns(
+        ood="distance", split_title=pl.format("{}, mean over its splits", "distance")
+    )
     return pl.concat([run.values.with_columns(ood="split"), titled], how="diagonal")
 
 
