@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from farther.errors import DataError
-from farther.evaluation.files import RunFiles
+from farther.evaluation.files import RunFiles, RunSplit
+from farther.metrics.self_aware_detector import SelfAwareDetector
 from farther.report.results import Run
 from farther.tables import Images, ObjectOutcomes, Objects, RegionOutcomes, RegionsFolder, Scores
 
@@ -45,6 +46,19 @@ class SplitOutcomes:
             objects=Objects.read(files.objects(split)).frame.filter(readable),
             detections=folder.scan().select(*REGION, "box", "label", confidence="score").collect(),
         )
+
+    @property
+    def self_aware(self) -> SelfAwareDetector | None:
+        """The run made self-aware, if it takes an image threshold (`farther.evaluation.self_awareness`)."""
+        stored = (self.run.evaluation.get("self_awareness") or {}).get("detector")
+        detector = SelfAwareDetector.from_json(stored) if stored else None
+        return detector if detector and detector.image_threshold is not None else None
+
+    def uncertainty(self, detector: SelfAwareDetector) -> pl.DataFrame:
+        """Uncertainty of each image, columns image_id and uncertainty, from all stored regions."""
+        regions = RunSplit(self.files, self.split).regions()
+        names = self.images["image_id"].to_list()
+        return pl.DataFrame({"image_id": names, "uncertainty": detector.uncertainty(regions, names)})
 
     @property
     def methods(self) -> list[str]:

@@ -195,3 +195,24 @@ def test_a_report_without_a_gallery_says_so(project, tmp_path):
     page = copy.write_gallery(images=0)
     assert "<code>report.gallery.images</code> is 0" in page.read_text()
     assert not (page.parent / "gallery").exists()
+
+
+# ----------------------------------------------------------------------------------------- accepted and rejected images
+
+
+def test_as_many_images_are_rejected_as_the_evaluation_says(evaluated, params):
+    artifacts = evaluated / "artifacts"
+    run = read_run("pets-net", params, artifacts)
+    aware = read_json(artifacts / "evaluation" / "pets-net.json")["self_awareness"]
+    for split in run.splits:
+        found = SplitOutcomes.read(run, split.name, artifacts)
+        shared, _ = split_data(found, {"photos": evaluated / "photos"}, artifacts / "report")
+        accepting = shared["accepting"]
+        assert accepting["threshold"] == aware["detector"]["image_threshold"]
+        rejected = numbers(accepting["uncertainty"], "<f8") > accepting["threshold"]
+        assert len(rejected) == len(shared["images"]["id"])
+        assert rejected.sum() == aware["images"][split.name]["rejected_images"] > 0
+
+
+def test_a_run_without_an_image_threshold_says_nothing_of_acceptance(project):
+    assert data_of(project, "wild")[0]["accepting"] is None

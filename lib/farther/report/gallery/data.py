@@ -4,6 +4,8 @@ Columns are long, so they are base64 texts of little-endian numbers, which a bro
 one table refer to rows of another by number.
 
     images      id, file: texts, `file` as a URL relative to `roots[root]`; root: number; width, height: pixels
+    accepting   threshold: the image threshold of the run; uncertainty: of each image, above it the image is rejected;
+                null where the run has none
     of          number of images of the split
     roots       URLs, relative to the report's page, of the folders that hold the files
     categories  names of the objects' categories
@@ -69,6 +71,7 @@ class SplitData:
     def key(self) -> str:
         """Digest of all that the data is made from, but for the outcomes of the methods."""
         evaluation, split = self.found.run.evaluation, self.found.split
+        aware = self.found.self_aware
         inputs = evaluation["splits"][split]["inputs"]
         said = [
             evaluation["run"],
@@ -76,6 +79,7 @@ class SplitData:
             evaluation["threshold"],
             inputs,
             self.found.classes,
+            aware and [aware.image_threshold, aware.aggregate],
             len(self.images),
             self._links,
         ]
@@ -91,6 +95,7 @@ class SplitData:
         return {
             "of": len(found.images),
             **self._files(),
+            "accepting": self._accepting(),
             "categories": categories,
             "objects": {
                 "image": _packed(objects["image"], "<u4"),
@@ -120,6 +125,13 @@ class SplitData:
             "object": _packed(_places(objects["outcome"], OBJECT_OUTCOMES), "<u1"),
             "decided": _packed(decided, "<i4"),
         }
+
+    def _accepting(self) -> dict[str, Any] | None:
+        detector = self.found.self_aware
+        if detector is None:
+            return None
+        taken = self.images.join(self.found.uncertainty(detector), on="image_id", how="left", maintain_order="left")
+        return {"threshold": detector.image_threshold, "uncertainty": _packed(taken["uncertainty"], "<f8")}
 
     def _shown(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows of images that are taken, with the image's row and size."""

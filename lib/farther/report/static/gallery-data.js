@@ -47,6 +47,10 @@ window.gallery = {
   Object.assign(gallery, {
     addSplit(run, split, part) {
       for (const [table, types] of Object.entries(COLUMNS)) unpackAll(part[table], types);
+      if (part.accepting) {
+        part.uncertainty = unpack(part.accepting.uncertainty, Float64Array);
+        part.rejected = Array.from(part.uncertainty, (one) => one > part.accepting.threshold);
+      }
       const count = part.images.id.length;
       part.objectsOf = byImage(part.objects.image, count);
       part.detectionsOf = byImage(part.detections.image, count);

@@ -116,5 +116,12 @@
     return `${name}: ${event.object < 0 ? how : `${event.category}, detected as ${how}`}`;
   }
 
-  Object.assign(gallery, { element, picture, short, words });
+  // Whether a self-aware detector accepts the image, "" where the run has no image threshold.
+  function acceptance({ part, image }) {
+    if (!part.rejected) return "";
+    const doubt = `${short(part.uncertainty[image])} ${part.rejected[image] ? ">" : "≤"} ${short(part.accepting.threshold)}`;
+    return `${part.rejected[image] ? "⊘ rejected" : "accepted"}, uncertainty ${doubt}`;
+  }
+
+  Object.assign(gallery, { acceptance, element, picture, short, words });
 }

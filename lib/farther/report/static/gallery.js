@@ -1,12 +1,12 @@
 "use strict";
 // Images by the outcomes of the unknown objects in them: filters, cards, and one image enlarged.
 {
-  const { OUTCOMES, SIGNS, FALSE_UNKNOWN, element, eventsOf, loadPart, picture, short, words } = gallery;
+  const { OUTCOMES, SIGNS, FALSE_UNKNOWN, acceptance, element, eventsOf, loadPart, picture, short, words } = gallery;
   const $ = (id) => document.getElementById(id);
   const INDEX = JSON.parse($("gallery-index").textContent);
   const ALL = "";
   const BATCH = 24;
-  const CHOICES = ["run", "split", "method", "category", "class", "by", "least", "most", "order"];
+  const CHOICES = ["run", "split", "method", "category", "class", "accepted", "by", "least", "most", "order"];
 
   let loaded = []; // parts of the run and split that are chosen
   let events = []; // outcomes of objects, and false unknowns, of the chosen method
@@ -65,7 +65,9 @@
     const counts = { outcome: OUTCOMES.map(() => 0), category: new Map(), label: new Map() };
     const count = (map, name) => name !== null && map.set(name, (map.get(name) ?? 0) + 1);
     const passed = [];
+    const wanted = $("accepted").value;
     for (const event of events) {
+      if (wanted && event.part.rejected?.[event.image] !== (wanted === "rejected")) continue;
       if (isLimited && !(event[by] >= least && event[by] <= most)) continue;
       const other = [category && event.category !== category, label && event.label !== label];
       const fails = [!outcomes[event.outcome], ...other];
@@ -194,6 +196,7 @@
     $("by").value = given("by") === "confidence" ? "confidence" : "score";
     $("order").value = offered("order") ? given("order") : "table";
     for (const id of ["least", "most"]) $(id).value = given(id);
+    $("accepted").value = ["accepted", "rejected"].includes(given("accepted")) ? given("accepted") : ALL;
     const outcomes = state.has("outcome") ? given("outcome").split(",") : OUTCOMES;
     OUTCOMES.forEach((name, k) => { $(`outcome-${k}`).checked = outcomes.includes(name); });
     const image = given("image");
@@ -213,6 +216,7 @@
     button.dataset.place = number;
     const shown = one.events.slice(0, 3).map((event) => element("span", words(event), "event"));
     if (one.events.length > 3) shown.push(element("span", `and ${one.events.length - 3} more`, "event"));
+    if (one.part.rejected?.[one.image]) shown.push(element("span", acceptance(one), "event"));
     button.append(picture(one, false).shot, element("b", one.part.images.id[one.image]), ...shown);
     const item = element("li");
     item.append(button);
@@ -273,6 +277,7 @@
       return lines.length ? [result] : [];
     };
     $("large-words").replaceChildren(
+      ...section("Image", [acceptance(one)].filter(Boolean)),
       ...section("Outcomes that pass the filters", one.events.map(words)),
       ...section("Ground truth", marks.filter((mark) => mark.kind === "truth").map((mark) => mark.words)),
       ...section("Detections", marks.filter((mark) => mark.kind !== "truth").map((mark) => mark.words)),
@@ -304,7 +309,7 @@
   });
   $("reset").addEventListener("click", (event) => {
     event.preventDefault();
-    for (const id of ["category", "class", "least", "most"]) $(id).value = ALL;
+    for (const id of ["category", "class", "accepted", "least", "most"]) $(id).value = ALL;
     OUTCOMES.forEach((_, k) => { $(`outcome-${k}`).checked = true; });
     apply();
   });

@@ -386,3 +386,16 @@ def test_kinds_of_boxes_differ_in_more_than_colour(page):
         for kind in ("truth", "known", "unknown")
     }
     assert len(set(dashes.values())) == 3, json.dumps(dashes)
+
+
+def test_images_are_filtered_by_whether_the_detector_accepts_them(browser, report: Path):
+    show(browser, report / "gallery.html", "#run=pets-net&split=photos_near")
+    everything = shown(browser)
+    choose(browser, accepted="rejected")
+    rejected = shown(browser)
+    assert any("⊘ rejected, uncertainty" in line for line in words(browser))
+    choose(browser, accepted="accepted")
+    accepted = shown(browser)
+    assert sorted(rejected + accepted) == sorted(everything)
+    assert rejected
+    assert browser.complaints() == []
