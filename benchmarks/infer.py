@@ -2,19 +2,21 @@
 
     python benchmarks/infer.py --weights data/demo/voc-faster_rcnn.safetensors --images artifacts/demo/voc
     python benchmarks/infer.py yolo --weights data/demo/voc-yolov8.safetensors --images artifacts/demo/voc
+    python benchmarks/infer.py classifier --images /data/imagenet/val --device cuda
     python benchmarks/infer.py detr --weights data/demo/voc-rtdetr.safetensors --images artifacts/demo/voc --device cuda
 
 Four ways to get detections from image files, in images per second:
 
     bare loop     the network on batches that are in memory already: what it alone takes
-    framework     the framework's own predict: files decoded by torchvision.io and torchvision's model; Ultralytics'
-                  `YOLO.predict`; the image processor, the network and `post_process_object_detection` of transformers
+    framework     the framework's own predict: files decoded by torchvision.io (classifiers: Pillow, torchvision's
+                  preset) and torchvision's model; Ultralytics' `YOLO.predict`; the image processor, the network and
+                  `post_process_object_detection` of transformers
     stage         farther's engine: files in, the whole regions folder out (logits, features, latent)
     torch.save    the same numbers, one image at a time, one file per image: what published code writes
 
 All at one batch size but the last. `--memory-images 1000 20000` adds the stage's peak memory for each of these numbers
-of images, measured in separate processes. Without --weights the network is untrained (not for detr): then take
---score-threshold 0, so that every image gets the maximum number of detections.
+of images, measured in separate processes. Without --weights the network is untrained (classifier: ResNet-50; not for
+detr): then take --score-threshold 0, so that every image gets the maximum number of detections.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from torchvision import models
 from torchvision.io import ImageReadMode, decode_image
 from tqdm import tqdm
 
@@ -258,7 +261,31 @@ class DetrLoops(Loops):
         return self.over(list(batches(self.files, self.batch_size)), call)
 
 
-LOOPS: dict[str, type[Loops]] = {"faster_rcnn": FasterRCNNLoops, "yolo": YoloLoops, "detr": DetrLoops}
+class ClassifierLoops(Loops):
+    @staticmethod
+    def untrained(folder: Path) -> Path:
+        from farther.detectors.networks import classifiers
+
+        blueprint = classifiers.Blueprint("resnet50", **classifiers.describe("resnet50"))
+        classifiers.save_checkpoint(folder / "untrained.safetensors", models.resnet50().state_dict(), blueprint)
+        return folder / "untrained.safetensors"
+
+    def bare_loop(self) -> Way:
+        classifier = self.detector.network
+        ready = batches([self.detector.prepare(pictures.load(file)) for file in self.files], self.batch_size)
+        return self.over([classifier.inputs(part) for part in ready], classifier.network)
+
+    def framework(self) -> Way:
+        transform = models.get_model_weights(self.detector.blueprint.architecture).DEFAULT.transforms()
+
+        def call(files: list[Path]) -> None:
+            images = torch.stack([transform(Image.open(file).convert("RGB")) for file in files])
+            self.detector.network.network(images.to(self.device)).softmax(1).cpu()
+
+        return self.over(list(batches(self.files, self.batch_size)), call)
+
+
+LOOPS = {"faster_rcnn": FasterRCNNLoops, "yolo": YoloLoops, "detr": DetrLoops, "classifier": ClassifierLoops}
 
 
 class Contest:
@@ -268,7 +295,7 @@ class Contest:
         self.detector: Detector = detectors.create(
             options.adapter,
             weights=weights,
-            score_threshold=options.score_threshold,
+            **({} if options.adapter == "classifier" else {"score_threshold": options.score_threshold}),
             device=options.device,
             precision=options.precision,
             features_dtype="float16",

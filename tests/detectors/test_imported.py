@@ -338,6 +338,15 @@ def test_parquet_in_parts_may_have_its_header_beside_it(world):
         world.run("parquet", weights=folder, activation="softmax")
 
 
+def test_parquet_of_whole_images_says_so(world):
+    pq.write_table(table(["2007_1", "000000000007"]), world.root / "d.parquet")
+    found = world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"], whole_images=True)
+    assert all(folder.header.whole_images for folder in found.values())
+    pq.write_table(table(["2007_1", "2007_1"]), world.root / "d.parquet")
+    with pytest.raises(DataError, match="a second region of image '2007_1'"):
+        world.run("parquet", weights=world.root / "d.parquet", classes=["dog", "cat"], whole_images=True)
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

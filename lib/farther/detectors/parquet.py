@@ -22,7 +22,7 @@ from farther.tables.header import Activation
 from farther.tables.table import read_batches
 
 #: Fields of a `regions.json` beside the files, which are also parameters.
-FACTS = ("classes", "background_index", "activation", "score_threshold")
+FACTS = ("classes", "background_index", "activation", "score_threshold", "whole_images")
 
 
 @register("parquet")
@@ -41,11 +41,13 @@ class ParquetRegions(Imported):
         classes: Name of each value of `logits`, which `label` is an index into.
         background_index: Which of them is "no object".
         activation: Turns the logits into the scores; softmax by default.
+        whole_images: True for the output of an image classifier: one row per image, whose box is the image.
     """
 
     classes: tuple[str, ...] | None = None
     background_index: int | None = None
     activation: Activation | None = None
+    whole_images: bool | None = None
 
     def header(self) -> Header:
         """See `Adapter.header`."""
@@ -63,7 +65,7 @@ class ParquetRegions(Imported):
 
     def _facts(self, described: _Described) -> dict[str, Any]:
         """Fields of the header: what the parameters say, or else the folder; both may say the same."""
-        said = {"classes": self.classes, "background_index": self.background_index, "activation": self.activation}
+        said = {name: getattr(self, name) for name in FACTS if name != "score_threshold"}
         facts: dict[str, Any] = {}
         for name, value in said.items():
             other = described.facts.get(name)
@@ -76,6 +78,7 @@ class ParquetRegions(Imported):
                 f"detector 'parquet': give the parameter 'classes' (or a regions.json beside {self.weights})"
             )
         facts["activation"] = facts["activation"] or "softmax"
+        facts["whole_images"] = facts["whole_images"] or False
         facts["score_threshold"] = max(self.score_threshold, described.facts.get("score_threshold") or 0.0)
         return facts
 
@@ -150,9 +153,12 @@ def _described(path: Path) -> _Described:
     unknown = sorted(set(info) - set(FACTS))
     if unknown:
         raise DataError(f"unknown; known: {', '.join(FACTS)}", file=source, field=unknown[0])
-    kinds = {"classes": list, "background_index": int, "activation": str, "score_threshold": (int, float)}
+    kinds: dict[str, Any] = {"classes": list, "background_index": int, "activation": str, "whole_images": bool}
+    kinds["score_threshold"] = (int, float)
     for name, value in info.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, kinds[name])):  # type: ignore[arg-type]
+        if value is not None and (
+            isinstance(value, bool) != (kinds[name] is bool) or not isinstance(value, kinds[name])
+        ):
             raise DataError(f"found {value!r}", file=source, field=name)
     return _Described({**info, "classes": tuple(info["classes"])} if info.get("classes") else dict(info), {})
 
