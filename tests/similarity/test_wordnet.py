@@ -43,6 +43,17 @@ def test_similarities_of_all_pairs_are_those_of_nltk(folder, wordnet):
             assert found.leacock_chodorow == pytest.approx(one.lch_similarity(other))
 
 
+def test_folders_of_imagenet_are_synsets_by_their_place(wordnet):
+    place = wordnet._reader.synset("dog.n.01").offset()
+    assert wordnet.synsets(f"n{place:08d}") == ("dog.n.01",)
+    assert wordnet.synsets("n99999999") == ()
+
+
+def test_of_equally_similar_names_one_that_is_found_whole_is_the_nearest(wordnet):
+    assert wordnet.nearest("horse", ["sea horse", "horse", "horse/wild"]).other == "horse"
+    assert wordnet.synsets("dog/outdoor") == ("dog.n.01",)
+
+
 TREE = """
 entity:
   object:

@@ -107,6 +107,7 @@ def parameters(project: Project) -> list[Finding]:
 
 def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
     """The name of each entry, and a function that raises where it is wrong."""
+    from farther.curation import Rules
     from farther.detectors.inference import InferenceParams
     from farther.evaluation.settings import EvaluationSettings
     from farther.evaluation.threshold import ThresholdSettings
@@ -117,6 +118,12 @@ def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
     def method(name: str, values: dict[str, Any]) -> None:
         read_entry(name, values).create()
 
+    def rules(name: str) -> None:
+        made = project.benchmark(name)
+        _ = Rules(project.folder / made.rules, made.protocol).similarity  # opens WordNet where the rules use it
+
+    for name in project.section("benchmarks"):
+        yield f"benchmarks.{name}", partial(rules, name)
     for name, values in project.section("methods").items():
         yield f"methods.{name}", partial(method, name, values or {})
     for name, values in project.section("detectors").items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from os.path import normpath
 from pathlib import Path
 from typing import Annotated
 
@@ -69,7 +70,7 @@ class ClassSimilarity:
         self.by = by
         self._id_classes = id_classes
         synsets = None if by.synsets is None else read_synsets(folder / by.synsets)
-        self.hierarchy = open_hierarchy(folder / by.hierarchy, synsets, by.leacock_chodorow)
+        self.hierarchy = open_hierarchy(normpath(folder / by.hierarchy), synsets, by.leacock_chodorow)
         self._nearest: dict[str, NameSimilarity | None] = {}
 
     def nearest(self, category: str) -> tuple[str, float] | None:

@@ -81,8 +81,8 @@ class ClassHierarchy(ABC):
     def synsets(self, name: str) -> tuple[Node, ...]:
         """The nodes of a class name, as "horse.n.01"; () where there is none.
 
-        They are those that the mapping gives; else the first noun of that name; else, for a compound name, the first
-        noun of each of its words.
+        They are those that the mapping gives; else the first noun of that name, or of its part before a slash ("field"
+        of "field/wild"); else, for a compound name, the first noun of each of its words.
 
         Raises:
             DataError: the hierarchy does not have a node or word of the mapping.
@@ -98,9 +98,16 @@ class ClassHierarchy(ABC):
         return max(found, default=None)
 
     def nearest(self, name: str, among: Iterable[str], measure: Measure = "mean") -> NameSimilarity | None:
-        """The most similar of several names, the first of equals; None if none has a node."""
+        """The most similar of several names; None if none has a node.
+
+        Of equals it is one that the hierarchy has whole, not word by word, and of these the first.
+        """
         found = [similarity for other in among if (similarity := self.similarity(name, other)) is not None]
-        return max(found, key=lambda similarity: float(getattr(similarity, measure)), default=None)
+
+        def rank(similarity: NameSimilarity) -> tuple[float, bool]:
+            return float(getattr(similarity, measure)), self._first(similarity.other) is not None
+
+        return max(found, key=rank, default=None)
 
     def _mapped(self, name: str, words: Sequence[str]) -> tuple[Node, ...]:
         found = []
@@ -113,9 +120,9 @@ class ClassHierarchy(ABC):
         return tuple(found)
 
     def _looked_up(self, name: str) -> tuple[Node, ...]:
-        whole = self._first(name)
-        if whole is not None:
-            return (whole,)
+        for whole in (name, name.partition("/")[0]):
+            if (node := self._first(whole)) is not None:
+                return (node,)
         words = [self._first(word) for word in re.findall(r"[^\W_]+", name)]
         return tuple(node for node in words if node is not None)
 

@@ -33,8 +33,9 @@ class _Line:
 class ImgList(Reader):
     """Image labels in OpenOOD's lists: lines `cifar10/test/airplane/0298.png 0`. An image is one object of its size.
 
-    The image id is the path. The label -1 is the class "unknown". With `category`, labels are ignored and all images
-    are of that class: OpenOOD ignores the labels of its lists of OOD images, of which not all are -1.
+    The image id is the path, without the slash in front that the lists of Places365 have. The label -1 is the class
+    "unknown". With `category`, labels are ignored and all images are of that class: OpenOOD ignores the labels of its
+    lists of OOD images, of which not all are -1.
 
     Errors: a line without a label that is a whole number; a label that no class has; an image that is listed twice; a
     path that leaves the folder; a list without images.
@@ -106,7 +107,7 @@ class ImgList(Reader):
                     f"expected a path, a space and a whole number, found {text!r}"
                 )
             if text:
-                yield _Line(image.rstrip(), int(label), location)
+                yield _Line(image.rstrip().lstrip("/"), int(label), location)
 
     def _names(self, lines: list[_Line]) -> dict[int, str]:
         """Name of the class of each label, in the order of the labels."""
@@ -119,6 +120,7 @@ class ImgList(Reader):
     def _folders(self, subset: str) -> list[str]:
         """First folder of each path, within the root, as far as there is a list."""
         path = self.root / fill(self.lists, subset)
-        paths = (line.image.partition("/")[0] for line in self._lines(path)) if path.exists() else ()
+        lines = self._lines(path) if path.exists() else ()
+        paths = (line.image.partition("/")[0] for line in lines if "/" in line.image)
         images = [image_file(self.root, self.images, name, Location(path)) for name in dict.fromkeys(paths)]
         return images or ([self.images] if self.images != "." else [])

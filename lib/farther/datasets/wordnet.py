@@ -94,8 +94,22 @@ class WordNet(ClassHierarchy):
         return [above.name() for above in (*synset.hypernyms(), *synset.instance_hypernyms())]
 
     def _first(self, word: str) -> Node | None:
+        if re.fullmatch(r"n\d{8}", word):  # a synset's place in WordNet 3.0, as ImageNet's folders are called
+            return self._at(int(word[1:]))
         found = self._reader.synsets(re.sub(r"[\s-]+", "_", word.strip().lower()), "n")
         return found[0].name() if found else None
+
+    def _at(self, offset: int) -> Node | None:
+        """The noun at a place in the file."""
+        from nltk.corpus.reader.wordnet import WordNetError
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that there is none
+            try:
+                found = self._reader.synset_from_pos_and_offset("n", offset)
+            except (WordNetError, ValueError):
+                return None
+        return None if found is None else str(found.name())
 
     def _exact(self, name: str) -> Node | None:
         from nltk.corpus.reader.wordnet import WordNetError
@@ -111,8 +125,8 @@ class WordNet(ClassHierarchy):
 def open_hierarchy(
     path: str | Path, synsets: Mapping[str, Sequence[str]] | None = None, scale: Scale = "normalised"
 ) -> ClassHierarchy:
-    """WordNet where `path` is a folder, the hierarchy of a YAML file otherwise; errors as for the two classes."""
-    return (WordNet if Path(path).is_dir() else HierarchyFile)(path, synsets, scale)
+    """The hierarchy of a YAML file where `path` ends in .yaml, else WordNet; errors as for the two classes."""
+    return (HierarchyFile if Path(path).suffix == ".yaml" else WordNet)(path, synsets, scale)
 
 
 def distance_of(similarity: NameSimilarity, params: WordNetParams) -> str:
