@@ -148,7 +148,8 @@ def test_classes_that_a_file_does_not_name_are_those_of_its_dataset(name):
     for values in params["detectors"].values():
         listed = values.get("params", {}).get("classes")
         if listed:
-            rules = Rules(ROOT / params["benchmarks"][values["benchmark"]]["rules"], "paper")
+            made = benchmark(values["benchmark"], params["benchmarks"][values["benchmark"]])
+            rules = Rules(ROOT / made.rules, made.protocol)
             assert sorted(listed) == sorted(rules.id_classes)
 
 
