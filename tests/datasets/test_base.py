@@ -17,7 +17,7 @@ def test_an_unknown_format_is_an_error_that_lists_the_known_ones():
 
 
 def test_a_section_without_a_format_is_an_error_that_lists_the_known_ones():
-    with pytest.raises(ParameterError, match="Known: bdd, .*coco, fmiyc, huggingface"):
+    with pytest.raises(ParameterError, match=r"Known: bdd, .*coco, fmiyc, huggingface"):
         datasets.create(root=".")
 
 
