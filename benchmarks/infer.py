@@ -44,6 +44,7 @@ from tqdm import tqdm
 from farther import detectors
 from farther.detectors import Detector
 from farther.detectors.inference import InferenceParams, infer
+from farther.detectors.networks import classifiers
 from farther.detectors.networks.architectures import Blueprint, build_network
 from farther.detectors.networks.checkpoint import load_network, read_blueprint, save_checkpoint
 from farther.images import read as pictures
@@ -264,16 +265,14 @@ class DetrLoops(Loops):
 class ClassifierLoops(Loops):
     @staticmethod
     def untrained(folder: Path) -> Path:
-        from farther.detectors.networks import classifiers
-
         blueprint = classifiers.Blueprint("resnet50", **classifiers.describe("resnet50"))
         classifiers.save_checkpoint(folder / "untrained.safetensors", models.resnet50().state_dict(), blueprint)
         return folder / "untrained.safetensors"
 
     def bare_loop(self) -> Way:
-        classifier = self.detector.network
-        ready = batches([self.detector.prepare(pictures.load(file)) for file in self.files], self.batch_size)
-        return self.over([classifier.inputs(part) for part in ready], classifier.network)
+        classifier, size = self.detector.network, self.batch_size
+        ready = batches([self.detector.prepare(pictures.load(file)) for file in self.files], size)
+        return self.over(list(map(classifier.inputs, ready)), classifier.network)
 
     def framework(self) -> Way:
         transform = models.get_model_weights(self.detector.blueprint.architecture).DEFAULT.transforms()

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -269,3 +270,12 @@ def test_a_file_that_does_not_fit_is_refused(path, small, tmp_path):
     assert create(tmp_path / "wrapped.safetensors").header().classes == CLASSES
     with pytest.raises(DataError, match="does not exist"):
         create(tmp_path / "absent.pth").header()
+
+
+def test_the_older_names_of_densenets_weights_are_read(tmp_path):
+    state = models.densenet121(num_classes=3).state_dict()
+    older = {re.sub(r"(denselayer\d+\.(norm|conv))([12])\.", r"\1.\3.", name): t for name, t in state.items()}
+    assert "features.denseblock1.denselayer1.norm.1.weight" in older
+    torch.save(older, tmp_path / "older.pth")
+    regions = create(tmp_path / "older.pth", architecture="densenet121").header()
+    assert_array_equal(regions.weight, state["classifier.weight"])

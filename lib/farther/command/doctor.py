@@ -170,6 +170,10 @@ def _absent(missing: Missing, format: str, root: Path) -> Finding:
     return Finding("datasets", missing.dataset, "missing", text, more, bytes_of(format, inner, missing.subsets))
 
 
+#: Adapters whose `weights` may be the name of a model on the hub.
+FROM_HUB = ("detr", "transformers_classifier", "open_clip_classifier")
+
+
 def checkpoints(project: Project, *, opened: bool = True) -> list[Finding]:
     """One finding per run, and one for the image encoder that section `embed` names."""
     sources = project.section("sources")
@@ -194,7 +198,8 @@ def _checkpoint(name: str, entry: Mapping[str, Any], source: str, *, opened: boo
     config = (entry.get("params") or {}).get("config")  # a folder beside the weights
     lacking = [path for path in (weights, *([] if config is None else [Path(str(config))])) if not path.exists()]
     # The name may be a model's on the hub: owner/name, without the ending of a file.
-    of_hub = entry.get("adapter") == "detr" and len(weights.parts) == 2 and weights.suffix in ("", weights.name)
+    named = len(weights.parts) == 2 and weights.suffix in ("", weights.name)
+    of_hub = entry.get("adapter") in FROM_HUB and named
     if lacking == [weights] and of_hub:
         return Finding("checkpoints", name, "note", f"{weights}: a model of the hub, fetched when `infer` runs")
     if lacking:

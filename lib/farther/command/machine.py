@@ -41,6 +41,9 @@ DETECTIONS = 20
 ROW = {"faster_rcnn": 5000, "detr": 2100, "yolo": 1200, "retinanet": 1200, "fcos": 1200}
 USUAL_ROW = 5000
 
+#: Bytes of an image's only region, by adapter: a classifier's 1000 logits, features and latent.
+IMAGE = {"classifier": 12000, "transformers_classifier": 10000, "open_clip_classifier": 9000}
+
 #: GPU memory in GiB by adapter, for the network and for each image of a batch: usual input sizes, float32. Rough.
 MEMORY = {
     "faster_rcnn": (0.6, 0.7),
@@ -48,6 +51,9 @@ MEMORY = {
     "fcos": (0.6, 0.6),
     "detr": (0.6, 0.2),
     "yolo": (0.3, 0.1),
+    "classifier": (0.4, 0.1),
+    "transformers_classifier": (0.6, 0.1),
+    "open_clip_classifier": (0.8, 0.1),
 }
 GIB = 2**30
 
@@ -109,7 +115,10 @@ def disk(project: Project, data: Iterable[Finding]) -> list[Finding]:
             if None in counts:
                 unknown = " and more, as the size of a split is unknown"
             else:
-                need += sum(count or 0 for count in counts) * DETECTIONS * ROW.get(str(entry.get("adapter")), USUAL_ROW)
+                adapter = str(entry.get("adapter"))
+                need += sum(count or 0 for count in counts) * IMAGE.get(
+                    adapter, DETECTIONS * ROW.get(adapter, USUAL_ROW)
+                )
     free = shutil.disk_usage(_existing(project.artifacts)).free
     text, more = f"{size(free)} free; the regions of all runs are there", {}
     if need or unknown:
