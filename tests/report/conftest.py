@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -128,6 +128,10 @@ class Page(HTMLParser):
 class Project:
     """Writes the project's files below a folder."""
 
+    #: Shifted splits, and the confidence of what is detected in their images.
+    shifted: ClassVar[dict[str, Any]] = {}
+    detected: ClassVar[dict[str, dict[str, float]]] = {}
+
     def __init__(self, root: Path) -> None:
         self.root = root
         self.artifacts = root / "artifacts"
@@ -144,6 +148,8 @@ class Project:
             self._detect(subset, confidence)
         for split, start in (("photos_near", "n"), ("photos_far", "f")):
             self._detect(split, {name: p for name, (_, p) in PHOTOS.items() if name.startswith(start) and p})
+        for split, confidence in self.detected.items():
+            self._detect(split, confidence)
         self._evaluate()
 
     def _ingest(self, dataset: str, subset: str, shown: dict[str, str]) -> None:
@@ -169,9 +175,13 @@ class Project:
         file = self.artifacts / "counts" / "ingest" / f"{dataset}.json"
         write_json(file, {**(read_json(file) if file.exists() else {}), subset: counts})
 
+    @property
+    def benchmark(self) -> curation.Benchmark:
+        params = {**PARAMS["benchmarks"]["pets"], "rules": self.root / "rules.yaml", "shifted": self.shifted}
+        return curation.benchmark("pets", params)
+
     def _curate(self) -> None:
-        params = {**PARAMS["benchmarks"]["pets"], "rules": self.root / "rules.yaml"}
-        made = curation.curate(curation.benchmark("pets", params), curation.TablesFolder(self.artifacts / "tables"))
+        made = curation.curate(self.benchmark, curation.TablesFolder(self.artifacts / "tables"))
         made.write(self.artifacts / "splits" / "pets")
         write_json(self.artifacts / "counts" / "curate" / "pets.json", made.counts())
 
@@ -199,9 +209,8 @@ class Project:
         code = dict.fromkeys(PARAMS["methods"], "")
         fitted, scores = (self.artifacts / kind / "pets-net" for kind in ("fitted", "scores"))
         score_run(entries, RunRegions(regions, operating=0.5), fitted, scores, code)
-        roles = curation.benchmark("pets", {**PARAMS["benchmarks"]["pets"], "rules": self.root / "rules.yaml"}).roles
         settings = EvaluationSettings(replicates=20)
-        inputs = RunInputs(RunFiles("pets-net", "pets", self.artifacts), Roles(**roles), settings)
+        inputs = RunInputs(RunFiles("pets-net", "pets", self.artifacts), Roles(**self.benchmark.roles), settings)
         evaluate_run(inputs, list(PARAMS["methods"]), code="")
 
 
@@ -221,6 +230,21 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a project that was evaluated; to be read only."""
     root = tmp_path_factory.mktemp("project")
     Project(root).make()
+    return root
+
+
+class WithCats(Project):
+    """The photos of cats are a shifted split; one cat is detected."""
+
+    shifted: ClassVar = {"cats": {"dataset": "photos", "subset": "val", "severity": 1, "classes": "by rules"}}
+    detected: ClassVar = {"cats": {"c1": 0.92}}
+
+
+@pytest.fixture(scope="session")
+def with_cats(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a project with a shifted split that is made by the rules; to be read only."""
+    root = tmp_path_factory.mktemp("cats")
+    WithCats(root).make()
     return root
 
 

@@ -27,6 +27,15 @@ def test_classes_of_low_oodness_may_count_as_id(classes):
     assert counted["2"]["auroc"] == 1
 
 
+def test_images_of_shifted_splits_made_by_rules_count_by_their_class(with_cats):
+    # the cat's 0.92 is below 14 of the 20 ID detections (0.900, 0.904, …) and equal to one of them
+    found = read_json(with_cats / "artifacts/evaluation/pets-net.json")["classes"]
+    cat = found["by_oodness"]["msp"]["0"]
+    assert (cat["images"], cat["regions"], cat["auroc"]) == (1, 1, pytest.approx(14.5 / 20))
+    # 20 ID detections and the cat, against 0.70, 0.995 and 0.65
+    assert found["id_up_to"]["msp"]["0"]["auroc"] == pytest.approx(42 / 63)
+
+
 def test_the_class_graph_counts_objects_by_class_and_prediction(classes):
     assert classes["edges"] == [
         {"category": "Lynx", "id_class": "cat", "objects": 2},
