@@ -107,7 +107,7 @@ def project(request, tmp_path_factory, digests):
     params["detectors"] = {run: params["detectors"][run]}
     params["report"]["published"] = {run: params["report"]["published"][run]}
     params["evaluate"] |= {"replicates": 0, "kept": [0.95], "confidences": [0.5]}
-    params["report"] |= {"examples": 0}
+    params["report"] |= {"examples": 0, "seeds": {}}
     write_data(params, classes)
     write_checkpoint(params["detectors"][run], params["datasets"][id_name]["categories"])
     (root / "data").symlink_to(ROOT / "data")

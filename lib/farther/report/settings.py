@@ -24,8 +24,7 @@ class Counterpart:
     """The published detector that a run is compared with.
 
     Args:
-        detector: `faster_rcnn`, `faster_rcnn_vos`, `yolov8` or `rt_detr`.
-        id: `voc` or `bdd`.
+        detector, id: Its name and its ID dataset in the tables of `data/published`.
         comparable: Whether the run has the published detector's weights and the benchmark's own images, so that a
             difference is meaningful. Otherwise the page says that the two measure different things.
     """
