@@ -36,6 +36,13 @@ def test_images_of_shifted_splits_made_by_rules_count_by_their_class(with_cats):
     assert found["id_up_to"]["msp"]["0"]["auroc"] == pytest.approx(42 / 63)
 
 
+def test_outcomes_of_objects_are_counted_by_the_oodness_of_their_class(classes):
+    assert classes["outcomes"]["msp"] == {
+        "2": {"objects": 4, "found": 1, "misclassified": 1, "missed": 2},
+        "3": {"objects": 2, "found": 1, "misclassified": 0, "missed": 1},
+    }
+
+
 def test_the_class_graph_counts_objects_by_class_and_prediction(classes):
     assert classes["edges"] == [
         {"category": "Lynx", "id_class": "cat", "objects": 2},
@@ -85,7 +92,8 @@ def test_each_edge_of_the_graph_ends_at_the_places_of_its_classes():
 
 def test_classes_are_ranked_by_the_similarity_of_their_predictions(make_run):
     rows = [{"category": f"c{n}", "similarity": 1 - n / 30, "objects": 1} for n in range(25)]
-    classes = {"by_oodness": {}, "id_up_to": {}, "edges": [], "similarity": {"category": rows, "id_class": []}}
+    classes = {"by_oodness": {}, "id_up_to": {}, "outcomes": {}, "edges": []}
+    classes["similarity"] = {"category": rows, "id_class": []}
     classes["by_oodness"] = {"msp": {"2": {"images": 1, "regions": 1, "auroc": 1, "fpr95": 0, "detection_error": 0}}}
     classes["id_up_to"] = {"msp": {"0": {"auroc": 1, "fpr95": 0, "detection_error": 0}}}
     (group,) = content([make_run({}, {"classes": classes})])["runs"]["net"]["charts"]

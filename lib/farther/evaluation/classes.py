@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import polars as pl
 from farther.evaluation.files import RunSplit, aligned_scores
 from farther.evaluation.inputs import RunInputs
 from farther.metrics import ood
-from farther.tables import ClassPairs, ImageClasses, ObjectOutcomes, Regions
+from farther.tables import ClassPairs, ImageClasses, Images, ObjectOutcomes, Regions, SortedClasses
 from farther.tables.files import inside
 
 #: Metrics that are reported.
@@ -25,6 +26,9 @@ SHOWN = ("auroc", "fpr95", "detection_error")
 
 #: The largest OODness that may count as ID: Places' classes alone, T1 and T2.
 COUNTED = (0, 1, 2)
+
+#: Outcomes of objects that are counted.
+OUTCOMES = ("found", "misclassified", "missed")
 
 #: Edges of the class graph that are kept, those of most objects.
 EDGES = 5000
@@ -48,11 +52,15 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> dict[str, Any
         methods: Names of the methods that apply; their scores and outcomes are stored.
 
     Returns:
-        `by_oodness`: method → OODness → images, regions, auroc, fpr95, detection_error, of ID test regions against
-        those of images of that OODness; `id_up_to`: method → largest OODness that counts as ID → the same three, of ID
-        test regions with those of images that count as ID, against the others; `edges`: other class, ID class that it
-        is taken for, and objects; `similarity`: mean similarity of class and prediction by `category` and by
-        `id_class`, with objects. {} for a benchmark without splits made by rules.
+        {} for a benchmark without splits made by rules; else
+
+        by_oodness: method → OODness → images, regions, auroc, fpr95, detection_error: ID test regions against those of
+            images of that OODness.
+        id_up_to: method → largest OODness that counts as ID → auroc, fpr95, detection_error: ID test regions and those
+            of images that count as ID, against the others.
+        outcomes: method → OODness of an object's class → objects of OOD splits, found, misclassified, missed.
+        edges: other class, ID class that it is taken for, objects; see `class_edges`.
+        similarity: mean similarity of class and prediction, by `category` and by `id_class`, with objects.
 
     Raises:
         DataError: a table is absent or damaged.
@@ -80,8 +88,13 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> dict[str, Any
             for most in COUNTED
         }
     edges = class_edges(inputs, methods[0])
-    shown = edges.head(EDGES).to_dicts()
-    return {"by_oodness": by_oodness, "id_up_to": id_up_to, "edges": shown, "similarity": _similarity(inputs, edges)}
+    return {
+        "by_oodness": by_oodness,
+        "id_up_to": id_up_to,
+        "outcomes": {method: _outcomes(inputs, method) for method in methods},
+        "edges": edges.head(EDGES).to_dicts(),
+        "similarity": _similarity(inputs, edges),
+    }
 
 
 def _parts(inputs: RunInputs) -> list[_Part]:
@@ -114,18 +127,47 @@ def _shown(id_scores: np.ndarray, ood_scores: np.ndarray) -> dict[str, float | N
     return {name: found[name] for name in SHOWN}
 
 
+def _outcomes(inputs: RunInputs, method: str) -> dict[str, dict[str, int]]:
+    """Objects of OOD splits by the OODness of their class and their outcome."""
+    classes = SortedClasses.read(_of_benchmark(inputs, "classes.parquet")).frame
+    found = []
+    for split in inputs.tested:
+        outcomes = ObjectOutcomes.read(inputs.files.object_outcomes(method, split.name)).frame
+        images = Images.read(inputs.files.images(split.name)).frame
+        found.append(outcomes.join(images, on="image_id").join(classes, on=["dataset", "category"]))
+    rows = pl.concat(found).filter(pl.col("outcome").is_in(OUTCOMES)).group_by("oodness", "outcome").len()
+    counts: dict[str, dict[str, int]] = {
+        str(level): {"objects": 0, **dict.fromkeys(OUTCOMES, 0)} for level in rows["oodness"].unique().sort()
+    }
+    for level, outcome, count in rows.iter_rows():
+        counts[str(level)][outcome] = count
+        counts[str(level)]["objects"] += count
+    return counts
+
+
+def _of_benchmark(inputs: RunInputs, name: str) -> Path:
+    """A file of the benchmark that is not of one split."""
+    return inside(inputs.files.images(inputs.id_split.name).parent.parent, name)
+
+
 def class_edges(inputs: RunInputs, method: str) -> pl.DataFrame:
     """Classes that are not known, and the ID classes that their objects are taken for: category, id_class, objects.
 
     Counted are objects of OOD splits that a detection was matched to or that it misclassifies, by any outcome under a
-    method; the most frequent pair first.
+    method; of a classifier also the images of shifted splits that the rules made. The most frequent pair comes first.
     """
     found = []
+    for name in inputs.roles.shifted if inputs.id_split.folder.header.whole_images else ():
+        file = inside(inputs.files.images(name).parent, "classes.parquet")
+        if file.is_file():
+            shifted = RunSplit(inputs.files, name)
+            predicted = _predicted(shifted.regions(), shifted.folder.header.classes)
+            found.append(ImageClasses.read(file).frame.join(predicted, on="image_id").select("category", "id_class"))
     for split in inputs.tested:
         outcomes = ObjectOutcomes.read(inputs.files.object_outcomes(method, split.name)).frame
-        found.append(
-            outcomes.join(_predicted(split.regions(), split.folder.header.classes), on=["image_id", "region_id"])
-        )
+        predicted = _predicted(split.regions(), split.folder.header.classes)
+        joined = outcomes.join(predicted, on=["image_id", "region_id"])
+        found.append(joined.select("category", "id_class"))
     pairs = pl.concat(found) if found else pl.DataFrame(schema={"category": pl.String, "id_class": pl.String})
     known = inputs.id_split.known_classes
     counts = pairs.filter(~pl.col("category").is_in(known)).group_by("category", "id_class").agg(objects=pl.len())
@@ -140,7 +182,7 @@ def _predicted(regions: Regions, classes: Sequence[str]) -> pl.DataFrame:
 
 def _similarity(inputs: RunInputs, edges: pl.DataFrame) -> dict[str, Any]:
     """Mean of path and Wu–Palmer similarity of class and prediction, over objects, by either (Figures 2 and 3)."""
-    file = inside(inputs.files.images(inputs.id_split.name).parent.parent, "similarities.parquet")
+    file = _of_benchmark(inputs, "similarities.parquet")
     if not file.is_file():
         return {}
     pairs = ClassPairs.read(file).frame.unique(["category", "id_class"])

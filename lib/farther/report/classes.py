@@ -51,7 +51,8 @@ def _of_run(run: str, classes: Mapping[str, Any]) -> dict[str, Any]:
         for side in ("category", "id_class")
         if similar.get(side)
     ]
-    return {"by_oodness": _by_oodness(classes), "id_up_to": _id_up_to(classes), "charts": drawn}
+    listings = [_by_oodness(classes), _id_up_to(classes), _outcomes(classes)]
+    return {"listings": [listing for listing in listings if len(listing)], "charts": drawn}
 
 
 def _by_oodness(classes: Mapping[str, Any]) -> Listing:
@@ -83,6 +84,22 @@ def _id_up_to(classes: Mapping[str, Any]) -> Listing:
         for most, values in by_most.items()
     ]
     return Listing.of("The same where classes of low OODness count as ID (Recalcati et al., 2024, Table VI).", rows)
+
+
+def _outcomes(classes: Mapping[str, Any]) -> Listing:
+    rows = [
+        {
+            "Method": title_of(method),
+            "OODness": OODNESS[int(level)],
+            "Objects": values["objects"],
+            **{f"{name} (%)": values[name] / values["objects"] for name in ("found", "misclassified", "missed")},
+        }
+        for method, by_level in classes["outcomes"].items()
+        for level, values in by_level.items()
+    ]
+    return Listing.of(
+        "Outcome of unknown objects by the OODness of their class, at the operating threshold and τ.", rows
+    )
 
 
 def pruned(edges: pl.DataFrame, least: int, most: int) -> pl.DataFrame:
