@@ -235,6 +235,17 @@ def test_lower_precision_keeps_the_last_layer_exact(path, images):
     assert not np.array_equal(regions.logits, exact.logits)
 
 
+def test_latent_is_the_named_modules_output_even_if_a_later_layer_overwrites_it(small, path, images):
+    kept = []
+    hook = small.bn1.register_forward_hook(lambda module, given, out: kept.append(out.clone()))
+    with torch.inference_mode():
+        small(preset(images, resize_size=40, crop_size=32))
+    hook.remove()
+    found = create(path, latent="bn1").detect(images).latent  # torchvision's next layer is a ReLU in place
+    assert_allclose(found, kept[0].mean((2, 3)), rtol=1e-4, atol=1e-6)
+    assert found.min() < 0
+
+
 def test_a_pickled_adapter_leaves_its_network_behind(path, images):
     detector = create(path)
     detector.header()
@@ -266,7 +277,7 @@ def test_a_file_that_does_not_fit_is_refused(path, small, tmp_path):
     with pytest.raises(DataError, match="not a ResNet in OpenOOD's layout"):
         torch.save({"fc.weight": torch.zeros(3, 4)}, tmp_path / "other.pth")
         create(tmp_path / "other.pth", architecture="openood_resnet", mean=(0, 0, 0), std=(1, 1, 1)).header()
-    save_file({f"module.{n}": t for n, t in small.state_dict().items()}, tmp_path / "wrapped.safetensors")
+    save_file({f"model.module.{n}": t for n, t in small.state_dict().items()}, tmp_path / "wrapped.safetensors")
     assert create(tmp_path / "wrapped.safetensors").header().classes == CLASSES
     with pytest.raises(DataError, match="does not exist"):
         create(tmp_path / "absent.pth").header()

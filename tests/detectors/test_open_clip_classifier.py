@@ -90,6 +90,7 @@ def test_a_pickled_adapter_prepares_images_without_its_network(folder, images, t
         ({"words": {"cow": "bovine"}}, "'cow' is not one of the classes"),
         ({"templates": ("a photo",)}, "templates"),
         ({"architecture": "ViT-B-32"}, "ViT-B-32"),
+        ({"latent": "clip.transformer"}, "no image passes through that module"),
         ({"latent": "clip.visual.layer9"}, r"no module 'clip\.visual\.layer9'"),
     ],
 )

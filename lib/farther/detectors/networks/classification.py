@@ -59,7 +59,7 @@ class Classifier:
         self._normalisation = normalisation
         self._channels_last = channels_last
         self._last: nn.Linear | None = None
-        # Two images, so that a row of the activations can be told from a row of one image's.
+        # Two images: outputs of the inner module whose first dimension is not that of images are then refused.
         self.columns = self._find_last(torch.zeros((2, 3, *sample), device=self.device))
 
     def last_layer(self) -> tuple[np.ndarray, np.ndarray] | tuple[None, None]:
@@ -85,7 +85,9 @@ class Classifier:
         if self._last is not None:
             hooks.append(self._last.register_forward_pre_hook(lambda _, given: kept.update(features=given[0])))
         if self._latent is not None:
-            hooks.append(self._latent.register_forward_hook(lambda *call: kept.update(latent=call[2])))
+            # Pooled at once: a later layer may write into the same memory.
+            pool = lambda _, given, output: kept.update(latent=self._pooled(output, len(pixels)))  # noqa: E731
+            hooks.append(self._latent.register_forward_hook(pool))
         try:
             with autocast(self.device, precision):
                 logits = _logits(self.network(pixels))
@@ -95,8 +97,9 @@ class Classifier:
         features = kept["features"].float() if self._last is not None else None
         if features is not None and self._last is not None and precision != "float32":
             logits = linear(features, *self._weight_and_bias(self._last))
-        latent = self._pooled(kept["latent"], len(pixels)) if self._latent is not None else None
-        return Seen(logits.float(), features, latent)
+        if self._latent is not None and "latent" not in kept:
+            raise ParameterError("parameter 'latent': no image passes through that module; name another one")
+        return Seen(logits.float(), features, kept.get("latent"))
 
     @torch.inference_mode()
     def _find_last(self, sample: Tensor) -> int:

@@ -65,8 +65,8 @@ LATENTS = {
     r"vit_h.*": "encoder.layers.encoder_layer_23",
 }
 
-#: Names that wrap a network: of DataParallel, of torch.compile.
-WRAPPERS = ("module.", "_orig_mod.")
+#: Names that wrap a network: of DataParallel, of torch.compile, and usual ones in PyTorch Lightning's modules.
+WRAPPERS = ("module.", "_orig_mod.", "model.", "net.")
 
 
 @dataclass(frozen=True)
@@ -219,9 +219,8 @@ def _openood_resnet(path: Path, weights: Mapping[str, Tensor], classes: int) -> 
 
 def _renamed(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights under torchvision's names: without wrappers, and with the newer names of DenseNet's and OpenOOD's."""
-    for wrapper in WRAPPERS:
-        if weights and all(name.startswith(wrapper) for name in weights):
-            weights = {name.removeprefix(wrapper): tensor for name, tensor in weights.items()}
+    while wrapper := next((w for w in WRAPPERS if weights and all(name.startswith(w) for name in weights)), ""):
+        weights = {name.removeprefix(wrapper): tensor for name, tensor in weights.items()}
     renamed = {}
     for name, tensor in weights.items():
         name = re.sub(r"(denselayer\d+\.(?:norm|relu|conv))\.([12])\.", r"\1\2.", name)
