@@ -105,9 +105,11 @@ def project(request, tmp_path_factory, digests):
     id_name, classes, _ = BENCHMARKS[request.param]
     run = next(iter(params["detectors"]))
     params["detectors"] = {run: params["detectors"][run]}
-    params["report"]["published"] = {run: params["report"]["published"][run]}
+    seeds = {title: [run] for title, of in params["report"].get("seeds", {}).items() if run in of}
+    compared = next(iter(seeds), run)
+    params["report"] |= {"seeds": seeds, "published": {compared: params["report"]["published"][compared]}}
     params["evaluate"] |= {"replicates": 0, "kept": [0.95], "confidences": [0.5]}
-    params["report"] |= {"examples": 0, "seeds": {}}
+    params["report"] |= {"examples": 0}
     write_data(params, classes)
     write_checkpoint(params["detectors"][run], params["datasets"][id_name]["categories"])
     (root / "data").symlink_to(ROOT / "data")

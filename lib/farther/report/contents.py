@@ -244,8 +244,15 @@ class Contents:
         """Results beside published ones."""
         wanted = self.settings.published
         printed = published.read(self.root / published.FOLDER) if wanted else pl.DataFrame()
-        beside = {r.name: published.beside(r, wanted[r.name], printed) for r in self.evaluated if r.name in wanted}
-        return {"published": {name: table for name, table in beside.items() if table is not None}}
+        parts = {title: [r for r in self.evaluated if r.name in of] for title, of in self.settings.seeds.items()}
+        means = seeds.merged([run for part in parts.values() for run in part], self.settings.seeds)
+        beside = {
+            run.name: published.beside(run, wanted[run.name], printed, parts.get(run.name, ()))
+            for run in [*self.evaluated, *means]
+            if run.name in wanted
+        }
+        linked = [run.name for run in self.evaluated]
+        return {"published": {name: table for name, table in beside.items() if table is not None}, "linked": linked}
 
     def _plots(self, run: Run) -> Path:
         return RunFiles(run.name, run.benchmark, self.artifacts).plots

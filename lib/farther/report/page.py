@@ -111,7 +111,10 @@ def _tables(runs: list[Run]) -> Iterator[tuple[str, str]]:
 
 def _refuse_unknown_runs(settings: ReportSettings, runs: list[Run]) -> None:
     names = [run.name for run in runs]
-    asked = {"published": settings.published, **{f"seeds.{title}": of for title, of in settings.seeds.items()}}
+    asked = {
+        "published": set(settings.published) - set(settings.seeds),
+        **{f"seeds.{title}": of for title, of in settings.seeds.items()},
+    }
     for place, wanted in asked.items():
         if unknown := sorted(set(wanted) - set(names)):
             raise ParameterError(f"report.{place}: there is no run {unknown[0]!r}. Known: {', '.join(names)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -54,14 +55,24 @@ def read(folder: Path) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def beside(run: Run, counterpart: Counterpart, published: pl.DataFrame) -> Listing | None:
-    """A run's values beside the published ones, one row per split and method that both have; None without any."""
+def beside(run: Run, counterpart: Counterpart, published: pl.DataFrame, seeds: Sequence[Run] = ()) -> Listing | None:
+    """A run's values beside the published ones, one row per split and method that both have; None without any.
+
+    Args:
+        run: A run, or several seeds in one (`farther.report.seeds.merged`).
+        counterpart: The published detector.
+        published: From `read`.
+        seeds: The runs that `run` is the mean of.
+
+    Raises:
+        ParameterError: no table has that detector on that ID dataset.
+    """
     theirs = published.filter(detector=counterpart.detector, id=counterpart.id)
     if theirs.is_empty():
         pairs = published.select("detector", "id").unique().sort("detector", "id").iter_rows()
         known, found = ", ".join("/".join(pair) for pair in pairs), f"{counterpart.detector}/{counterpart.id}"
         raise ParameterError(f"report.published.{run.name}: no published table has {found}. Known: {known}")
-    ours = _with_means(run).with_columns(theirs=pl.col("method").replace(OTHER_NAMES))
+    ours = _with_means(run, seeds or [run]).with_columns(theirs=pl.col("method").replace(OTHER_NAMES))
     both = ours.join(
         theirs.select("ood", "metric", "published", theirs="method"),
         on=["ood", "theirs", "metric"],
@@ -84,15 +95,16 @@ def beside(run: Run, counterpart: Counterpart, published: pl.DataFrame) -> Listi
     return Listing.of(_caption(run, counterpart, theirs["origin"][0]), rows.values(), numbers=differences)
 
 
-def _with_means(run: Run) -> pl.DataFrame:
+def _with_means(run: Run, seeds: Sequence[Run]) -> pl.DataFrame:
     """A run's values with `ood`, the split, and in further rows their means over the splits of a distance."""
     keys = ["distance", "method", "label"]
     means = run.values.group_by(*keys, "metric", maintain_order=True).agg(pl.col("value").mean())
-    spectrum = [
-        {**row, "metric": FULL_SPECTRUM.name, "value": of.get(row["distance"], {}).get(FULL_SPECTRUM.name)}
-        for row in means.select(keys).unique(maintain_order=True).iter_rows(named=True)
-        if (of := run.method(row["method"]).get("means"))
-    ]
+    spectrum = []
+    for row in means.select(keys).unique(maintain_order=True).iter_rows(named=True):
+        of = [one.method(row["method"]).get("means", {}).get(row["distance"], {}) for one in seeds]
+        values = [one.get(FULL_SPECTRUM.name) for one in of]
+        value = None if None in values else sum(values) / len(values)
+        spectrum.append({**row, "metric": FULL_SPECTRUM.name, "value": value})
     titled = pl.concat([means, pl.DataFrame(spectrum, schema=means.schema)]).with_columns(
         ood="distance", split_title=pl.format("{}, mean over its splits", "distance")
     )

@@ -47,7 +47,7 @@ class ReportSettings:
         curve_points: Points per curve.
         categories: Categories in a chart of a split, the most frequent ones.
         gallery: Parameters of the gallery.
-        published: Run → the published detector that it is compared with.
+        published: Run, or name of `seeds` → the published detector that it is compared with.
         seeds: Name → runs that differ in their training seed only: one row, mean ± standard deviation, in the tables of
             their benchmark and in `artifacts/seeds.json`.
     """
