@@ -20,8 +20,9 @@ def main(name: str) -> None:
     log = TRAINING / "logs" / f"{name}.csv"
     log.parent.mkdir(exist_ok=True)
     shutil.copyfile(ARTIFACTS / "train" / name / "log.csv", log)
-    values = ", ".join(f"{found['map50']:.3f} on {subset}" for subset, found in card["metrics"].items())
-    print(f"{name}: mAP50 {values}")
+    metric = next(iter(card["metrics"][job.test]))
+    values = ", ".join(f"{found[metric]:.3f} on {subset}" for subset, found in card["metrics"].items())
+    print(f"{name}: {metric} {values}")
 
 
 if __name__ == "__main__":

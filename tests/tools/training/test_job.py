@@ -12,7 +12,7 @@ import yaml
 from farther import detectors
 from farther.errors import DataError, ParameterError
 from farther.registry import Registry
-from farther.tools.training import detr, faster_rcnn, trainers, yolo
+from farther.tools.training import classifier, detr, faster_rcnn, trainers, yolo
 from farther.tools.training.job import make_job, run_job
 
 CLASSES = ("square", "disc")
@@ -26,6 +26,12 @@ TINY = {
         "min_size": 64,
         "max_size": 64,
         "recipe": {"epochs": 2, "batch_size": 4, "workers": 0, "warmup_steps": 1, "checkpoint_steps": 1},
+    },
+    "classifier": {
+        "image_size": 64,
+        "widths": [8, 8, 16],
+        "blocks": [1, 1, 1],
+        "recipe": {"epochs": 2, "batch_size": 4, "workers": 0, "checkpoint_steps": 1},
     },
     "yolo": {
         "image_size": 64,
@@ -100,11 +106,12 @@ class KilledError(Exception):
 def kill_second_epoch(patch, kind):
     """Ends a run within its second epoch, as a kill would."""
     owner, method = {
+        "classifier": (classifier.ClassifierRun, "learn"),
         "faster_rcnn": (faster_rcnn.FasterRCNNRun, "learn"),
         "detr": (detr.DetrRun, "learn"),
         "yolo": (yolo.Run, "validate"),
     }[kind]
-    calls = {"faster_rcnn": 3, "detr": 3, "yolo": 1}[kind]
+    calls = 1 if kind == "yolo" else 3
     whole, done = getattr(owner, method), []
 
     def until_killed(*given):
@@ -126,7 +133,8 @@ def test_a_job_leaves_a_checkpoint_a_card_and_a_log_and_a_killed_one_the_same(ki
         artifacts / ".work/train/demo",
     )
 
-    detector = detectors.create(kind, weights=written, device="cpu", score_threshold=0.001)
+    low = {} if kind == "classifier" else {"score_threshold": 0.001}
+    detector = detectors.create(kind, weights=written, device="cpu", **low)
     assert detector.header().known_classes == CLASSES
     found = detector.detect([root / "test" / "0.png"])
     assert found.logits.shape[1] == len(found.classes)
@@ -136,7 +144,9 @@ def test_a_job_leaves_a_checkpoint_a_card_and_a_log_and_a_killed_one_the_same(ki
     text = (tmp_path / "out/demo.md").read_text()
     assert "- epochs: 2" in text and card["data_digest"] in text
     rows = list(csv.DictReader(log.open()))
-    assert list(rows[0])[:4] == ["epoch", "step", "learning_rate", "loss"] and list(rows[0])[-1] == "val_map50"
+    assert list(rows[0])[:4] == ["epoch", "step", "learning_rate", "loss"] and list(rows[0])[-1] == (
+        "val_accuracy" if kind == "classifier" else "val_map50"
+    )
     assert [(row["epoch"], row["step"]) for row in rows] == [("1", "2"), ("2", "4")]
     assert not work.exists()
 
@@ -228,7 +238,7 @@ def test_a_wrong_parameter_is_named_with_its_job(kind, changes, message, tmp_pat
 
 
 def test_a_job_says_which_trainer_it_wants():
-    with pytest.raises(ParameterError, match=r"'demo': parameter 'trainer' is missing\. Known: detr, faster"):
+    with pytest.raises(ParameterError, match=r"'demo': parameter 'trainer' is missing\. Known: classifier, detr"):
         make_job("demo", {"dataset": "shapes"})
     with pytest.raises(ParameterError, match=r"'demo': parameter 'trainer': .* Did you mean 'yolo'"):
         make_job("demo", {"trainer": "yolov8"})
@@ -240,7 +250,8 @@ def test_a_job_says_which_trainer_it_wants():
 def test_every_entry_is_a_job_and_the_committed_cards_are_its_cards():
     entries = yaml.safe_load((ROOT / "training" / "params.yaml").read_text())["train"]
     detectors_of_the_paper = ("faster_rcnn", "vos", "yolov8", "rtdetr")
-    assert set(entries) == {f"{dataset}-{name}" for dataset in ("voc", "bdd") for name in detectors_of_the_paper}
+    detectors_of_both = {f"{dataset}-{name}" for dataset in ("voc", "bdd") for name in detectors_of_the_paper}
+    assert set(entries) == detectors_of_both | {"drawings-resnet-1", "drawings-resnet-2"}
     for name, given in entries.items():
         job = make_job(name, given)
         assert job.weights == Path(f"artifacts/train/{name}/{name}.safetensors")

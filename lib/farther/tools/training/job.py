@@ -22,17 +22,18 @@ from farther.tools.training.trainers import Job, Task, Trained
 
 SUBSETS = ("train", "val", "test")
 
+#: Metrics of an evaluation: their names in the card, and their titles. The first one is also given per class.
+METRICS = {"ap50": ("map50", "mAP50"), "ap": ("map", "mAP"), "accuracy": ("accuracy", "accuracy")}
+
 TEMPLATE = """\
 # {name}
 
 {kind}, {millions:.1f} million parameters.
 {scaling}
-| | mAP50 | mAP |
-| --- | --- | --- |
 {metrics}
 
 Trained on {images} images of `{dataset}` with {objects} objects (data {data_digest}){left_out}.
-Classes and their mAP50 on `{test}`: {classes}.
+Classes and their {first} on `{test}`: {classes}.
 
 {sections}
 
@@ -103,8 +104,9 @@ def _card(name: str, job: Job, samples: Mapping[str, Samples], trained: Trained)
 
 
 def _metrics(found: Mapping[str, Any]) -> dict[str, Any]:
-    per_class = {name: values["ap50"] for name, values in found["per_class"].items()}
-    return {"map50": found["ap50"], "map": found["ap"], "map50_per_class": per_class}
+    names = [name for name in METRICS if name in found]
+    per_class = {category: values[names[0]] for category, values in found["per_class"].items()}
+    return {METRICS[name][0]: found[name] for name in names} | {f"{METRICS[names[0]][0]}_per_class": per_class}
 
 
 def _samples(job: Job, root: Path, artifacts: Path) -> dict[str, Samples]:
@@ -137,15 +139,19 @@ def _classes(job: Job, path: Path) -> tuple[str, ...]:
 def _markdown(card: Mapping[str, Any], trained: Trained) -> str:
     metrics, sections = card["metrics"], {"Recipe": "recipe", **trained.sections}
     test = list(metrics)[-1]
-    rows = [f"| {name} | {_percent(found['map50'])} | {_percent(found['map'])} |" for name, found in metrics.items()]
-    per_class = metrics[test]["map50_per_class"]
+    titles = {name: title for name, title in METRICS.values() if name in metrics[test]}
+    first = next(iter(titles))
+    rows = [["", *titles.values()], ["---"] * (1 + len(titles))]
+    rows += [[name, *(_percent(found[metric]) for metric in titles)] for name, found in metrics.items()]
+    per_class = metrics[test][f"{first}_per_class"]
     left_out = ", ".join(f"{count} {name}" for name, count in card["left_out"].items())
     values = {
         **card,
         "kind": trained.kind,
         "scaling": f"{trained.scaling}\n" if trained.scaling else "",
         "millions": card["parameters"] / 1e6,
-        "metrics": "\n".join(rows),
+        "metrics": "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows),
+        "first": titles[first],
         "left_out": f"; left out: {left_out}" if left_out else "",
         "test": test,
         "classes": ", ".join(f"{name} {_percent(per_class.get(name))}" for name in card["classes"]),

@@ -10,6 +10,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.registry import STRICT
+from farther.tools.training.logit_norm import LogitNorm
+from farther.tools.training.outlier_exposure import OutlierExposure
 
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -127,6 +129,26 @@ class FasterRCNNRecipe(Recipe):
 
     box_loss: Literal["smooth_l1", "nll", "energy_score"] = "smooth_l1"
     virtual_outliers: VirtualOutliers | None = None
+
+
+@dataclass(config=STRICT, kw_only=True)
+class ClassifierRecipe(Recipe):
+    """Hyperparameters of an image classifier, in addition to those of `Recipe`.
+
+    The defaults are OpenOOD's for CIFAR: 100 epochs of batches of 128, SGD at 0.1, weight decay 5e-4.
+
+    Args:
+        logit_norm: Parameters of LogitNorm; None trains with the cross-entropy.
+        outlier_exposure: Parameters of outlier exposure; None trains without outliers.
+    """
+
+    epochs: Count = 100
+    batch_size: Count = 128
+    learning_rate: Positive = 0.1
+    weight_decay: Annotated[float, Field(ge=0)] = 5e-4
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    logit_norm: LogitNorm | None = None
+    outlier_exposure: OutlierExposure | None = None
 
 
 @dataclass(config=STRICT, kw_only=True)

@@ -162,7 +162,11 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
 
     @abstractmethod
     def evaluate(self, samples: Samples) -> dict[str, Any]:
-        """Metrics of the averaged network; see `farther.metrics.closed_set.evaluate`."""
+        """Metrics of the averaged network; see `farther.tools.training.trainers.Trained.evaluate`."""
+
+    def validate(self) -> dict[str, float]:
+        """Metrics on the validation images, for the log."""
+        return {"val_map50": self.evaluate(self.task.validation)["ap50"]}
 
     def has_ended(self) -> bool:
         """True if the run ends before its last epoch."""
@@ -189,7 +193,7 @@ class Run(State[Network, AnyRecipe, list[Sample]]):
                     if self.step % self.recipe.checkpoint_steps == 0 and self.step % self.steps_per_epoch:
                         self.save()
                 is_evaluated = epoch + 1 == self.recipe.epochs or (epoch + 1) % self.recipe.evaluate_epochs == 0
-                metrics = {"val_map50": self.evaluate(self.task.validation)["ap50"]} if is_evaluated else {}
+                metrics = self.validate() if is_evaluated else {}
                 self.end_epoch(epoch + 1, metrics)
                 self.after_epoch()
                 write_log(self.task.log_file, self.log)

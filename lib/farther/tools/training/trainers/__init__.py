@@ -5,7 +5,7 @@ A trainer is a dataclass of a job's parameters: samples in, a checkpoint out. `f
 Example:
     >>> import farther.tools.training.trainers
     >>> farther.tools.training.trainers.names()
-    ['detr', 'faster_rcnn', 'yolo']
+    ['classifier', 'detr', 'faster_rcnn', 'yolo']
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ class Task:
 
     Args:
         training: The training images.
-        validation: Images on which mAP50 is monitored.
+        validation: Images on which mAP50, or accuracy, is monitored.
         device: Device to train on.
         work: Folder of the state of the unfinished run; removed when the job is done.
         log_file: CSV to write, one row per epoch. All trainers have these columns: `epoch`; `step`, batches since the
-            start; `learning_rate`; `loss`, the mean over the epoch's batches; and `val_map50`, empty in epochs without
-            an evaluation.
+            start; `learning_rate`; `loss`, the mean over the epoch's batches; and `val_map50` (of classifiers
+            `val_accuracy`), empty in epochs without an evaluation.
         notes: Text to store in the checkpoint.
     """
 
@@ -76,7 +76,8 @@ class Trained:
     """Result of a task, for the checkpoint's card.
 
     Args:
-        evaluate: Metrics of the written checkpoint on samples; see `farther.metrics.closed_set.evaluate`.
+        evaluate: Metrics of the written checkpoint on samples; see `farther.metrics.closed_set.evaluate`, and for
+            classifiers `farther.tools.training.classifier.evaluate`.
         parameters: Number of the network's parameters.
         origin: Digest of the initial weights; None where training started from scratch.
         kind: Kind of network, as text.
