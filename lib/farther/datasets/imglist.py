@@ -12,6 +12,7 @@ from farther.datasets.base import WHOLE_IMAGE, Annotations, Collector, Expected,
 from farther.datasets.records import Location, read_lines
 from farther.errors import DataError
 from farther.registry import STRICT
+from farther.tables.files import inside
 
 #: Class of an image with the label -1, which OpenOOD gives to OOD images.
 UNKNOWN = "unknown"
@@ -69,14 +70,11 @@ class ImgList(Reader):
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        list_ = fill(self.lists, subset)
-        return [
-            Expected("list of images", (list_,), "benchmark_imglist.zip"),
-            *(
-                Expected("images", (folder,), f"the archive {Path(folder).name}.zip")
-                for folder in self._folders(subset)
-            ),
-        ]
+        file = fill(self.lists, subset)
+        folders = self._folders(inside(self.root, file))
+        found = [Expected("images", (folder,), f"the archive {Path(folder).name}.zip") for folder in folders]
+        somewhere = [Expected("images", (self.images,), "the archives of the lists' images")] * (self.images != ".")
+        return [Expected("list of images", (file,), "benchmark_imglist.zip"), *(found or somewhere)]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
@@ -117,10 +115,8 @@ class ImgList(Reader):
         known = dict(enumerate(self.categories)) or {label: str(label) for label in labels if label >= 0}
         return {**known, -1: UNKNOWN} if -1 in labels else known
 
-    def _folders(self, subset: str) -> list[str]:
-        """First folder of each path, within the root, as far as there is a list."""
-        path = self.root / fill(self.lists, subset)
-        lines = self._lines(path) if path.exists() else ()
-        paths = (line.image.partition("/")[0] for line in lines if "/" in line.image)
-        images = [image_file(self.root, self.images, name, Location(path)) for name in dict.fromkeys(paths)]
-        return images or ([self.images] if self.images != "." else [])
+    def _folders(self, path: Path) -> list[str]:
+        """First folder of each path in a list, within the root; none where there is no list."""
+        paths = [line.image.split("/") for line in self._lines(path)] if path.exists() else []
+        names = dict.fromkeys(parts[0] for parts in paths if len(parts) > 1)
+        return [image_file(self.root, self.images, name, Location(path)) for name in names]
