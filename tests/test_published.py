@@ -131,7 +131,7 @@ def test_knn_has_new_metrics_but_no_old_ones():
     assert (methods["ood"].count("knn"), methods["open_set"].count("knn")) == (0, 18)
 
 
-# OpenOOD's leaderboard: what the text of its README, its own tables, and arithmetic say of the values.
+# OpenOOD's leaderboard: its counts, and properties that its values must have.
 
 
 def openood(name="openood"):

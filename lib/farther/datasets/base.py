@@ -20,7 +20,7 @@ from farther.tables.files import inside
 #: Edges of a box: xmin, ymin, xmax, ymax.
 Edges = tuple[float, float, float, float]
 
-#: Edges of an image's own box, with `unit` "image": the object that a label of the whole image describes.
+#: Edges of a whole image's box, with `unit` "image": the object that an image's label describes.
 WHOLE_IMAGE: Edges = (0.0, 0.0, 1.0, 1.0)
 
 
