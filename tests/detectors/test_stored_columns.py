@@ -6,16 +6,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
 from torchvision.models.detection import retinanet_resnet50_fpn
 from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import roi_align
 
-from farther import detectors
+from farther import detectors, methods
 from farther.detectors.networks import yolo
 from farther.detectors.networks.architectures import Blueprint, build_network
 from farther.detectors.networks.checkpoint import save_checkpoint
+from farther.detectors.networks.classification import Classifier
 from farther.detectors.networks.passes import propose
 from farther.detectors.networks.pooling import Pooling, latent_means, pixels_to_cells
+from farther.errors import DataError, ParameterError
+from farther.methods import FitError
+from farther.tables import Regions, RegionsFolder
 
 DEMO = Path(__file__).parents[2] / "data/demo"
 
@@ -231,3 +236,97 @@ def test_published_rois_are_asked_for_alone_and_scale_boxes_of_the_image_by_the_
     if adapter != "faster_rcnn":  # 224 pixels are a multiple of the stride: no padding beside, the same scale
         assert np.abs(right.latent - regions.latent).max() > 1e-2
     assert not make_detector(adapter, None, protocol="published-code").published_rois
+
+
+# --------------------------------------------------------------------------------------- latent.<layer>
+
+#: A module whose output is a map, and the shape (height, width) of the network's input for an image of 120 × 160.
+LAYERS = {
+    "yolo": ("model.4", (160, 192)),
+    "faster_rcnn": ("backbone.steps.1", (192, 224)),
+    "detr": ("model.backbone.model.encoder.stages.1", (192, 192)),
+    "retinanet": ("backbone.body.layer2", (128, 160)),
+}
+
+
+def maps_seen(detector, layer: str, image: np.ndarray) -> tuple[Regions, torch.Tensor]:
+    """Regions of an image, and the output of the layer for it."""
+    seen = []
+    hook = detector.network.get_submodule(layer).register_forward_hook(lambda *call: seen.append(call[2]))
+    regions = detector.detect([image])
+    hook.remove()
+    return regions, seen[-1]
+
+
+@pytest.mark.parametrize("adapter", list(LAYERS))
+def test_a_layer_is_averaged_over_the_box_in_its_own_cells(adapter, tmp_path):
+    layer, (height, width) = LAYERS[adapter]
+    detector = make_detector(adapter, tmp_path, latents=[layer], max_detections=20)
+    regions, maps = maps_seen(detector, layer, scene())
+    (scale_x, scale_y), (left, top) = PLACES[adapter]
+    boxes = torch.from_numpy(regions.box.copy()) * torch.tensor([scale_x, scale_y] * 2) + torch.tensor([left, top] * 2)
+    rows, columns = maps.shape[-2:]
+    cells = boxes.float() * torch.tensor([columns / width, rows / height] * 2)
+    expected = roi_align(maps.float(), [cells], 9, 1.0, 2, aligned=True).mean((2, 3))
+    found = regions.array(f"latent.{layer}")
+    assert found.shape == (len(regions), maps.shape[1])
+    # The box of a network may leave the image, and is cut to it afterwards.
+    inside = (regions.box[:, :2] > 0).all(1) & (regions.box[:, 2] < 160) & (regions.box[:, 3] < 120)
+    assert inside.sum() > 3
+    np.testing.assert_allclose(found[inside], expected.numpy()[inside], rtol=2e-3, atol=2e-3)
+
+
+def test_columns_of_layers_are_written_and_read_only_when_asked_for(tmp_path):
+    detector = make_detector("yolo", tmp_path, latents=["model.4", "model.6"])
+    regions = detector.detect([scene()])
+    regions.write(tmp_path / "regions")
+    folder = RegionsFolder(tmp_path / "regions")
+    assert folder.has("latent.model.6")
+    (batch,) = folder.batches(["latent.model.4"])
+    assert "latent.model.6" not in batch.frame.columns
+    np.testing.assert_array_equal(batch.array("latent.model.4"), regions.array("latent.model.4"))
+    assert Regions.read(tmp_path / "regions").has("latent.model.6")
+
+
+def test_a_method_reads_the_layer_that_it_names():
+    random = np.random.default_rng(0)
+    first, second = random.normal(size=(2, 60, 8)).astype(np.float32)
+    names = {"image_id": [f"i{n}" for n in range(60)], "region_id": range(60), "box": [[0, 0, 9, 9]] * 60}
+    common = {**names, "score": np.full(60, 0.9), "label": np.zeros(60, int), "logits": np.ones((60, 2))}
+    regions = Regions(**common, latent=first, **{"latent.deep": second})
+    for name in ("lard_knn", "lard_mahalanobis"):
+        method = methods.create(name, components=4, layer="deep").fit(regions)
+        swapped = Regions(**common, latent=second)
+        expected = methods.create(name, components=4).fit(swapped).score(swapped)
+        np.testing.assert_array_equal(method.score(regions), expected)
+        assert method.columns == ["latent.deep"]
+    one_class = methods.create("oodl", components=4, layer="deep").fit(regions)
+    expected = methods.create("oodl", components=4).fit(Regions(**common, features=second)).score
+    np.testing.assert_allclose(one_class.score(regions), expected(Regions(**common, features=second)))
+    assert methods.create("lard_knn", layer="shallow").missing(regions) == ["latent.shallow"]
+    with pytest.raises(FitError, match=r"lard_knn needs latent\.shallow, which these regions do not have"):
+        methods.create("lard_knn", layer="shallow").fit(regions)
+    with pytest.raises(DataError, match=r"latent\.deep"):
+        method.score(swapped)
+
+
+def test_layers_of_a_classifier_are_averaged_over_the_image():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    network = nn.Sequential(network, nn.Linear(6, 5)).eval()
+    classifier = Classifier(network, (16, 16), latents=["0.0", "0.2"])
+    pixels = torch.rand(3, 3, 16, 16)
+    seen = classifier(pixels)
+    with torch.inference_mode():
+        shallow = network[0][0](pixels)
+        torch.testing.assert_close(seen.latents["0.0"], shallow.mean((2, 3)))
+        torch.testing.assert_close(seen.latents["0.2"], network[0][2](shallow.relu()).mean((2, 3)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "problem"),
+    [("model.99", "no module 'model.99'"), ("model.22", "is not|was not run|its output|the output of")],
+)
+def test_a_module_that_cannot_be_pooled_is_refused_by_name(layer, problem, tmp_path):
+    with pytest.raises(ParameterError, match=f"parameter 'latents': .*({problem})"):
+        make_detector("yolo", tmp_path, latents=[layer]).detect([scene()])

@@ -191,6 +191,8 @@ class LatentDetector(BoxDetector):
         latent_size: Cells along one side of the grid that `latent` is pooled from; None takes the protocol's: 9 in the
             paper, 16 in the published code.
         latent_sampling: Samples along one side of a cell; below 1 as many as fit; None takes the protocol's: 2, or -1.
+        latents: Names of further modules whose activations are pooled over the boxes: each is a column `latent.<name>`,
+            which the parameter `layer` of a method selects. Their outputs are maps, as of the stages of a backbone.
         published_rois: Place boxes as the published code does: those of the image as given, scaled in both directions
             by width of the map / width of the image. That misplaces them where the network's input has another shape
             than the image or is padded, so no protocol implies it.
@@ -199,6 +201,7 @@ class LatentDetector(BoxDetector):
     protocol: Protocol = "paper"
     latent_size: Count | None = None
     latent_sampling: int | None = None
+    latents: tuple[str, ...] = ()
     published_rois: bool = False
 
     def stored_columns(self, *, all_levels: bool = False, log_scores: bool = False) -> StoredColumns:
@@ -213,4 +216,4 @@ class LatentDetector(BoxDetector):
             all_levels=all_levels,
             published_rois=self.published_rois,
         )
-        return StoredColumns(pooling, self.features_dtype, log_scores)
+        return StoredColumns(pooling, self.features_dtype, log_scores, self.latents)

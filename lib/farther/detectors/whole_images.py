@@ -24,9 +24,12 @@ class ImageClassifier(Detector):
     Args:
         latent: Name of the module whose activations, averaged per channel, are the column `latent`. None takes a module
             three quarters through the network where the adapter knows one; without a name there is no such column.
+        latents: Names of further modules, such as the stages of a ResNet: each is a column `latent.<name>`, which the
+            parameter `layer` of a method selects.
     """
 
     latent: str | None = None
+    latents: tuple[str, ...] = ()
 
     @property
     @abstractmethod

@@ -18,6 +18,7 @@ from farther.errors import DataError, FartherError
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
 from farther.tables.files import read_json, write_aside, write_json
+from farther.tables.regions import LAYER
 
 VERSION = 1
 
@@ -126,7 +127,18 @@ class Method(ABC):
 
     def missing(self, regions: RegionsLike) -> list[str]:
         """The inputs that the method needs and these regions lack, sorted; empty if it can be applied."""
-        return sorted(n for n in self.needs - {"labels"} if not regions.has(n))
+        return sorted(n for n in self.inputs - {"labels"} if not regions.has(n))
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The inputs with these parameters: `needs`, but `latent.<layer>` in place of vectors with `layer`."""
+        layer = getattr(self, "layer", None)
+        return self.needs if layer is None else (self.needs - VECTORS) | {f"{LAYER}{layer}"}
+
+    @property
+    def columns(self) -> list[str]:
+        """The optional columns that it reads, sorted."""
+        return sorted(name for name in self.inputs if name in READ_WHEN_NEEDED or name.startswith(LAYER))
 
     @property
     def learns(self) -> bool:
@@ -159,11 +171,8 @@ class Method(ABC):
     def _state(self) -> dict[str, Any]:
         return {k: v for k, v in sorted(vars(self).items()) if k.endswith("_") and not k.startswith("_")}
 
-    def _columns(self) -> list[str]:
-        return sorted(self.needs & READ_WHEN_NEEDED)
-
     def _batches(self, regions: RegionsLike) -> Iterator[Regions]:
-        return (batch for batch in regions.batches(self._columns()) if len(batch))
+        return (batch for batch in regions.batches(self.columns) if len(batch))
 
     def _blocks(self, regions: RegionsLike) -> Iterator[Regions]:
         """All rows in order, in blocks of at most `BLOCK` vector values."""
@@ -176,6 +185,11 @@ class Method(ABC):
     def _vectors(self, regions: Regions) -> np.ndarray:
         """The features h as float64, ndarray of shape (n, D): a copy. A subclass may use other vectors instead."""
         return regions.features.astype(np.float64)  # type: ignore[union-attr]
+
+    def _latent(self, regions: Regions) -> np.ndarray:
+        """The latent activations o as float64, of the layer that the parameter `layer` names: a copy."""
+        layer = getattr(self, "layer", None)
+        return regions.array("latent" if layer is None else f"{LAYER}{layer}").astype(np.float64)  # type: ignore[union-attr]
 
     def _features(self, regions: RegionsLike) -> Iterator[np.ndarray]:
         """The stored features, batch by batch."""
@@ -204,7 +218,8 @@ class Method(ABC):
                 raise DataError(problem, field=field)
 
     def _widths(self, batch: Regions) -> dict[str, int]:
-        return {column: getattr(batch, column).shape[1] for column in self._columns() if column in VECTORS}
+        vectors = [name for name in self.columns if name in VECTORS or name.startswith(LAYER)]
+        return {name: np.shape(batch.array(name))[1] for name in vectors}
 
     def _check_widths(self, batch: Regions) -> None:
         widths = self._widths(batch)
@@ -232,7 +247,7 @@ def describe(method: Method) -> dict[str, Any]:
         "version": VERSION,
         "name": method.name,
         "params": asdict(method),
-        "needs": sorted(method.needs),
+        "needs": sorted(method.inputs),
     }
 
 

@@ -27,11 +27,13 @@ class Latent(Method):
     Args:
         components: Number of principal components, at most the number of latent activations; null takes the latent
             activations themselves, v = o.
+        layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in place of `latent`.
         whiten: Scale each component to unit variance. The paper does not say; the published code's library does by
             default. None whitens with `protocol="published-code"` only.
     """
 
     components: PositiveInt | None = 32
+    layer: str | None = None
     whiten: bool | None = None
     protocol: Protocol = "paper"
 
@@ -43,14 +45,14 @@ class Latent(Method):
         """Sets `latent_mean_` and `components_`."""
         if self.components is None:
             return
-        stream = lambda: (batch.latent.astype(np.float64) for batch in self._batches(regions))  # type: ignore  # noqa: E731
+        stream = lambda: map(self._latent, self._batches(regions))  # noqa: E731
         self.latent_mean_, directions, variances = principal_components(stream, self.components)
         whiten = self.protocol == "published-code" if self.whiten is None else self.whiten
         self.components_ = directions / np.sqrt(np.where(variances > 0, variances, 1.0)) if whiten else directions
 
     def _vectors(self, regions: Regions) -> np.ndarray:
         """v as float64, ndarray of shape (n, components)."""
-        o = regions.latent.astype(np.float64)  # type: ignore[union-attr]
+        o = self._latent(regions)
         return o if self.components is None else (o - self.latent_mean_) @ self.components_
 
 

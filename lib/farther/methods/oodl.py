@@ -41,6 +41,8 @@ class OODL(Method):
         landmarks: See `kernel`.
         sample: Number of regions to fit to, at most.
         seed: Of the draws.
+        layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in place of features:
+            the paper chooses the layer.
 
     Attributes:
         mean_: Mean of the features, ndarray of shape (D,).
@@ -76,6 +78,10 @@ class OODL(Method):
     landmarks: PositiveInt = 256
     sample: PositiveInt = 5000
     seed: NonNegativeInt = 0
+    layer: str | None = None
+
+    def _vectors(self, regions: Regions) -> np.ndarray:
+        return super()._vectors(regions) if self.layer is None else self._latent(regions)
 
     def _fit(self, regions: RegionsLike) -> None:
         stream = lambda: (h for h, _ in self._pass(regions))  # noqa: E731

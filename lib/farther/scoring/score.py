@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from farther.keyed import Keyed
-from farther.methods.base import READ_WHEN_NEEDED, load, not_applicable, read_method
+from farther.methods.base import load, not_applicable, read_method
 from farther.scoring.entries import Entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import RunRegions, folder_digest
@@ -117,7 +117,7 @@ def _score_split(regions: RegionsFolder, states: Keyed, tables: Keyed, stale: Ma
     if not stale:
         return
     methods = {item: load(states.path(item.partition("/")[0])) for item in stale}
-    columns = sorted(frozenset().union(*(method.needs for method in methods.values())) & READ_WHEN_NEEDED)
+    columns = sorted({name for method in methods.values() for name in method.columns})
     schema = Scores.empty().frame.to_arrow().schema
     with ExitStack() as stack:
         writers = {}

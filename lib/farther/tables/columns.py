@@ -158,6 +158,12 @@ class Column(OptionalColumn):
         return super().__get__(table, owner)  # type: ignore[return-value]
 
 
+def named_column(column: OptionalColumn, name: str) -> OptionalColumn:
+    """A column that is no attribute of its table's class."""
+    column.name = name
+    return column
+
+
 def _first(wrong: np.ndarray) -> int | None:
     """The first row that is wrong."""
     return int(wrong.argmax()) if wrong.any() else None

@@ -9,7 +9,7 @@ A regions folder explains itself:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -18,11 +18,14 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
-from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColumn
+from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColumn, named_column
 from farther.tables.files import inside, read_json
 from farther.tables.header import VERSION, Header, WithHeader
 from farther.tables.shards import ShardWriter
 from farther.tables.table import ROW_GROUP, Table, parquet_errors, read_batches
+
+#: What the names of columns of further layers begin with.
+LAYER = "latent."
 
 
 class Regions(Table, WithHeader):
@@ -37,6 +40,7 @@ class Regions(Table, WithHeader):
         logits: ndarray of shape (N, K), or None: imported detections may come without; ask `has("logits")` first.
         features: ndarray of shape (N, D), input of the last linear layer, or None.
         latent: ndarray of shape (N, C), ROI-aligned and channel-averaged activations, or None.
+        latent.<layer>: The same of further layers: any number of columns; `array("latent.layer2")` gives one.
         box_variance: Variances of the box's coordinates in pixels², ndarray of shape (N, 4), or None.
         uncertainty: ndarray of shape (N,), the detector's own, higher for less certain; or None.
         header: All that the rows share; or give its fields (`classes`, `weight`, `bias`, …) as keyword arguments.
@@ -71,6 +75,12 @@ class Regions(Table, WithHeader):
             raise DataError(f"given beside a header: {', '.join(shared)}", field="header")
         self.header = header
         self._fill(values, source=None)
+
+    @classmethod
+    def declared(cls, names: Iterable[str]) -> tuple[OptionalColumn, ...]:
+        """The declared columns, and those called `latent.<layer>`."""
+        layers = sorted({name for name in names if name.startswith(LAYER)})
+        return (*cls.COLUMNS, *(named_column(OptionalColumn(VECTOR), name) for name in layers))
 
     def _check(self, source: str | Path | None) -> None:
         count = len(self.header.classes)
@@ -135,7 +145,7 @@ class Regions(Table, WithHeader):
     def from_frame(cls, frame: pl.DataFrame, source: str | Path | None = None, header: Header | None = None) -> Self:
         """Rows of a frame under a header."""
         made = cls.__new__(cls)
-        columns = {c.name: frame[c.name] for c in cls.COLUMNS if c.name in frame.columns}
+        columns = {c.name: frame[c.name] for c in cls.declared(frame.columns) if c.name in frame.columns}
         made.header = header or Header(classes=_numbered_classes(columns.get("logits")))
         made._fill(columns, source)
         return made
@@ -183,13 +193,14 @@ class RegionsFolder(WithHeader):
         """The rows in batches in stored order; shards without rows are left out unless there is nothing else.
 
         Args:
-            columns: Optional columns to read (`features`, `latent`, `box_variance`, `uncertainty`); all when None. The
-                others are always read.
+            columns: Optional columns to read (`features`, `latent`, `latent.<layer>`, `box_variance`, `uncertainty`);
+                all when None. The others are always read.
 
         Raises:
             DataError: a shard is absent or damaged, or a row is wrong; names shard, row and field.
         """
-        names = [c.name for c in Regions.COLUMNS if columns is None or c.name in {*Regions.ALWAYS_READ, *columns}]
+        declared = [column.name for column in Regions.declared(self.info["columns"])]
+        names = [name for name in declared if columns is None or name in {*Regions.ALWAYS_READ, *columns}]
         for shard in self.shards:
             first = 0
             for frame in read_batches(shard, names, ROW_GROUP):

@@ -6,7 +6,7 @@ A table class declares its columns as class attributes; constructor, reader, wri
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -60,15 +60,21 @@ class Table:
     def __init__(self, **columns: Any):
         self._fill(columns, source=None)
 
+    @classmethod
+    def declared(cls, names: Iterable[str]) -> tuple[OptionalColumn, ...]:
+        """The declared columns, and those of `names` that the class declares by the beginning of their names."""
+        return cls.COLUMNS
+
     def _fill(self, columns: Mapping[str, Any], source: str | Path | None, kept: Mapping[str, pl.Series] = {}) -> None:
         """Sets the rows: the series in `kept`, which were checked before, and `columns`."""
-        known = [c.name for c in self.COLUMNS]
+        declared = self.declared([*columns, *kept])
+        known = [c.name for c in declared]
         for name in columns:
             if name not in known:
                 raise DataError(f"unknown column; known: {', '.join(known)}", file=source, field=name)
         found: dict[str, pl.Series] = {}
         height: int | None = None
-        for column in self.COLUMNS:
+        for column in declared:
             name = column.name
             if columns.get(name) is not None:
                 found[name] = column.series(columns[name], source)
@@ -163,7 +169,7 @@ class Table:
     def from_frame(cls, frame: pl.DataFrame, source: str | Path | None = None) -> Self:
         """Builds the table from a frame, whose undeclared columns are left out; `source` is the file in messages."""
         made = cls.__new__(cls)
-        made._fill({c.name: frame[c.name] for c in cls.COLUMNS if c.name in frame.columns}, source)
+        made._fill({c.name: frame[c.name] for c in cls.declared(frame.columns) if c.name in frame.columns}, source)
         return made
 
     def write(self, path: str | Path) -> None:

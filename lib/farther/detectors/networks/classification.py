@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from farther.detectors.networks.detection import autocast, detect_by_shape, to_numpy
+from farther.detectors.networks.taps import LATENT, Taps, latent_columns
 from farther.detectors.scaling import Scaled
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError
 from farther.tables import Header, Regions
 
 #: Mean and standard deviation of each channel, of pixels from 0 to 1.
@@ -21,11 +22,12 @@ Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 class Seen(NamedTuple):
-    """Output of a classifier for B images: logits (B, K), and features (B, D) and latent (B, C) where it has them."""
+    """Output of a classifier for B images: logits (B, K), features (B, D), and averages (B, C) of inner modules."""
 
     logits: Tensor
     features: Tensor | None
     latent: Tensor | None
+    latents: Mapping[str, Tensor]
 
 
 class Classifier:
@@ -38,6 +40,7 @@ class Classifier:
         sample: Height and width of an image that it takes.
         latent: Name of the inner module; None for no `latent`.
         normalisation: Of images that come as bytes.
+        latents: Names of further modules, whose activations are the columns `latent.<name>`.
         channels_last: The inner module's maps are (B, H, W, C), not (B, C, H, W).
 
     Raises:
@@ -51,13 +54,16 @@ class Classifier:
         latent: str | None = None,
         normalisation: Normalisation = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
         *,
+        latents: Sequence[str] = (),
         channels_last: bool = False,
     ):
         self.network = network
         self.device = next(network.parameters()).device
-        self._latent = None if latent is None else _module(network, latent)
+        self._latent = latent
+        named = [] if latent is None else [latent]
+        self._tap = Taps(network, named, LATENT, channels_last=channels_last)
+        self._taps = Taps(network, latents, channels_last=channels_last)
         self._normalisation = normalisation
-        self._channels_last = channels_last
         self._last: nn.Linear | None = None
         # Two images: outputs of the inner module whose first dimension is not that of images are then refused.
         self.columns = self._find_last(torch.zeros((2, 3, *sample), device=self.device))
@@ -84,12 +90,8 @@ class Classifier:
         hooks = []
         if self._last is not None:
             hooks.append(self._last.register_forward_pre_hook(lambda _, given: kept.update(features=given[0])))
-        if self._latent is not None:
-            # Pooled at once: a later layer may write into the same memory.
-            pool = lambda _, given, output: kept.update(latent=self._pooled(output, len(pixels)))  # noqa: E731
-            hooks.append(self._latent.register_forward_hook(pool))
         try:
-            with autocast(self.device, precision):
+            with self._tap, self._taps, autocast(self.device, precision):
                 logits = _logits(self.network(pixels))
         finally:
             for hook in hooks:
@@ -97,9 +99,8 @@ class Classifier:
         features = kept["features"].float() if self._last is not None else None
         if features is not None and self._last is not None and precision != "float32":
             logits = linear(features, *self._weight_and_bias(self._last))
-        if self._latent is not None and "latent" not in kept:
-            raise ParameterError("parameter 'latent': no image passes through that module; name another one")
-        return Seen(logits.float(), features, kept.get("latent"))
+        latent = None if self._latent is None else self._tap.over_images(len(pixels))[self._latent]
+        return Seen(logits.float(), features, latent, self._taps.over_images(len(pixels)))
 
     @torch.inference_mode()
     def _find_last(self, sample: Tensor) -> int:
@@ -115,19 +116,6 @@ class Classifier:
         self._last = next((layer for layer, out in outputs if out is logits), None)
         self(sample)  # refuses activations that cannot be pooled before the first image is read
         return logits.shape[1]
-
-    def _pooled(self, activations: Any, count: int) -> Tensor:
-        """Means per channel of the inner module's activations: of a map's cells, or of tokens."""
-        while isinstance(activations, tuple | list):
-            activations = activations[0]
-        found = tuple(activations.shape) if isinstance(activations, Tensor) else type(activations).__name__
-        if not isinstance(activations, Tensor) or activations.ndim not in (2, 3, 4) or len(activations) != count:
-            problem = f"its output for {count} images is {found}, not (images, …) with up to two dimensions of cells"
-            raise ParameterError(f"parameter 'latent': {problem}; name another module")
-        values = activations.float()
-        if values.ndim == 4:
-            return values.mean((1, 2) if self._channels_last else (2, 3))
-        return values.mean(1) if values.ndim == 3 else values
 
     @staticmethod
     def _weight_and_bias(layer: nn.Linear) -> tuple[Tensor, Tensor]:
@@ -169,6 +157,7 @@ def classify(
             values = getattr(seen, name)
             if values is not None:
                 columns[name] = to_numpy(values).astype(dtype)
+        columns |= latent_columns(seen.latents, dtype)
         return [{name: values[row : row + 1] for name, values in columns.items()} for row in range(len(group))]
 
     return detect_by_shape(header, image_ids, [image.pixels.shape for image in images], detect)
@@ -179,15 +168,6 @@ def three_quarters_through(network: nn.Module) -> str | None:
     lists = ((name, len(m)) for name, m in network.named_modules() if isinstance(m, nn.ModuleList) and len(m) > 1)
     name, count = next(lists, ("", 0))
     return f"{name}.{math.ceil(0.75 * count) - 1}" if count else None
-
-
-def _module(network: nn.Module, name: str) -> nn.Module:
-    try:
-        return network.get_submodule(name)
-    except AttributeError:
-        outer = [known for known, _ in network.named_modules() if known and known.count(".") < 2]
-        listed = ", ".join(outer[:40]) + (", …" if len(outer) > 40 else "")
-        raise ParameterError(f"parameter 'latent': the network has no module {name!r}. Some are {listed}") from None
 
 
 def _logits(output: Any) -> Tensor:

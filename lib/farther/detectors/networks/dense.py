@@ -90,7 +90,8 @@ def detect_regions(
     """
     device = next(network.parameters()).device
     batch, _ = network.transform(to_batch(images, device))
-    with autocast(device, precision):
+    taps = stored.taps(network)
+    with taps, autocast(device, precision):
         levels = [level.float() for level in network.backbone(batch.tensors).values()]
         answers = {name: answer.float() for name, answer in network.head(levels).items()}
     logits, deltas = answers["cls_logits"], answers["bbox_regression"]
@@ -107,6 +108,8 @@ def detect_regions(
     columns = columns_of(found, image_ids, frames)
     columns["logits"] = to_numpy(torch.cat([of_image[one.rows] for of_image, one in zip(logits, found, strict=True)]))
     columns["latent"] = pyramid_latent(levels, FIRST_STRIDE, found, frames, stored)
+    height, width = batch.tensors.shape[2:]
+    columns |= stored.tapped(taps, [one.boxes for one in found], (height, width))
     return Regions(header=header, **columns)
 
 

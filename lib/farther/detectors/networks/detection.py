@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -17,6 +17,7 @@ from torchvision.models.detection.transform import resize_boxes
 from farther.detectors.networks.box_variance import VARIANCE_HEAD, corner_variances, resize_variances
 from farther.detectors.networks.passes import Detections, propose, select_detections
 from farther.detectors.networks.pooling import Pooling, latent_means, pixels_to_cells, published_cells
+from farther.detectors.networks.taps import Taps, latent_columns
 from farther.tables import Header, Regions
 
 PerQuery = Literal["several", "one"]
@@ -50,11 +51,21 @@ class StoredColumns:
         pooling: Of `latent`.
         dtype: Type of `features` and `latent`.
         log_scores: For sigmoid heads: `logits` is log(sigmoid(logit)).
+        latents: Names of further modules, whose activations are the columns `latent.<name>`.
     """
 
     pooling: Pooling
     dtype: str = "float32"
     log_scores: bool = False
+    latents: tuple[str, ...] = ()
+
+    def taps(self, network: torch.nn.Module) -> Taps:
+        """Hooks on the modules in `latents`."""
+        return Taps(network, self.latents)
+
+    def tapped(self, taps: Taps, boxes: Sequence[Tensor], size: tuple[int, int]) -> dict[str, np.ndarray]:
+        """The columns `latent.<name>` of each image's boxes, in pixels of the network's input of this size."""
+        return latent_columns(taps.over_boxes(boxes, size, self.pooling), self.dtype)
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
@@ -93,7 +104,8 @@ def detect_regions(
     device = next(network.parameters()).device
     heads = network.roi_heads
     batch, _ = network.transform(to_batch(images, device))
-    with autocast(device, precision):
+    taps = Taps(network, ()) if stored is None else stored.taps(network)
+    with taps, autocast(device, precision):
         levels = {name: level.float() for name, level in network.backbone(batch.tensors).items()}
         seen = propose(network, batch, levels)
         pooled = heads.box_roi_pool(levels, seen.proposals, batch.image_sizes)
@@ -121,6 +133,8 @@ def detect_regions(
         stride = batch.tensors.shape[-1] // seen.shared[0].shape[-1]
         columns["features"] = to_numpy(features[rows]).astype(stored.dtype)
         columns["latent"] = pyramid_latent(seen.shared, stride, found, frames, stored)
+        height, width = batch.tensors.shape[2:]
+        columns |= stored.tapped(taps, [one.boxes for one in found], (height, width))
     return Regions(header=header, **columns)
 
 
@@ -162,6 +176,14 @@ def columns_of(found: Sequence[Detections], image_ids: Sequence[str], frames: Se
 def to_numpy(tensor: Tensor) -> np.ndarray:
     """The same values in an array on the CPU, floating-point ones in float32."""
     return tensor.float().cpu().numpy() if tensor.is_floating_point() else tensor.cpu().numpy()
+
+
+def add_by_image(rows: Sequence[dict[str, np.ndarray]], columns: Mapping[str, np.ndarray]) -> None:
+    """Adds to each image's columns its part of columns that hold the rows of all images, one image after the other."""
+    ends = np.cumsum([len(one["score"]) for one in rows])
+    for name, values in columns.items():
+        for of_image, part in zip(rows, np.split(values, ends[:-1]), strict=True):
+            of_image[name] = part
 
 
 def detect_by_shape(

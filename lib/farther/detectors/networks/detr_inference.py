@@ -15,9 +15,17 @@ from torchvision.ops import batched_nms
 from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
-from farther.detectors.networks.detection import Selection, StoredColumns, autocast, detect_by_shape, to_numpy
+from farther.detectors.networks.detection import (
+    Selection,
+    StoredColumns,
+    add_by_image,
+    autocast,
+    detect_by_shape,
+    to_numpy,
+)
 from farther.detectors.networks.detr import class_head, family_of
 from farther.detectors.networks.pooling import Pooling, box_means, published_cells
+from farther.detectors.networks.taps import Taps
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Regions
 
@@ -106,10 +114,13 @@ def _detect_group(
     device = next(network.parameters()).device
     pixels = torch.stack([image.pixels for image in images]).to(device)
     masks = [torch.ones(pixels.shape[2:]) if image.mask is None else image.mask for image in images]
-    seen = run(network, pixels, torch.stack(masks).to(device), precision)
+    taps = Taps(network, ()) if stored is None else stored.taps(network)
+    with taps:
+        seen = run(network, pixels, torch.stack(masks).to(device), precision)
     if not (torch.isfinite(seen.logits).all() and torch.isfinite(seen.boxes).all()):
         raise DataError("the network gives boxes or scores that are not finite: the checkpoint's weights are damaged")
     rows = []
+    placed: list[Tensor] = []
     for number, image in enumerate(images):
         height, width = image.original
         boxes = _corners(seen.boxes[number])
@@ -135,6 +146,10 @@ def _detect_group(
                     latent = pool_latent(level, boxes[queries] * extent.to(device), stored.pooling)
                 columns["latent"] = to_numpy(latent[of_row]).astype(stored.dtype)
         rows.append(columns)
+        padded = boxes.new_tensor([pixels.shape[3], pixels.shape[2]] * 2)
+        placed.append(boxes[pairs.queries] * _extent(masks[number]).to(device) * padded)
+    if stored is not None:
+        add_by_image(rows, stored.tapped(taps, placed, (pixels.shape[2], pixels.shape[3])))
     return rows
 
 

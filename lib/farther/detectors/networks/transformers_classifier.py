@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,9 @@ def load_processor(folder: Path) -> Any:
         raise DataError(problem, file=folder / PROCESSOR) from None
 
 
-def load_classifier(folder: Path, device: torch.device, sample: tuple[int, int], latent: str | None) -> Classifier:
+def load_classifier(
+    folder: Path, device: torch.device, sample: tuple[int, int], latent: str | None, latents: Sequence[str] = ()
+) -> Classifier:
     """The network of a folder, in float32.
 
     Args:
@@ -89,8 +92,8 @@ def load_classifier(folder: Path, device: torch.device, sample: tuple[int, int],
     refuse_misfit(folder, type(network).__name__, {**problems, "of another shape": shapes})
     network = network.to(device).eval()
     if latent is not None:
-        return Classifier(network, sample, latent)
+        return Classifier(network, sample, latent, latents=latents)
     try:
-        return Classifier(network, sample, three_quarters_through(network))
+        return Classifier(network, sample, three_quarters_through(network), latents=latents)
     except ParameterError:
-        return Classifier(network, sample)
+        return Classifier(network, sample, latents=latents)

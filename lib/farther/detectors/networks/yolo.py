@@ -14,8 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from farther.detectors.networks.detection import Selection, StoredColumns, autocast, detect_by_shape, to_numpy
+from farther.detectors.networks.detection import (
+    Selection,
+    StoredColumns,
+    add_by_image,
+    autocast,
+    detect_by_shape,
+    to_numpy,
+)
 from farther.detectors.networks.pooling import latent_means, pixels_to_cells, published_cells
+from farther.detectors.networks.taps import Taps
 from farther.detectors.networks.ultralytics_import import import_quietly
 from farther.detectors.scaling import Scaled
 from farther.errors import DataError, ParameterError
@@ -185,7 +193,9 @@ def _detect_group(
     device = next(network.parameters()).device
     batch = torch.from_numpy(np.stack([image.pixels for image in images])).to(device)
     batch = batch.permute(0, 3, 1, 2).float().div_(255)
-    decoded, logits, backbone = run(network, batch, precision)
+    taps = Taps(network, ()) if stored is None else stored.taps(network)
+    with taps:
+        decoded, logits, backbone = run(network, batch, precision)
     if not torch.isfinite(decoded).all():
         # Selection would drop such boxes without a word.
         raise DataError("the network gives boxes or scores that are not finite: the checkpoint's weights are damaged")
@@ -197,7 +207,7 @@ def _detect_group(
         max_time_img=NO_TIME_LIMIT,
         return_idxs=True,
     )
-    rows = []
+    rows, shown = [], []
     for number, (kept, anchor) in enumerate(zip(detections, anchors, strict=True)):
         # Heads that give distances as they are (YOLO26) can turn a box inside out.
         proper = (kept[:, 2:4] >= kept[:, :2]).all(dim=1)
@@ -220,6 +230,9 @@ def _detect_group(
             latent = latent_means(level, cells, pixels_per_cell, stored.pooling)
             columns["latent"] = to_numpy(latent).astype(stored.dtype)
         rows.append(columns)
+        shown.append(found[:, :4])
+    if stored is not None:
+        add_by_image(rows, stored.tapped(taps, shown, (batch.shape[2], batch.shape[3])))
     return rows
 
 

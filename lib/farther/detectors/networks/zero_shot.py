@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,9 @@ class ZeroShot(nn.Module):
         return self.classes(self.clip.encode_image(images, normalize=True))
 
 
-def zero_shot(encoder: Encoder, text: np.ndarray, sample: Scaled, latent: str | None) -> Classifier:
+def zero_shot(
+    encoder: Encoder, text: np.ndarray, sample: Scaled, latent: str | None, latents: Sequence[str] = ()
+) -> Classifier:
     """A loaded CLIP as a classifier.
 
     Args:
@@ -48,4 +51,4 @@ def zero_shot(encoder: Encoder, text: np.ndarray, sample: Scaled, latent: str | 
     if latent is None:
         inner = "layer3" if hasattr(visual, "layer3") else three_quarters_through(visual)
         latent = None if inner is None else f"clip.visual.{inner}"
-    return Classifier(network, (sample.pixels.shape[1], sample.pixels.shape[2]), latent)
+    return Classifier(network, (sample.pixels.shape[1], sample.pixels.shape[2]), latent, latents=latents)
