@@ -219,7 +219,7 @@ class Method(ABC):
 
     def _widths(self, batch: Regions) -> dict[str, int]:
         vectors = [name for name in self.columns if name in VECTORS or name.startswith(LAYER)]
-        return {name: np.shape(batch.array(name))[1] for name in vectors}
+        return {name: batch.array(name).shape[1] for name in vectors}  # type: ignore[union-attr]
 
     def _check_widths(self, batch: Regions) -> None:
         widths = self._widths(batch)
