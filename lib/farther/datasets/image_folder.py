@@ -47,10 +47,8 @@ class ImageFolder(Reader):
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        if self.folders:
-            return list(self.folders)
         self._check_root()
-        found = _folders(self.root)
+        found = list(self.folders) or _folders(self.root)
         if not found:
             problem = "no folder of a subset; parameter 'folders' names them: folders: {test: .}"
             raise DataError(problem, file=self.root)
