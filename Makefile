@@ -19,7 +19,7 @@ repro: $(VENV)/ready
 	dvc repro
 
 test: lint machine
-	python -m pytest -n 2 --dist loadfile
+	python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/ready
 	ruff check $(SOURCES)

@@ -46,8 +46,14 @@ CODES = {
 }
 
 
+#: Files that take minutes. They run first: as the last ones they would keep one worker busy while the others are idle.
+LONGEST = ("tests/stages/test_pipeline.py", "tests/remotes/test_dvc.py", "tests/docs/test_tutorial.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips tests that need a browser where there is none, except on machines that only run checks (CI is set)."""
+    """Puts the longest files first, and skips tests that need a browser where there is none (unless CI is set)."""
+    ranks = {name: rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.nodeid.split("::")[0], len(ranks)))
     if CHROMIUM is None and not os.environ.get("CI"):
         for item in items:
             if {"browser", "chromium"} & set(getattr(item, "fixturenames", ())):
