@@ -82,11 +82,13 @@ class Project:
 def make_tiny(params) -> None:
     params["demo"].update(TINY)
     for kind, entries in params["derived"].items():
-        entries.pop(f"bdd_{'shifted' if kind == 'corrupt' else kind}", None)  # VOC's are enough
+        for dataset in ("bdd", "drawings"):  # VOC's are enough
+            entries.pop(f"{dataset}_{'shifted' if kind == 'corrupt' else kind}", None)
         for entry in entries.values():
             entry["images"]["most"] = 6
-    for name in ("bdd_shifted", "bdd_blank"):
+    for name in ("bdd_shifted", "bdd_blank", "drawings", "drawings_ood", "drawings_shifted"):
         del params["datasets"][name]
+    del params["benchmarks"]["drawings"]
     del params["benchmarks"]["bdd"]["shifted"], params["benchmarks"]["bdd"]["pseudo_ood"]
     params["detectors"] = {run: params["detectors"][run] for run in RUNS}
     params["methods"] = {name: params["methods"][name] for name in METHODS}

@@ -12,8 +12,10 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 
+from farther.datasets.hierarchy import HierarchyFile
 from farther.errors import DataError, FartherError, ParameterError
 from farther.registry import build
 from farther.tools.demo import NAMES, DemoWorld, Subsets, generate
@@ -24,6 +26,7 @@ from farther.tools.demo.recipes import categories, shown_by
 from farther.tools.demo.scene import scene
 from farther.tools.demo.writers import coco_id, open_images_id, voc_file
 
+BENCHMARKS = Path(__file__).parents[2] / "data" / "benchmarks"
 EDGES = ("xmin", "ymin", "xmax", "ymax")
 FEW = Subsets(train=5, val=2, test=8)
 WORLD = DemoWorld(
@@ -376,6 +379,18 @@ def test_classes_of_crops_are_known_or_unknown_and_near_or_far():
     assert len(known) == 20
     assert len(unknown["near"]) == len(unknown["far"]) == 17
     assert len(set(concepts)) == len(concepts)
+
+
+def test_near_and_far_classes_of_crops_are_those_of_the_rules_by_wordnets_hypernyms():
+    rules = yaml.safe_load((BENCHMARKS / "drawings.yaml").read_text())
+    by = rules["protocols"]["paper"]["classes_by"]
+    hierarchy = HierarchyFile(BENCHMARKS / by["hierarchy"])
+    assert set(rules["id_classes"]) == set(categories()["drawings"])
+    for distance, names in categories()["drawings_ood"].items():
+        for name in names:
+            similarity = hierarchy.nearest(name, rules["id_classes"])
+            assert (similarity.mean >= by["near_above"]) == (distance == "near"), name
+            assert abs(similarity.mean - by["near_above"]) > 0.05, name
 
 
 def test_every_drawing_shows_something():
