@@ -139,6 +139,9 @@ def test_the_text_fits_80_columns_and_names_digests_and_stages(capsys):
         ((RUN, "msp", "coco_far", "nos"), "Did you mean 'nose'?"),
         ((RUN, "msp", "test", "nose"), "the ID split"),
         (("voc-yolov8", "knn", "coco_far", "nose"), "knn needs features"),
+        ((RUN, "msp", "coco_far", "accuracy"), "metric of image classifiers"),
+        ((RUN, "msp", "coco_far", "oscr"), "metric of image classifiers"),
+        ((RUN, "mspp", "-", "misclassification_auroc"), "Did you mean 'msp'?"),
     ],
 )
 def test_what_cannot_be_explained_is_an_error_with_the_reason(arguments, problem, capsys):

@@ -1,16 +1,20 @@
 """Metrics over all of a benchmark: means over splits, full-spectrum separation, open-set recognition, errors."""
 
 import json
+import re
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 from scipy.special import softmax
 from sklearn.metrics import accuracy_score, roc_auc_score
 
+from farther.command import main
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import Roles, RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
+from farther.metrics.catalogue import METRICS
 from farther.tables import Header, Images, Objects, Regions, Scores
 
 CLASSES = ("cat", "dog", "owl")
@@ -24,7 +28,7 @@ EVIDENCE = {"val": 3.0, "test": 3.0, "c1": 1.5, "fox": 1.2, "wolf": 1.0, "car": 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory):
     """A run of a classifier of 3 classes on 60 images per split, with a method that scores by the largest logit."""
-    files = RunFiles("net", "pets", tmp_path_factory.mktemp("artifacts"))
+    files = RunFiles("net", "pets", tmp_path_factory.mktemp("project") / "artifacts")
     random = np.random.default_rng(0)
     header = Header(classes=CLASSES, activation="softmax", whole_images=True)
     for split, evidence in EVIDENCE.items():
@@ -48,7 +52,8 @@ def classifier(tmp_path_factory):
     for file, content in (
         (files.threshold, {"threshold": 0.0, "rule": "whole images"}),
         (files.fitted("mls") / "method.json", {"name": "mls", "params": {}}),
-        (files.fitted("mls") / "threshold.json", {"threshold": 1.0}),
+        (files.fitted("mls") / "threshold.json", {"threshold": 1.0, "rule": "ID", "keep": 0.95, "regions": 60}),
+        (files.root / "splits/pets/roles.json", asdict(ROLES)),
     ):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(content))
@@ -129,6 +134,46 @@ def test_errors_on_id_images_have_intervals(classifier):
     assert (found["correct"], found["errors"]) == (right.sum(), (~right).sum())
     assert found["auroc"] == pytest.approx(roc_auc_score(right, score))
     assert found["intervals"]["aurc"][0] <= found["aurc"] <= found["intervals"]["aurc"][1]
+
+
+def explained(files: RunFiles, monkeypatch, capsys, *arguments: str) -> dict:
+    """What `farther explain number` prints about a value of the run, which must fit its text, too."""
+    monkeypatch.chdir(files.root.parent)
+    (files.root.parent / "params.yaml").write_text("detectors: {net: {benchmark: pets}}")
+    assert main(["explain", "number", "net", *arguments]) == 0
+    assert capsys.readouterr().out.startswith(f"{arguments[-1]} = ")
+    assert main(["explain", "number", "net", *arguments, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert not re.search(r"\{\w+\}|\?", found["formula"])
+    assert all((files.root.parent / file).exists() for file in found["files"])
+    return found
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "nll", "ece"])
+def test_explain_gives_metrics_of_a_classifier_without_a_method(classifier, monkeypatch, capsys, metric):
+    files, report = classifier
+    found = explained(files, monkeypatch, capsys, "-", "-", metric)
+    assert found["value"] == report["classifier"][metric]
+    assert found["interval"] == report["classifier"]["intervals"][metric]
+
+
+def test_explain_gives_errors_on_id_images_with_their_counts_without_a_split(classifier, monkeypatch, capsys):
+    files, report = classifier
+    found = explained(files, monkeypatch, capsys, "mls", "-", "misclassification_aurc")
+    results = report["methods"]["mls"]["misclassification"]
+    assert (found["value"], found["interval"]) == (results["aurc"], results["intervals"]["aurc"])
+    assert f"{results['errors']} errors in N = {results['correct']} + " in found["formula"]
+    assert list(found["splits"]) == ["test"]
+    assert found["tau"]["threshold"] == 1.0
+
+
+@pytest.mark.parametrize("metric", ["full_spectrum_auroc", "oscr", "macro_auroc"])
+def test_explain_gives_full_spectrum_and_recognition_of_a_split(classifier, monkeypatch, capsys, metric):
+    files, report = classifier
+    found = explained(files, monkeypatch, capsys, "mls", "car", metric)
+    assert found["value"] == METRICS[metric].of(report["methods"]["mls"]["splits"]["car"])
+    of_shifted = "artifacts/scores/net/mls/c1.parquet"
+    assert (of_shifted in found["files"]) == metric.startswith("full_spectrum")
 
 
 def test_a_change_of_shifted_scores_alone_evaluates_the_method_again(classifier):

@@ -20,7 +20,7 @@ CLOSED_SET = {"map": "ap", "map50": "ap50"}
 def number(
     run: Annotated[str, argument("RUN", "Name under 'detectors'.", "detectors")],
     method: Annotated[str, argument("METHOD", "Name under 'methods'; any for metrics of the detector.", "methods")],
-    split: Annotated[str, argument("SPLIT", "OOD split; any for metrics of the detector.")],
+    split: Annotated[str, argument("SPLIT", "OOD split; any for metrics of the ID split.")],
     metric: Annotated[str, argument("METRIC", "See farther metrics.")],
     json: Json = False,
     params: Params = PARAMS,
@@ -34,6 +34,7 @@ def number(
     Examples:
       farther explain number voc-vos knn coco_near nose
       farther explain number voc-vos - - map          # a metric of the detector
+      farther explain number voc-vos knn - misclassification_aurc
     """
     found = explain_number(Project(params), run, method, split, metric)
     print(as_json(found) if json else "\n".join(_shown(found)))
@@ -42,8 +43,20 @@ def number(
 def explain_number(project: Project, run: str, method: str, split: str, metric: str) -> dict[str, Any]:
     """The origin of a value in `artifacts/metrics` or `artifacts/evaluation`.
 
-    For metrics of the detector alone (map, threshold, no_detection) `method` may be any. Returns value, meaning,
-    formula with its counts, interval, thresholds, protocol, digests of what was read, files and stages.
+    Args:
+        project: The project that the run belongs to.
+        run: Its name in section `detectors`.
+        method: A method of the run; any for metrics of the detector (map, threshold, no_detection, accuracy).
+        split: An OOD split; any for metrics of the detector and of errors on ID images (misclassification_…).
+        metric: A name in `farther.metrics.catalogue.METRICS`.
+
+    Returns:
+        Value, meaning, formula with its counts, interval, thresholds, protocol, digests of what was read, files and
+        stages.
+
+    Raises:
+        DataError: the run was not evaluated yet.
+        ParameterError: one of the names is not known, or the metric was not evaluated for the run.
     """
     from farther.metrics.catalogue import METRICS
     from farther.tables.files import inside, read_json
@@ -53,49 +66,104 @@ def explain_number(project: Project, run: str, method: str, split: str, metric: 
     if not file.is_file():
         raise DataError(f"{run} was not evaluated yet: run `dvc repro`", file=file)
     report = read_json(file)
-    chosen, id_split = METRICS[choose("metric", metric, METRICS)], report["settings"]["id_split"]
-    if chosen.group == "detector":
-        closed, key = report["closed_set"], CLOSED_SET.get(chosen.name, "")
-        found = {
-            "value": report["threshold"] if chosen.name == "threshold" else closed[key],
-            "formula": _filled(chosen.formula, report),
-            "interval": (closed.get("intervals") or {}).get(key),
-        }
-        return _explained(report, chosen, found, [id_split], [f"artifacts/metrics/{run}/detector.json"])
+    chosen = METRICS[choose("metric", metric, METRICS)]
+    if chosen.group in ("detector", "classifier"):
+        return _of_detector(report, chosen)
+    if chosen.group == "misclassification":
+        return _of_errors(project, report, method, chosen)
     split = choose("split of this run", split, set(report["splits"]) - {report["settings"]["calibration_split"]})
     if chosen.group == "split":
         counts = report["splits"][split]
         found = {"value": counts["no_detection"], "formula": _filled(chosen.formula, counts)}
         return _explained(report, chosen, found, [split], [f"artifacts/evaluation/{run}.json"])
-    if method in report["not_applicable"]:
-        raise ParameterError(f"{method} does not apply to {run}: {report['not_applicable'][method]}")
-    method = choose("method of this run", method, report["methods"])
-    evaluated = report["methods"][method]
+    return _of_split(project, report, method, split, chosen)
+
+
+def _of_detector(report: dict[str, Any], metric: Metric) -> dict[str, Any]:
+    """A metric of the run on the ID split, whatever the method."""
+    key = CLOSED_SET.get(metric.name, metric.key)
+    results = report["closed_set"] if metric.group == "detector" else report.get("classifier")
+    if results is None:
+        raise ParameterError(f"{metric.name} is a metric of image classifiers; {report['run']} is an object detector")
+    found = {
+        "value": report["threshold"] if metric.name == "threshold" else results[key],
+        "formula": _filled(metric.formula, report),
+        "interval": (results.get("intervals") or {}).get(key),
+    }
+    file = f"artifacts/metrics/{report['run']}/detector.json"
+    return _explained(report, metric, found, [report["settings"]["id_split"]], [file])
+
+
+def _of_errors(project: Project, report: dict[str, Any], method: str, metric: Metric) -> dict[str, Any]:
+    """A metric of a method on the ID split."""
+    evaluated, id_split = _evaluated(report, method), report["settings"]["id_split"]
+    results = evaluated["misclassification"]
+    found = {
+        "value": metric.of(evaluated),
+        "formula": _filled(metric.formula, results),
+        "interval": results.get("intervals", {}).get(metric.key),
+        **_of_method(project, report, method),
+    }
+    file = f"artifacts/metrics/{report['run']}/methods.json"
+    return _explained(report, metric, found, [id_split], [file, *_method_files(report, method, [id_split])])
+
+
+def _of_split(project: Project, report: dict[str, Any], method: str, split: str, metric: Metric) -> dict[str, Any]:
+    """A metric of a method on an OOD split."""
+    from farther.evaluation.files import RunFiles
+
+    run, id_split = report["run"], report["settings"]["id_split"]
+    evaluated = _evaluated(report, method)
     if split not in evaluated["splits"]:
         raise ParameterError(f"{split!r} is the ID split, which OOD splits are compared with: name one of these")
     results = evaluated["splits"][split]
-    if chosen.key not in (results.get(chosen.group) or {}):
-        raise ParameterError(f"{metric} was not evaluated for {run} on {split}; see section 'evaluate' of params.yaml")
-    best = results.get("against_best", {}).get(chosen.name)
-    fitted = read_json(inside(project.artifacts / "fitted", f"{run}/{method}/threshold.json"))
+    if metric.key not in (results.get(metric.group) or {}):
+        needs = {
+            "full_spectrum": "a benchmark with shifted splits is needed",
+            "recognition": "it is a metric of image classifiers",
+        }.get(metric.group, "see section 'evaluate' of params.yaml")
+        raise ParameterError(f"{metric.name} was not evaluated for {run} on {split}: {needs}")
+    best = results.get("against_best", {}).get(metric.name)
     found = {
-        "value": chosen.of(results),
-        "formula": _filled(chosen.formula, {**results["ood"], **results["open_set"], **results[chosen.group]}),
-        "interval": results.get("intervals", {}).get(chosen.name),
+        "value": metric.of(results),
+        "formula": _filled(metric.formula, {**results["ood"], **results["open_set"], **results[metric.group]}),
+        "interval": results.get("intervals", {}).get(metric.name),
         "against_best": best if best and best["best"] != method else None,
-        "tau": {**fitted, "id_regions_kept": evaluated["id_regions_kept"], "id_regions": evaluated["id_regions"]},
+        **_of_method(project, report, method),
+    }
+    roles = RunFiles(run, report["benchmark"], project.artifacts).roles
+    shifted = list(roles.shifted) if metric.group == "full_spectrum" else []
+    files = [f"artifacts/metrics/{run}/{split}/{method}.json", *_method_files(report, method, [split, id_split])]
+    files += [f"artifacts/scores/{run}/{method}/{name}.parquet" for name in shifted]
+    return _explained(report, metric, found, [id_split, split], files)
+
+
+def _evaluated(report: dict[str, Any], method: str) -> dict[str, Any]:
+    """The results of a method."""
+    if method in report["not_applicable"]:
+        raise ParameterError(f"{method} does not apply to {report['run']}: {report['not_applicable'][method]}")
+    results: dict[str, Any] = report["methods"][choose("method of this run", method, report["methods"])]
+    return results
+
+
+def _of_method(project: Project, report: dict[str, Any], method: str) -> dict[str, Any]:
+    """A method's threshold, its parameters, and what it was fitted on."""
+    from farther.tables.files import inside, read_json
+
+    evaluated = report["methods"][method]
+    tau = read_json(inside(project.artifacts / "fitted", f"{report['run']}/{method}/threshold.json"))
+    return {
+        "tau": {**tau, "id_regions_kept": evaluated["id_regions_kept"], "id_regions": evaluated["id_regions"]},
         "method": {"name": evaluated["fitted"]["name"], "params": evaluated["fitted"]["params"]},
         "chosen": evaluated["fitted"].get("choice"),
         "fitted_on": (evaluated["fitted"].get("state") or {}).get("fitted_on_", {}).get("regions"),
     }
-    files = [
-        f"artifacts/metrics/{run}/{split}/{method}.json",
-        f"artifacts/evaluation/{run}.json",
-        f"artifacts/scores/{run}/{method}/{split}.parquet",
-        f"artifacts/scores/{run}/{method}/{id_split}.parquet",
-        f"artifacts/fitted/{run}/{method}/",
-    ]
-    return _explained(report, chosen, found, [id_split, split], files)
+
+
+def _method_files(report: dict[str, Any], method: str, splits: list[str]) -> list[str]:
+    """The files of a method that its metrics on some splits are computed from, and the evaluation."""
+    scores = [f"artifacts/scores/{report['run']}/{method}/{split}.parquet" for split in splits]
+    return [f"artifacts/evaluation/{report['run']}.json", *scores, f"artifacts/fitted/{report['run']}/{method}/"]
 
 
 def _explained(
