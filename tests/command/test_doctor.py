@@ -14,7 +14,7 @@ import yaml
 from farther.code import packages_of
 from farther.command import main
 from farther.command.doctor import checkpoints, datasets
-from farther.command.estimate import estimate
+from farther.command.estimate import _sample, estimate
 from farther.command.machine import disk, gpu, made_with, split_images, subset_images
 from farther.command.project import Project
 from farther.errors import DataError, ParameterError
@@ -196,6 +196,14 @@ def test_an_estimate_without_images_is_empty_and_wrong_arguments_are_refused(her
         estimate(Project(), 4, ["voc-yolov"])
     with pytest.raises(ParameterError, match="at least 2"):
         estimate(Project(), 1)
+
+
+def test_extracted_images_are_sampled_where_they_are_the_root_only(tmp_path):
+    extracted = tmp_path / "extracted-images"
+    extracted.mkdir()
+    (extracted / "000000.png").touch()
+    assert _sample(extracted, 1) == [extracted / "000000.png"]
+    assert _sample(tmp_path, 1) == []
 
 
 def test_an_estimate_of_an_absent_checkpoint_names_it(data, here):

@@ -285,7 +285,7 @@ def _apart(row: Change, before: Side, after: Side) -> bool | None:
 def _subject(path: PurePosixPath, runs: set[str]) -> Subject | None:
     run, *split = path.parts[:-1] or ("",)
     if not split and path.name == "methods.json":
-        return None  # means over splits, and errors on ID images: they have no replicates of their own
+        return None  # means over splits, and errors on ID images: no replicates of them are stored
     method = "" if path.stem == DETECTOR else path.stem
     return Subject(run, "".join(split), method) if run in runs and len(split) < 2 else None
 

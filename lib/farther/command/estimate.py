@@ -123,7 +123,8 @@ def _sample(root: Path, count: int) -> list[Path]:
     from farther.datasets.presence import EXTRACTED
 
     found = (file for file in root.rglob("*") if file.suffix.lower() in PICTURES) if root.is_dir() else iter(())
-    files = sorted(islice((file for file in found if EXTRACTED not in file.parts), count * LISTED))
+    # The root of a dataset whose files hold its images is the folder of the extracted ones.
+    files = sorted(islice((file for file in found if EXTRACTED not in file.relative_to(root).parts), count * LISTED))
     return files[:: max(1, len(files) // count)][:count]
 
 

@@ -200,7 +200,7 @@ def _filled(formula: str, values: dict[str, Any]) -> str:
 
 
 def _shown(found: dict[str, Any]) -> Iterator[str]:
-    value = "none: its denominator is 0" if found["value"] is None else f"{found['value']:.6g}"
+    value = "none: it is not defined here" if found["value"] is None else f"{found['value']:.6g}"
     yield coloured(f"{found['metric']} = {value}", "head")
     yield ""
     yield table(("", ""), list(_facts(found)))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Channels = tuple[float, float, float]
 Deviations = tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)]]
 
-#: Parameters that say how images are prepared; a checkpoint of farther names them in its metadata.
+#: Parameters of the preparation of images; a checkpoint of farther has them in its metadata.
 PREPROCESSING = ("resize", "crop", "mean", "std", "interpolation")
 
 
@@ -35,7 +35,7 @@ class Classifier(ImageClassifier):
     a network that does not end with one (SqueezeNet) has neither.
 
     Images are prepared as torchvision's presets do: resized with Pillow, cropped at the centre, scaled to 0 … 1 and
-    normalised. What no parameter says comes from the file's metadata, or else from the preset.
+    normalised. Values that no parameter gives are those of the file's metadata, or else of the preset.
 
     Args:
         weights: A PyTorch file of weights, whole or below `state_dict`, `model`, `model_state_dict` or `net`; or a
@@ -43,7 +43,7 @@ class Classifier(ImageClassifier):
         latent, latents: See `ImageClassifier`.
         architecture: Name of torchvision's function ("resnet50", "vit_b_16", "convnext_tiny", …); or "ResNet18_32x32",
             "ResNet18_64x64" or "ResNet18_224x224" of OpenOOD; or "openood_resnet": their basic blocks behind a 3×3
-            stem, of any width and depth, which the weights say. None takes the file's metadata.
+            stem, of any width and depth, which are read from the weights. None takes the file's metadata.
         classes: In the order of the logits. None takes the file's metadata, or else the preset's (ImageNet's).
         preset: Name of torchvision's weights whose preprocessing applies; None is "DEFAULT".
         resize: Pixels of the shorter side, or height and width.

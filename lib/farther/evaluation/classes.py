@@ -1,8 +1,8 @@
 """Results of a run by how far out the classes are, and which ID classes other classes are taken for.
 
-Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2024: results by OODness of a class,
-with classes of low OODness counted as ID (Table VI: T1 counts 0 and 1, T2 counts 0 to 2), the graph of classes and
-their predictions, and the similarity of both (Figures 2 and 3).
+Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023, arXiv:2404.10474: results by
+OODness of a class, with classes of low OODness counted as ID (Table VI: T1 counts 0 and 1, T2 counts 0 to 2), the graph
+of classes and their predictions, and the similarity of both (Figures 2 and 3).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from farther.evaluation.files import RunSplit, aligned_scores
+from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.metrics import ood
 from farther.tables import ClassPairs, ImageClasses, Images, ObjectOutcomes, Regions, SortedClasses
@@ -24,7 +24,7 @@ from farther.tables.files import inside
 #: Metrics that are reported.
 SHOWN = ("auroc", "fpr95", "detection_error")
 
-#: The largest OODness that may count as ID: Places' classes alone, T1 and T2.
+#: The largest OODness that counts as ID: ID classes alone, T1 and T2.
 COUNTED = (0, 1, 2)
 
 #: Outcomes of objects that are counted.
@@ -52,7 +52,7 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> dict[str, Any
         methods: Names of the methods that apply; their scores and outcomes are stored.
 
     Returns:
-        {} for a benchmark without splits made by rules; else
+        {} for a benchmark without splits whose images are chosen by rules; else
 
         by_oodness: method → OODness → images, regions, auroc, fpr95, detection_error: ID test regions against those of
             images of that OODness.
@@ -72,7 +72,7 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> dict[str, Any
     id_up_to: dict[str, Any] = {}
     for method in methods:
         id_scores = inputs.scores(method, inputs.id_split)[inputs.id_above]
-        others = [_scores(inputs, method, part) for part in parts]
+        others = [inputs.scores(method, part.split)[part.rows] for part in parts]
         scores, oodness = np.concatenate(others), np.concatenate([part.oodness for part in parts])
         levels = sorted({level for part in parts for level in part.images})
         by_oodness[method] = {
@@ -100,26 +100,20 @@ def evaluate_classes(inputs: RunInputs, methods: Sequence[str]) -> dict[str, Any
 def _parts(inputs: RunInputs) -> list[_Part]:
     """The splits whose images were chosen by the rules of the benchmark."""
     found = []
-    for name in (*inputs.roles.test, *inputs.roles.shifted):
-        file = inside(inputs.files.images(name).parent, "classes.parquet")
+    is_ood = {split.name: split.is_ood for split in inputs.test_splits}
+    for split in (*inputs.tested, *inputs.shifted):
+        file = inside(inputs.files.images(split.name).parent, "classes.parquet")
         if not file.is_file():
             continue
-        test = next((one for one in inputs.test_splits if one.name == name), None)
-        split = RunSplit(inputs.files, name) if test is None else test.data
         regions = split.regions()
         rows = regions.score >= inputs.threshold
-        if test is not None:
-            rows[rows] = test.is_ood  # without the regions of known objects
+        if split.name in is_ood:
+            rows[rows] = is_ood[split.name]  # without the regions of known objects
         classes = ImageClasses.read(file).frame.filter(pl.col("image_id").is_in(list(split.images)))
         of_image = dict(classes.select("image_id", "oodness").iter_rows())
         oodness = np.array([of_image[name] for name in regions.image_id[rows]], np.int64)
         found.append(_Part(split, rows, oodness, dict(classes["oodness"].value_counts().iter_rows())))
     return found
-
-
-def _scores(inputs: RunInputs, method: str, part: _Part) -> np.ndarray:
-    split = part.split
-    return aligned_scores(split.regions(), inputs.files.scores(method, split.name), len(split.folder))[part.rows]
 
 
 def _shown(id_scores: np.ndarray, ood_scores: np.ndarray) -> dict[str, float | None]:
@@ -157,10 +151,9 @@ def class_edges(inputs: RunInputs, method: str) -> pl.DataFrame:
     method; of a classifier also the images of shifted splits that the rules made. The most frequent pair comes first.
     """
     found = []
-    for name in inputs.roles.shifted if inputs.id_split.folder.header.whole_images else ():
-        file = inside(inputs.files.images(name).parent, "classes.parquet")
+    for shifted in inputs.shifted if inputs.whole_images else ():
+        file = inside(inputs.files.images(shifted.name).parent, "classes.parquet")
         if file.is_file():
-            shifted = RunSplit(inputs.files, name)
             predicted = _predicted(shifted.regions(), shifted.folder.header.classes)
             found.append(ImageClasses.read(file).frame.join(predicted, on="image_id").select("category", "id_class"))
     for split in inputs.tested:

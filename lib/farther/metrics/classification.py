@@ -19,14 +19,14 @@ BINS = 15
 
 @dataclass(frozen=True)
 class Classified:
-    """Images with a label of a known class, and what a classifier says of them; columns of one length N.
+    """Images with a label of a known class, and a classifier's predictions for them; columns of one length N.
 
     Args:
         images: Names. Object array of `str`.
         is_correct: Whether the class with the highest confidence is a label of the image. bool.
         confidence: Of that class, float64.
         nll: −ln of the largest softmax probability among the image's labels, float64; NaN where the classifier's
-            confidences are no softmax.
+            confidences are not a softmax.
     """
 
     images: np.ndarray
@@ -93,7 +93,7 @@ def metrics(classified: Classified, weights: np.ndarray | None = None, bins: int
         ndarrays of shape (B,), or (1,) without weights; NaN where no image is labelled.
 
         accuracy: Share of images whose class with the highest confidence is right.
-        nll: Mean of −ln of the softmax probability of the label; NaN where the confidences are no softmax.
+        nll: Mean of −ln of the softmax probability of the label; NaN where the confidences are not a softmax.
         ece: Expected calibration error: mean over images of |accuracy − mean confidence| of the image's bin (Naeini et
             al., 2015; Guo et al., 2017, arXiv:1706.04599, Eq. 3).
 

@@ -1,7 +1,7 @@
 """Misclassification detection: separation of ID regions of the right class from errors by a score.
 
-Both sides are regions of ID images. A score that tells unknown objects may well fail here, and the other way round
-(Recalcati et al., A Realistic Benchmark for OOD detection, Table VII).
+Both sides are regions of ID images. A score that separates unknown objects may fail here, and the other way round
+(Recalcati et al., "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023, arXiv:2404.10474, Table VII).
 """
 
 from __future__ import annotations

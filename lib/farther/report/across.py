@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import polars as pl
@@ -47,7 +47,7 @@ def classifiers(runs: Sequence[Run]) -> Listing | None:
             rows.append({"Run": run.name, "Benchmark": run.benchmark, **of_metric, **shifted})
     numbers = ["Accuracy (%)", "NLL", "ECE (%)"]
     caption = "Classifiers on the ID test split, with 95% intervals; and their accuracy on shifted ID images."
-    return Listing.of(caption, _aligned(rows), numbers) if rows else None
+    return Listing.of(caption, rows, numbers) if rows else None
 
 
 def _with_interval(name: str, value: float | None, within: Mapping[str, Sequence[float] | None]) -> str:
@@ -83,7 +83,7 @@ def _means(benchmark: str, runs: Sequence[Run]) -> Listing | None:
     }
     over = "; ".join(f"{name}: {', '.join(splits[name])}" for name in DISTANCES if name in splits)
     caption = f"{benchmark}: means over splits ({over}). Full-spectrum: shifted ID images count as in-distribution."
-    return Listing.of(caption, _aligned(rows)) if rows else None
+    return Listing.of(caption, rows) if rows else None
 
 
 def _errors(benchmark: str, runs: Sequence[Run]) -> Listing | None:
@@ -164,9 +164,3 @@ def _mean_auroc(runs: Iterable[Run]) -> dict[str, float]:
     )
     means = of_run.group_by("method", maintain_order=True).agg(pl.col("value").mean()).drop_nulls()
     return dict(means.iter_rows())
-
-
-def _aligned(rows: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Rows with the same headings in the order in which they first occur."""
-    headings = dict.fromkeys(heading for row in rows for heading in row)
-    return ({heading: row.get(heading) for heading in headings} for row in rows)

@@ -14,7 +14,7 @@ from farther.report.charts import vega as vl
 from farther.report.listing import Listing
 from farther.report.results import Run, title_of
 
-#: What OODness means, by its value.
+#: Meaning of each OODness.
 OODNESS = ("0: an ID class", "1: overlaps with one", "2: near to one", "3: neither")
 
 #: What counts as ID, by the largest OODness that does.
@@ -83,7 +83,7 @@ def _id_up_to(classes: Mapping[str, Any]) -> Listing:
         for method, by_most in classes["id_up_to"].items()
         for most, values in by_most.items()
     ]
-    return Listing.of("The same where classes of low OODness count as ID (Recalcati et al., 2024, Table VI).", rows)
+    return Listing.of("The same where classes of low OODness count as ID (Recalcati et al., 2023, Table VI).", rows)
 
 
 def _outcomes(classes: Mapping[str, Any]) -> Listing:

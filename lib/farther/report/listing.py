@@ -46,7 +46,7 @@ class Listing:
 
     @classmethod
     def of(cls, caption: str, rows: Iterable[Mapping[str, Any]], numbers: Sequence[str] = ()) -> Listing:
-        """A listing of rows that are mappings from headings to texts and numbers."""
+        """A listing of rows that map headings to texts and numbers; a row may lack headings that others have."""
         return cls(caption, pl.DataFrame(list(rows), infer_schema_length=None), numbers)
 
     def __len__(self) -> int:

@@ -94,7 +94,7 @@ def _splits(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
     ]
     return _listing(
         "AUROC of image uncertainty: ID test images against OOD splits without known objects (Table 4).",
-        _aligned(rows),
+        _with_all_last(rows),
     )
 
 
@@ -249,8 +249,8 @@ def _chart(
     return ChartGroup(legend, (lines(title, words, frame, legend, Axis(x, domain=None), Axis(y)),))
 
 
-def _aligned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with the same headings; benchmarks have different splits."""
+def _with_all_last(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows with the same headings, that of all splits last; benchmarks have different splits."""
     headings = list(dict.fromkeys(heading for row in rows for heading in row))
     headings.sort(key=lambda heading: heading == "all (%)")  # last; the others keep their order
     return [{heading: row.get(heading) for heading in headings} for row in rows]

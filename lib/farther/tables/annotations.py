@@ -129,7 +129,7 @@ class SortedClasses(Table):
     Columns:
         dataset, category: The class.
         oodness: 0: it is an ID class; 1: it overlaps with one; 2: it is near to one; 3: neither. In Recalcati et al.,
-            "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2024, Section IV, people judge this.
+            "Toward a Realistic Benchmark for Out-of-Distribution Detection", 2023, people decide this.
         rule: The rule that decided; "" for none.
         id_class: The ID class of that rule, or else the most similar one; "" where neither is known.
         similarity: Similarity to `nearest` by name; -1 without a hierarchy.

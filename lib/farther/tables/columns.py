@@ -159,7 +159,7 @@ class Column(OptionalColumn):
 
 
 def named_column(column: OptionalColumn, name: str) -> OptionalColumn:
-    """A column that is no attribute of its table's class."""
+    """A column that is not an attribute of its table's class."""
     column.name = name
     return column
 

@@ -29,7 +29,7 @@ from farther.errors import DataError, choose
 
 FORMAT = "farther.classifier"
 
-#: OpenOOD's ResNets with a 3×3 stem, and the side of their images; None is said by the checkpoint or the parameters.
+#: OpenOOD's ResNets with a 3×3 stem, and the side of their images; None where the checkpoint or the parameters give it.
 STEM_3X3: dict[str, int | None] = {"ResNet18_32x32": 32, "ResNet18_64x64": 64, "openood_resnet": None}
 
 #: OpenOOD's name of a network that torchvision has.
@@ -76,7 +76,7 @@ class Blueprint:
     Args:
         architecture: A name that torchvision knows, or one of OpenOOD's.
         classes: In the order of the logits.
-        preprocessing: See `farther.detectors.classifier.Preprocessing`.
+        preprocessing: resize, crop, mean, std and interpolation; see `farther.detectors.classifier.Classifier`.
     """
 
     architecture: str

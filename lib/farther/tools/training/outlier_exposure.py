@@ -10,13 +10,11 @@ from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
+from farther.datasets.image_folder import ENDINGS
 from farther.errors import DataError
 from farther.images.read import load
 from farther.registry import STRICT
 from farther.tables.files import digest
-
-#: Endings of the files that are read.
-ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -44,7 +42,7 @@ class OutlierExposure:
         """
         found = sorted(path for path in self.folder.rglob("*") if path.suffix.lower() in ENDINGS)
         if not found:
-            raise DataError(f"no image here; known endings: {', '.join(sorted(ENDINGS))}", file=self.folder)
+            raise DataError(f"no image here; known endings: {', '.join(ENDINGS)}", file=self.folder)
         return found
 
     def content(self) -> str:
