@@ -27,6 +27,7 @@ TINY = {
 
 
 #: What of params.yaml the tests run: the rest is more of the same.
+DATASETS = ("voc", "bdd", "coco", "openimages", "voc_pasted", "voc_shifted", "voc_blank")
 RUNS = ("voc-faster_rcnn", "bdd-faster_rcnn")
 METHODS = ("msp", "energy", "knn")
 
@@ -81,15 +82,13 @@ class Project:
 
 def make_tiny(params) -> None:
     params["demo"].update(TINY)
+    params["datasets"] = {name: params["datasets"][name] for name in DATASETS}
     for kind, entries in params["derived"].items():
-        for dataset in ("bdd", "drawings"):  # VOC's are enough
-            entries.pop(f"{dataset}_{'shifted' if kind == 'corrupt' else kind}", None)
-        for entry in entries.values():
+        params["derived"][kind] = {name: entry for name, entry in entries.items() if name in DATASETS}
+        for entry in params["derived"][kind].values():
             entry["images"]["most"] = 6
-    for name in ("bdd_shifted", "bdd_blank", "drawings", "drawings_ood", "drawings_shifted"):
-        del params["datasets"][name]
-    del params["benchmarks"]["drawings"]
-    del params["benchmarks"]["bdd"]["shifted"], params["benchmarks"]["bdd"]["pseudo_ood"]
+    params["benchmarks"] = {name: params["benchmarks"][name] for name in ("voc", "bdd")}
+    del params["benchmarks"]["bdd"]["shifted"], params["benchmarks"]["bdd"]["pseudo_ood"]  # VOC's are enough
     params["detectors"] = {run: params["detectors"][run] for run in RUNS}
     params["methods"] = {name: params["methods"][name] for name in METHODS}
     params["report"]["published"] = {run: params["report"]["published"][run] for run in RUNS}
