@@ -18,8 +18,9 @@ demo: repro
 repro: $(VENV)/ready
 	dvc repro
 
+# Two workers on two cores: PyTorch and BLAS have one thread in each, as more would wait for each other.
 test: lint machine
-	python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/ready
 	ruff check $(SOURCES)
