@@ -64,7 +64,7 @@ def test_a_replicate_equals_the_metrics_of_the_drawn_images():
         assert {n: v[replicate] for n, v in found.items()} == pytest.approx({n: v.item() for n, v in expected.items()})
 
 
-def test_labels_that_are_no_class_of_the_classifier_are_left_out():
+def test_labels_that_are_not_classes_of_the_classifier_are_left_out():
     objects, regions, true = images(10)
     renamed = objects.with_columns(category=["fox", *objects.category[1:]])
     kept = classification.Classified.of(renamed, regions)

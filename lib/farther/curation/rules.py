@@ -146,7 +146,7 @@ class Rules:
     def of(self, vocabulary: str) -> list[Rule]:
         """The rules for datasets that use a vocabulary, in the file's order.
 
-        With `classes_by`, a dataset whose names of the ID classes the file does not give calls them by their names.
+        With `classes_by`, a dataset for which the file does not name ID classes has the ID classes' names.
 
         Raises:
             ParameterError: the file has no such vocabulary; the message lists those it has.

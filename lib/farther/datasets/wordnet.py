@@ -1,6 +1,6 @@
 """Similarity of class names by WordNet's hierarchy of nouns, and the resulting distance of a class: ID, near or far.
 
-The mean of three path-based similarities, with a threshold, tells which classes of another dataset count as ID in
+The mean of three path-based similarities, with a threshold, decides which classes of another dataset count as ID in
 Recalcati et al., 2023, arXiv:2404.10474 (Table IV: T40, T45, T50). That table has *more* ID classes at T50 than at
 T40, so its threshold cannot be the least similarity of an ID class; read as the largest distance (1 - similarity), it
 fits. The paper does not say how it brings Leacock and Chodorow's similarity, which is not bounded by 1, to the scale

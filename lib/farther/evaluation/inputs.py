@@ -80,7 +80,7 @@ class RunInputs:
 
     @cached_property
     def classified(self) -> Classified:
-        """Images of the ID split as a classifier sees them."""
+        """Labelled images of the ID split, and a classifier's predictions for them."""
         return Classified.of(self.id_split.objects, self.id_split.regions())
 
     @cached_property

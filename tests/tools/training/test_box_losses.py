@@ -63,7 +63,7 @@ def test_only_objects_cost_and_each_by_the_box_of_its_class(kind):
 
 
 @pytest.mark.parametrize("kind", sorted(LOSSES))
-def test_no_object_costs_nothing(kind):
+def test_without_objects_the_loss_is_zero(kind):
     found = variance_loss(kind, torch.zeros(2, 8), torch.zeros(2, 2, 4), [torch.zeros(2).long()], [torch.ones(2, 4)])
     assert found.item() == 0
 
