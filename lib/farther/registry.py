@@ -32,7 +32,7 @@ class Registry(Generic[T]):
     """The known names of one kind of thing.
 
     Args:
-        kind: What a name stands for, in the singular ("method"); used in messages.
+        kind: The kind of thing that is registered, in the singular ("method"); used in messages.
         package: Dotted name of the package whose modules register themselves.
     """
 

@@ -229,7 +229,7 @@ def diagnose(
     """The cause of each detection (Hoiem et al., 2012; unknowns as in the paper's Section 4.1).
 
     Args:
-        objects: Ground truth; categories that are no key of `points` are unknown.
+        objects: Ground truth; categories that are not keys of `points` are unknown.
         regions: N detections.
         points: Each known class's operating point; detections below it, and of classes with None, have no cause.
         settings: How detections are attributed.
