@@ -6,6 +6,7 @@ import shutil
 from collections import namedtuple
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,10 +15,11 @@ import yaml
 from farther.code import packages_of
 from farther.command import main
 from farther.command.doctor import checkpoints, datasets
-from farther.command.estimate import _sample, estimate
+from farther.command.estimate import REGIONS, _many, _sample, estimate
 from farther.command.machine import disk, gpu, made_with, split_images, subset_images
 from farther.command.project import Project
 from farther.errors import DataError, ParameterError
+from farther.tables import Header, Regions
 
 
 @pytest.fixture
@@ -196,6 +198,16 @@ def test_an_estimate_without_images_is_empty_and_wrong_arguments_are_refused(her
         estimate(Project(), 4, ["voc-yolov"])
     with pytest.raises(ParameterError, match="at least 2"):
         estimate(Project(), 1)
+
+
+def test_a_sample_of_whole_images_is_repeated_as_other_images():
+    logits = np.array([[1.0, 2.0], [3.0, 0.0]], np.float32)
+    header = Header(classes=("cat", "dog"), activation="softmax", whole_images=True)
+    regions = Regions(
+        image_id=["a", "b"], region_id=[0, 0], box=np.tile((0.0, 0.0, 9.0, 9.0), (2, 1)), score=np.array([0.7, 0.9]),
+        label=logits.argmax(axis=1), logits=logits, header=header,
+    )  # fmt: skip
+    assert len(set(_many(regions).image_id)) == REGIONS
 
 
 def test_extracted_images_are_sampled_where_they_are_the_root_only(tmp_path):

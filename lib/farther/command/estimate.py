@@ -240,6 +240,8 @@ def _many(regions: Regions) -> Regions:
 
     many = regions[np.arange(REGIONS) % len(regions)]
     changed: dict[str, Any] = {"region_id": np.arange(REGIONS)}
+    if regions.header.whole_images:  # one region per image
+        changed["image_id"] = np.array([f"{number}" for number in range(REGIONS)], dtype=object)
     random = np.random.default_rng(0)
     for name in ("logits", "features", "latent"):
         values = getattr(many, name, None)
