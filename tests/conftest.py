@@ -46,8 +46,8 @@ CODES = {
 }
 
 
-#: The files that take longest run first: as the last ones they would keep one worker busy while the others are idle.
-LONGEST = ("tests/stages/test_pipeline.py", "tests/remotes/test_dvc.py", "tests/detectors/test_detr.py")
+#: Files that take minutes run first: as the last ones they would keep one worker busy while the others are idle.
+LONGEST = ("tests/stages/test_pipeline.py", "tests/remotes/test_dvc.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
