@@ -7,8 +7,10 @@ import pytest
 
 from farther.errors import ParameterError
 from farther.report import across, build
+from farther.report.listing import Listing
 from farther.report.results import Run
 from farther.report.seeds import merged, statistics
+from farther.report.site import Site
 from farther.report.tables import benchmark_tables
 from farther.tables.files import read_json
 
@@ -73,6 +75,17 @@ def test_methods_are_ranked_on_images_and_on_objects_side_by_side(seeds, make_ru
         ("objects", "kNN"): 2,
     }
     assert across.ranks([objects]) is None
+
+
+def test_names_within_the_page_are_unique(seeds, make_run, tmp_path, read):
+    runs = [*seeds, make_run({"msp": {"auroc": 0.6}, "knn": {"auroc": 0.5}})]
+    table = Listing.of("Means.", [{"Run": "net"}])
+    content = {**across.content(runs), "classifiers": table, "means": {"pets": table}, "errors": {"pets": table}}
+    with Site(tmp_path / "site", {}) as site:
+        site.write("across.html", "across.html", **content)
+    names = [e.attributes["id"] for e in read(tmp_path / "site/across.html").elements if "id" in e.attributes]
+    assert {"ranks", "rank-by-auroc"} <= set(names)
+    assert len(names) == len(set(names))
 
 
 def test_the_page_has_means_over_splits_and_errors(built, read):

@@ -145,8 +145,8 @@ def ranks(runs: Sequence[Run]) -> vl.ChartGroup | None:
         ],
     }
     said = "; ".join(f"{row['method']} on {row['side']}: {row['rank']} ({percent(row['auroc'])}%)" for row in rows)
-    counted = f"{len(sides['whole images'])} classifiers and {len(sides['objects'])} detectors"
-    words = f"Rank of each method by its AUROC, averaged over splits and runs, on {counted}. {said}."
+    counted = f"classifiers: {len(sides['whole images'])}; detectors: {len(sides['objects'])}"
+    words = f"Rank of each method by its AUROC, averaged over splits and runs ({counted}). {said}."
     chart = vl.chart("Rank by mean AUROC, 1 is best", words, pl.DataFrame(rows), body)
     return vl.ChartGroup(legend, (chart,))
 
