@@ -254,7 +254,7 @@ def test_what_an_experiment_changed_is_shown_by_every_diff(project: Clone):
     changed = json.loads(project.run("dvc", "params", "diff", "--json"))
     assert changed["params.yaml"] == {"methods.knn.k": {"old": 10, "new": 3, "diff": -7}}
     metrics = json.loads(project.run("dvc", "metrics", "diff", "--json"))
-    assert {Path(path).name for path in metrics} == {"knn.json"}
+    assert {Path(path).name for path in metrics} == {"knn.json", "methods.json"}
     page = project.run("dvc", "plots", "diff", "HEAD", "--out", "artifacts/compared").strip().splitlines()[-1]
     html = Path(page.removeprefix("file://")).read_text()
     for curve in ("ROC", "unknowns", "R_U by t*", "nOSE by share of ID kept", "wilderness impact", "reliability"):
