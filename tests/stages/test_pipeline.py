@@ -22,7 +22,7 @@ TINY = {
     "coco": 40,
     "openimages": 40,
     "drawings": {"train": 40, "val": 20, "test": 20},
-    "drawings_ood": 34,
+    "drawings_unknown": 34,
 }
 
 

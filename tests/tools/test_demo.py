@@ -36,7 +36,7 @@ WORLD = DemoWorld(
     coco=130,
     openimages=130,
     drawings=Subsets(train=40, val=20, test=20),
-    drawings_ood=34,
+    drawings_unknown=34,
 )
 
 
@@ -363,18 +363,18 @@ def test_near_unknown_objects_show_no_id_class():
 
 
 def test_crops_are_labelled_by_their_folder_with_equally_many_per_class(folders):
-    for name, subset, count in (("drawings", "train", 2), ("drawings_ood", "test", 1)):
-        found = {path.name: list(path.iterdir()) for path in (folders[name] / subset).iterdir()}
+    for subset, count in (("train", 2), ("unknown", 1)):
+        found = {path.name: list(path.iterdir()) for path in (folders["drawings"] / subset).iterdir()}
         assert {len(files) for files in found.values()} == {count}
         for category, files in found.items():
             assert Image.open(files[0]).size == (64, 64)
-            (shown,) = scene(WORLD, name, subset, int(files[0].stem)).objects
+            (shown,) = scene(WORLD, "drawings", subset, int(files[0].stem)).objects
             assert shown.category == category
             assert shown.visible > 0.3
 
 
 def test_classes_of_crops_are_known_or_unknown_and_near_or_far():
-    known, unknown = categories()["drawings"], categories()["drawings_ood"]
+    known, unknown = categories()["drawings"], categories()["drawings_unknown"]
     concepts = [one for table in (known, unknown["near"], unknown["far"]) for each in table.values() for one in each]
     assert len(known) == 20
     assert len(unknown["near"]) == len(unknown["far"]) == 17
@@ -386,7 +386,7 @@ def test_near_and_far_classes_of_crops_are_those_of_the_rules_by_wordnets_hypern
     by = rules["protocols"]["paper"]["classes_by"]
     hierarchy = HierarchyFile(BENCHMARKS / by["hierarchy"])
     assert set(rules["id_classes"]) == set(categories()["drawings"])
-    for distance, names in categories()["drawings_ood"].items():
+    for distance, names in categories()["drawings_unknown"].items():
         for name in names:
             similarity = hierarchy.nearest(name, rules["id_classes"])
             assert (similarity.mean >= by["near_above"]) == (distance == "near"), name

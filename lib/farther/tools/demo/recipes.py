@@ -19,8 +19,8 @@ Concepts = Mapping[str, Sequence[str]]
 
 ID_DATASETS = ("voc", "bdd")
 OOD_SOURCES = ("coco", "openimages")
-#: Datasets for classifiers: known classes, and unknown ones.
-CROPS, OOD_CROPS = "drawings", "drawings_ood"
+#: The dataset for classifiers, and its subset of unknown classes.
+CROPS, UNKNOWN = "drawings", "unknown"
 
 #: Fraction of each kind of scene in an OOD source.
 MIXTURE = {
@@ -64,9 +64,9 @@ class DemoWorld:
         missing_labels: Fraction of the objects of `openimages` without a label.
         voc, bdd: Number of scenes in each of their subsets.
         coco, openimages: Number of scenes.
-        crop_size: Side of the images of `drawings` and `drawings_ood` in pixels.
-        drawings: Number of images in each of its subsets; all classes are equally frequent.
-        drawings_ood: Number of images.
+        crop_size: Side of the images of `drawings` in pixels.
+        drawings: Number of images in each of its subsets of known classes; all classes are equally frequent.
+        drawings_unknown: Number of images in its subset `unknown`.
     """
 
     seed: NonNegativeInt = 7
@@ -80,7 +80,7 @@ class DemoWorld:
     openimages: NonNegativeInt = 900
     crop_size: int = Field(default=64, ge=32)
     drawings: Subsets = Subsets(train=2400, val=400, test=400)
-    drawings_ood: NonNegativeInt = 680
+    drawings_unknown: NonNegativeInt = 340
 
 
 @dataclass(frozen=True)
@@ -125,21 +125,21 @@ def id_scene(rng: Rng, dataset: str) -> list[Wanted]:
     return _several(rng, categories()[dataset], int(rng.choice(counts)))
 
 
-def crop_class(dataset: str, index: int) -> str:
-    """Class of an image of `drawings` or `drawings_ood`: each class in turn."""
-    names = list(_crop_classes(dataset))
+def crop_class(subset: str, index: int) -> str:
+    """Class of an image of `drawings`: each class of its subset in turn."""
+    names = list(_crop_classes(subset))
     return names[index % len(names)]
 
 
-def crop_object(rng: Rng, dataset: str, index: int) -> Wanted:
-    """The object that nearly fills an image of `drawings` or `drawings_ood`."""
-    name = crop_class(dataset, index)
-    return _any(rng, {name: _crop_classes(dataset)[name]}, _FILLING)
+def crop_object(rng: Rng, subset: str, index: int) -> Wanted:
+    """The object that nearly fills an image of `drawings`."""
+    name = crop_class(subset, index)
+    return _any(rng, {name: _crop_classes(subset)[name]}, _FILLING)
 
 
-def _crop_classes(dataset: str) -> Concepts:
-    table = categories()[dataset]
-    return table if dataset == CROPS else {**table["near"], **table["far"]}
+def _crop_classes(subset: str) -> Concepts:
+    known, unknown = categories()[CROPS], categories()["drawings_unknown"]
+    return {**unknown["near"], **unknown["far"]} if subset == UNKNOWN else known
 
 
 def ood_scene(rng: Rng, source: str, missing_labels: float) -> list[Wanted]:

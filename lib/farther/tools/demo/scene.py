@@ -19,7 +19,7 @@ from farther.tools.demo.placing import TRIES, Chooser, Placer, SceneObject
 from farther.tools.demo.recipes import (
     CROPS,
     ID_DATASETS,
-    OOD_CROPS,
+    UNKNOWN,
     DemoWorld,
     Wanted,
     crop_object,
@@ -65,8 +65,8 @@ def scene(world: DemoWorld, dataset: str, subset: str, index: int) -> Scene:
     labels = [zlib.crc32(word.encode()) for word in (dataset, subset)]
     rng = np.random.default_rng([world.seed, *labels, index])
     choose = _chooser(world, dataset, subset)
-    if dataset in (CROPS, OOD_CROPS):
-        return _crop(rng, world, crop_object(rng, dataset, index), choose)
+    if dataset == CROPS:
+        return _crop(rng, world, crop_object(rng, subset, index), choose)
     if dataset == "bdd":
         return _street_scene(rng, world, choose)
     if dataset in ID_DATASETS:
@@ -82,7 +82,7 @@ def _chooser(world: DemoWorld, dataset: str, subset: str) -> Chooser:
 
     def choose(rng: Rng, concept: str) -> Drawing:
         pool = catalogue()[concept]
-        if dataset not in (*ID_DATASETS, CROPS):
+        if subset == UNKNOWN or dataset not in (*ID_DATASETS, CROPS):
             drawings = pool.train + pool.test
         else:
             drawings = pool.test if rng.random() < share and pool.test else pool.train

@@ -14,11 +14,11 @@ from tqdm import tqdm
 
 from farther.errors import FartherError, ParameterError
 from farther.tables.files import write_aside
-from farther.tools.demo.recipes import CROPS, ID_DATASETS, OOD_CROPS, OOD_SOURCES, DemoWorld
+from farther.tools.demo.recipes import CROPS, ID_DATASETS, OOD_SOURCES, UNKNOWN, DemoWorld
 from farther.tools.demo.scene import Record, record, scene
 from farther.tools.demo.writers import FORMATS, Writer
 
-NAMES = (*ID_DATASETS, *OOD_SOURCES, CROPS, OOD_CROPS)
+NAMES = (*ID_DATASETS, *OOD_SOURCES, CROPS)
 
 Task = tuple[str, int]
 """Subset and number of a scene."""
@@ -57,8 +57,9 @@ def generate(
 def subset_counts(name: str, world: DemoWorld) -> dict[str, int]:
     """Number of scenes in each subset of a dataset."""
     if name in (*ID_DATASETS, CROPS):
-        return asdict(getattr(world, name))
-    subset = {"coco": "val", "openimages": "validation", OOD_CROPS: "test"}[name]
+        unknown = {UNKNOWN: world.drawings_unknown} if name == CROPS else {}
+        return asdict(getattr(world, name)) | unknown
+    subset = {"coco": "val", "openimages": "validation"}[name]
     return {subset: getattr(world, name)}
 
 

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 from farther.tools.demo.drawings import demo_table
 from farther.tools.demo.placing import SceneObject
-from farther.tools.demo.recipes import CROPS, OOD_CROPS, crop_class
+from farther.tools.demo.recipes import CROPS, crop_class
 from farther.tools.demo.scene import Record
 
 #: Year in the names of VOC's images of each subset.
@@ -200,9 +200,9 @@ class FolderWriter:
         """Writes nothing."""
 
 
-def crop_file(dataset: str, subset: str, index: int) -> str:
+def crop_file(subset: str, index: int) -> str:
     """Path of an image in the folder of its class."""
-    return f"{subset}/{crop_class(dataset, index)}/{index:06d}.jpg"
+    return f"{subset}/{crop_class(subset, index)}/{index:06d}.jpg"
 
 
 def voc_file(subset: str, index: int) -> str:
@@ -249,8 +249,7 @@ FORMATS: Mapping[str, Format] = {
     "bdd": Format(bdd_file, BddWriter),
     "coco": Format(coco_file, CocoWriter),
     "openimages": Format(open_images_file, OpenImagesWriter),
-    CROPS: Format(partial(crop_file, CROPS), FolderWriter),
-    OOD_CROPS: Format(partial(crop_file, OOD_CROPS), FolderWriter),
+    CROPS: Format(crop_file, FolderWriter),
 }
 
 
