@@ -44,7 +44,7 @@ class Samples(Dataset):
         classes: The classes to learn, in the order of the labels.
 
     Raises:
-        DataError: there is no image, or no object of these classes.
+        DataError: there are no images, or no objects of these classes.
     """
 
     def __init__(self, images: Images, objects: Objects, root: str | Path, classes: Sequence[str]):
