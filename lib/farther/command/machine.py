@@ -38,7 +38,7 @@ class Finding:
 DETECTIONS = 20
 
 #: Bytes of a stored region by adapter: logits of 20 classes, features, latent, box and ids; float32, compressed.
-ROW = {"faster_rcnn": 5000, "detr": 2100, "yolo": 1200, "retinanet": 1200, "fcos": 1200}
+ROW = {"faster_rcnn": 5000, "mask_rcnn": 5000, "detr": 2100, "yolo": 1200, "retinanet": 1200, "fcos": 1200}
 USUAL_ROW = 5000
 
 #: Bytes of an image's only region, by adapter: a classifier's 1000 logits, features and latent.
@@ -47,6 +47,7 @@ IMAGE = {"classifier": 12000, "transformers_classifier": 10000, "open_clip_class
 #: GPU memory in GiB by adapter, for the network and for each image of a batch: usual input sizes, float32. Rough.
 MEMORY = {
     "faster_rcnn": (0.6, 0.7),
+    "mask_rcnn": (0.6, 0.7),
     "retinanet": (0.6, 0.6),
     "fcos": (0.6, 0.6),
     "detr": (0.6, 0.2),

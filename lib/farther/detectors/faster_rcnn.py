@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -54,6 +54,9 @@ class FasterRCNN(LatentDetector):
         ParameterError: a PyTorch file is given without its classes, or a safetensors checkpoint with them.
     """
 
+    #: Beginnings of the names of weights that a checkpoint may hold and the network does not have.
+    unused_weights: ClassVar[tuple[str, ...]] = ()
+
     latent: Literal["level", "levels"] | None = None
     architecture: str | None = None
     layout: Literal["torchvision", "detectron2"] | None = None
@@ -67,10 +70,10 @@ class FasterRCNN(LatentDetector):
         told = [name for name in names if getattr(self, name) is not None]
         if self.weights.suffix == ".safetensors" and told:
             problem = f"the checkpoint {self.weights} says so itself; remove the parameter"
-            raise ParameterError(f"detector 'faster_rcnn': parameter {told[0]!r}: {problem}")
+            raise ParameterError(f"detector {self.name!r}: parameter {told[0]!r}: {problem}")
         if self.weights.suffix != ".safetensors" and self.classes is None:
             problem = "a PyTorch file does not name its classes: list them in its order, without the background"
-            raise ParameterError(f"detector 'faster_rcnn': parameter 'classes': {problem}")
+            raise ParameterError(f"detector {self.name!r}: parameter 'classes': {problem}")
 
     @cached_property
     def blueprint(self) -> Blueprint:
@@ -117,7 +120,8 @@ class FasterRCNN(LatentDetector):
 
         from farther.detectors.networks.checkpoint import load_network
 
-        network = load_network(self.weights, self.blueprint).to(self.torch_device(), memory_format=torch.channels_last)
+        network = load_network(self.weights, self.blueprint, self.unused_weights)
+        network = network.to(self.torch_device(), memory_format=torch.channels_last)
         for module in network.modules():
             if isinstance(module, FrozenBatchNorm2d) and self.norm_epsilon is not None:
                 module.eps = self.norm_epsilon

@@ -53,14 +53,14 @@ def layout_of(path: str | Path) -> str:
     return "detectron2" if is_detectron2(read_weights(path)) else "torchvision"
 
 
-def load_network(path: str | Path, blueprint: Blueprint) -> FasterRCNN:
+def load_network(path: str | Path, blueprint: Blueprint, unused: tuple[str, ...] = ()) -> FasterRCNN:
     """A network with a checkpoint's weights, in evaluation mode and float32; with VOS's head and that of box variances,
-    if they hold one.
+    if they hold one. Weights whose names begin with one of `unused` are left out.
 
     Raises:
         DataError: the file cannot be read, the architecture is unknown, or see `fill`.
     """
-    weights = read_weights(path)
+    weights = {name: tensor for name, tensor in read_weights(path).items() if not name.startswith(unused)}
     if is_detectron2(weights):
         if blueprint.architecture != MSRA:
             problem = f"the weights are in Detectron2's layout, which {blueprint.architecture!r} does not compute"
