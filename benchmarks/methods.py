@@ -82,6 +82,7 @@ def products(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
         "mahalanobis": lambda: (wide.T @ wide, asked @ square),
         "ddu": once_a_class,
         "vim": lambda: (wide.T @ wide, wide @ rest, asked @ rest),
+        "relation": lambda: (test.features @ train.features.T) * (test.logits @ train.logits.T),
     }
 
 

@@ -300,9 +300,13 @@ def test_a_method_reads_the_layer_that_it_names():
         expected = methods.create(name, components=4).fit(swapped).score(swapped)
         np.testing.assert_array_equal(method.score(regions), expected)
         assert method.columns == ["latent.deep"]
-    one_class = methods.create("oodl", components=4, layer="deep").fit(regions)
-    expected = methods.create("oodl", components=4).fit(Regions(**common, features=second)).score
-    np.testing.assert_allclose(one_class.score(regions), expected(Regions(**common, features=second)))
+    swapped = Regions(**common, features=second)
+    for name, params in {"oodl": {"components": 4}, "knn": {"k": 3}, "mahalanobis": {}}.items():
+        method = methods.create(name, **params, layer="deep").fit(regions)
+        expected = methods.create(name, **params).fit(swapped).score(swapped)
+        np.testing.assert_array_equal(method.score(regions), expected)
+        assert method.missing(swapped) == ["latent.deep"]
+    assert methods.create("knn", layer="latent").columns == ["latent"]
     assert methods.create("lard_knn", layer="shallow").missing(regions) == ["latent.shallow"]
     with pytest.raises(FitError, match=r"lard_knn needs latent\.shallow, which these regions do not have"):
         methods.create("lard_knn", layer="shallow").fit(regions)

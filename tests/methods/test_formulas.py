@@ -529,3 +529,18 @@ def test_nnguide_needs_as_many_regions_as_neighbours(make):
 def test_oodl_learns_from_a_sample(make):
     fitted = methods.create("oodl", sample=50, nu=0.99).fit(make(300))
     assert 45 < len(fitted.vectors_) <= 50
+
+
+@pytest.mark.parametrize("params", [{}, {"power": 3.0, "threshold": 0.2, "background": "keep"}])
+def test_relation_sums_the_edges_above_its_threshold(make, params):
+    train, test = make(200, seed=1, background=True), make(40, seed=2, background=True)
+
+    def nodes(regions):
+        logits = tensors(regions)[2][:, : 6 if params else 5]
+        return torch.nn.functional.normalize(tensors(regions)[0]), logits.softmax(1)
+
+    (h, p), (stored, known) = nodes(test), nodes(train)
+    edges = (h @ stored.T).clamp(min=0) * (p @ known.T)
+    kept = torch.where(edges > params.get("threshold", 0.03), edges, 0.0) ** params.get("power", 1)
+    found = methods.create("relation", **params).fit(train).score(test)
+    np.testing.assert_allclose(found, kept.sum(1), rtol=1e-3)  # an edge near the threshold may fall on either side

@@ -126,6 +126,11 @@ def _nnguide(train, h, z, y):
     return logsumexp(z) * np.sort(cosine * logsumexp(train.z, axis=1))[-10:].mean()
 
 
+def _relation(train, h, z, y):
+    edges = np.maximum(normalize(train.h) @ (h / np.linalg.norm(h)), 0) * (softmax(train.z, axis=1) @ softmax(z))
+    return edges[edges > 0.03].sum()
+
+
 def _klm(train, h, z, y):
     shown, p = softmax(train.z, axis=1), softmax(z)
     return -min(entropy(p, shown[train.y == c].mean(axis=0)) for c in set(train.y))
@@ -181,6 +186,7 @@ FORMULAS = {
     "she": ({}, _she),
     "fdbd": ({}, _fdbd),
     "nnguide": ({"k": 10}, _nnguide),
+    "relation": ({}, _relation),
     "knn": ({"k": 5}, _knn),
     "mahalanobis": ({}, _mahalanobis),
     "relative_mahalanobis": ({}, _relative_mahalanobis),

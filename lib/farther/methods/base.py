@@ -130,10 +130,16 @@ class Method(ABC):
         return sorted(n for n in self.inputs - {"labels"} if not regions.has(n))
 
     @property
-    def inputs(self) -> frozenset[str]:
-        """The inputs with these parameters: `needs`, but `latent.<layer>` in place of vectors with `layer`."""
+    def layers(self) -> tuple[str, ...]:
+        """The columns that the parameter `layer` names in place of the vectors in `needs`: none where it is None."""
         layer = getattr(self, "layer", None)
-        return self.needs if layer is None else (self.needs - VECTORS) | {f"{LAYER}{layer}"}
+        names = () if layer is None else (layer,) if isinstance(layer, str) else layer
+        return tuple(name if name in VECTORS else f"{LAYER}{name}" for name in names)
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The inputs with these parameters: `needs`, but the columns in `layers` in place of vectors."""
+        return (self.needs - VECTORS) | set(self.layers) if self.layers else self.needs
 
     @property
     def columns(self) -> list[str]:
@@ -184,12 +190,12 @@ class Method(ABC):
 
     def _vectors(self, regions: Regions) -> np.ndarray:
         """The features h as float64, ndarray of shape (n, D): a copy. A subclass may use other vectors instead."""
-        return regions.features.astype(np.float64)  # type: ignore[union-attr]
+        return self._column(regions, "features")
 
-    def _latent(self, regions: Regions) -> np.ndarray:
-        """The latent activations o as float64, of the layer that the parameter `layer` names: a copy."""
-        layer = getattr(self, "layer", None)
-        return regions.array("latent" if layer is None else f"{LAYER}{layer}").astype(np.float64)  # type: ignore[union-attr]
+    def _column(self, regions: Regions, usual: str) -> np.ndarray:
+        """The layer that the parameter `layer` names, or else the usual column, as float64: a copy."""
+        (name,) = self.layers or (usual,)
+        return regions.array(name).astype(np.float64)  # type: ignore[union-attr]
 
     def _features(self, regions: RegionsLike) -> Iterator[np.ndarray]:
         """The stored features, batch by batch."""

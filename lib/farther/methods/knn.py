@@ -37,6 +37,8 @@ class KNN(Method):
         probes: Number of cells that a query searches in an approximate index.
         seed: Of the k-means of an approximate index, and of the sample that its recall is measured on.
         protocol: "paper": the distance; "published-code": its square. The order of the scores is the same.
+        layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in place of features;
+            "latent" is the column of that name.
 
     Attributes:
         stored_: u of the training regions, ndarray of shape (M, D), float32.
@@ -64,6 +66,7 @@ class KNN(Method):
     probes: PositiveInt = 16
     seed: NonNegativeInt = 0
     protocol: Literal["paper", "published-code"] = "paper"
+    layer: str | None = None
 
     def _fit(self, regions: RegionsLike) -> None:
         count = count_rows(regions)

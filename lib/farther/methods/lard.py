@@ -45,14 +45,14 @@ class Latent(Method):
         """Sets `latent_mean_` and `components_`."""
         if self.components is None:
             return
-        stream = lambda: map(self._latent, self._batches(regions))  # noqa: E731
+        stream = lambda: (self._column(batch, "latent") for batch in self._batches(regions))  # noqa: E731
         self.latent_mean_, directions, variances = principal_components(stream, self.components)
         whiten = self.protocol == "published-code" if self.whiten is None else self.whiten
         self.components_ = directions / np.sqrt(np.where(variances > 0, variances, 1.0)) if whiten else directions
 
     def _vectors(self, regions: Regions) -> np.ndarray:
         """v as float64, ndarray of shape (n, components)."""
-        o = self._latent(regions)
+        o = self._column(regions, "latent")
         return o if self.components is None else (o - self.latent_mean_) @ self.components_
 
 

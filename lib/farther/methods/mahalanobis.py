@@ -25,6 +25,10 @@ class Mahalanobis(Method):
         score = max_c − (h − μ_c)ᵀ Σ⁻¹ (h − μ_c), Σ = (1/N) Σ_c Σ_{i: y_i = c} (h_i − μ_c)(h_i − μ_c)ᵀ, y the predicted
         class
 
+    Args:
+        layer: Read the column `latent.<layer>`, which the detector's parameter `latents` stores, in place of features;
+            "latent" is the column of that name.
+
     Attributes:
         mean_: Mean of all training features, ndarray of shape (D,).
         whitening_: A with A Aᵀ = Σ⁻¹, ndarray of shape (D, r).
@@ -47,6 +51,7 @@ class Mahalanobis(Method):
 
     title: ClassVar[str] = "Mahalanobis"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
+    layer: str | None = None
 
     def _fit(self, regions: RegionsLike) -> None:
         counts, means = class_means(self._pass(regions), len(regions.header.classes))

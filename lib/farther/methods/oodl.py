@@ -80,9 +80,6 @@ class OODL(Method):
     seed: NonNegativeInt = 0
     layer: str | None = None
 
-    def _vectors(self, regions: Regions) -> np.ndarray:
-        return super()._vectors(regions) if self.layer is None else self._latent(regions)
-
     def _fit(self, regions: RegionsLike) -> None:
         stream = lambda: (h for h, _ in self._pass(regions))  # noqa: E731
         self.mean_, self.components_, _ = principal_components(stream, self.components)
