@@ -139,7 +139,7 @@ def test_a_profile_has_the_papers_splits_detectors_and_methods(name):
         "dice_react",
         "vos",
     }
-    assert used == published | {"lard_mahalanobis", "lard_knn", "lard_gmm"}
+    assert used == published | {"confidence", "lard_mahalanobis", "lard_knn", "lard_gmm"}
 
 
 @pytest.mark.parametrize("name", PROFILES)

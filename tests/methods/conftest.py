@@ -27,7 +27,8 @@ def make_regions(
     Each class has features of its own, and some features are no class's.
 
     Args:
-        shift: How far the regions are from their class, 0 to 10: its features fade, and those of no class light up.
+        shift: How far the regions are from their class, 0 to 10: its features and its confidence fade, and
+            the features of no class light up.
         background: Whether a last logits column stands for the background.
     """
     columns = classes + background
@@ -50,7 +51,7 @@ def make_regions(
         image_id=[f"image{i // 3}" for i in range(count)],
         region_id=np.arange(count),
         box=np.tile([0.0, 0.0, 10.0, 10.0], (count, 1)),
-        score=rng.uniform(0.1, 1.0, count),
+        score=rng.uniform(0.1, 1.0, count) * (1 - shift / 10),
         label=logits[:, :classes].argmax(axis=1) if count else np.zeros(0),
         logits=logits.astype(dtype),
         features=features,

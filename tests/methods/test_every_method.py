@@ -131,7 +131,7 @@ def test_difficult_regions_get_finite_scores_or_a_reason(name, case, make):
         assert np.isfinite(scores).all()
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if methods.get(n).needs - {"logits", "labels"}])
+@pytest.mark.parametrize("name", [n for n in NAMES if methods.get(n).needs - {"logits", "labels", "score"}])
 def test_a_method_says_what_it_misses(name, make):
     regions = without(make(), "features", "latent", "last_layer", "uncertainty", "box_variance")
     method = create(name)
@@ -150,7 +150,7 @@ def test_without_logits_a_method_that_reads_them_cannot_be_applied(name, make):
 def test_a_method_reads_nothing_that_it_does_not_say(name, make):
     method, train, test = create(name), make(seed=1), make(seed=2)
     optional = {"features", "latent", "last_layer", "uncertainty", "box_variance"}
-    assert method.needs <= {"logits", "labels"} | optional
+    assert method.needs <= {"logits", "labels", "score"} | optional
     expected = method.fit(train).score(test)
     spared = [_without(without(r, *optional - method.needs), method) for r in (train, test)]
     np.testing.assert_array_equal(create(name).fit(spared[0]).score(spared[1]), expected)
@@ -255,6 +255,8 @@ def _without(regions: Regions, method: methods.Method) -> Regions:
         columns["logits"] = np.ones_like(regions.logits)
     if "labels" not in method.needs:
         columns["label"] = np.zeros_like(regions.label)
+    if "score" not in method.needs:
+        columns["score"] = np.full_like(regions.score, 0.5)
     return Regions(header=regions.header, **columns)
 
 

@@ -13,7 +13,7 @@ from farther.report import summary
 from farther.tables import Images, Objects, Regions
 
 STAGES = Path(__file__).parents[2] / "stages"
-METHODS = {"msp": {}, "knn": {"k": 1}, "uncertainty": {}}
+METHODS = {"confidence": {}, "msp": {}, "knn": {"k": 1}, "uncertainty": {}}
 KNOWN = ("cat", "dog")
 
 
@@ -131,7 +131,10 @@ def test_results_exported_from_a_run_give_its_metrics(project):
 
 def test_a_detector_without_logits_is_evaluated_and_its_methods_are_left_out_with_reasons(project):
     bare = project / "artifacts/metrics/bare"
-    assert sorted(file.name for file in (bare / "far").iterdir()) == ["detector.json"]
+    assert sorted(file.name for file in (bare / "far").iterdir()) == ["confidence.json", "detector.json"]
+    of_native = (project / "artifacts/metrics/native/far/confidence.json").read_text()
+    assert (bare / "far/confidence.json").read_text() == of_native
+    assert json.loads(of_native)["auroc"] is not None
     native = json.loads((project / "artifacts/metrics/native/detector.json").read_text())
     assert json.loads((bare / "detector.json").read_text()) == native
     evaluation = json.loads((project / "artifacts/evaluation/bare.json").read_text())
@@ -145,7 +148,6 @@ def test_a_detector_without_logits_is_evaluated_and_its_methods_are_left_out_wit
 def test_report_and_summary_name_what_is_left_out(project, monkeypatch):
     monkeypatch.chdir(project)
     page = (project / "artifacts/report/index.html").read_text()
-    assert "No method has scores: bare." in page
     assert "<b>kNN</b> to bare: knn needs features, which these regions do not have" in page
     shown = " ".join(summary(yaml.safe_load((project / "params.yaml").read_text())).split())
     assert "kNN (knn needs features, which these regions do not have)" in shown

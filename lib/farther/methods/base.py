@@ -61,7 +61,7 @@ class Method(ABC):
     name: ClassVar[str] = ""
     #: The name in papers; the registered name where a method has none.
     title: ClassVar[str] = ""
-    #: Inputs: any of "logits", "features", "latent", "last_layer", "labels", "uncertainty" and
+    #: Inputs: any of "score", "logits", "features", "latent", "last_layer", "labels", "uncertainty" and
     #: "box_variance".
     needs: ClassVar[frozenset[str]] = frozenset()
 

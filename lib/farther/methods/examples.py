@@ -14,8 +14,8 @@ def toy_regions(label: list[int] | None = None, **values: Any) -> Regions:
 
     Args:
         label: Predicted class of each row; the largest logit, or 0, if absent.
-        values: Columns (`logits`, `features`, `latent`, `uncertainty`, `box_variance`) and fields of the header.
-            With features, an identity last layer is the default, so that the logits are the features.
+        values: Columns (`score`, `logits`, `features`, `latent`, `uncertainty`, `box_variance`) and header fields. With
+            features, an identity last layer is the default, so that the logits are the features.
 
     >>> toy_regions(features=[[3.0, 0.0], [0.0, 1.0]]).logits.tolist()
     [[3.0, 0.0], [0.0, 1.0]]
@@ -24,15 +24,15 @@ def toy_regions(label: list[int] | None = None, **values: Any) -> Regions:
     if "features" in values and "weight" not in values:
         width = values["features"].shape[1]
         values |= {"weight": np.eye(width), "bias": np.zeros(width)}
-    columns = ("logits", "features", "latent", "uncertainty", "box_variance")
+    columns = ("score", "logits", "features", "latent", "uncertainty", "box_variance")
     count = next(len(values[column]) for column in columns if column in values)
     if "logits" not in values:
         values["logits"] = values["features"] @ values["weight"].T if "features" in values else np.zeros((count, 2))
+    values.setdefault("score", np.ones(count))
     return Regions(
         image_id=["image"] * count,
         region_id=np.arange(count),
         box=np.tile([0.0, 0.0, 1.0, 1.0], (count, 1)),
-        score=np.ones(count),
         label=values["logits"].argmax(axis=1) if label is None else label,
         **values,
     )

@@ -16,6 +16,7 @@ NEEDS = {
     "last_layer": "weight and bias of the last linear layer",
     "latent": "latent activations, ROI-aligned and averaged per channel",
     "logits": "the logits z",
+    "score": "the detector's confidence, which every detector gives",
     "uncertainty": "the detector's own uncertainty",
     "box_variance": "the variance of the box, which the detector predicts",
 }

@@ -1,0 +1,42 @@
+"""The detector's confidence, as a baseline."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import Method, register
+from farther.registry import STRICT
+from farther.tables import Regions
+
+
+@register("confidence")
+@dataclass(config=STRICT, kw_only=True)
+class Confidence(Method):
+    """The detector's confidence in a region, which each detector gives: the baseline of all methods.
+
+    It needs neither logits nor features, so detections imported as plain boxes, classes and scores have it too. For a
+    softmax classifier it equals `msp`; for a detector it may include more, such as an objectness factor.
+
+    Formula:
+        score = s_i, s_i the confidence of region i, from 0 to 1
+
+    References:
+        Dhamija et al., "The Overlooked Elephant of Object Detection: Open Set", WACV 2020, which rejects unknown
+        objects by a threshold on it.
+        https://openaccess.thecvf.com/content_WACV_2020/html/Dhamija_The_Overlooked_Elephant_of_Object_Detection_Open_Set_WACV_2020_paper.html
+
+    Example:
+        >>> from farther.methods import create
+        >>> from farther.methods.examples import toy_regions
+        >>> create("confidence").score(toy_regions(score=[0.25, 0.5]))
+        array([0.25, 0.5 ])
+    """
+
+    title: ClassVar[str] = "Confidence"
+    needs: ClassVar[frozenset[str]] = frozenset({"score"})
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        return regions.score
