@@ -8,7 +8,7 @@ Reads the scripts of the stages, lib/farther and data/methods. Writes artifacts/
 import json
 from pathlib import Path
 
-from farther.code import CODE, digest_of, registered
+from farther.code import CODE, digest_of, modules_of, registered
 
 STAGES = (Path(__file__).parent, Path(__file__).parents[1] / "training" / "stages")
 #: User-defined methods, `<name>.py` each.
@@ -40,7 +40,8 @@ def main() -> None:
         name = script.stem
         if name in BY_NAME:
             known = registered(BY_NAME[name]).items()
-            found[name] = {kind: digest_of(script, module) for kind, module in known}
+            also = modules_of("farther.detectors.passes") if name == "infer" else ()
+            found[name] = {kind: digest_of(script, module, *also) for kind, module in known}
         else:
             found[name] = digest_of(script, *((*metrics, *methods.values()) if name == "evaluate" else ()))
     CODE.parent.mkdir(exist_ok=True)

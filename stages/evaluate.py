@@ -31,7 +31,8 @@ def main(run: str) -> None:
     files = RunFiles(run, detector["benchmark"])
     roles = files.roles
     threshold = choose_threshold(files, thresholds)
-    regions = RunRegions(files.root / "regions" / run, threshold, fit, files.truth, tuple(roles.test))
+    stored, passes = files.root / "regions" / run, files.root / "passes" / run
+    regions = RunRegions(stored, threshold, fit, files.truth, tuple(roles.test), passes)
     done = score_run(entries, regions, files.root / "fitted" / run, files.root / "scores" / run, code)
     inputs = RunInputs(files, roles, settings)
     evaluate_run(inputs, done.entries, code_digest("kept", "metrics"), log=done.evaluated.extend)

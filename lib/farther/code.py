@@ -107,6 +107,11 @@ def registered(package: str) -> dict[str, str]:
     return {name: module for module, file in _package_files(package) for name in _parsed(file, module).registered}
 
 
+def modules_of(package: str) -> list[str]:
+    """Dotted names of all modules of a package."""
+    return [module for module, _ in _package_files(package)]
+
+
 def packages_of(module: str) -> set[str]:
     """Top-level packages outside farther and the standard library that a module imports.
 

@@ -231,3 +231,49 @@ def test_an_error_on_one_split_leaves_no_half_written_file(run, score, tmp_path,
         score(BOTH)
     for file in (tmp_path / "scores").rglob("*.parquet"):
         assert len(Scores.read(file)) == 60
+
+
+# ---------------------------------------------------------------------------------------- methods on a pass of the run
+
+
+@pytest.fixture
+def passes(run, make, tmp_path):
+    """The passes of the run: "perturbed", whose vectors differ from the run's own."""
+    for seed, split in enumerate(["train", "val", "test", "coco_far"]):
+        make(60, seed=seed, shift=2.0).write(tmp_path / "passes" / "perturbed" / split)
+    return tmp_path / "passes"
+
+
+def test_an_entry_with_on_learns_from_the_pass_and_scores_it(score, passes, tmp_path):
+    done = score({"knn": {"k": 3}, "stepped": {"method": "knn", "k": 3, "on": "perturbed"}}, passes=passes)
+    assert done.refused == {}
+    of_pass = methods.create("knn", k=3).fit(RegionsFolder(passes / "perturbed/train").above(T_STAR))
+    expected = of_pass.score(RegionsFolder(passes / "perturbed/test"))
+    np.testing.assert_array_equal(Scores.read(tmp_path / "scores/stepped/test.parquet").score, expected)
+    assert not np.array_equal(Scores.read(tmp_path / "scores/knn/test.parquet").score, expected)
+
+
+def test_it_learns_from_the_detections_where_fit_on_says_so(score, run, passes, tmp_path):
+    score({"stepped": {"method": "knn", "k": 3, "on": "perturbed", "fit_on": "detections"}}, passes=passes)
+    expected = methods.create("knn", k=3).fit(RegionsFolder(run / "train").above(T_STAR))
+    scores = expected.score(RegionsFolder(passes / "perturbed/test"))
+    np.testing.assert_array_equal(Scores.read(tmp_path / "scores/stepped/test.parquet").score, scores)
+
+
+def test_a_changed_pass_alone_is_scored_again(score, passes, make):
+    entries = {"knn": {"k": 3}, "stepped": {"method": "knn", "k": 3, "on": "perturbed"}}
+    score(entries, passes=passes)
+    shutil.rmtree(passes / "perturbed/test")
+    make(60, seed=8).write(passes / "perturbed/test")
+    assert score(entries, passes=passes).scored == ["stepped/test"]
+
+
+def test_a_run_without_the_pass_says_so_and_gets_it_later(score, passes):
+    entries = {"stepped": {"method": "msp", "on": "perturbed"}}
+    assert "no pass 'perturbed'; list it in `passes`" in score(entries).refused["stepped"]
+    assert score(entries, passes=passes).scored == [f"stepped/{split}" for split in SPLITS]
+
+
+def test_fit_on_without_on_is_refused():
+    with pytest.raises(ParameterError, match="'fit_on' goes with 'on'"):
+        read_entry("msp", {"fit_on": "detections"})

@@ -35,7 +35,7 @@ import itertools
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -62,6 +62,8 @@ class Model(ABC):
     device: str = "cpu"
     #: Dotted names of modules, besides the model's own, whose code shapes the rows.
     modules: ClassVar[tuple[str, ...]] = ()
+    #: Whether `forward` computes gradients: then it runs outside of PyTorch's inference mode.
+    needs_gradients: bool = False
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
@@ -185,7 +187,7 @@ class Work:
                 failures.append({"image_id": image_id, "reason": item.reason})
             else:
                 usable.append((image_id, item))
-        with inference_mode():
+        with nullcontext() if self.model.needs_gradients else inference_mode():
             tables, wrong = self._forward(usable)
         return Answer(tables, failures + wrong)
 

@@ -24,7 +24,8 @@ VERSION = 1
 
 #: Optional columns of vectors, and all columns that a folder's batches hold only when they are asked for.
 VECTORS = frozenset({"features", "latent"})
-READ_WHEN_NEEDED = VECTORS | {"uncertainty", "box_variance"}
+PASSES = frozenset({"mean_probabilities", "predictive_entropy", "mutual_information"})
+READ_WHEN_NEEDED = VECTORS | PASSES | {"uncertainty", "box_variance"}
 
 #: Values per block: few enough that their float64 copy stays in the processor's cache.
 BLOCK = 1 << 20
@@ -61,8 +62,8 @@ class Method(ABC):
     name: ClassVar[str] = ""
     #: The name in papers; the registered name where a method has none.
     title: ClassVar[str] = ""
-    #: Inputs: any of "score", "logits", "features", "latent", "last_layer", "labels", "uncertainty" and
-    #: "box_variance".
+    #: Inputs: any of "score", "logits", "features", "latent", "last_layer", "labels", "uncertainty",
+    #: "box_variance", "mean_probabilities", "predictive_entropy" and "mutual_information".
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def fit(self, regions: RegionsLike) -> Self:

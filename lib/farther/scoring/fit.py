@@ -36,6 +36,7 @@ def fit_entry(entry: Entry, run: RunRegions, folder: Path) -> str | None:
     method = METHODS.create(entry.methods[0]) if choice else entry.create()
     extra: dict[str, Any] = {}
     try:
+        run = run.on(entry)
         if choice is not None:
             found = search(choice.grids, run, choice.ood_split, oracle=entry.oracle is not None)
             method = METHODS.create(found.best.name, **found.best.params)

@@ -6,17 +6,20 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import RegionsLike, count_rows
+from farther.methods.base import FitError, RegionsLike, count_rows
 from farther.methods.tau import Rule
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
-from farther.tables.files import digest
+from farther.tables.files import digest, inside
+
+if TYPE_CHECKING:
+    from farther.scoring.entries import Entry
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -50,6 +53,8 @@ class RunRegions:
         settings: Splits, fraction, rule, size of the sample.
         truth: Table of the calibration split's detections with their true classes, for methods that learn from it.
         test_splits: Splits that results are reported on: parameters must not be searched on them.
+        passes: Folder of the passes, which holds one folder per pass, which holds one regions folder per split.
+        fit_folder: Folder of the splits that methods learn from; None for `folder`.
     """
 
     folder: Path
@@ -57,11 +62,28 @@ class RunRegions:
     settings: FitSettings = dataclasses.field(default_factory=FitSettings)
     truth: Path | None = None
     test_splits: tuple[str, ...] = ()
+    passes: Path | None = None
+    fit_folder: Path | None = None
+
+    def on(self, entry: Entry) -> RunRegions:
+        """The regions that an entry of params.yaml is about: the run's own, or those of one of its passes.
+
+        Raises:
+            FitError: the run has no such pass.
+        """
+        if entry.on is None:
+            return self
+        folder = None if self.passes is None else inside(self.passes, entry.on)
+        if folder is None or not folder.is_dir():
+            raise FitError(f"the run has no pass {entry.on!r}; list it in `passes` of its entry in params.yaml")
+        learned = self.folder if entry.fit_on == "detections" else None
+        return dataclasses.replace(self, folder=folder, fit_folder=learned)
 
     @property
     def training(self) -> RegionsLike:
         """Those that methods learn from: of the training split, or a sample of them."""
-        regions, settings = self.above(self.settings.split), self.settings
+        settings = self.settings
+        regions = RegionsFolder((self.fit_folder or self.folder) / settings.split).above(self.operating)
         return regions if settings.max_regions is None else RegionsSample(regions, settings.max_regions, settings.seed)
 
     @property
@@ -82,6 +104,12 @@ class RunRegions:
         """A digest of the stored regions of each split, sorted by name; hidden folders hold unfinished work."""
         folders = sorted(file.parent for file in self.folder.glob("*/regions.json"))
         return {folder.name: folder_digest(folder) for folder in folders if not folder.name.startswith(".")}
+
+    @property
+    def fit_digest(self) -> str:
+        """A digest of the stored regions that methods learn from; empty where there are none."""
+        folder = (self.fit_folder or self.folder) / self.settings.split
+        return folder_digest(folder) if folder.is_dir() else ""
 
 
 class RegionsSample:

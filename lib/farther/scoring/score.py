@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from farther.keyed import Keyed
-from farther.methods.base import load, not_applicable, read_method
+from farther.methods.base import FitError, load, not_applicable, read_method
 from farther.scoring.entries import Entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import RunRegions, folder_digest
@@ -78,9 +78,10 @@ def score_run(entries: Sequence[Entry], run: RunRegions, fitted: Path, scores: P
     """
     done = Done([entry.name for entry in entries])
     states, tables = Keyed(fitted), Keyed(scores)
-    kept = {}
+    kept: dict[str, tuple[str, RunRegions]] = {}
     for entry in entries:
-        key = _fit_key(entry, run, code[entry.name])
+        source = _source(entry, run)
+        key = _fit_key(entry, source, code[entry.name])
         if not states.is_current(entry.name, key):
             with states.make(entry.name, key) as folder:
                 fit_entry(entry, run, folder)
@@ -89,45 +90,59 @@ def score_run(entries: Sequence[Entry], run: RunRegions, fitted: Path, scores: P
         if reason := not_applicable(states.path(entry.name)):
             done.refused[entry.name] = reason
         else:
-            kept[entry.name] = digest(code[entry.name], folder_digest(states.path(entry.name)))
+            kept[entry.name] = digest(code[entry.name], folder_digest(states.path(entry.name))), source
     states.keep_only(done.entries)
-    items = []
+    items: list[str] = []
     for split in run.digests:
-        if split != run.settings.split:
-            keys = {f"{name}/{split}.parquet": digest(state, run.digests[split]) for name, state in kept.items()}
-            stale = {item: key for item, key in keys.items() if not tables.is_current(item, key)}
-            _score_split(RegionsFolder(run.folder / split), states, tables, stale)
-            done.scored += [item.removesuffix(".parquet") for item in stale]
-            items += list(keys)
+        if split == run.settings.split:
+            continue
+        keys = {name: digest(state, source.digests.get(split, "")) for name, (state, source) in kept.items()}
+        items += [_item(name, split) for name in keys]
+        stale = {name: key for name, key in keys.items() if not tables.is_current(_item(name, split), key)}
+        # The run's own regions first, then those of each pass: each folder is read once.
+        for folder in dict.fromkeys(kept[name][1].folder for name in stale):
+            of_folder = {name: key for name, key in stale.items() if kept[name][1].folder == folder}
+            _score_split(RegionsFolder(folder / split), states, tables, of_folder)
+        done.scored += [f"{name}/{split}" for name in stale]
     tables.keep_only(items)
     return done
+
+
+def _item(entry: str, split: str) -> str:
+    return f"{entry}/{split}.parquet"
+
+
+def _source(entry: Entry, run: RunRegions) -> RunRegions:
+    """What an entry scores; a run without splits where it has no such pass, which `fit_entry` says."""
+    try:
+        return run.on(entry)
+    except FitError:
+        return replace(run, folder=run.folder / f".no-{entry.on}")
 
 
 def _fit_key(entry: Entry, run: RunRegions, code: str) -> str:
     choice = entry.search or entry.oracle
     settings, truth = run.settings, [run.truth] if run.truth is not None and run.truth.exists() else []
-    splits = (settings.split, settings.calibration_split, *([choice.ood_split] if choice else []))
+    splits = (settings.calibration_split, *([choice.ood_split] if choice else []))
     tested = sorted(run.test_splits) if entry.search else []
     said = json.dumps([asdict(entry), asdict(settings), run.operating, tested], sort_keys=True)
-    return digest(code, said, *(run.digests.get(split, "") for split in splits), *truth)
+    return digest(code, said, run.fit_digest, *(run.digests.get(split, "") for split in splits), *truth)
 
 
 def _score_split(regions: RegionsFolder, states: Keyed, tables: Keyed, stale: Mapping[str, str]) -> None:
-    """Reads the regions of a split once for all items `<entry>/<split>.parquet` that are made again under new keys."""
-    if not stale:
-        return
-    methods = {item: load(states.path(item.partition("/")[0])) for item in stale}
+    """Reads the regions of a split once for all entries that score it again, under new keys."""
+    methods = {name: load(states.path(name)) for name in stale}
     columns = sorted({name for method in methods.values() for name in method.columns})
     schema = Scores.empty().frame.to_arrow().schema
     with ExitStack() as stack:
         writers = {}
-        for item, key in stale.items():
-            path = stack.enter_context(tables.make(item, key))
-            writers[item] = stack.enter_context(pq.ParquetWriter(path, schema, compression="zstd"))
+        for name, key in stale.items():
+            path = stack.enter_context(tables.make(_item(name, regions.path.name), key))
+            writers[name] = stack.enter_context(pq.ParquetWriter(path, schema, compression="zstd"))
         title = f"{regions.path.parent.name} {regions.path.name}"
         progress = stack.enter_context(tqdm(total=len(regions), desc=title, unit="region", disable=None))
         for batch in regions.batches(columns):
-            for item, method in methods.items():
+            for name, method in methods.items():
                 found = Scores(image_id=batch.image_id, region_id=batch.region_id, score=method.score(batch))
-                writers[item].write_table(found.frame.to_arrow().cast(schema), row_group_size=ROW_GROUP)
+                writers[name].write_table(found.frame.to_arrow().cast(schema), row_group_size=ROW_GROUP)
             progress.update(len(batch))

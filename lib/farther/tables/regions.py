@@ -43,6 +43,9 @@ class Regions(Table, WithHeader):
         latent.<layer>: The same of further layers: any number of columns; `array("latent.layer2")` gives one.
         box_variance: Variances of the box's coordinates in pixels², ndarray of shape (N, 4), or None.
         uncertainty: ndarray of shape (N,), the detector's own, higher for less certain; or None.
+        mean_probabilities: Mean over several passes, ndarray of shape (N, K), or None.
+        predictive_entropy: Entropy of `mean_probabilities` in nats, ndarray of shape (N,), or None.
+        mutual_information: Of class and pass, in nats, ndarray of shape (N,), or None.
         header: All that the rows share; or give its fields (`classes`, `weight`, `bias`, …) as keyword arguments.
 
     Without `classes`, the K classes are called "0", "1", … Where there are no logits, `classes` must be given.
@@ -61,6 +64,9 @@ class Regions(Table, WithHeader):
     latent = OptionalColumn(VECTOR)
     box_variance = OptionalColumn(VARIANCES)
     uncertainty = OptionalColumn(pl.Float32)
+    mean_probabilities = OptionalColumn(VECTOR)
+    predictive_entropy = OptionalColumn(pl.Float32)
+    mutual_information = OptionalColumn(pl.Float32)
 
     #: Columns that `RegionsFolder.batches` always reads, where they exist.
     ALWAYS_READ: ClassVar[tuple[str, ...]] = ("image_id", "region_id", "box", "score", "label", "logits")
@@ -193,8 +199,8 @@ class RegionsFolder(WithHeader):
         """The rows in batches in stored order; shards without rows are left out unless there is nothing else.
 
         Args:
-            columns: Optional columns to read (`features`, `latent`, `latent.<layer>`, `box_variance`, `uncertainty`);
-                all when None. The others are always read.
+            columns: Optional columns to read (`features`, `latent.<layer>`, `box_variance`, …); all when None. The
+                others are always read.
 
         Raises:
             DataError: a shard is absent or damaged, or a row is wrong; names shard, row and field.

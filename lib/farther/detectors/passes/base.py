@@ -1,0 +1,109 @@
+"""Base class of passes, and the section `passes` of a run.
+
+    detectors:
+      voc-faster_rcnn:
+        adapter: faster_rcnn
+        passes:
+          dropout: {passes: 10, rate: 0.5}
+          perturbed: {kind: perturb, epsilon: 0.0014}
+
+The name of an entry names its folder, and is what methods give as `on`. It is also the kind, unless `kind` gives one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic.dataclasses import dataclass
+
+from farther.errors import ParameterError
+from farther.registry import STRICT, Registry
+from farther.tables import Header, Regions
+
+if TYPE_CHECKING:
+    from farther.detectors.base import Detector
+
+PASSES: Registry[Pass] = Registry("kind of pass", "farther.detectors.passes")
+#: Class decorator; it has another name than that of adapters, so that both can be told apart in source code.
+register_pass = PASSES.register
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Pass(ABC):
+    """One or several further passes of a network over the regions of a run: a regions folder aligned with the run's.
+
+    Its rows have the run's `image_id`, `region_id`, `box`, `score` and `label`, in the same order; `logits` and the
+    optional columns are those of the pass.
+    """
+
+    #: The registered name.
+    name: ClassVar[str]
+    #: True if gradients are computed: the network then runs outside of PyTorch's inference mode.
+    needs_gradients: ClassVar[bool] = False
+
+    @abstractmethod
+    def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
+        """Detects objects in a batch, as `detector.forward` does, and looks at them again.
+
+        Args:
+            detector: The run's detector.
+            prepared: What `detector.prepare` made of each image.
+            image_ids: Their names.
+
+        Returns:
+            The rows of `detector.forward` with the columns of the pass, under `self.header(detector)`.
+
+        Raises:
+            ParameterError: the detector's network cannot do this.
+            DataError: the network gives numbers that are not finite.
+        """
+
+    def check(self, detector: Detector) -> None:  # noqa: B027
+        """Refuses a detector that cannot do this, before any image is read.
+
+        Raises:
+            ParameterError: it cannot; says why.
+        """
+
+    def learn(self, regions: Path) -> None:  # noqa: B027
+        """Reads what the pass needs of the run's own regions, one regions folder per split, before any image is read.
+
+        What it keeps must be picklable, and `identity` must depend on it.
+
+        Raises:
+            DataError: a split that it needs is absent or damaged.
+        """
+
+    def identity(self) -> dict[str, Any]:
+        """All that the rows depend on besides detector and images, as JSON: kind, parameters, files, and statistics."""
+        return {"kind": self.name, **dataclasses.asdict(self)}
+
+    def header(self, detector: Detector) -> Header:
+        """Header of the rows: the detector's, with the pass beside its name."""
+        header = detector.header()
+        return dataclasses.replace(header, detector={**header.detector, "pass": self.identity()})
+
+
+def read_passes(run: str, entries: Mapping[str, Any] | None) -> dict[str, Pass]:
+    """The passes of a run, checked.
+
+    Args:
+        run: Its name, for messages.
+        entries: `passes` of its entry in the section `detectors`; None for none.
+
+    Raises:
+        ParameterError: a kind or a parameter is unknown, or a value does not fit.
+    """
+    found = {}
+    for name, values in (entries or {}).items():
+        params = dict(values or {})
+        kind = str(params.pop("kind", name))
+        try:
+            found[name] = PASSES.create(kind, **params)
+        except ParameterError as error:
+            raise ParameterError(f"detectors.{run}.passes.{name}: {error}") from None
+    return found

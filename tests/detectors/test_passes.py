@@ -1,0 +1,133 @@
+"""Passes over the regions of a run: streamed, resumed, and aligned with the run's own regions."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pydantic.dataclasses import dataclass
+from tests.detectors.test_inference import SMALL, Speckles, content, draw
+
+from farther import detectors
+from farther.detectors.inference import infer_splits
+from farther.detectors.passes import Pass, infer_passes, read_passes, register_pass
+from farther.errors import DataError, ParameterError
+from farther.registry import STRICT
+from farther.tables import RegionsFolder
+
+
+@register_pass("doubled")
+@dataclass(config=STRICT, kw_only=True)
+class Doubled(Pass):
+    """Logits times a factor; boxes and scores as another machine rounds them."""
+
+    factor: float = 2.0
+
+    def forward(self, detector, prepared, image_ids):
+        regions = detector.forward(prepared, image_ids)
+        entropy = np.full(len(regions), 0.5)
+        shifted = {"box": regions.box + 1e-3, "score": regions.score - 1e-5}
+        return regions.with_columns(logits=regions.logits * self.factor, predictive_entropy=entropy, **shifted)
+
+
+@pytest.fixture
+def world(tmp_path):
+    """A run's own regions in two splits, and its passes: `passes(entries)` gives the lines that are logged."""
+
+    class World:
+        splits, own, out, work, root = (tmp_path / n for n in ("splits", "regions", "passes", "work", "drawn"))
+
+        def passes(self, entries, detector=None, params=SMALL):
+            lines = []
+            found = read_passes("run", entries)
+            places = (self.splits, {"drawn": self.root}, self.own, self.out, self.work)
+            infer_passes(detector or Speckles(), found, *places, params, progress=False, log=lines.append)
+            return lines
+
+    made = World()
+    for name, count in (("near", 7), ("test", 13)):
+        draw(made.root, 13)[np.arange(count)].write(made.splits / name / "images.parquet")
+    places = (made.splits, {"drawn": made.root}, made.own, tmp_path / "own-work")
+    infer_splits(Speckles(), *places, SMALL, progress=False, log=lambda _: None)
+    return made
+
+
+ENTRIES = {"doubled": None, "tripled": {"kind": "doubled", "factor": 3}}
+
+
+def test_rows_are_those_of_the_run_with_the_columns_of_the_pass(world):
+    lines = world.passes(ENTRIES)
+    assert lines == [
+        "doubled/near: 9 regions",
+        "doubled/test: 18 regions",
+        "tripled/near: 9 regions",
+        "tripled/test: 18 regions",
+    ]
+    own, tripled = RegionsFolder(world.own / "test"), RegionsFolder(world.out / "tripled/test")
+    for mine, other in zip(own.batches(), tripled.batches(), strict=True):
+        for name in ("image_id", "region_id", "box", "score", "label"):
+            assert other.frame[name].equals(mine.frame[name])
+        np.testing.assert_allclose(other.logits, 3 * mine.logits)
+    assert tripled.header.detector["pass"] == {"kind": "doubled", "factor": 3}
+    assert tripled.has("predictive_entropy")
+
+
+def test_only_what_changed_runs_again(world):
+    world.passes(ENTRIES)
+    changed = {"doubled": None, "tripled": {"kind": "doubled", "factor": 4}}
+    assert world.passes(changed)[:2] == ["doubled/near: unchanged", "doubled/test: unchanged"]
+    assert world.passes({"doubled": None})[:2] == ["tripled/near: removed", "tripled/test: removed"]
+    assert world.passes(None)[-1] == "doubled/test: removed"
+    assert [file.name for file in world.out.iterdir()] == ["keys.json"]
+
+
+def test_an_interrupted_pass_resumes_and_ends_in_the_same_bytes(world, tmp_path):
+    world.passes({"doubled": None})
+    whole = content(world.out)
+    world.passes(None)
+    with pytest.raises(KeyboardInterrupt):
+        world.passes({"doubled": None}, Speckles(stop_after=14))
+    again = Speckles()
+    world.passes({"doubled": None}, again)
+    assert 0 < again.seen < 20
+    assert content(world.out) == whole
+
+
+def test_a_run_without_passes_has_an_empty_folder(world):
+    world.passes(None)
+    assert world.out.is_dir()
+
+
+def test_other_detections_than_the_stored_ones_are_refused(world):
+    class Shifted(Speckles):
+        def answer(self, mean, image_id):
+            found = super().answer(mean, image_id)
+            return found.with_columns(box=found.box + 1)
+
+    with pytest.raises(DataError, match="the detector finds other objects than are stored"):
+        world.passes({"doubled": None}, Shifted())
+
+
+def test_imported_detections_have_no_passes(world, tmp_path):
+    imported = detectors.create("coco_results", weights=tmp_path, classes=["dog"])
+    with pytest.raises(ParameterError, match="'doubled' needs a network, but coco_results imports"):
+        world.passes({"doubled": None}, imported)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ({"drop": {}}, "detectors.run.passes.drop: unknown kind of pass 'drop'"),
+        ({"doubled": {"factr": 2}}, "detectors.run.passes.doubled: .*unknown parameter 'factr'. Known: factor"),
+    ],
+)
+def test_an_unknown_kind_or_parameter_is_refused_with_its_place(entries, message):
+    with pytest.raises(ParameterError, match=message):
+        read_passes("run", entries)
+
+
+def test_worker_processes_give_the_same_rows(world):
+    world.passes({"doubled": None})
+    before = content(world.out / "doubled")
+    world.passes(None)
+    world.passes({"doubled": None}, params=replace(SMALL, workers=1))
+    assert content(world.out / "doubled") == before
