@@ -16,7 +16,7 @@ from farther.detectors.networks import yolo
 from farther.detectors.networks.architectures import Blueprint, build_network
 from farther.detectors.networks.checkpoint import save_checkpoint
 from farther.detectors.networks.classification import Classifier
-from farther.detectors.networks.passes import propose
+from farther.detectors.networks.faster_rcnn import propose
 from farther.detectors.networks.pooling import Pooling, latent_means, pixels_to_cells
 from farther.errors import DataError, ParameterError
 from farther.methods import FitError

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from farther.detectors.networks.detection import StoredColumns
+    from farther.detectors.networks.replay import Replay
 
 registry: Registry[Adapter] = Registry("detector", "farther.detectors")
 register = registry.register
@@ -101,6 +102,25 @@ class Detector(Adapter):
         Raises:
             DataError: the checkpoint is absent or damaged, does not fit, or gives numbers that are not finite.
         """
+
+    def replay(self, prepared: list) -> Replay:
+        """Detects objects in one batch of prepared images, so that its rows can be computed again.
+
+        The network's output for the same rows can then be had of other images, with gradients or with dropout.
+
+        Raises:
+            ParameterError: this kind of detector cannot do so; `can_replay` is False.
+            DataError: see `forward`.
+        """
+        raise ParameterError(
+            f"detector {self.name!r}: its rows cannot be computed again, as passes with dropout, gradients or other "
+            "views of an image need"
+        )
+
+    @property
+    def can_replay(self) -> bool:
+        """True if the adapter has `replay`."""
+        return type(self).replay is not Detector.replay
 
     def detect(
         self,

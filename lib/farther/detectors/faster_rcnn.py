@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from torchvision.models.detection import FasterRCNN as Network
 
     from farther.detectors.networks.architectures import Blueprint
+    from farther.detectors.networks.faster_rcnn import FasterRCNNReplay
 
 
 @register("faster_rcnn")
@@ -161,13 +163,27 @@ class FasterRCNN(LatentDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.detection import detect_regions
+        from torch import inference_mode
+
+        detect = self._detection(prepared)  # loads the network, whose weights must be ordinary tensors
+        with inference_mode():
+            return detect().regions(image_ids)
+
+    def replay(self, prepared: list) -> FasterRCNNReplay:
+        """See `Detector.replay`: the rows are proposals. Dropout is put behind each ReLU of the box head."""
+        from farther.detectors.networks.replay import ordinary_tensors
+
+        with ordinary_tensors():
+            return self._detection(prepared)()
+
+    def _detection(self, prepared: list) -> Callable[[], FasterRCNNReplay]:
+        from farther.detectors.networks.faster_rcnn import FasterRCNNReplay
 
         levels = self.latent or {"paper": "level", "published-code": "levels"}[self.protocol]
         stored = self.stored_columns(all_levels=levels == "levels")
         sizes = [image.original if isinstance(image, Scaled) else image.shape[:2] for image in prepared]
         images = [image.pixels if isinstance(image, Scaled) else image for image in prepared]
-        return detect_regions(self.network, self._header, images, image_ids, self.precision, stored, sizes)
+        return partial(FasterRCNNReplay, self.network, self._header, images, self.precision, stored, sizes)
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

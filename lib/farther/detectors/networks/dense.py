@@ -13,6 +13,7 @@ from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image
 
 from farther.detectors.networks.detection import (
+    Detections,
     Selection,
     StoredColumns,
     autocast,
@@ -21,7 +22,6 @@ from farther.detectors.networks.detection import (
     to_batch,
     to_numpy,
 )
-from farther.detectors.networks.passes import Detections
 from farther.detectors.networks.weights import fill, read_weights
 from farther.errors import DataError
 from farther.tables import Header, Regions
@@ -107,9 +107,9 @@ def detect_regions(
     frames = list(zip(batch.image_sizes, [image.shape[:2] for image in images], strict=True))
     columns = columns_of(found, image_ids, frames)
     columns["logits"] = to_numpy(torch.cat([of_image[one.rows] for of_image, one in zip(logits, found, strict=True)]))
-    columns["latent"] = pyramid_latent(levels, FIRST_STRIDE, found, frames, stored)
     height, width = batch.tensors.shape[2:]
-    columns |= stored.tapped(taps, [one.boxes for one in found], (height, width))
+    latents = stored.tapped(taps, [one.boxes for one in found], (height, width))
+    columns |= stored.arrays({"latent": pyramid_latent(levels, FIRST_STRIDE, found, frames, stored), **latents})
     return Regions(header=header, **columns)
 
 

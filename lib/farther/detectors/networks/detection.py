@@ -1,4 +1,4 @@
-"""Parts of inference that all networks share, and inference with a Faster R-CNN."""
+"""Parts of inference that all networks share."""
 
 from __future__ import annotations
 
@@ -10,14 +10,10 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import softmax
-from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.transform import resize_boxes
 
-from farther.detectors.networks.box_variance import VARIANCE_HEAD, corner_variances, resize_variances
-from farther.detectors.networks.passes import Detections, propose, select_detections
 from farther.detectors.networks.pooling import Pooling, latent_means, pixels_to_cells, published_cells
-from farther.detectors.networks.taps import Taps, latent_columns
+from farther.detectors.networks.taps import LATENT, Taps
 from farther.tables import Header, Regions
 
 PerQuery = Literal["several", "one"]
@@ -63,9 +59,30 @@ class StoredColumns:
         """Hooks on the modules in `latents`."""
         return Taps(network, self.latents)
 
-    def tapped(self, taps: Taps, boxes: Sequence[Tensor], size: tuple[int, int]) -> dict[str, np.ndarray]:
+    def tapped(self, taps: Taps, boxes: Sequence[Tensor], size: tuple[int, int]) -> dict[str, Tensor]:
         """The columns `latent.<name>` of each image's boxes, in pixels of the network's input of this size."""
-        return latent_columns(taps.over_boxes(boxes, size, self.pooling), self.dtype)
+        return {f"{LATENT}.{name}": values for name, values in taps.over_boxes(boxes, size, self.pooling).items()}
+
+    def arrays(self, columns: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+        """Columns of features or activations as they are stored."""
+        return {name: to_numpy(values).astype(self.dtype) for name, values in columns.items()}
+
+
+@dataclass
+class Detections:
+    """N detections of one image.
+
+    Args:
+        boxes: (N, 4), pixels of the resized image.
+        scores: (N,) the detector's.
+        labels: (N,) logits columns.
+        rows: (N,) the proposal, or anchor, each came from.
+    """
+
+    boxes: Tensor
+    scores: Tensor
+    labels: Tensor
+    rows: Tensor
 
 
 def autocast(device: torch.device, precision: str) -> AbstractContextManager:
@@ -80,64 +97,6 @@ def to_batch(images: Sequence[np.ndarray], device: torch.device) -> list[Tensor]
     return [torch.from_numpy(image).to(device).permute(2, 0, 1).float().div_(255) for image in images]
 
 
-@torch.inference_mode()
-def detect_regions(
-    network: FasterRCNN,
-    header: Header,
-    images: Sequence[np.ndarray],
-    image_ids: Sequence[str],
-    precision: str = "float32",
-    stored: StoredColumns | None = None,
-    sizes: Sequence[tuple[int, ...]] | None = None,
-) -> Regions:
-    """Detects objects in one batch of images.
-
-    Args:
-        network: In evaluation mode; its thresholds decide what is kept.
-        images: uint8 arrays of shape (H, W, 3).
-        stored: The columns `features` and `latent`; None keeps neither.
-        sizes: Height and width of each image before scaling; None for images that were not scaled.
-
-    Returns:
-        The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of images of those sizes.
-    """
-    device = next(network.parameters()).device
-    heads = network.roi_heads
-    batch, _ = network.transform(to_batch(images, device))
-    taps = Taps(network, ()) if stored is None else stored.taps(network)
-    with taps, autocast(device, precision):
-        levels = {name: level.float() for name, level in network.backbone(batch.tensors).items()}
-        seen = propose(network, batch, levels)
-        pooled = heads.box_roi_pool(levels, seen.proposals, batch.image_sizes)
-        features = heads.box_head(pooled)
-    features = features.float()
-    logits, deltas = heads.box_predictor(features)
-    boxes = heads.box_coder.decode(deltas, seen.proposals)
-    counts = [len(p) for p in seen.proposals]
-    scores = softmax(logits, -1).split(counts)
-    answers = zip(boxes.split(counts), scores, batch.image_sizes, strict=True)
-    found = [select_detections(network, *answer) for answer in answers]
-    starts = np.cumsum([0, *counts[:-1]])
-    rows = torch.cat([one.rows + int(start) for one, start in zip(found, starts, strict=True)])
-    sizes = sizes or [image.shape[:2] for image in images]
-    frames = list(zip(batch.image_sizes, sizes, strict=True))
-    columns = {**columns_of(found, image_ids, frames), "logits": to_numpy(logits[rows])}
-    if (head := getattr(network, VARIANCE_HEAD, None)) is not None:
-        labels = torch.cat([one.labels for one in found])
-        likely = deltas.unflatten(1, (-1, 4))[rows, labels], head(features[rows])[torch.arange(len(rows)), labels]
-        variances = corner_variances(heads.box_coder, *likely, torch.cat(seen.proposals)[rows])
-        per_image = variances.split([len(one.rows) for one in found])
-        resized = [resize_variances(one, *frame) for one, frame in zip(per_image, frames, strict=True)]
-        columns["box_variance"] = to_numpy(torch.cat(resized))
-    if stored is not None:
-        stride = batch.tensors.shape[-1] // seen.shared[0].shape[-1]
-        columns["features"] = to_numpy(features[rows]).astype(stored.dtype)
-        columns["latent"] = pyramid_latent(seen.shared, stride, found, frames, stored)
-        height, width = batch.tensors.shape[2:]
-        columns |= stored.tapped(taps, [one.boxes for one in found], (height, width))
-    return Regions(header=header, **columns)
-
-
 #: Height and width of an image as the network takes it, and as given.
 Frame = tuple[tuple[int, int], tuple[int, ...]]
 
@@ -148,7 +107,7 @@ def pyramid_latent(
     found: Sequence[Detections],
     frames: Sequence[Frame],
     stored: StoredColumns,
-) -> np.ndarray:
+) -> Tensor:
     """The column `latent` of the detections of B images, whose activations are (B, C, H, W) for each pyramid level."""
     means = []
     for number, (one, (seen, given)) in enumerate(zip(found, frames, strict=True)):
@@ -158,7 +117,7 @@ def pyramid_latent(
         else:
             cells = pixels_to_cells(one.boxes, of_image, first_stride)
         means.append(latent_means(of_image, cells, first_stride, stored.pooling))
-    return to_numpy(torch.cat(means)).astype(stored.dtype)
+    return torch.cat(means)
 
 
 def columns_of(found: Sequence[Detections], image_ids: Sequence[str], frames: Sequence[Frame]) -> dict[str, np.ndarray]:

@@ -149,7 +149,7 @@ def _detect_group(
         padded = boxes.new_tensor([pixels.shape[3], pixels.shape[2]] * 2)
         placed.append(boxes[pairs.queries] * _extent(masks[number]).to(device) * padded)
     if stored is not None:
-        add_by_image(rows, stored.tapped(taps, placed, (pixels.shape[2], pixels.shape[3])))
+        add_by_image(rows, stored.arrays(stored.tapped(taps, placed, (pixels.shape[2], pixels.shape[3]))))
     return rows
 
 

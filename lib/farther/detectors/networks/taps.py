@@ -33,7 +33,7 @@ class Taps:
         self, network: nn.Module, names: Iterable[str], parameter: str = LATENTS, *, channels_last: bool = False
     ):
         self._parameter, self._channels_last = parameter, channels_last
-        self._modules = {name: self._find(network, name) for name in names}
+        self._modules = {name: find_module(network, name, parameter) for name in names}
         self._kept: dict[str, Any] = {}
         self._hooks: list[Any] = []
 
@@ -108,14 +108,16 @@ class Taps:
         problem = f"the output of {name!r} for {count} images is {shape}, not {wanted}"
         return ParameterError(f"parameter {self._parameter!r}: {problem}; name another module")
 
-    def _find(self, network: nn.Module, name: str) -> nn.Module:
-        try:
-            return network.get_submodule(name)
-        except AttributeError:
-            outer = [known for known, _ in network.named_modules() if known and known.count(".") < 2]
-            listed = ", ".join(outer[:40]) + (", …" if len(outer) > 40 else "")
-            problem = f"the network has no module {name!r}. Some are {listed}"
-            raise ParameterError(f"parameter {self._parameter!r}: {problem}") from None
+
+def find_module(network: nn.Module, name: str, parameter: str) -> nn.Module:
+    """A module by its name; a ParameterError for an unknown one names the parameter and some known modules."""
+    try:
+        return network.get_submodule(name)
+    except AttributeError:
+        outer = [known for known, _ in network.named_modules() if known and known.count(".") < 2]
+        listed = ", ".join(outer[:40]) + (", …" if len(outer) > 40 else "")
+        problem = f"the network has no module {name!r}. Some are {listed}"
+        raise ParameterError(f"parameter {parameter!r}: {problem}") from None
 
 
 def _copy(output: Any) -> Any:

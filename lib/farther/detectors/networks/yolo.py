@@ -232,7 +232,7 @@ def _detect_group(
         rows.append(columns)
         shown.append(found[:, :4])
     if stored is not None:
-        add_by_image(rows, stored.tapped(taps, shown, (batch.shape[2], batch.shape[3])))
+        add_by_image(rows, stored.arrays(stored.tapped(taps, shown, (batch.shape[2], batch.shape[3]))))
     return rows
 
 

@@ -24,8 +24,8 @@ from farther.detectors.networks.architectures import (
     build_network,
 )
 from farther.detectors.networks.box_variance import VARIANCE_HEAD, VarianceHead
-from farther.detectors.networks.detection import autocast, detect_regions, to_batch
-from farther.detectors.networks.passes import propose
+from farther.detectors.networks.detection import autocast, to_batch
+from farther.detectors.networks.faster_rcnn import detect_regions, propose
 from farther.detectors.networks.weights import floats, read_weights
 from farther.errors import DataError, ParameterError
 from farther.tables import Header

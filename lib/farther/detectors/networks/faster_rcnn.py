@@ -1,0 +1,258 @@
+"""The steps of a Faster R-CNN, one by one, and inference that can repeat them for the same proposals.
+
+They call the parts of torchvision's model and give the same numbers. They add: the RPN's shared activations, the
+box head's features, and for each detection the proposal that it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import softmax
+from torchvision.models.detection import FasterRCNN
+from torchvision.models.detection.image_list import ImageList
+from torchvision.models.detection.rpn import concat_box_prediction_layers
+from torchvision.models.detection.transform import resize_boxes
+from torchvision.ops import batched_nms
+from torchvision.ops import boxes as box_ops
+
+from farther.detectors.networks.box_variance import VARIANCE_HEAD, corner_variances, resize_variances
+from farther.detectors.networks.detection import (
+    Detections,
+    Frame,
+    StoredColumns,
+    autocast,
+    columns_of,
+    pyramid_latent,
+    to_batch,
+    to_numpy,
+)
+from farther.detectors.networks.replay import Answer, Dropout, ordinary_tensors
+from farther.detectors.networks.taps import Taps
+from farther.tables import Header, Regions
+
+#: The part of a network that computes logits from pooled proposals.
+BOX_HEAD = ("roi_heads.box_head", "roi_heads.box_predictor")
+
+#: Boxes narrower than this, in pixels of the resized image, are dropped, as torchvision does.
+SMALLEST_SIDE = 1e-2
+
+
+@dataclass
+class Proposed:
+    """Output of the region proposal network for B images with A anchors in all.
+
+    Args:
+        shared: Activations of its shared convolution, one (B, C, H, W) a pyramid level.
+        objectness: (B × A, 1) logits.
+        deltas: (B × A, 4) box regressions.
+        anchors: Per image (A, 4).
+        proposals: Per image (P, 4), pixels of the resized image.
+    """
+
+    shared: list[Tensor]
+    objectness: Tensor
+    deltas: Tensor
+    anchors: list[Tensor]
+    proposals: list[Tensor]
+
+
+def propose(network: FasterRCNN, images: ImageList, levels: dict[str, Tensor]) -> Proposed:
+    """Runs the region proposal network; boxes are computed in float32 whatever the network computes in."""
+    rpn = network.rpn
+    shared = [rpn.head.conv(level) for level in levels.values()]
+    per_level = [rpn.head.cls_logits(t).float() for t in shared]
+    counts = [scores[0].numel() for scores in per_level]
+    anchors = rpn.anchor_generator(images, list(levels.values()))
+    objectness, deltas = concat_box_prediction_layers(per_level, [rpn.head.bbox_pred(t).float() for t in shared])
+    boxes = rpn.box_coder.decode(deltas.detach(), anchors).view(len(anchors), -1, 4)
+    proposals, _ = rpn.filter_proposals(boxes, objectness, images.image_sizes, counts)
+    return Proposed(shared, objectness, deltas, anchors, proposals)
+
+
+def select_detections(network: FasterRCNN, boxes: Tensor, scores: Tensor, size: tuple[int, int]) -> Detections:
+    """Threshold, non-maximum suppression per class, and the best of what is left, as torchvision does.
+
+    Args:
+        boxes: (P, K, 4) a box for each proposal and column.
+        scores: (P, K) softmax scores; column 0 is the background.
+        size: Height and width of the resized image.
+    """
+    heads = network.roi_heads
+    proposals, columns = torch.where(scores[:, 1:] > heads.score_thresh)
+    columns = columns + 1
+    candidates = box_ops.clip_boxes_to_image(boxes[proposals, columns], size)
+    kept = box_ops.remove_small_boxes(candidates, SMALLEST_SIDE)
+    candidates, proposals, columns = candidates[kept], proposals[kept], columns[kept]
+    confidence = scores[proposals, columns]
+    kept = batched_nms(candidates, confidence, columns, heads.nms_thresh)[: heads.detections_per_img]
+    return Detections(candidates[kept], confidence[kept], columns[kept], proposals[kept])
+
+
+def box_head_activations(network: FasterRCNN) -> list[str]:
+    """Names of the modules of the box head behind which dropout is put: its ReLUs, or else its linear layers.
+
+    torchvision's box head calls ReLU as a function, on the output of each linear layer; dropout before a ReLU equals
+    dropout behind it.
+    """
+    parts = [(f"{BOX_HEAD[0]}.{name}", module) for name, module in network.roi_heads.box_head.named_modules()]
+    activations = [name for name, module in parts if isinstance(module, nn.ReLU)]
+    return activations or [name for name, module in parts if isinstance(module, nn.Linear)]
+
+
+@dataclass
+class _Pooled:
+    """A batch as the box head takes it.
+
+    Args:
+        values: (P, C, h, w) pooled activations of all images' proposals.
+        shared: See `Proposed`.
+        taps: Outputs of further modules.
+        input_size: Height and width of the batch, padding included.
+        frames: Sizes of each image: resized, and as given.
+    """
+
+    values: Tensor
+    shared: list[Tensor]
+    taps: Taps
+    input_size: tuple[int, int]
+    frames: list[Frame]
+
+
+class FasterRCNNReplay:
+    """Detections of one batch of images; see `Replay`. The proposals are those of the first pass.
+
+    Args:
+        network: In evaluation mode; its thresholds decide what is kept.
+        header: Header of the regions.
+        images: uint8 arrays of shape (H, W, 3).
+        precision: Type of the network's activations.
+        stored: The columns `features` and `latent`; None keeps neither.
+        sizes: Height and width of each image before scaling; None for images that were not scaled.
+    """
+
+    def __init__(
+        self,
+        network: FasterRCNN,
+        header: Header,
+        images: Sequence[np.ndarray],
+        precision: str = "float32",
+        stored: StoredColumns | None = None,
+        sizes: Sequence[tuple[int, ...]] | None = None,
+    ):
+        self._network, self._header, self._precision, self._stored = network, header, precision, stored
+        self._sizes = sizes or [image.shape[:2] for image in images]
+        self.images = to_batch(images, next(network.parameters()).device)
+        self._pooled, self._proposals = self._pool(self.images)
+        features, logits, deltas = self._head(self._pooled.values)
+        boxes = network.roi_heads.box_coder.decode(deltas, self._proposals)
+        counts = [len(one) for one in self._proposals]
+        resized = [frame[0] for frame in self._pooled.frames]
+        answers = zip(boxes.split(counts), softmax(logits, -1).split(counts), resized, strict=True)
+        self._found = [select_detections(network, of, scores, size) for of, scores, size in answers]
+        starts = np.cumsum([0, *counts[:-1]])
+        self._rows = torch.cat([one.rows + int(start) for one, start in zip(self._found, starts, strict=True)])
+        self._labels = torch.cat([one.labels for one in self._found])
+        self._picked = torch.cat(self._proposals)[self._rows]
+        self._features, self._logits, self._deltas = features[self._rows], logits[self._rows], deltas[self._rows]
+
+    @torch.no_grad()
+    def regions(self, image_ids: Sequence[str]) -> Regions:
+        """See `Replay.regions`."""
+        columns = {**columns_of(self._found, image_ids, self._pooled.frames), "logits": to_numpy(self._logits)}
+        if (head := getattr(self._network, VARIANCE_HEAD, None)) is not None:
+            likely = self._of_labels(self._deltas), self._of_labels(head(self._features))
+            variances = corner_variances(self._network.roi_heads.box_coder, *likely, self._picked)
+            pairs = zip(self._by_image(variances), self._pooled.frames, strict=True)
+            columns["box_variance"] = to_numpy(torch.cat([resize_variances(one, *frame) for one, frame in pairs]))
+        if self._stored is not None:
+            columns |= self._stored.arrays({"features": self._features, **self._latents(self._pooled)})
+        return Regions(header=self._header, **columns)
+
+    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
+        """See `Replay.again`."""
+        only_head = images is None and dropout is not None and dropout.is_within(BOX_HEAD)
+        pairs = zip(self._found, self._proposals, strict=True)
+        counts = [len(one.rows if only_head else proposals) for one, proposals in pairs]
+        masked = (
+            nullcontext() if dropout is None else dropout.on(self._network, box_head_activations(self._network), counts)
+        )
+        with ordinary_tensors(images or ()), masked:
+            if only_head:
+                features, logits, deltas = self._head(self._pooled.values[self._rows])
+                return Answer(logits, self._boxes(deltas), features)
+            pooled, _ = self._pool(self.images if images is None else images, self._proposals)
+            features, logits, deltas = (values[self._rows] for values in self._head(pooled.values))
+            return Answer(logits, self._boxes(deltas), features, self._latents(pooled))
+
+    def _pool(self, images: Sequence[Tensor], proposals: list[Tensor] | None = None) -> tuple[_Pooled, list[Tensor]]:
+        """Pooled activations of the proposals given, or else of the network's, which are returned too."""
+        network = self._network
+        batch, _ = network.transform(list(images))
+        taps = Taps(network, ()) if self._stored is None else self._stored.taps(network)
+        with taps, autocast(batch.tensors.device, self._precision):
+            levels = {name: level.float() for name, level in network.backbone(batch.tensors).items()}
+            if proposals is None:
+                seen = propose(network, batch, levels)
+                shared, proposals = seen.shared, seen.proposals
+            else:
+                shared = [network.rpn.head.conv(level) for level in levels.values()]
+            values = network.roi_heads.box_roi_pool(levels, proposals, batch.image_sizes)
+        height, width = batch.tensors.shape[2:]
+        frames = list(zip(batch.image_sizes, self._sizes, strict=True))
+        return _Pooled(values, shared, taps, (height, width), frames), proposals
+
+    def _head(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Features, logits and box deltas of pooled proposals."""
+        heads = self._network.roi_heads
+        with autocast(values.device, self._precision):
+            features = heads.box_head(values)
+        features = features.float()
+        return features, *heads.box_predictor(features)
+
+    def _boxes(self, deltas: Tensor) -> Tensor:
+        """The boxes of all rows, in pixels of the images as given, from their deltas."""
+        every = self._network.roi_heads.box_coder.decode(deltas, [self._picked])
+        parts = zip(self._by_image(self._of_labels(every.flatten(1))), self._pooled.frames, strict=True)
+        return torch.cat([resize_boxes(box_ops.clip_boxes_to_image(one, frame[0]), *frame) for one, frame in parts])
+
+    def _latents(self, pooled: _Pooled) -> dict[str, Tensor]:
+        """The columns `latent` and `latent.<name>` of all rows."""
+        if self._stored is None:
+            return {}
+        stride = pooled.input_size[1] // pooled.shared[0].shape[-1]
+        latent = pyramid_latent(pooled.shared, stride, self._found, pooled.frames, self._stored)
+        return {
+            "latent": latent,
+            **self._stored.tapped(pooled.taps, [one.boxes for one in self._found], pooled.input_size),
+        }
+
+    def _of_labels(self, values: Tensor) -> Tensor:
+        """The four values of each row's label, from (N, 4 K) or (N, K, 4) values."""
+        return values.view(len(values), -1, 4)[torch.arange(len(values), device=values.device), self._labels]
+
+    def _by_image(self, rows: Tensor) -> tuple[Tensor, ...]:
+        return rows.split([len(one.rows) for one in self._found])
+
+
+@torch.inference_mode()
+def detect_regions(
+    network: FasterRCNN,
+    header: Header,
+    images: Sequence[np.ndarray],
+    image_ids: Sequence[str],
+    precision: str = "float32",
+    stored: StoredColumns | None = None,
+    sizes: Sequence[tuple[int, ...]] | None = None,
+) -> Regions:
+    """Detects objects in one batch of images; see `FasterRCNNReplay`.
+
+    Returns:
+        The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of images of those sizes.
+    """
+    return FasterRCNNReplay(network, header, images, precision, stored, sizes).regions(image_ids)

@@ -1,0 +1,143 @@
+"""A batch of images whose detections are computed again: of other images, or with dropout, row by row."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from farther.detectors.networks.taps import find_module
+from farther.errors import ParameterError
+from farther.tables import Regions
+
+
+@dataclass
+class Answer:
+    """Output of a network for the N rows of a batch's regions, in their order.
+
+    Args:
+        logits: Shape (N, K).
+        boxes: Shape (N, 4), in pixels of the images as given.
+        features: Shape (N, D), input of the last linear layer; None where there is none.
+        latents: The columns `latent` and `latent.<layer>`, shape (N, C) each, pooled over the regions' boxes; empty
+            where the layers that they are pooled from did not run again.
+    """
+
+    logits: Tensor
+    boxes: Tensor
+    features: Tensor | None = None
+    latents: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Dropout:
+    """Masks of one pass of dropout sampling: each value of a module's output is 0 with probability `rate`.
+
+    The others are divided by 1 - `rate`. The masks of an image depend on the seed, its name, the number of the pass
+    and the module's name: neither on the other images of the batch nor on the device.
+
+    Args:
+        rate: Probability, 0 to below 1.
+        seed: Seed of all masks.
+        number: Number of the pass.
+        image_ids: Names of the batch's images.
+        where: Names of the modules whose outputs are masked; none for the network's usual place.
+    """
+
+    rate: float
+    seed: int
+    number: int
+    image_ids: Sequence[str]
+    where: tuple[str, ...] = ()
+
+    @contextmanager
+    def on(self, network: nn.Module, usual: Iterable[str], counts: Sequence[int]) -> Iterator[None]:
+        """Masks outputs of modules of a network while the block runs.
+
+        Args:
+            usual: Names of the modules at the usual place.
+            counts: Rows of each image in outputs that hold the rows of all images one after the other. Other outputs
+                hold one item per image.
+
+        Raises:
+            ParameterError: the network has no such module, or its output is not a tensor of that shape.
+        """
+        hooks = []
+        try:
+            for name in self.where or usual:
+                module = find_module(network, name, "where")
+                mask = lambda _module, _given, output, name=name: self._masked(output, name, counts)  # noqa: E731
+                hooks.append(module.register_forward_hook(mask))
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def is_within(self, parts: Sequence[str]) -> bool:
+        """True if all modules are inside of these parts of the network, given by name."""
+        return all(any(f"{name}.".startswith(f"{part}.") for part in parts) for name in self.where)
+
+    def masks(self, shapes: Sequence[tuple[int, ...]], place: str) -> list[Tensor]:
+        """The factors, 0 or 1 / (1 - rate), for each image's values at a place."""
+        found = []
+        for image_id, shape in zip(self.image_ids, shapes, strict=True):
+            key = "\0".join([str(self.seed), str(self.number), place, image_id])
+            seed = int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big")
+            uniform = torch.rand(shape, generator=torch.Generator().manual_seed(seed))
+            found.append((uniform >= self.rate) / (1 - self.rate))
+        return found
+
+    def _masked(self, output: Any, name: str, counts: Sequence[int]) -> Any:
+        first = output[0] if isinstance(output, tuple) else output
+        images = len(self.image_ids)
+        if not isinstance(first, Tensor) or len(first) not in (images, sum(counts)):
+            found = tuple(first.shape) if isinstance(first, Tensor) else type(first).__name__
+            problem = f"the output of {name!r} for {images} images is {found}, not one item per image or region"
+            raise ParameterError(f"parameter 'where': {problem}; name another module")
+        rows = [1] * images if len(first) == images else counts
+        masks = torch.cat(self.masks([(n, *first.shape[1:]) for n in rows], name))
+        masked = first * masks.to(first.device, first.dtype)
+        return (masked, *output[1:]) if isinstance(output, tuple) else masked
+
+
+class Replay(Protocol):
+    """Detections of one batch whose rows can be computed again.
+
+    Attributes:
+        images: Input of the network for each image, shape (3, H, W), before the normalisation that is part of the
+            network, if it has one.
+    """
+
+    images: list[Tensor]
+
+    def regions(self, image_ids: Sequence[str]) -> Regions:
+        """The detections, as `Detector.forward` returns them."""
+
+    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
+        """The network's output for the same rows: proposals, anchors or queries are those of the detections.
+
+        Where an image requires gradients, those of all outputs can be computed. With neither images nor dropout, the
+        answer equals the columns of `regions` bit for bit.
+
+        Args:
+            images: Other images of the same shapes as `images`; None for the same.
+            dropout: Masks; layers before the first masked module do not run again.
+
+        Raises:
+            ParameterError: see `Dropout.on`.
+        """
+
+
+@contextmanager
+def ordinary_tensors(images: Sequence[Tensor] = ()) -> Iterator[None]:
+    """Leaves torch's inference mode for a block, which keeps gradients only if one of the images requires them.
+
+    Tensors that are made in inference mode cannot take part in the computation of gradients later.
+    """
+    with torch.inference_mode(False), torch.set_grad_enabled(any(image.requires_grad for image in images)):
+        yield

@@ -1,0 +1,109 @@
+"""Rows that are computed again: the same without changes, with gradients, and with dropout."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from farther import detectors
+from farther.detectors.networks.replay import Dropout
+
+DEMO = Path(__file__).parents[2] / "data/demo"
+WEIGHTS = {"faster_rcnn": "voc-faster_rcnn"}
+IDS = ["a", "b"]
+
+
+@pytest.fixture(scope="module", params=WEIGHTS)
+def detector(request):
+    weights = DEMO / f"{WEIGHTS[request.param]}.safetensors"
+    return detectors.create(request.param, weights=weights, score_threshold=0.002, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def prepared(detector):
+    """Discs and squares on grey: two images of different shapes."""
+    images = np.full((2, 120, 160, 3), 200, np.uint8)
+    y, x = np.mgrid[:120, :160]
+    for column, radius, colour in ((55, 22, (200, 40, 40)), (108, 17, (250, 220, 40)), (55, 9, (20, 20, 20))):
+        images[0, (y - 60) ** 2 + (x - column) ** 2 < radius**2] = colour
+        images[1, np.maximum(abs(y - 50), abs(x - column)) < radius] = colour[::-1]
+    return [detector.prepare(image) for image in (images[0], np.ascontiguousarray(images[1, :, 20:150]))]
+
+
+@pytest.fixture(scope="module")
+def regions(detector, prepared):
+    return detector.forward(prepared, IDS)
+
+
+def test_nothing_changed_gives_the_same_bits(detector, prepared, regions):
+    replay = detector.replay(prepared)
+    for column, values in replay.regions(IDS).columns().items():
+        np.testing.assert_array_equal(values, regions.array(column), err_msg=column)
+    assert len(regions) >= 5 and len(set(regions.image_id)) == 2
+    for answer in (replay.again(), replay.again([image.clone() for image in replay.images])):
+        np.testing.assert_array_equal(answer.logits, regions.logits)
+        np.testing.assert_array_equal(answer.boxes, regions.box)
+        if regions.has("features"):
+            np.testing.assert_array_equal(answer.features, regions.features)
+        for name, values in answer.latents.items():
+            np.testing.assert_array_equal(values, regions.array(name))
+        assert "latent" in answer.latents
+
+
+def test_a_step_against_the_gradient_lowers_the_logits_of_the_labels(detector, prepared, regions):
+    """Of the step, the first-order change is the squared norm of the gradient: that is the independent number."""
+    labels = torch.arange(len(regions)), torch.tensor(regions.label.tolist())
+    with torch.inference_mode():  # as the engine calls it
+        replay = detector.replay(prepared)
+        with torch.inference_mode(False), torch.enable_grad():
+            images = [image.clone().requires_grad_() for image in replay.images]
+            total = replay.again(images).logits[labels].sum()
+            gradients = torch.autograd.grad(total, images)
+        norm = sum(g.square().sum() for g in gradients)
+        assert all(g.abs().max() > 0 for g in gradients)
+        step = 1e-3 / norm.sqrt()
+        after = replay.again([i.detach() - step * g for i, g in zip(images, gradients, strict=True)])
+    change = float(total.detach() - after.logits[labels].sum())
+    assert change == pytest.approx(float(step * norm), rel=0.1)
+
+
+def test_boxes_of_a_changed_image_have_gradients_too(detector, prepared):
+    replay = detector.replay(prepared)
+    images = [image.clone().requires_grad_() for image in replay.images]
+    (gradient, _) = torch.autograd.grad(replay.again(images).boxes.sum(), images)
+    assert gradient.abs().max() > 0
+
+
+def dropout(image_ids=IDS, **params):
+    return Dropout(**{"rate": 0.3, "seed": 1, "number": 0, "image_ids": image_ids, **params})
+
+
+def test_rate_0_changes_rounding_only(detector, prepared, regions):
+    answer = detector.replay(prepared).again(dropout=dropout(rate=0.0))
+    np.testing.assert_allclose(answer.logits, regions.logits, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(answer.boxes, regions.box, rtol=1e-4, atol=1e-3)
+
+
+def test_each_pass_and_seed_has_other_masks_and_the_same_ones_again(detector, prepared):
+    replay = detector.replay(prepared)
+    first, again, second, other = (
+        replay.again(dropout=dropout(**changed)).logits for changed in ({}, {}, {"number": 1}, {"seed": 2})
+    )
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, second) and not torch.allclose(first, other)
+
+
+def test_masks_of_an_image_do_not_depend_on_its_batch(detector, prepared, regions):
+    """Two images of different shapes; the network itself rounds differently in another batch."""
+    together = detector.replay(prepared).again(dropout=dropout()).logits
+    alone = detector.replay(prepared[1:]).again(dropout=dropout(IDS[1:])).logits
+    np.testing.assert_allclose(together[regions.image_id == "b"], alone, rtol=1e-3, atol=1e-3)
+    assert np.abs(together.numpy() - regions.logits).max() > 0.1
+
+
+def test_masks_drop_the_rate_and_keep_the_mean():
+    (mask,) = dropout(["a"], rate=0.25).masks([(1000, 100)], "layer")
+    assert mask.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert float((mask == 0).float().mean()) == pytest.approx(0.25, abs=0.005)
+    assert float(mask.mean()) == pytest.approx(1, abs=0.01)
