@@ -15,7 +15,7 @@ def main(name: str) -> None:
     made = benchmark(name, section("benchmarks", name))
     curation = curate(made, TablesFolder(ARTIFACTS / "tables"))
     curation.write(ARTIFACTS / "splits" / name)
-    write_json(ARTIFACTS / "splits" / name / "roles.json", made.roles)
+    write_json(ARTIFACTS / "splits" / name / "roles.json", {**made.roles, "similar": curation.similar})
     write_json(ARTIFACTS / "counts" / "curate" / f"{name}.json", curation.counts())
 
 

@@ -177,3 +177,35 @@ def test_near_is_harder_than_far_for_most_methods_on_each_benchmark():
     for place in {key[:2] for key in found}:
         harder = [of["near"] < of["far"] for key, of in found.items() if key[:2] == place]
         assert sum(harder) > len(harder) / 2
+
+
+# The Overlooked Elephant: its counts, and what the tables say of each other.
+
+
+def elephant(name):
+    with (FOLDER / f"elephant_{name}.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_elephant_tables_have_their_rows():
+    assert [len(elephant(name)) for name in ("map", "impact", "background", "operating_points")] == [5, 12, 20, 54]
+    assert {row["id"] for name in ("map", "impact", "background", "operating_points") for row in elephant(name)} == {
+        "voc"
+    }
+
+
+def test_unknown_objects_cost_every_detector_and_two_stages_suffer_least():
+    assert all(float(row["map_open"]) < float(row["map_closed"]) for row in elephant("map"))
+    impact = {(row["detector"], row["recall"]): float(row["average_impact"]) for row in elephant("impact")}
+    for recall in ("0.1", "0.3", "0.5"):
+        assert impact["faster_rcnn", recall] == min(of for (_, at), of in impact.items() if at == recall)
+
+
+def test_the_printed_f_follows_from_precision_and_recall_but_for_beta_one_half_with_unknown_objects():
+    for row in elephant("operating_points"):
+        beta, f, precision, recall = (float(row[name]) for name in ("beta", "f", "precision", "recall"))
+        lacks = (1 + beta**2) * precision * recall / (recall + beta**2 * precision) - f
+        if beta == 0.5 and row["ratio"] != "0":
+            assert 0.025 < lacks < 0.155
+        else:
+            assert abs(lacks) < 0.0065

@@ -85,6 +85,7 @@ ONE_PROTOCOL = {"overlap": "{}", "near": "{}"}
             "{id_classes: [cat], names: none.yaml, vocabulary: voc, protocols: {}}",
             r"none\.yaml: the file does not exist",
         ),
+        ("{id_classes: {cat: {}}, protocols: {}, similar: [[cat, dog]]}", "field 'similar': 'dog' is not among"),
         (protocol(fra="{}"), "'paper': unknown parameter 'fra'"),
         (protocol(overlap="{coco: {dog: [fox]}}"), "field 'overlap.coco': 'dog' is not among id_classes"),
         (protocol(extends="old"), "field 'extends': 'old' is not a protocol"),

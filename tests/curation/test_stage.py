@@ -42,3 +42,5 @@ def test_the_stage_writes_the_splits_and_flat_counts(tmp_path):
     counts = read_json(tmp_path / "artifacts" / "counts" / "curate" / "voc.json")
     assert (counts["coco_near.images"], counts["coco_far.images"], counts["removed.images"]) == (1, 2, 2)
     assert all(isinstance(count, int) for count in counts.values())
+    roles = read_json(written / "roles.json")
+    assert ["aeroplane", "bird"] in roles["similar"]

@@ -265,6 +265,32 @@ def test_wilderness_has_intervals_where_they_are_asked_for(files):
     assert "intervals" not in evaluate(files)["wilderness"]
 
 
+def test_errors_and_background_have_intervals(files, objects, regions):
+    def with_background(*rows):
+        found = regions(*rows)
+        logits = np.column_stack([found.logits, np.log(0.25 * np.exp(found.logits).sum(axis=1))])
+        header = {"classes": (*found.classes, "nothing"), "background_index": 2}
+        same = {name: getattr(found, name) for name in ("image_id", "region_id", "box", "score", "label")}
+        return Regions(**same, logits=logits, **header)
+
+    for split in ("val", "test"):
+        write_split(files, split, objects(("a", FIRST, "cat")), with_background(("a", FIRST, 0.9, "cat")))
+    wild = objects(("o1", FIRST, "fox"), ("o2", FIRST, "elk"))
+    write_split(files, "far", wild, with_background(("o1", FIRST, 0.95, "dog"), ("o2", SECOND, 0.1, "dog")))
+    write_scores(files, "msp", "test", regions(("a", FIRST, 0.9)), [0.9])
+    write_scores(files, "msp", "far", regions(("o1", FIRST, 0.95), ("o2", SECOND, 0.1)), [0.9, 0.1])
+    found = evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=5))["wilderness"]
+    # Background: 0.2 of all, so that the cat has 0.72 and the fox 0.76; the other dog lies on nothing.
+    assert (found["background"]["rejected_known"], found["background"]["rejected_unknown"]) == (0, 0)
+    assert found["background"]["known"]["classes"]["cat"]["mean"] == pytest.approx(0.72 - 0.2, abs=1e-6)
+    assert found["background"]["unknown"]["classes"]["dog"]["mean"] == pytest.approx(0.76 - 0.2, abs=1e-6)
+    assert found["background"]["unknown"]["classes"]["dog"]["detections"] == 1
+    assert found["background"]["intervals"]["rejected_known"] == [0, 0]
+    for name, each in found["errors"]["intervals"].items():
+        for value, interval in zip(found["errors"]["shares"][name], each, strict=True):
+            assert interval[0] <= value <= interval[1]
+
+
 def test_without_replicates_there_are_no_intervals(files):
     settings = EvaluationSettings(replicates=0, confidences=(), kept=())
     report = evaluated(files, ["msp"], ["far"], settings)
@@ -282,8 +308,12 @@ def test_the_images_of_all_ood_splits_are_the_wild_ones(files, objects, regions)
     # Three images and one, to two of the ID split.
     assert report["wilderness"]["ratio"] == 2
     # At recall 0.3 the operating points are 0.9 and 0.7: a cat, a dog, and the wolf.
-    assert report["wilderness"]["diagnosis"]["correct"] == 2
-    assert report["wilderness"]["diagnosis"]["unknown_unknown"] == 1
+    errors = report["wilderness"]["errors"]
+    at = errors["recalls"].index(0.3)
+    assert (errors["ratio"], errors["classes"][at]) == (1, 2)  # as many wild images as closed ones
+    assert errors["shares"]["correct"][at] * errors["detections"][at] == pytest.approx(2)
+    assert report["wilderness"]["operating_points"]["ratios"][-1] == 2
+    assert report["wilderness"]["background"] is None  # the detector has no such column
     assert report["wilderness"]["confusion"]["wolf"] == {"dog": 1}
     assert report["wilderness"]["at_recall"]["0.3"]["impact"][-1] == 1 / 2
     with (files.plots / "wilderness.csv").open() as file:

@@ -1,10 +1,11 @@
-"""Wilderness impact and what goes wrong."""
+"""Wilderness impact and operating points."""
 
 import numpy as np
 import pytest
 
 from farther.errors import DataError, ParameterError
 from farther.metrics import wilderness
+from farther.metrics.closed_set import ClosedSet
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
 CLOSED, WILD = ["a", "b"], ["w1", "w2", "w3", "w4"]
@@ -86,48 +87,51 @@ def test_a_recall_that_no_class_reaches_has_no_impact(case, regions):
     assert blind.at_recall(0.1)["average_impact"] is None
 
 
-def test_each_detection_has_one_cause(objects, regions):
-    truth = objects(
-        ("a", FIRST, "cat"),
-        ("a", SECOND, "dog"),
-        ("a", [400, 0, 500, 100], "horse"),
-        ("a", [0, 400, 300, 700], "cat", True),
-        ("w", FIRST, "fox"),
-    )
-    rows = [
-        (("a", FIRST, 0.9, "cat"), "correct"),
-        (("a", FIRST, 0.8, "cat"), "localisation"),
-        (("a", [60, 0, 160, 100], 0.8, "cat"), "localisation"),
-        (("a", SECOND, 0.8, "cat"), "similar"),
-        (("a", [400, 0, 500, 100], 0.8, "cat"), "other_class"),
-        (("a", NOWHERE, 0.8, "cat"), "background"),
-        (("a", [50, 450, 150, 550], 0.8, "dog"), "ignored"),
-        (("w", [50, 0, 150, 100], 0.8, "dog"), "unknown_unknown"),
-        (("w", NOWHERE, 0.8, "dog"), "mixed_unknown"),
-        (("w", NOWHERE, 0.4, "dog"), ""),
-        (("a", NOWHERE, 0.9, "horse"), ""),
-    ]
-    found = regions(*(row for row, _ in rows), classes=("cat", "dog", "horse"))
-    points = {"cat": 0.5, "dog": 0.5, "horse": None}
-    causes = wilderness.diagnose(
-        truth, found, points, wilderness.Diagnosis(similar=[{"cat", "dog"}], wild_images=["w"])
-    )
-    assert causes.tolist() == [cause for _, cause in rows]
-    assert set(causes) - {""} == set(wilderness.CAUSES)
+def test_the_best_threshold_of_each_ratio_is_that_of_the_largest_f(case):
+    found = wilderness.Wilderness(*case).best_thresholds(betas=[1, 2], step=1)
+    assert found["ratios"] == [0, 1, 2]
+    # Cat, without wild images: from 0.9 on precision 1, recall 1/2, F1 2/3; from 0.6 on 2/3 and 1, F1 4/5, F2 10/11.
+    # With all four: 1 and 1/2; 2/5 and 1, F1 4/7, F2 10/13. So F1 chooses the other threshold, and F2 does not.
+    f1, f2 = (found["betas"][beta]["classes"]["cat"] for beta in ("1", "2"))
+    assert (f1["threshold"][0], f1["threshold"][-1]) == pytest.approx((0.6, 0.9))
+    assert (f1["f"][0], f1["f"][-1]) == pytest.approx((4 / 5, 2 / 3))
+    assert (f1["precision"][-1], f1["recall"][-1]) == (1, 1 / 2)
+    assert f1["f_of_closed"][-1] == pytest.approx(4 / 7)
+    assert f2["threshold"] == pytest.approx([0.6] * 3)
+    assert f2["f"] == f2["f_of_closed"] == pytest.approx([10 / 11, f2["f"][1], 10 / 13])
+    # The dog is found at 0.7, below one wild detection.
+    dog = found["betas"]["1"]["classes"]["dog"]
+    assert (dog["f"][0], dog["f"][-1]) == pytest.approx((1, 2 / 3))
+    mean = found["betas"]["1"]["mean"]
+    assert mean["f"][-1] == pytest.approx((2 / 3 + 2 / 3) / 2)
 
 
-def test_confusion_counts_each_detection_for_the_object_it_overlaps_most(objects, regions):
-    truth = objects(("w", FIRST, "fox"), ("w", [50, 0, 150, 100], "bear"), ("a", FIRST, "cat"))
-    found = regions(
-        ("w", FIRST, 0.9, "dog"),
-        ("w", [40, 0, 140, 100], 0.9, "dog"),
-        ("w", FIRST, 0.9, "cat"),
-        ("w", FIRST, 0.1, "cat"),
-        ("a", FIRST, 0.9, "cat"),
-        ("a", NOWHERE, 0.9, "cat"),
-    )
-    table = wilderness.confusion(truth, found, {"cat": 0.5, "dog": 0.5})
-    assert table == {"fox": {"dog": 1, "cat": 1}, "bear": {"dog": 1}, "cat": {"cat": 1}}
+def test_best_thresholds_are_those_of_all_thresholds_tried_one_by_one(world):
+    objects, regions = world(0, images=10)
+    _, others = world(1, images=25)
+    others = others.with_columns(image_id=["w" + image for image in others.image_id])
+    images, wild_images = [f"{i:03d}" for i in range(10)], [f"w{i:03d}" for i in range(25)]
+    wild = wilderness.Wilderness(objects, regions, images, others, wild_images)
+    found = wild.best_thresholds(betas=[0.5])
+    assert found["ratios"][-1] == 2.5
+    of_cat, name = found["betas"]["0.5"]["classes"]["cat"], np.array(regions.classes)
+    kind = ClosedSet.of(objects, regions, max_detections=len(regions)).match([0.5])
+    score, true, positives = kind.scores(0, 0), kind.is_true(0, 0), kind.positives[0]
+    for ratio, best, threshold in zip(found["ratios"], of_cat["f"], of_cat["threshold"], strict=True):
+        added = np.isin(others.image_id.astype(str), wild.wild_images(ratio)) & (name[others.label] == "cat")
+        tried = {}
+        for t in np.unique(score):
+            hits, made = np.sum(true[score >= t]), np.sum(score >= t) + np.sum(others.score[added] >= t)
+            p, r = hits / made, hits / positives
+            tried[t] = 1.25 * p * r / (r + 0.25 * p) if hits else 0
+        assert best == pytest.approx(max(tried.values()))
+        assert tried[threshold] == pytest.approx(best)
+
+
+def test_wild_images_are_added_in_one_order(case):
+    wild = wilderness.Wilderness(*case)
+    half, all_of_them = wild.wild_images(1), wild.wild_images(9)
+    assert len(half) == 2 and set(half) < set(all_of_them) == set(WILD)
 
 
 def test_wrong_inputs_are_named(case):
@@ -140,3 +144,5 @@ def test_wrong_inputs_are_named(case):
         wilderness.Wilderness(truth, found, [], wild, images)
     with pytest.raises(ParameterError, match="recall"):
         wilderness.Wilderness(*case).operating_points(0)
+    with pytest.raises(ParameterError, match="above 0"):
+        wilderness.Wilderness(*case).best_thresholds(betas=[0])

@@ -73,6 +73,7 @@ class _File:
 
     id_classes: dict[str, dict[str, list[str]]]
     protocols: dict[str, _Lists]
+    similar: list[list[str]] = Field(default_factory=list)
 
     def by_class(self, path: Path) -> dict[str, dict[str, list[str]]]:
         """Names of each ID class by dataset."""
@@ -87,6 +88,7 @@ class _NamedFile:
     names: str
     vocabulary: str
     protocols: dict[str, _Lists]
+    similar: list[list[str]] = Field(default_factory=list)
 
     def by_class(self, path: Path) -> dict[str, dict[str, list[str]]]:
         """Names of each ID class by dataset; `names` is relative to the rules file `path`."""
@@ -109,11 +111,13 @@ class Rules:
             protocol, the lists `overlap` and `near`, by dataset vocabulary and ID class. With `classes_by` (see
             `ClassesBy`), classes that no list names are sorted by the similarity of their names to the ID classes', but
             for those of the list `far`, by dataset vocabulary. A protocol may extend another one: its lists are added
-            to the other's, and the other's `classes_by` counts if it has none.
+            to the other's, and the other's `classes_by` counts if it has none. `similar` lists groups of ID classes
+            that are easily confused, for the diagnosis of errors; a class may be in several, or in none.
         protocol: Name of one of the file's protocols.
 
     Attributes:
         id_classes: Names of the ID classes, in the file's order.
+        similar: Groups of ID classes that are easily confused.
 
     Raises:
         DataError: the file is absent or is not YAML of this form; names file and field.
@@ -125,6 +129,9 @@ class Rules:
         written = _read(self.path)
         id_classes = written.by_class(self.path)
         self.id_classes = tuple(id_classes)
+        self.similar = written.similar
+        if unknown := sorted({name for group in self.similar for name in group} - set(id_classes)):
+            raise DataError(f"{unknown[0]!r} is not among id_classes", file=self.path, field="similar")
         lists = _chain(written.protocols, protocol, self.path)
         self.classes_by = next((part.classes_by for part in lists if part.classes_by is not None), None)
         self._rules: dict[str, list[Rule]] = {}

@@ -34,6 +34,7 @@ class Curation:
         pairs: Similarity of these to the ID classes; None without `classes_by`.
         image_classes: The class that decides on each image, by split.
         warnings: Messages about rules without effect and images whose reviewers have no majority.
+        similar: Groups of ID classes that are easily confused.
     """
 
     splits: Mapping[str, LabelledImages]
@@ -42,6 +43,7 @@ class Curation:
     pairs: ClassPairs | None = None
     image_classes: Mapping[str, ImageClasses] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    similar: list[list[str]] = field(default_factory=list)
 
     def write(self, folder: str | Path) -> None:
         """Writes `<split>/images.parquet`, `<split>/objects.parquet`, and one file of each of the other tables.
@@ -134,7 +136,7 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
         pairs, lacking = rules.similarity.pairs(names), rules.similarity.unknown(names)
         warnings += [f"{rules.similarity.hierarchy.path}: no kind is called {name!r}" for name in lacking]
     of_images = _image_classes(benchmark, tables, splits, classes)
-    return Curation(splits, joined, classes, pairs, of_images, list(dict.fromkeys(warnings)))
+    return Curation(splits, joined, classes, pairs, of_images, list(dict.fromkeys(warnings)), rules.similar)
 
 
 def _derived(split: ShiftedSplit | PseudoOod, tables: Tables, rules: Rules) -> LabelledImages:

@@ -37,6 +37,7 @@ class Roles:
     Args:
         test: The OOD splits that results are reported on, in the order of params.yaml.
         distance: "near", "far" or "farther" of each of them.
+        similar: Groups of ID classes that are easily confused.
         shifted: Severity of each shifted split.
         pseudo_ood: The split of pseudo-OOD images, if any.
     """
@@ -45,6 +46,7 @@ class Roles:
     shifted: Mapping[str, int] = field(default_factory=dict)
     pseudo_ood: str | None = None
     distance: Mapping[str, str] = field(default_factory=dict)
+    similar: Sequence[Sequence[str]] = ()
 
 
 class RunFiles:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics import open_set, wilderness
-from farther.metrics.closed_set import ClosedSet, Matched
+from farther.metrics import error_diagnosis, open_set
+from farther.metrics.closed_set import ClosedSet
 from farther.metrics.outcomes import KEPT, Outcome
 from farther.metrics.precision_recall import IGNORED, TRUE
-from farther.metrics.weighting import RowWeights, blocks, mean_of_defined, plain, ratio
+from farther.metrics.weighting import mean_of_defined, plain, ratio
 from farther.tables import Regions
 
 
@@ -67,15 +67,16 @@ def metrics(
     kept = regions[outcome.kind == KEPT]
     known = ClosedSet.of(objects, kept, classes, max_detections=len(kept) + 1)
     matched = known.match([outcome.split.settings.iou])
-    # What a detection is depends on more confident ones of its image only, so it is the same at all operating points.
-    anywhere = dict.fromkeys(classes, -np.inf)
     iou = outcome.split.settings.iou
-    cause = wilderness.diagnose(objects, kept, anywhere, wilderness.Diagnosis(iou=iou, touch=iou))
-    cause = cause[known.detections.row]
+    anywhere = dict.fromkeys(classes, -np.inf)
+    cause = error_diagnosis.diagnose(objects, kept, anywhere, error_diagnosis.Diagnosis(iou=iou, touch=iou))
     of_known = None if weights is None else weights[:, np.searchsorted(outcome.split.images, known.images)]
+    counts, _ = error_diagnosis.counts_at_recalls(matched, cause[known.detections.row], [recall], of_known)
+    at = dict(zip(error_diagnosis.CAUSES, counts[:, 0], strict=True))
+    wrong = at.pop("unknown_unknown")
+    at.pop("ignored")
     each_ap = matched.average_precision(of_known, points=None)[0]
     precision, found = [], []
-    wrong, others = np.zeros(each_ap.shape[1]), np.zeros(each_ap.shape[1])
     positives = np.flatnonzero(matched.positives).tolist()
     objects_of = matched.objects(of_known)
     for k in positives:
@@ -83,8 +84,6 @@ def metrics(
         true, ranked = rows[kind == TRUE].total(), rows[kind != IGNORED].total()
         precision.append(np.where(objects_of[k] > 0, ratio(true, ranked), np.nan))
         found.append(ratio(true, objects_of[k]))
-        of_class = _at_operating_point(matched, k, cause, rows, objects_of[k] * recall)
-        wrong, others = wrong + of_class[0], others + of_class[1]
     # None where it is not defined becomes NaN.
     ap_unknown = np.atleast_1d(np.asarray(open_set.metrics(outcome, unknown_score, weights)["ap_u"], dtype=np.float64))
     shape = (-1, each_ap.shape[1])
@@ -93,29 +92,6 @@ def metrics(
         "p_k": mean_of_defined(np.reshape(precision, shape)),
         "r_k": mean_of_defined(np.reshape(found, shape)),
         "map": mean_of_defined(np.concatenate([each_ap[positives], ap_unknown[None]])),
-        "wi": ratio(wrong, others),
+        "wi": ratio(wrong, np.sum(list(at.values()), axis=0)),
     }
     return plain(result) if weights is None else result
-
-
-def _at_operating_point(
-    matched: Matched, k: int, cause: np.ndarray, weights: RowWeights, needed: np.ndarray
-) -> np.ndarray:
-    """Class k's detections from its operating point on, on unknown objects and others, ndarray of shape (2, B)."""
-    rows = matched.rows(k)
-    found, score = matched.kind[0, rows] == TRUE, matched.score[rows]
-    wrong = cause[rows] == "unknown_unknown"
-    other = ~wrong & (cause[rows] != "ignored")
-    # An operating point keeps all detections of equal confidence.
-    last = np.searchsorted(-score, -score, side="right") - 1
-    result = np.zeros((2, len(needed)))
-    if not len(weights):
-        return result
-    for block in blocks(len(needed), len(weights)):
-        each = weights.in_block(block)
-        reached = np.cumsum(each * found, axis=1) >= needed[block][:, None] - 1e-9
-        point = last[np.argmax(reached, axis=1)]
-        counted = (np.arange(len(weights)) <= point[:, None]) & (reached.any(axis=1) & (needed[block] > 0))[:, None]
-        for total, chosen in zip(result, (wrong, other), strict=True):
-            total[block] = np.sum(each * (counted & chosen), axis=1)
-    return result

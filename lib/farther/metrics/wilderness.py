@@ -1,4 +1,4 @@
-"""Loss of precision in images of unknown objects: wilderness impact and its causes (Dhamija et al., The Overlooked
+"""Loss of precision in images of unknown objects: wilderness impact, operating points (Dhamija et al., The Overlooked
 Elephant of Object Detection, WACV 2020, doi:10.1109/WACV45572.2020.9093355).
 
 *Closed* images show objects of the known classes, *wild* images show none: all detections in wild images are wrong.
@@ -8,17 +8,13 @@ highest confidence at which at least that share of its objects is found in the c
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics.boxes import Pairs, image_numbers, pairs
 from farther.metrics.closed_set import ClosedSet
-from farther.metrics.matching import above_of_class
 from farther.metrics.precision_recall import FALSE, TRUE, average_precision
 from farther.metrics.weighting import mean_if_all_defined, mean_of_defined, value
 from farther.tables import Objects, Regions
@@ -26,19 +22,9 @@ from farther.tables import Objects, Regions
 #: Recalls of the paper's Table 2.
 RECALLS = (0.1, 0.3, 0.5)
 
-#: Smallest overlap at which a detection is attributed to an object (Hoiem et al., 2012).
-TOUCH = 0.1
-
-CAUSES = (
-    "correct",
-    "localisation",
-    "similar",
-    "other_class",
-    "background",
-    "unknown_unknown",
-    "mixed_unknown",
-    "ignored",
-)
+#: Weights of recall against precision, and the steps of the wilderness ratio, of the paper's Table 4.
+BETAS = (0.5, 1.0, 1.5)
+RATIO_STEP = 0.25
 
 
 def evaluate(
@@ -113,15 +99,15 @@ class Wilderness:
         _refuse_other_images(wild_regions, wild_images, "wild")
         self.classes = tuple(regions.header.known_classes)
         self._closed_count = len(set(closed_images))
-        names = sorted(set(wild_images))
+        self._names = names = sorted(set(wild_images))
         self.ratio = len(names) / self._closed_count
         steps = len(names) * 10 // self._closed_count
         self.ratios = np.arange(steps + 1) / 10
 
         matched = ClosedSet.of(objects, regions, self.classes, max_detections=len(regions) + 1).match([iou])
         self._positives = matched.positives.tolist()
-        order = np.random.default_rng(seed).permutation(len(names))
-        number = dict(zip(names, order.tolist(), strict=True))
+        self._order = np.random.default_rng(seed).permutation(len(names))
+        number = dict(zip(names, self._order.tolist(), strict=True))
         wild_class = np.array(wild_regions.classes, dtype=object)[wild_regions.label]
         wild_number = np.array([number[name] for name in wild_regions.image_id], dtype=np.int64)
         #: Of each class: scores (falling) and truth of the detections in closed images; scores and images of the wild.
@@ -144,6 +130,11 @@ class Wilderness:
             "ratios": self.ratios.tolist(),
             "at_recall": {f"{recall:g}": self.at_recall(recall) for recall in recalls},
         }
+
+    def wild_images(self, ratio: float) -> list[str]:
+        """Names of the wild images at a wilderness ratio, or of all where there are fewer."""
+        added = round(ratio * self._closed_count)
+        return [name for name, place in zip(self._names, self._order.tolist(), strict=True) if place < added]
 
     def operating_points(self, recall: float) -> list[float | None]:
         """Each class's confidence at which it reaches the recall in closed images; None where it never does.
@@ -205,102 +196,68 @@ class Wilderness:
             aps.append(average_precision(kind, positives, points=11))
         return value(mean_of_defined(np.array(aps))) if aps else None
 
+    def best_thresholds(self, betas: Sequence[float] = BETAS, step: float = RATIO_STEP) -> dict[str, Any]:
+        """Each class's threshold with the largest F_β at each wilderness ratio (Table 4).
 
-@dataclass(frozen=True)
-class Diagnosis:
-    """How detections are attributed to causes.
+        F_β = (1 + β²) precision · recall / (recall + β² precision), of the detections at or above the threshold in the
+        closed images and in the wild ones up to the ratio. Of thresholds with equal F_β the highest is chosen.
 
-    Args:
-        similar: Groups of classes that are easily confused.
-        wild_images: Names of the images without known objects.
-        iou: Smallest overlap of a correct detection of the right class.
-        touch: Smallest overlap at which a detection is attributed to an object.
-    """
+        Args:
+            betas: Weights of recall against precision, above 0.
+            step: Between two ratios, above 0.
 
-    similar: Sequence[Collection[str]] = ()
-    wild_images: Collection[str] = ()
-    iou: float = 0.5
-    touch: float = TOUCH
+        Returns:
+            ratios: 0, `step`, … up to `ratio`.
+            betas: {β: {"mean": means over the classes, "classes": {class: the same}}}, each with lists over `ratios`:
+                "f", "precision", "recall", "threshold", and "f_of_closed", the F_β of the threshold chosen at ratio 0.
+                Classes of which no object is found are left out; "mean" is None without any.
 
-
-def diagnose(
-    objects: Objects, regions: Regions, points: Mapping[str, float | None], settings: Diagnosis | None = None
-) -> np.ndarray:
-    """The cause of each detection (Hoiem et al., 2012; unknowns as in the paper's Section 4.1).
-
-    Args:
-        objects: Ground truth; categories that are not keys of `points` are unknown.
-        regions: N detections.
-        points: Each known class's operating point; detections below it, and of classes with None, have no cause.
-        settings: How detections are attributed.
-
-    Returns:
-        ndarray of shape (N,), one of `CAUSES`, or "" for no cause. The first that fits: correct; localisation (its
-        class, but too little overlap, or the object is taken); similar (an object of a similar class); other_class;
-        unknown_unknown (a labelled unknown object); ignored (in a crowd); mixed_unknown (nothing labelled, in a wild
-        image); background (nothing labelled, elsewhere). The paper calls the last two together mixed unknowns.
-    """
-    settings = settings or Diagnosis()
-    name = np.array(regions.classes, dtype=object)[regions.label]
-    cause = np.full(len(regions), "", dtype=object)
-    above = above_of_class(regions, points)
-    wild = np.isin(regions.image_id.astype(str), list(settings.wild_images))
-    cause[above] = np.where(wild, "mixed_unknown", "background")[above]
-
-    near, is_crowd = _touching(objects, regions, above, settings.touch)
-    group = {member: number for number, members in enumerate(settings.similar) for member in members}
-    category, detected_as = objects.category[near.target], name[near.region]
-    known = np.isin(category.astype(str), list(points))
-    alike = np.array(
-        [a in group and group.get(a) == group.get(b) for a, b in zip(detected_as, category, strict=True)], dtype=bool
-    )
-    crowd = is_crowd[near.target]
-    # From the weakest claim to the strongest: a later one overwrites.
-    for claim, fits in (
-        ("ignored", crowd),
-        ("unknown_unknown", ~known & ~crowd),
-        ("other_class", known & ~crowd),
-        ("similar", known & alike & ~crowd),
-        ("localisation", (detected_as == category) & ~crowd),
-    ):
-        cause[near.region[fits]] = claim
-
-    rows = np.flatnonzero(above)
-    of_known = ClosedSet.of(objects, regions[rows], tuple(points), max_detections=len(rows) + 1)
-    is_true = of_known.match([settings.iou]).kind[0] == TRUE
-    cause[rows[of_known.detections.row[is_true]]] = "correct"
-    return cause
+        Raises:
+            ParameterError: a β or the step is not above 0.
+        """
+        if not (step > 0 and all(beta > 0 for beta in betas)):
+            raise ParameterError(f"step and betas are above 0, found {step} and {list(betas)}")
+        ratios = np.arange(int(self.ratio / step + 1e-9) + 1) * step
+        added = np.round(ratios * self._closed_count)
+        found: dict[str, Any] = {"ratios": ratios.tolist(), "betas": {}}
+        for beta in betas:
+            each = {
+                name: _best_thresholds(of_class, positives, added, beta)
+                for name, positives, of_class in zip(self.classes, self._positives, self._detections, strict=True)
+                if np.any(of_class[1])
+            }
+            mean = {part: np.mean([of[part] for of in each.values()], axis=0) for part in _PARTS} if each else None
+            found["betas"][f"{beta:g}"] = {
+                "mean": mean and {part: values.tolist() for part, values in mean.items()},
+                "classes": {name: {part: of[part].tolist() for part in _PARTS} for name, of in each.items()},
+            }
+        return found
 
 
-def confusion(
-    objects: Objects, regions: Regions, points: Mapping[str, float | None], touch: float = TOUCH
-) -> dict[str, dict[str, int]]:
-    """Classes that objects are detected as, by category (the paper's Fig. 4).
-
-    Args:
-        objects, regions, points: see `diagnose`.
-        touch: see `Diagnosis`.
-
-    Returns:
-        {category of the object: {class of the detection: count}}, each detection counted for the object it overlaps
-        most; unknown categories beside the known ones.
-    """
-    name = np.array(regions.classes, dtype=object)[regions.label]
-    near, is_crowd = _touching(objects, regions, above_of_class(regions, points), touch)
-    best = near.preferred_first(is_crowd, objects.object_id).first_of_each_region()
-    counts = Counter(zip(objects.category[best.target], name[best.region], strict=True))
-    table: dict[str, dict[str, int]] = {}
-    for (category, detected_as), count in sorted(counts.items()):
-        table.setdefault(category, {})[detected_as] = count
-    return table
+_PARTS = ("f", "precision", "recall", "threshold", "f_of_closed")
 
 
-def _touching(objects: Objects, regions: Regions, above: np.ndarray, touch: float) -> tuple[Pairs, np.ndarray]:
-    """Pairs of a chosen detection and an object that overlap by `touch`; and the objects that are not counted."""
-    is_crowd = objects.is_crowd | objects.is_difficult
-    _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
-    near = pairs(regions.box, region_image, objects.box, object_image, is_crowd, touch)
-    return near[above[near.region]], is_crowd
+def _best_thresholds(
+    detections: tuple[np.ndarray, ...], positives: int, added: np.ndarray, beta: float
+) -> dict[str, np.ndarray]:
+    """`Wilderness.best_thresholds` of one class that has a true positive, one value per number of `added` images."""
+    score, is_true, wild_score, wild_image = detections
+    # F_β is largest at the score of a true positive: a threshold just above it only loses that one.
+    threshold = np.unique(score[is_true])[::-1]
+    true = np.searchsorted(-np.sort(score[is_true])[::-1], -threshold, side="right")
+    closed = np.searchsorted(-score, -threshold, side="right")
+    recall = true / positives
+    wild = [np.searchsorted(-np.sort(wild_score[wild_image < n])[::-1], -threshold, side="right") for n in added]
+    precision = true / (closed + np.array(wild))
+    f = (1 + beta**2) * precision * recall / (recall + beta**2 * precision)
+    at, best = np.arange(len(added)), np.argmax(f, axis=1)
+    return {
+        "f": f[at, best],
+        "precision": precision[at, best],
+        "recall": recall[best],
+        "threshold": threshold[best],
+        "f_of_closed": f[:, best[0]],
+    }
 
 
 def _refuse_other_images(regions: Regions, images: Collection[str], what: str) -> None:

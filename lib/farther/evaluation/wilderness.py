@@ -1,0 +1,196 @@
+"""Effect of images without known objects on a run's detector: impact, errors, operating points, background."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from farther.evaluation import intervals
+from farther.evaluation.files import RunSplit
+from farther.evaluation.inputs import RunInputs
+from farther.metrics import background_probability, bootstrap, error_diagnosis, wilderness
+from farther.metrics.bootstrap import ImageDraws
+from farther.metrics.closed_set import ClosedSet
+from farther.metrics.matching import true_classes
+from farther.metrics.weighting import value
+from farther.tables import Objects, Regions
+
+#: The recall at which unknown objects are confused with classes (Dhamija et al., 2020, Figures 3 and 4).
+DIAGNOSIS_RECALL = 0.3
+
+#: The wilderness ratio at which errors are diagnosed (Figures 3 and 9 to 11).
+DIAGNOSIS_RATIO = 1.0
+
+
+class WildImages:
+    """The ID split of a run, and the images of its OOD splits without known objects as wild images.
+
+    Args:
+        inputs: The run's inputs.
+    """
+
+    def __init__(self, inputs: RunInputs):
+        self._settings, self._similar = inputs.settings, inputs.roles.similar
+        self._closed, self._draws = inputs.id_split, inputs.id_draws
+        self._known = inputs.id_split.regions()
+        tested = [_named_by_split(split) for split in inputs.tested if not split.shows_known]
+        self._names = [name for _, _, names in tested for name in names]
+        self._objects = Objects.concatenate([self._closed.objects[:0], *(objects for objects, _, _ in tested)])
+        self._regions = Regions.concatenate([self._known[:0], *(regions for _, regions, _ in tested)])
+        self._impact = wilderness.Wilderness(
+            self._closed.objects,
+            self._known,
+            self._closed.images,
+            self._regions,
+            self._names,
+            iou=self._settings.iou,
+            seed=self._settings.seed,
+        )
+
+    def metrics(self) -> dict[str, Any]:
+        """Section `wilderness` of `evaluation/<run>.json`.
+
+        Returns:
+            As `farther.metrics.wilderness.evaluate`, with intervals for `recomputed_replicates`; and
+
+            confusion: see `farther.metrics.error_diagnosis.confusion`, at the recall `diagnosis_recall`.
+            errors, background: see the methods.
+            operating_points: see `farther.metrics.wilderness.Wilderness.best_thresholds`.
+        """
+        points = dict(zip(self._impact.classes, self._impact.operating_points(DIAGNOSIS_RECALL), strict=True))
+        replicates = self._settings.recomputed_replicates
+        return {
+            **self._impact.metrics(),
+            **({"intervals": self._impact_intervals(replicates)} if replicates else {}),
+            "diagnosis_recall": DIAGNOSIS_RECALL,
+            "confusion": error_diagnosis.confusion(*self._all, points),
+            "errors": self.errors(),
+            "operating_points": self._impact.best_thresholds(),
+            "background": self.background(),
+        }
+
+    def errors(self) -> dict[str, Any]:
+        """Causes of detections over recall, in the ID images and as many wild ones, or in all where there are fewer.
+
+        Returns:
+            ratio: The wilderness ratio.
+            similar: Groups of similar classes.
+            recalls, classes, detections: The recalls; of each the number of classes that reach it, and of detections.
+            shares: {cause: share of the detections at each recall}.
+            intervals: {cause: interval at each recall}, with replicates.
+        """
+        wild = self._impact.wild_images(DIAGNOSIS_RATIO)
+        all_objects, all_regions = self._all
+        shown = np.array([*self._closed.images, *wild], dtype=str)
+        objects = all_objects[np.isin(all_objects.image_id.astype(str), shown)]
+        rows = np.isin(all_regions.image_id.astype(str), shown)
+        regions, cause = all_regions[rows], self._cause[rows]
+        known = ClosedSet.of(objects, regions, self._impact.classes, max_detections=len(regions) + 1)
+        matched, cause = known.match([self._settings.iou]), cause[known.detections.row]
+        recalls = error_diagnosis.RECALLS
+        counts, classes = error_diagnosis.counts_at_recalls(matched, cause, recalls)
+        found: dict[str, Any] = {
+            "ratio": len(wild) / len(self._closed.images),
+            "similar": [list(group) for group in self._similar],
+            "recalls": list(recalls),
+            "classes": classes[:, 0].tolist(),
+            "detections": counts[:, :, 0].sum(axis=0).astype(int).tolist(),
+            "shares": {name: [value(one) for one in of[:, 0]] for name, of in error_diagnosis.shares(counts).items()},
+        }
+        if self._draws is not None:
+            is_wild = np.isin(known.images.astype(str), np.array(wild, dtype=str))
+            weights = np.empty((self._settings.replicates, len(known.images)), dtype=np.int32)
+            weights[:, ~is_wild] = self._draws.of(known.images[~is_wild])
+            weights[:, is_wild] = self._wild_draws(wild).of(known.images[is_wild])
+            drawn, _ = error_diagnosis.counts_at_recalls(matched, cause, recalls, weights)
+            found["intervals"] = {
+                name: [bootstrap.interval(at) for at in of] for name, of in error_diagnosis.shares(drawn).items()
+            }
+        return found
+
+    def background(self) -> dict[str, Any] | None:
+        """Class against background probability, of correct ID detections and of detections of unknown objects.
+
+        Returns:
+            None where the detector has no column for the background; else
+
+            rejected_known, rejected_unknown, auroc, intervals: see `farther.metrics.background_probability.metrics`.
+            known, unknown: `histogram`, and `classes` by the class predicted.
+        """
+        if not background_probability.applies(self._known):
+            return None
+        of_unknown = true_classes(self._objects, self._regions, self._settings.iou).category != ""
+        sides = {
+            "known": self._known[self._cause[: len(self._known)] == "correct"],
+            "unknown": self._regions[of_unknown.astype(bool)],
+        }
+        margins = {name: background_probability.margins(regions) for name, regions in sides.items()}
+        both = margins["known"], margins["unknown"]
+        found: dict[str, Any] = background_probability.metrics(*both)
+        if self._draws is not None:
+            weights = (
+                self._draws.rows(sides["known"].image_id),
+                self._wild_draws(self._names).rows(sides["unknown"].image_id),
+            )
+            found["intervals"] = intervals.within(background_probability.metrics(*both, *weights))
+        classes = np.array(self._known.classes, dtype=object)
+        return found | {
+            name: {
+                "histogram": background_probability.histogram(margins[name]),
+                "classes": background_probability.by_class(margins[name], classes[regions.label]),
+            }
+            for name, regions in sides.items()
+        }
+
+    @cached_property
+    def _all(self) -> tuple[Objects, Regions]:
+        """Objects and regions of the ID images, then of the wild ones."""
+        return (
+            Objects.concatenate([self._closed.objects, self._objects]),
+            Regions.concatenate([self._known, self._regions]),
+        )
+
+    @cached_property
+    def _cause(self) -> np.ndarray:
+        """The cause of each detection of `_all`, whatever its confidence."""
+        settings = error_diagnosis.Diagnosis(self._similar, self._names, self._settings.iou)
+        return error_diagnosis.diagnose(*self._all, dict.fromkeys(self._impact.classes, -np.inf), settings)
+
+    def _wild_draws(self, names: list[str]) -> ImageDraws:
+        return ImageDraws(names, self._settings.replicates, self._settings.seed + 1)
+
+    def _impact_intervals(self, replicates: int) -> dict[str, Any]:
+        seed = self._settings.seed
+        closed, drawn = ImageDraws(self._closed.images, replicates, seed), ImageDraws(self._names, replicates, seed + 1)
+
+        def compute(replicate: int) -> dict[str, Any]:
+            again = wilderness.evaluate(
+                closed.written_out(replicate, self._closed.objects)[0],
+                closed.written_out(replicate, self._known)[0],
+                closed.drawn_names(replicate),
+                drawn.written_out(replicate, self._regions)[0],
+                drawn.drawn_names(replicate),
+                seed=seed,
+            )
+            averages = ("average_impact", "average_impact_by_precision")
+            at = {f"{name}@{recall}": of[name] for recall, of in again["at_recall"].items() for name in averages}
+            return {"map_closed": again["map_closed"], "map_open": again["map_open"], **at}
+
+        return intervals.within(bootstrap.recomputed(replicates, compute))
+
+
+def _named_by_split(split: RunSplit) -> tuple[Objects, Regions, list[str]]:
+    """Objects, regions and images with the split's name in front, as images of two splits may have one name."""
+
+    def longer(names: Iterable[str]) -> np.ndarray:
+        return np.array([f"{split.name}/{name}" for name in names], dtype=object)
+
+    objects, regions = split.objects, split.regions()
+    return (
+        objects.with_columns(image_id=longer(objects.image_id)),
+        regions.with_columns(image_id=longer(regions.image_id)),
+        sorted(longer(split.images)),
+    )

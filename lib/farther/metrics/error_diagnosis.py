@@ -1,0 +1,202 @@
+"""Causes of wrong detections, and their shares at each recall (Hoiem et al., Diagnosing Error in Object Detectors, ECCV
+2012; with unknown objects as in Section 4.1 of Dhamija et al., WACV 2020, doi:10.1109/WACV45572.2020.9093355).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from farther.errors import ParameterError
+from farther.metrics.boxes import Pairs, image_numbers, pairs
+from farther.metrics.closed_set import ClosedSet, Matched
+from farther.metrics.matching import above_of_class
+from farther.metrics.precision_recall import TRUE
+from farther.metrics.weighting import blocks, ratio
+from farther.tables import Objects, Regions
+
+#: Smallest overlap at which a detection is attributed to an object (Hoiem et al., 2012).
+TOUCH = 0.1
+
+CAUSES = (
+    "correct",
+    "localisation",
+    "similar",
+    "other_class",
+    "background",
+    "unknown_unknown",
+    "mixed_unknown",
+    "ignored",
+)
+
+#: Recalls at which the shares of the causes are computed.
+RECALLS = tuple(step / 20 for step in range(1, 20))
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """How detections are attributed to causes.
+
+    Args:
+        similar: Groups of classes that are easily confused; a class may be in several.
+        wild_images: Names of the images without known objects.
+        iou: Smallest overlap of a correct detection of the right class.
+        touch: Smallest overlap at which a detection is attributed to an object.
+    """
+
+    similar: Sequence[Collection[str]] = ()
+    wild_images: Collection[str] = ()
+    iou: float = 0.5
+    touch: float = TOUCH
+
+
+def diagnose(
+    objects: Objects, regions: Regions, points: Mapping[str, float | None], settings: Diagnosis | None = None
+) -> np.ndarray:
+    """The cause of each detection.
+
+    Args:
+        objects: Ground truth; categories that are not keys of `points` are unknown.
+        regions: N detections.
+        points: Each known class's operating point; detections below it, and of classes with None, have no cause.
+        settings: How detections are attributed.
+
+    Returns:
+        ndarray of shape (N,), one of `CAUSES`, or "" for no cause. The first that fits: correct; localisation (its
+        class, but too little overlap, or the object is taken); similar (an object of a similar class); other_class;
+        unknown_unknown (a labelled unknown object); ignored (in a crowd); mixed_unknown (nothing labelled, in a wild
+        image); background (nothing labelled, elsewhere). The paper calls the last two together mixed unknowns.
+
+        A detection's cause depends on more confident ones of its image only: those above a higher operating point keep
+        their causes.
+    """
+    settings = settings or Diagnosis()
+    name = np.array(regions.classes, dtype=object)[regions.label]
+    cause = np.full(len(regions), "", dtype=object)
+    above = above_of_class(regions, points)
+    wild = np.isin(regions.image_id.astype(str), list(settings.wild_images))
+    cause[above] = np.where(wild, "mixed_unknown", "background")[above]
+
+    near, is_crowd = _touching(objects, regions, above, settings.touch)
+    groups: dict[str, set[int]] = {}
+    for number, members in enumerate(settings.similar):
+        for member in members:
+            groups.setdefault(member, set()).add(number)
+    category, detected_as = objects.category[near.target], name[near.region]
+    known = np.isin(category.astype(str), list(points))
+    alike = np.array(
+        [not groups.get(a, set()).isdisjoint(groups.get(b, ())) for a, b in zip(detected_as, category, strict=True)],
+        dtype=bool,
+    )
+    crowd = is_crowd[near.target]
+    # From the weakest claim to the strongest: a later one overwrites.
+    for claim, fits in (
+        ("ignored", crowd),
+        ("unknown_unknown", ~known & ~crowd),
+        ("other_class", known & ~crowd),
+        ("similar", known & alike & ~crowd),
+        ("localisation", (detected_as == category) & ~crowd),
+    ):
+        cause[near.region[fits]] = claim
+
+    rows = np.flatnonzero(above)
+    of_known = ClosedSet.of(objects, regions[rows], tuple(points), max_detections=len(rows) + 1)
+    is_true = of_known.match([settings.iou]).kind[0] == TRUE
+    cause[rows[of_known.detections.row[is_true]]] = "correct"
+    return cause
+
+
+def counts_at_recalls(
+    matched: Matched, cause: np.ndarray, recalls: Sequence[float], weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Detections of each cause from the operating points on, summed over the classes that reach the recall.
+
+    A class's operating point at recall r is the highest confidence at which at least that share of its objects is
+    found; all detections of equal confidence count.
+
+    Args:
+        matched: Detections of known classes at one IoU threshold.
+        cause: One of `CAUSES` for each of them, in their order, ndarray of shape (n,).
+        recalls: R recalls, above 0 and at most 1.
+        weights: How often each image counts in each of B replicates, see `farther.metrics.closed_set.metrics`.
+
+    Returns:
+        Counts in the order of `CAUSES`, ndarray of shape (8, R, B), with B = 1 without weights; and the number of
+        classes that reach each recall, ndarray of shape (R, B).
+
+    Raises:
+        ParameterError: a recall is not above 0 and at most 1.
+    """
+    if wrong := [recall for recall in recalls if not 0 < recall <= 1]:
+        raise ParameterError(f"a recall is above 0 and at most 1, found {wrong[0]}")
+    objects, rows = matched.objects(weights), matched.detections(weights)
+    replicates = objects.shape[1]
+    counts = np.zeros((len(CAUSES), len(recalls), replicates))
+    classes = np.zeros((len(recalls), replicates), dtype=np.int64)
+    for k in np.flatnonzero(matched.positives).tolist():
+        of_class = matched.rows(k)
+        score, true = matched.score[of_class], matched.kind[0, of_class] == TRUE
+        if not len(score):
+            continue
+        last = np.searchsorted(-score, -score, side="right") - 1
+        has_cause = [cause[of_class] == name for name in CAUSES]
+        for block in blocks(replicates, len(score)):
+            each = rows[of_class].in_block(block)
+            found = np.cumsum(each * true, axis=1)
+            needed = np.multiply.outer(np.asarray(recalls), objects[k, block]) - 1e-9
+            reached = (found[:, -1] >= needed) & (objects[k, block] > 0)
+            point = np.stack([last[np.argmax(found >= least[:, None], axis=1)] for least in needed])
+            classes[:, block] += reached
+            at = np.arange(len(each))
+            for total, fits in zip(counts, has_cause, strict=True):
+                if fits.any():
+                    total[:, block] += np.cumsum(each * fits, axis=1)[at, point] * reached
+    return counts, classes
+
+
+def shares(counts: np.ndarray) -> dict[str, np.ndarray]:
+    """Share of each cause in the detections that are not ignored; NaN where there is none.
+
+    Args:
+        counts: From `counts_at_recalls`, ndarray of shape (8, R, B).
+
+    Returns:
+        {cause: ndarray of shape (R, B)}, without "ignored".
+    """
+    kept = {name: of_cause for name, of_cause in zip(CAUSES, counts, strict=True) if name != "ignored"}
+    whole = np.sum(list(kept.values()), axis=0)
+    return {name: ratio(part, whole) for name, part in kept.items()}
+
+
+def confusion(
+    objects: Objects, regions: Regions, points: Mapping[str, float | None], touch: float = TOUCH
+) -> dict[str, dict[str, int]]:
+    """Classes that objects are detected as, by category (Dhamija et al., 2020, Figure 4).
+
+    Args:
+        objects, regions, points: see `diagnose`.
+        touch: see `Diagnosis`.
+
+    Returns:
+        {category of the object: {class of the detection: count}}, each detection counted for the object it overlaps
+        most; unknown categories beside the known ones.
+    """
+    name = np.array(regions.classes, dtype=object)[regions.label]
+    near, is_crowd = _touching(objects, regions, above_of_class(regions, points), touch)
+    best = near.preferred_first(is_crowd, objects.object_id).first_of_each_region()
+    counts = Counter(zip(objects.category[best.target], name[best.region], strict=True))
+    table: dict[str, dict[str, int]] = {}
+    for (category, detected_as), count in sorted(counts.items()):
+        table.setdefault(category, {})[detected_as] = count
+    return table
+
+
+def _touching(objects: Objects, regions: Regions, above: np.ndarray, touch: float) -> tuple[Pairs, np.ndarray]:
+    """Pairs of a chosen detection and an object that overlap by `touch`; and the objects that are not counted."""
+    is_crowd = objects.is_crowd | objects.is_difficult
+    _, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
+    near = pairs(regions.box, region_image, objects.box, object_image, is_crowd, touch)
+    return near[above[near.region]], is_crowd
