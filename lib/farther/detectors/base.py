@@ -112,10 +112,7 @@ class Detector(Adapter):
             ParameterError: this kind of detector cannot do so; `can_replay` is False.
             DataError: see `forward`.
         """
-        raise ParameterError(
-            f"detector {self.name!r}: its rows cannot be computed again, as passes with dropout, gradients or other "
-            "views of an image need"
-        )
+        raise ParameterError(f"detector {self.name!r}: its rows cannot be computed again")
 
     @property
     def can_replay(self) -> bool:

@@ -218,7 +218,7 @@ class FasterRCNNReplay:
     def _boxes(self, deltas: Tensor) -> Tensor:
         """The boxes of all rows, in pixels of the images as given, from their deltas."""
         every = self._network.roi_heads.box_coder.decode(deltas, [self._picked])
-        parts = zip(self._by_image(self._of_labels(every.flatten(1))), self._pooled.frames, strict=True)
+        parts = zip(self._by_image(self._of_labels(every)), self._pooled.frames, strict=True)
         return torch.cat([resize_boxes(box_ops.clip_boxes_to_image(one, frame[0]), *frame) for one, frame in parts])
 
     def _latents(self, pooled: _Pooled) -> dict[str, Tensor]:
@@ -234,7 +234,7 @@ class FasterRCNNReplay:
 
     def _of_labels(self, values: Tensor) -> Tensor:
         """The four values of each row's label, from (N, 4 K) or (N, K, 4) values."""
-        return values.view(len(values), -1, 4)[torch.arange(len(values), device=values.device), self._labels]
+        return values.flatten(1).unflatten(1, (-1, 4))[torch.arange(len(values), device=values.device), self._labels]
 
     def _by_image(self, rows: Tensor) -> tuple[Tensor, ...]:
         return rows.split([len(one.rows) for one in self._found])

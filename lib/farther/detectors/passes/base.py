@@ -88,6 +88,17 @@ class Pass(ABC):
         return dataclasses.replace(header, detector={**header.detector, "pass": self.identity()})
 
 
+def check_replay(asked: Pass, detector: Detector) -> None:
+    """Refuses a detector whose rows cannot be computed again (`Detector.replay`).
+
+    Raises:
+        ParameterError: it cannot.
+    """
+    if not detector.can_replay:
+        problem = "its rows cannot be computed again with other weights or of another image"
+        raise ParameterError(f"pass {asked.name!r} does not work with detector {detector.name!r}: {problem}")
+
+
 def read_passes(run: str, entries: Mapping[str, Any] | None) -> dict[str, Pass]:
     """The passes of a run, checked.
 

@@ -1,0 +1,67 @@
+"""Dropout sampling: several passes with other units of the network left out in each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+
+from farther.detectors.passes.base import Pass, check_replay, register_pass
+from farther.detectors.passes.moments import Moments
+from farther.registry import STRICT
+from farther.tables import Regions
+
+if TYPE_CHECKING:
+    from farther.detectors.base import Detector
+
+#: Columns of a run's regions that a pass over them has too.
+KEPT = ("image_id", "region_id", "box", "score", "label")
+
+
+@register_pass("dropout")
+@dataclass(config=STRICT, kw_only=True)
+class DropoutPass(Pass):
+    """Moments of several passes with dropout over the run's own detections: their proposals, anchors or queries.
+
+    Each pass multiplies the outputs of some modules by masks: a value is 0 with probability `rate`, else divided by
+    1 − `rate` (Gal and Ghahramani 2016, arXiv:1506.02142; put into a network that was trained without dropout: Ledda
+    et al. 2023, arXiv:2302.02924). Layers before the first of these modules run once. The masks of an image depend on
+    seed, image_id, number of the pass and module only. Columns: see `farther.detectors.passes.moments.Moments`.
+
+    Args:
+        passes: Number of passes.
+        rate: Probability that a value is dropped. Networks differ in what they bear: 0.5 is usual behind the linear
+            layers of Faster R-CNN, 0.1 in the decoder of a detection transformer.
+        seed: Seed of the masks.
+        where: Names of the modules whose outputs are masked, as PyTorch's `named_modules` gives them. None: behind each
+            ReLU of Faster R-CNN's box head; where the decoder of a detection transformer has its dropout layers; before
+            the last convolution of YOLO's class branch, where boxes do not vary.
+    """
+
+    passes: Annotated[int, Field(ge=1)] = 10
+    rate: Annotated[float, Field(ge=0, lt=1)] = 0.5
+    seed: int = 0
+    where: tuple[str, ...] = ()
+
+    def check(self, detector: Detector) -> None:
+        """See `Pass.check`."""
+        from farther.detectors.networks.taps import find_module
+
+        check_replay(self, detector)
+        for name in self.where:
+            find_module(detector.network, name, "where")
+
+    def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
+        """See `Pass.forward`."""
+        from farther.detectors.networks.detection import to_numpy
+        from farther.detectors.networks.replay import Dropout
+
+        replay = detector.replay(prepared)
+        found = replay.regions(image_ids)
+        header = self.header(detector)
+        moments = Moments(header)
+        for number in range(self.passes):
+            answer = replay.again(dropout=Dropout(self.rate, self.seed, number, image_ids, self.where))
+            moments.add(to_numpy(answer.logits), to_numpy(answer.boxes))
+        return Regions(header=header, **{name: found.frame[name] for name in KEPT}, **moments.columns())
