@@ -121,7 +121,7 @@ def test_the_last_linear_layer_of_each_family_is_found(architecture, tmp_path):
     seen = classifier(pixels)
     with torch.inference_mode():
         assert_array_equal(seen.logits, network(pixels))
-    assert seen.latent.shape == (2, latent)
+    assert seen.latents["latent"].shape == (2, latent)
     weight, bias = classifier.last_layer()
     if features is None:
         assert seen.features is None and weight is None

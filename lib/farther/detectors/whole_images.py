@@ -15,6 +15,7 @@ from farther.tables import Header, Regions
 
 if TYPE_CHECKING:
     from farther.detectors.networks.classification import Classifier
+    from farther.detectors.networks.replay import Replay
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -55,6 +56,10 @@ class ImageClassifier(Detector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.classification import classify
+        return self.replay(prepared).regions(image_ids)
 
-        return classify(self.network, self._header, prepared, image_ids, self.precision, self.features_dtype)
+    def replay(self, prepared: list) -> Replay:
+        """See `Detector.replay`."""
+        from farther.detectors.networks.classification import ClassifierReplay
+
+        return ClassifierReplay(self.network, self._header, prepared, self.precision, self.features_dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,10 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from farther.detectors.networks.detection import autocast, detect_by_shape, to_numpy
-from farther.detectors.networks.taps import LATENT, Taps, latent_columns
+from farther.detectors.networks.detection import autocast, to_numpy
+from farther.detectors.networks.replay import Answer, Dropout, ordinary_tensors
+from farther.detectors.networks.taps import LATENT, Taps
 from farther.detectors.scaling import Scaled
-from farther.errors import DataError
+from farther.errors import DataError, ParameterError
 from farther.tables import Header, Regions
 
 #: Mean and standard deviation of each channel, of pixels from 0 to 1.
@@ -22,11 +24,10 @@ Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 class Seen(NamedTuple):
-    """Output of a classifier for B images: logits (B, K), features (B, D), and averages (B, C) of inner modules."""
+    """Output of a classifier for B images: logits (B, K), features (B, D), and latent columns (B, C)."""
 
     logits: Tensor
     features: Tensor | None
-    latent: Tensor | None
     latents: Mapping[str, Tensor]
 
 
@@ -39,7 +40,7 @@ class Classifier:
         network: On its device, in evaluation mode: images (B, 3, H, W) → logits (B, K).
         sample: Height and width of an image that it takes.
         latent: Name of the inner module; None for no `latent`.
-        normalisation: Of images that come as bytes.
+        normalisation: Of the images: bytes are normalised here, floats were before.
         latents: Names of further modules, whose activations are the columns `latent.<name>`.
         channels_last: The inner module's maps are (B, H, W, C), not (B, C, H, W).
 
@@ -57,13 +58,12 @@ class Classifier:
         latents: Sequence[str] = (),
         channels_last: bool = False,
     ):
-        self.network = network
+        self.network = network.requires_grad_(False)
         self.device = next(network.parameters()).device
-        self._latent = latent
         named = [] if latent is None else [latent]
         self._tap = Taps(network, named, LATENT, channels_last=channels_last)
         self._taps = Taps(network, latents, channels_last=channels_last)
-        self._normalisation = normalisation
+        self.normalisation = normalisation
         self._last: nn.Linear | None = None
         # Two images: outputs of the inner module whose first dimension is not that of images are then refused.
         self.columns = self._find_last(torch.zeros((2, 3, *sample), device=self.device))
@@ -80,10 +80,9 @@ class Classifier:
         pixels = torch.from_numpy(np.stack([image.pixels for image in images])).to(self.device)
         if pixels.dtype != torch.uint8:
             return pixels
-        mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in self._normalisation)
+        mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in self.normalisation)
         return ((pixels.permute(0, 3, 1, 2).contiguous().float() / 255) - mean) / std
 
-    @torch.inference_mode()
     def __call__(self, pixels: Tensor, precision: str = "float32") -> Seen:
         """Output for images (B, 3, H, W); whatever the precision, the last layer computes in float32."""
         kept: dict[str, Any] = {}
@@ -97,10 +96,21 @@ class Classifier:
             for hook in hooks:
                 hook.remove()
         features = kept["features"].float() if self._last is not None else None
-        if features is not None and self._last is not None and precision != "float32":
-            logits = linear(features, *self._weight_and_bias(self._last))
-        latent = None if self._latent is None else self._tap.over_images(len(pixels))[self._latent]
-        return Seen(logits.float(), features, latent, self._taps.over_images(len(pixels)))
+        if features is not None and precision != "float32":
+            logits = self.logits_of(features)
+        usual, further = self._tap.over_images(len(pixels)), self._taps.over_images(len(pixels))
+        latents = dict(zip([LATENT] * len(usual), usual.values(), strict=True))
+        latents |= {f"{LATENT}.{name}": values for name, values in further.items()}
+        return Seen(logits.float(), features, latents)
+
+    def logits_of(self, features: Tensor) -> Tensor:
+        """Logits (B, K), float32, of inputs (B, D) of the last linear layer."""
+        weight, bias = self._weight_and_bias(self._last)  # type: ignore[arg-type]
+        return linear(features, weight, bias)
+
+    def unit(self) -> Tensor:
+        """Change of the network's input for a change of 1 in pixels from 0 to 1, shape (3, 1, 1)."""
+        return 1 / torch.tensor(self.normalisation[1], device=self.device)[:, None, None]
 
     @torch.inference_mode()
     def _find_last(self, sample: Tensor) -> int:
@@ -124,43 +134,83 @@ class Classifier:
         return weight, bias
 
 
-def classify(
-    classifier: Classifier,
-    header: Header,
-    images: Sequence[Scaled],
-    image_ids: Sequence[str],
-    precision: str,
-    dtype: str,
-) -> Regions:
-    """One region per image of a batch; images of one shape go through the network together.
+class ClassifierReplay:
+    """Classification of one batch, which can be computed again; see `Replay`.
+
+    Images of one shape go through the network together. The usual place of dropout is the input of the last layer.
 
     Args:
+        classifier: The network.
+        header: Of the regions.
+        prepared: The images.
+        precision: Type of the activations.
         dtype: Type of `features` and `latent`.
-
-    Raises:
-        DataError: the network gives numbers that are not finite.
     """
 
-    def detect(numbers: list[int]) -> list[dict[str, np.ndarray]]:
-        group = [images[number] for number in numbers]
-        seen = classifier(classifier.inputs(group), precision)
+    def __init__(self, classifier: Classifier, header: Header, prepared: Sequence[Scaled], precision: str, dtype: str):
+        self._classifier, self._header, self._precision, self._dtype = classifier, header, precision, dtype
+        frames = [[0, 0, width, height] for height, width in (image.original for image in prepared)]
+        with ordinary_tensors():
+            self.images = [classifier.inputs([image])[0] for image in prepared]
+            self.unit = classifier.unit()
+            self._boxes = torch.tensor(frames, dtype=torch.float32, device=classifier.device)
+
+    @cached_property
+    def _seen(self) -> Answer:
+        with ordinary_tensors():
+            return self._see(self.images)
+
+    def regions(self, image_ids: Sequence[str]) -> Regions:
+        """One region per image.
+
+        Raises:
+            DataError: the network gives numbers that are not finite.
+        """
+        seen = self._seen
         if not torch.isfinite(seen.logits).all():
             raise DataError("the network gives logits that are not finite", field="logits")
         score, label = seen.logits.softmax(1).max(1)
-        columns = {
-            "box": np.array([[0, 0, width, height] for height, width in (image.original for image in group)]),
-            "score": to_numpy(score),
-            "label": to_numpy(label).astype(np.int16),
-            "logits": to_numpy(seen.logits),
-        }
-        for name in ("features", "latent"):
-            values = getattr(seen, name)
-            if values is not None:
-                columns[name] = to_numpy(values).astype(dtype)
-        columns |= latent_columns(seen.latents, dtype)
-        return [{name: values[row : row + 1] for name, values in columns.items()} for row in range(len(group))]
+        vectors = dict(seen.latents) if seen.features is None else {"features": seen.features, **seen.latents}
+        return Regions(
+            header=self._header,
+            image_id=list(image_ids),
+            region_id=np.arange(len(image_ids)),
+            box=to_numpy(seen.boxes),
+            score=to_numpy(score),
+            label=to_numpy(label).astype(np.int16),
+            logits=to_numpy(seen.logits),
+            **{name: to_numpy(values).astype(self._dtype) for name, values in vectors.items()},
+        )
 
-    return detect_by_shape(header, image_ids, [image.pixels.shape for image in images], detect)
+    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
+        """See `Replay.again`."""
+        with ordinary_tensors(images or ()):
+            if dropout is None:
+                return self._seen if images is None else self._see(images)
+            if dropout.where:
+                with dropout.on(self._classifier.network, (), [1] * len(self.images)):
+                    return self._see(self.images if images is None else images)
+            seen = self._seen if images is None else self._see(images)
+            if seen.features is None:
+                problem = "the network does not end with a linear layer; name the modules to mask"
+                raise ParameterError(f"parameter 'where': {problem}")
+            masks = torch.stack(dropout.masks([seen.features.shape[1:]] * len(seen.features), "features"))
+            masked = seen.features * masks.to(seen.features)
+            return Answer(self._classifier.logits_of(masked), seen.boxes, masked)
+
+    def _see(self, images: Sequence[Tensor]) -> Answer:
+        """The output for images, those of one shape together, in the order given."""
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for number, image in enumerate(images):
+            groups.setdefault(tuple(image.shape), []).append(number)
+        parts = [
+            self._classifier(torch.stack([images[n] for n in group]), self._precision) for group in groups.values()
+        ]
+        order = torch.tensor([n for group in groups.values() for n in group], device=self._boxes.device).argsort()
+        together = lambda values: torch.cat(list(values))[order]  # noqa: E731
+        features = None if parts[0].features is None else together(part.features for part in parts)
+        latents = {name: together(part.latents[name] for part in parts) for name in parts[0].latents}
+        return Answer(together(part.logits for part in parts), self._boxes, features, latents)
 
 
 def three_quarters_through(network: nn.Module) -> str | None:

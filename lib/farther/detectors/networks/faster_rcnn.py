@@ -136,6 +136,8 @@ class FasterRCNNReplay:
         sizes: Height and width of each image before scaling; None for images that were not scaled.
     """
 
+    unit = 1.0
+
     def __init__(
         self,
         network: FasterRCNN,

@@ -115,6 +115,13 @@ class Replay(Protocol):
 
     images: list[Tensor]
 
+    @property
+    def unit(self) -> Tensor | float:
+        """Change of `images` for a change of 1 in pixels from 0 to 1.
+
+        It is 1, or of shape (3, 1, 1) where each channel was divided by its standard deviation.
+        """
+
     def regions(self, image_ids: Sequence[str]) -> Regions:
         """The detections, as `Detector.forward` returns them."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from farther.detectors.networks.classification import Classifier, three_quarters_through
+from farther.detectors.networks.classification import Classifier, Normalisation, three_quarters_through
 from farther.detectors.networks.detr import quiet
 from farther.detectors.networks.transformers_files import CONFIG, PROCESSOR, class_names, fetched, weight_files
 from farther.detectors.networks.weights import refuse_misfit
@@ -90,10 +90,17 @@ def load_classifier(
     shapes = [f"{name} {tuple(found)} instead of {tuple(to)}" for name, found, to in info["mismatched_keys"]]
     problems = {"missing": sorted(info["missing_keys"]), "unexpected": sorted(info["unexpected_keys"])}
     refuse_misfit(folder, type(network).__name__, {**problems, "of another shape": shapes})
-    network = network.to(device).eval()
+    network, normalisation = network.to(device).eval(), normalisation_of(load_processor(folder))
     if latent is not None:
-        return Classifier(network, sample, latent, latents=latents)
+        return Classifier(network, sample, latent, normalisation, latents=latents)
     try:
-        return Classifier(network, sample, three_quarters_through(network), latents=latents)
+        return Classifier(network, sample, three_quarters_through(network), normalisation, latents=latents)
     except ParameterError:
-        return Classifier(network, sample, latents=latents)
+        return Classifier(network, sample, None, normalisation, latents=latents)
+
+
+def normalisation_of(processor: Any) -> Normalisation:
+    """Mean and standard deviation by which an image processor normalises pixels from 0 to 1."""
+    largest = 255 * (processor.rescale_factor if processor.do_rescale else 1)
+    mean, std = (processor.image_mean, processor.image_std) if processor.do_normalize else ((0.0,) * 3, (1.0,) * 3)
+    return tuple(value / largest for value in mean), tuple(value / largest for value in std)

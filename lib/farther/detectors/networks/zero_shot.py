@@ -51,4 +51,6 @@ def zero_shot(
     if latent is None:
         inner = "layer3" if hasattr(visual, "layer3") else three_quarters_through(visual)
         latent = None if inner is None else f"clip.visual.{inner}"
-    return Classifier(network, (sample.pixels.shape[1], sample.pixels.shape[2]), latent, latents=latents)
+    config = encoder.preprocessing.config
+    size = sample.pixels.shape[1], sample.pixels.shape[2]
+    return Classifier(network, size, latent, (tuple(config["mean"]), tuple(config["std"])), latents=latents)

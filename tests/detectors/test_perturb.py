@@ -1,0 +1,268 @@
+"""The pass `perturb`, beside pytorch-ood and the formulas of OpenOOD's code."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from PIL import Image
+from pytorch_ood.detector.mahalanobis import MahalanobisODIN
+from pytorch_ood.detector.odin import ODIN, odin_preprocessing
+from torch import nn
+
+from farther import detectors, methods
+from farther.detectors.inference import InferenceParams, infer_splits
+from farther.detectors.networks.classification import Classifier, ClassifierReplay
+from farther.detectors.networks.classifiers import Blueprint, OpenOODResNet, save_checkpoint
+from farther.detectors.networks.perturbation import after_step, class_gaussians
+from farther.detectors.passes import infer_passes, read_passes
+from farther.detectors.passes.perturb import Perturb
+from farther.detectors.scaling import Scaled
+from farther.errors import ParameterError
+from farther.tables import Header, Images, Regions, RegionsFolder
+
+CLASSES = ("red", "green", "blue")
+STD = (0.2, 0.3, 0.4)
+PREPROCESSING = {"resize": 16, "crop": 16, "interpolation": "bilinear", "mean": (0.5, 0.4, 0.3), "std": STD}
+PARAMS = InferenceParams(batch_size=4, shard_images=10, workers=0)
+
+
+class Run:
+    """A classifier's run over 40 training and 12 test images; `passes(entry)` makes its pass `again`."""
+
+    def __init__(self, folder: Path):
+        self.folder, rng = folder, np.random.default_rng(5)
+        torch.manual_seed(3)
+        network = OpenOODResNet((6, 8, 10, 12), (1, 1, 1, 1), len(CLASSES))
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.momentum = 1.0
+        with torch.no_grad():
+            network.train()(torch.randn(64, 3, 16, 16))  # activations of about 1
+            network.fc.weight.normal_()
+        network.load_state_dict({n: t.half().float() for n, t in network.state_dict().items()})  # as the file stores it
+        self.network = network.eval()
+        save_checkpoint(
+            folder / "it.safetensors", network.state_dict(), Blueprint("openood_resnet", CLASSES, PREPROCESSING)
+        )
+        self.detector = detectors.create("classifier", weights=folder / "it.safetensors", device="cpu")
+        self.images = {}
+        for split, count in (("train", 40), ("test", 12)):
+            self.images[split] = [rng.integers(0, 256, (16, 16, 3), np.uint8) for _ in range(count)]
+            for number, image in enumerate(self.images[split]):
+                Image.fromarray(image).save(folder / f"{split}{number}.png")
+            names = [f"{split}{number}" for number in range(count)]
+            sides = {"width": [16] * count, "height": [16] * count, "digest": [""] * count}
+            files = [f"{name}.png" for name in names]
+            table = Images(image_id=names, dataset=["drawn"] * count, file=files, **sides)
+            table.write(folder / "splits" / split / "images.parquet")
+        self.places = (folder / "splits", {"drawn": folder}, folder / "regions")
+        infer_splits(self.detector, *self.places, folder / "work", PARAMS, progress=False, log=lambda _: None)
+
+    def inputs(self, split: str) -> torch.Tensor:
+        return torch.stack(
+            [self.detector.network.inputs([self.detector.prepare(image)])[0] for image in self.images[split]]
+        )
+
+    def passes(self, entry: dict, params: InferenceParams = PARAMS, name: str = "again") -> RegionsFolder:
+        out = self.folder / f"passes-{name}"
+        found = read_passes("run", {"again": {"kind": "perturb", **entry}})
+        infer_passes(self.detector, found, *self.places, out, self.folder / f"work-{name}", params, progress=False)
+        return RegionsFolder(out / "again/test")
+
+    def own(self, split: str) -> RegionsFolder:
+        return RegionsFolder(self.folder / "regions" / split)
+
+    def encode(self, pixels: torch.Tensor) -> torch.Tensor:
+        kept = []
+        hook = self.network.fc.register_forward_pre_hook(lambda layer, given: kept.append(given[0]))
+        self.network(pixels)
+        hook.remove()
+        return kept[0]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return Run(tmp_path_factory.mktemp("perturb"))
+
+
+def column(folder: RegionsFolder, name: str) -> np.ndarray:
+    return np.concatenate([batch.array(name) for batch in folder.batches() if len(batch)])
+
+
+@pytest.mark.parametrize(("epsilon", "temperature"), [(0.0014, 1000.0), (0.02, 5.0)])
+def test_odin_is_that_of_pytorch_ood(run, epsilon, temperature):
+    found = run.passes({"epsilon": epsilon, "temperature": temperature})
+    settings = {"eps": epsilon, "temperature": temperature, "norm_std": list(STD)}
+    scaling = methods.create("temperature_scaling", temperature=temperature)
+    expected = -ODIN(run.network, **settings).predict(run.inputs("test"))
+    assert_allclose(scaling.score(found), expected, rtol=0, atol=1e-5)
+    moved = run.network(odin_preprocessing(run.network, run.inputs("test"), **settings)).detach()
+    assert_allclose(column(found, "logits"), moved, rtol=0, atol=1e-5)
+    assert (scaling.score(found) > scaling.score(run.own("test"))).all()
+
+
+def test_odin_of_the_published_codes_is_openoods_formula():
+    """A network that looks at every second row only: all other gradients are 0."""
+
+    class Sparse(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows, self.fc = nn.Conv2d(3, 4, 1, stride=(2, 1)), nn.Linear(4, 3)
+
+        def forward(self, pixels):
+            return self.fc(self.rows(pixels).relu().mean((2, 3)))
+
+    torch.manual_seed(1)
+    network = Sparse().eval()
+    classifier = Classifier(network, (6, 6), normalisation=((0.0,) * 3, STD))
+    image = np.random.default_rng(2).normal(size=(2, 3, 6, 6)).astype(np.float32)
+    prepared = [Scaled(one, (6, 6)) for one in image]
+    header = Header(classes=CLASSES, whole_images=True)
+
+    data = torch.from_numpy(image).requires_grad_()
+    output = network(data)
+    nn.CrossEntropyLoss()(output / 10, output.argmax(1)).backward()
+    gradient = (torch.ge(data.grad, 0).float() - 0.5) * 2
+    assert (data.grad == 0).any() and (gradient[:, :, 1::2] == 1).all()
+    expected = data.detach() - 0.1 * gradient / torch.tensor(STD)[:, None, None]
+
+    moved = []
+    network.register_forward_pre_hook(lambda module, given: moved.append(given[0].detach()))
+    step = Perturb(epsilon=0.1, temperature=10, protocol="published-code").step(header)
+    after_step(ClassifierReplay(classifier, header, prepared, "float32", "float32"), ["a", "b"], step)
+    assert_allclose(moved[-1], expected, atol=1e-6)
+    step = Perturb(epsilon=0.1, temperature=10).step(header)
+    after_step(ClassifierReplay(classifier, header, prepared, "float32", "float32"), ["a", "b"], step)
+    assert_array_equal(moved[-1][:, :, 1::2], image[:, :, 1::2])  # the paper's sign of 0 moves nothing
+
+
+def test_mahalanobis_with_a_step_is_that_of_pytorch_ood(run):
+    found = run.passes({"loss": "mahalanobis", "epsilon": 0.01})
+    train = Regions.read(run.own("train").path)
+    peer = MahalanobisODIN(run.encode, eps=0.01, norm_std=list(STD))
+    peer.fit_features(torch.tensor(train.features), torch.from_numpy(train.label.astype(np.int64)))
+    moved = peer._odin_preprocess(run.inputs("test"), "cpu")
+    assert_allclose(column(found, "features"), run.encode(moved).detach(), atol=1e-5)
+    scores = methods.create("mahalanobis").fit(train).score(found)
+    assert_allclose(scores, -2 * len(train) * peer.predict(run.inputs("test")).numpy(), rtol=1e-3)
+    assert (scores > methods.create("mahalanobis").fit(train).score(run.own("test"))).all()
+
+
+def test_the_gaussians_are_those_of_the_method_mahalanobis(run):
+    gaussians, train = class_gaussians(run.own("train")), Regions.read(run.own("train").path)
+    centred = train.features[:, None].astype(np.float64) - gaussians.means
+    nearest = np.einsum("ncd,de,nce->nc", centred, gaussians.precision, centred).min(axis=1)
+    assert_allclose(-nearest, methods.create("mahalanobis").fit(train).score(train), rtol=1e-6)
+
+
+def test_the_other_direction_makes_the_network_less_certain(run):
+    own = column(run.own("test"), "logits")
+    down, up = (
+        column(run.passes({"loss": "max_logit", "epsilon": 0.002, "direction": d}), "logits") for d in ("down", "up")
+    )
+    assert (down.max(axis=1) > own.max(axis=1)).all() and (up.max(axis=1) < own.max(axis=1)).all()
+
+
+def test_batches_and_worker_processes_do_not_change_the_rows(run):
+    first = run.passes({"epsilon": 0.01})
+    other = run.passes({"epsilon": 0.01}, InferenceParams(batch_size=7, shard_images=10, workers=1), name="other")
+    for name in ("logits", "features", "latent"):
+        assert_allclose(column(first, name), column(other, name), atol=1e-5)
+    for name in ("image_id", "region_id", "score", "label"):
+        assert_array_equal(column(first, name), column(run.own("test"), name))
+
+
+def test_a_pass_without_regions_to_learn_from_says_so(run):
+    with pytest.raises(ParameterError, match=r"'mahalanobis' needs regions to learn from: none in .*train"):
+        run.passes({"loss": "mahalanobis", "min_score": 1.0})
+    with pytest.raises(ParameterError, match="call `learn` first"):
+        Perturb(loss="mahalanobis").step(run.detector.header())
+
+
+def test_dropout_of_a_classifier_masks_the_input_of_its_last_layer(run):
+    from farther.detectors.networks.replay import Dropout
+
+    prepared = [run.detector.prepare(image) for image in run.images["test"][:2]]
+    replay, dropout = run.detector.replay(prepared), Dropout(0.5, 0, 0, ["a", "b"])
+    features = replay.again().features
+    masked = features * torch.stack(dropout.masks([(12,)] * 2, "features"))
+    assert_allclose(replay.again(dropout=dropout).logits, run.network.fc(masked).detach(), atol=1e-5)
+    inner = replay.again(dropout=Dropout(0.5, 0, 0, ["a", "b"], ("layer4",)))
+    assert np.abs(inner.logits - replay.again().logits).max() > 0.1
+
+
+DEMO = Path(__file__).parents[2] / "data/demo"
+DETECTORS = {"faster_rcnn": "voc-faster_rcnn"}
+
+
+@pytest.fixture(scope="module", params=DETECTORS)
+def scene(request):
+    """A detector and its input for an image with discs, and a grey one."""
+    weights = DEMO / f"{DETECTORS[request.param]}.safetensors"
+    detector = detectors.create(request.param, weights=weights, score_threshold=0.002, device="cpu")
+    images = np.full((2, 120, 160, 3), 200, np.uint8)
+    y, x = np.mgrid[:120, :160]
+    for column, radius, colour in ((55, 22, (200, 40, 40)), (108, 17, (250, 220, 40)), (55, 9, (20, 20, 20))):
+        images[0, (y - 60) ** 2 + (x - column) ** 2 < radius**2] = colour
+    return detector, [detector.prepare(image) for image in images]
+
+
+def certainty(regions):
+    return regions.logits.max(axis=1)
+
+
+def test_a_step_for_the_image_changes_the_sum_of_its_losses_by_the_norm_of_the_gradient(scene):
+    detector, prepared = scene
+    own, replay = detector.forward(prepared, ["a", "b"]), detector.replay(prepared)
+    images = [image.clone().requires_grad_() for image in replay.images]
+    gradients = torch.autograd.grad(replay.again(images).logits.amax(1).sum(), images)
+    norm = sum(float(gradient.abs().sum()) for gradient in gradients)
+    found = Perturb(loss="max_logit", background="keep", epsilon=2e-6).forward(detector, prepared, ["a", "b"])
+    assert (certainty(found) - certainty(own)).sum() == pytest.approx(2e-6 * norm, rel=0.1)
+    for name in ("image_id", "region_id", "box", "score", "label"):
+        assert_array_equal(found.array(name), own.array(name))
+    assert not np.array_equal(found.features, own.features) and not np.array_equal(found.latent, own.latent)
+
+
+def test_a_step_for_each_region_helps_that_region_more_than_a_step_for_all(scene):
+    detector, prepared = scene
+    params = {"loss": "max_logit", "background": "keep", "epsilon": 2e-5}
+    own = detector.forward(prepared, ["a", "b"])
+    together, alone = (
+        Perturb(per=per, **params).forward(detector, prepared, ["a", "b"]) for per in ("image", "region")
+    )
+    assert len(own) > 3
+    assert (certainty(alone) > certainty(own)).all()
+    assert (certainty(alone) - certainty(own)).sum() > (certainty(together) - certainty(own)).sum()
+
+
+def test_only_detections_above_the_smallest_score_have_a_loss(scene):
+    detector, prepared = scene
+    own = detector.forward(prepared, ["a", "b"])
+    best = own.score >= np.sort(own.score)[-1]
+    params = {"loss": "max_logit", "background": "keep", "epsilon": 2e-5, "min_score": float(own.score.max())}
+    together, alone = (
+        Perturb(per=per, **params).forward(detector, prepared, ["a", "b"]) for per in ("image", "region")
+    )
+    assert_allclose(together.logits[best], alone.logits[best], atol=1e-6)
+    assert_array_equal(alone.logits[~best], own.logits[~best])
+    assert not np.array_equal(together.logits[~best], own.logits[~best])
+
+
+def test_a_batch_without_detections_stays_one(scene):
+    detector, prepared = scene
+    blind = detectors.create(detector.name, weights=detector.weights, score_threshold=1.0, device="cpu")
+    found = Perturb().forward(blind, prepared, ["a", "b"])
+    assert len(found) == 0 and found.frame.columns == blind.forward(prepared, ["a", "b"]).frame.columns
+
+
+def test_a_detector_that_cannot_look_again_is_refused():
+    class Once(detectors.Detector):
+        name = "once"
+        network = property(lambda self: None)
+        prepare = forward = header = lambda self, *_: None
+
+    with pytest.raises(ParameterError, match="detector 'once': its rows cannot be computed again"):
+        Perturb().check(Once(weights="nowhere"))
