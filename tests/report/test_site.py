@@ -23,6 +23,7 @@ PAGES = [
     "across.html",
     "self_awareness.html",
     "classes.html",
+    "cost.html",
     "charts.html",
     "published.html",
     "gallery.html",

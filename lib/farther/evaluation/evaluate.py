@@ -26,6 +26,7 @@ from typing import Any
 
 from farther.evaluation import intervals
 from farther.evaluation.classes import evaluate_classes
+from farther.evaluation.gains import gains
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import Evaluated, read_methods
 from farther.evaluation.parts import Parts
@@ -74,6 +75,7 @@ def evaluate_run(
         "methods": _with_comparisons(each, inputs),
         "not_applicable": refused,
         "classes": evaluate_classes(inputs, list(each)),
+        "gains": gains(each),
     }
     write_run(files, report, {name: part.frames for name, part in each.items()}, detector["map_at"])
     if log is not None:

@@ -10,7 +10,7 @@ from farther.datasets import image_roots
 from farther.errors import ParameterError
 from farther.keyed import Keyed
 from farther.registry import build as checked
-from farther.report import across, classes, seeds, self_awareness, tables
+from farther.report import across, classes, cost, seeds, self_awareness, tables
 from farther.report.contents import Contents
 from farther.report.documented import texts_of
 from farther.report.gallery.page import PAGE as GALLERY
@@ -34,6 +34,7 @@ NAVIGATION = {
     "across.html": "Near and far",
     "self_awareness.html": "Self-awareness",
     "classes.html": "Classes",
+    "cost.html": "Cost",
     "charts.html": "Charts",
     "published.html": "Published",
     GALLERY: "Gallery",
@@ -93,6 +94,7 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "across.html", "across.html", across.content(contents.evaluated)
     yield "self_awareness.html", "self_awareness.html", self_awareness.content(contents.evaluated)
     yield "classes.html", "classes.html", classes.content(contents.evaluated)
+    yield "cost.html", "cost.html", cost.content(contents.evaluated, contents.root / "artifacts" / "cost.json")
     yield "charts.html", "charts.html", contents.charts()
     yield "published.html", "published.html", contents.published()
     for method in contents.params["methods"]:

@@ -45,6 +45,16 @@ class Pass(ABC):
     #: True if gradients are computed: the network then runs outside of PyTorch's inference mode.
     needs_gradients: ClassVar[bool] = False
 
+    @property
+    def forward_passes(self) -> int:
+        """Further passes of (a part of) the network per image."""
+        return 1
+
+    @property
+    def backward_passes(self) -> int:
+        """Gradients per image."""
+        return 0
+
     @abstractmethod
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """Detects objects in a batch, as `detector.forward` does, and looks at them again.

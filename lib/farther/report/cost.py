@@ -1,0 +1,170 @@
+"""The page of cost and quality: what a method gains over the detector's confidence, and what it costs per image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from farther.metrics.catalogue import METRICS
+from farther.report.charts import vega as vl
+from farther.report.listing import ABSENT, Listing
+from farther.report.results import Run
+from farther.tables.files import read_json
+
+#: Metrics whose gains are shown.
+SHOWN = ("auroc", "ap_u")
+
+#: Times below this are drawn at it: they cannot be measured.
+SHORTEST_MS = 0.01
+
+
+def content(runs: Sequence[Run], file: Path) -> dict[str, Any]:
+    """Variables of the template `cost.html`.
+
+    Args:
+        runs: The evaluated runs.
+        file: What the stage `cost` measured; it may be absent.
+    """
+    measured = read_json(file) if file.exists() else {}
+    of_run = {run.name: rows for run in runs if (rows := list(_rows(run, measured.get("runs", {}).get(run.name, {}))))}
+    names = list(dict.fromkeys(row["method"] for rows in of_run.values() for row in rows))
+    legend = vl.keys(names, vl.SHAPES)
+    groups = {
+        METRICS[metric].title: vl.ChartGroup(legend, tuple(_charts(metric, of_run, legend)))
+        for metric in SHOWN
+        if any(metric in row for rows in of_run.values() for row in rows)
+    }
+    return {
+        "machine": measured.get("machine", {}),
+        "images": measured.get("images", 0),
+        "message": _message(of_run),
+        "groups": {title: group for title, group in groups.items() if group.charts},
+        "tables": {run: _listing(run, rows) for run, rows in of_run.items()},
+    }
+
+
+def _rows(run: Run, measured: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """One row per method of a run: costs per image, and {metric: gain and interval} where there is a baseline."""
+    gains = run.evaluation.get("gains", {})
+    for name, of in measured.get("methods", {}).items():
+        again = measured["passes"].get(of["on"], {"forward": 0, "backward": 0, "ms": 0.0})
+        found = gains.get("methods", {}).get(name, {})
+        yield {
+            "method": run.label(name),
+            "is_baseline": name == gains.get("baseline"),
+            "on": of["on"],
+            "forward": again["forward"],
+            "backward": again["backward"],
+            "ms": None if measured["detector_ms"] is None else again["ms"] + of["ms"],
+            "detector_ms": measured["detector_ms"],
+            "bytes": of["bytes"],
+            **{metric: found[metric] for metric in SHOWN if metric in found},
+        }
+
+
+def _charts(metric: str, of_run: Mapping[str, Sequence[Mapping[str, Any]]], legend: Sequence[vl.Key]) -> Iterator[Any]:
+    for run, rows in of_run.items():
+        points = [_point(row, metric) for row in rows if row["ms"] is not None and "gain" in row.get(metric, {})]
+        if points:
+            yield _chart(run, metric, points, legend)
+
+
+def _point(row: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    found = row[metric]
+    low, high = found["gain_interval"] or (None, None)
+    return {
+        "method": row["method"],
+        "ms": round(max(row["ms"], SHORTEST_MS), 4),
+        "passes": f"{row['forward']} forward, {row['backward']} backward",
+        "gain": round(found["gain"], 4),
+        "low": None if low is None else round(low, 4),
+        "high": None if high is None else round(high, 4),
+    }
+
+
+def _chart(run: str, metric: str, points: Sequence[Mapping[str, Any]], legend: Sequence[vl.Key]) -> vl.Chart:
+    title = METRICS[metric].title
+    x = vl.number(
+        "ms",
+        title="further ms per image",
+        scale={"type": "log", "nice": True},
+        axis={"tickCount": 4, "format": "~g", "labelOverlap": True},
+    )
+    colour = vl.named("method", scale=vl.colours(legend), legend=None)
+    signed = {"axis": {"format": "+~%", "tickCount": 5}, "title": f"gain in {title}"}
+    tooltip = [
+        vl.named("method"),
+        vl.number("gain", format="+.1%", title=f"gain in {title}"),
+        vl.number("low", format="+.1%", title="from"),
+        vl.number("high", format="+.1%", title="to"),
+        vl.number("ms", format=".3~g", title="further ms per image"),
+        vl.named("passes", title="further passes"),
+    ]
+    body = {
+        "height": 230,
+        "layer": [
+            {"mark": {"type": "rule", "strokeDash": [3, 3], "color": "#777777"}, "encoding": {"y": {"datum": 0}}},
+            {
+                "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.6},
+                "encoding": {"x": x, "y": vl.number("low", **signed), "y2": {"field": "high"}, "color": colour},
+            },
+            {
+                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
+                "encoding": {
+                    "x": x,
+                    "y": vl.number("gain", **signed),
+                    "color": colour,
+                    "shape": vl.named("method", scale=vl.marks(legend, vl.SHAPES), legend=None),
+                    "tooltip": tooltip,
+                },
+            },
+        ],
+    }
+    said = "; ".join(f"{p['method']}: {100 * p['gain']:+.1f} at {p['ms']:.3g} ms" for p in points)
+    words = f"Gain in {title} over the detector's confidence, in points, by further milliseconds per image. {said}."
+    return vl.chart(run, words, pl.DataFrame(points, infer_schema_length=None), body)
+
+
+def _listing(run: str, rows: Sequence[Mapping[str, Any]]) -> Listing:
+    detector = rows[0]["detector_ms"]
+    time = "not measured" if detector is None else f"{detector:.1f} ms per image"
+    caption = f"{run}: detection takes {time}. What each method adds, and what it gains, in points."
+    shown = []
+    for row in rows:
+        gained = {f"{METRICS[m].title} gained": _gain(row, m) for m in SHOWN}
+        costs = {"Pass": row["on"] or ABSENT, "Forward": row["forward"], "Backward": row["backward"]}
+        ms = ABSENT if row["ms"] is None else f"{row['ms']:.3f}" if row["ms"] < 1 else f"{row['ms']:.1f}"
+        stored = {"ms per image": ms, "kB stored per image": f"{row['bytes'] / 1000:.1f}"}
+        shown.append({"Method": row["method"], **costs, **stored, **gained})
+    numbers = ["ms per image", "kB stored per image", *(f"{METRICS[m].title} gained" for m in SHOWN)]
+    return Listing.of(caption, shown, numbers)
+
+
+def _gain(row: Mapping[str, Any], metric: str) -> str:
+    found = row.get(metric, {})
+    if row["is_baseline"] or "gain" not in found:
+        return "baseline" if row["is_baseline"] else ABSENT
+    within = found["gain_interval"]
+    points = f"{100 * found['gain']:+.1f}"
+    return points if within is None else f"{points} ({100 * within[0]:+.1f} to {100 * within[1]:+.1f})"
+
+
+def _message(of_run: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
+    """For each run with passes: the best method that needs one, beside the best that needs none."""
+    said = []
+    for run, rows in of_run.items():
+        known = [row for row in rows if "gain" in row.get("auroc", {})]
+        sides = [[row for row in known if bool(row["on"]) is again] for again in (True, False)]
+        if all(sides):
+            looked, single = (max(side, key=lambda row: row["auroc"]["value"]) for side in sides)
+            difference = 100 * (looked["auroc"]["value"] - single["auroc"]["value"])
+            price = "" if looked["ms"] is None else f", at {looked['ms']:.3g} further ms per image"
+            said.append(
+                f"{run}: the best method with further passes, {looked['method']}, has an AUROC "
+                f"{abs(difference):.1f} points {'above' if difference >= 0 else 'below'} the best without, "
+                f"{single['method']}{price}."
+            )
+    return " ".join(said)
