@@ -153,6 +153,15 @@ def test_classes_that_a_file_does_not_name_are_those_of_its_dataset(name):
             assert sorted(listed) == sorted(rules.id_classes)
 
 
+def test_the_elephant_has_one_wild_split_and_the_papers_detectors():
+    params = read("elephant")
+    assert params["benchmarks"]["voc"]["splits"] == {
+        "coco_wild": {"dataset": "coco", "subset": "train2017", "distance": "far"}
+    }
+    assert set(params["detectors"]) >= {"faster_rcnn", "retinanet", "mask_rcnn", "yolov2"}
+    assert set(params["sources"]) - {"embed"} == set(params["detectors"]) == set(params["report"]["published"])
+
+
 def test_the_two_protocols_have_the_same_images_and_checkpoints():
     paper, code = read("fmiyc"), read("fmiyc-published-code")
     assert {values["params"]["protocol"] for values in code["detectors"].values()} == {"published-code"}

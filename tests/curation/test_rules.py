@@ -56,6 +56,23 @@ def test_the_published_code_s_lists_are_longer():
     assert published == ["overlap: knife → diningtable", "near: broccoli → diningtable", "overlap: spoon → diningtable"]
 
 
+def test_for_the_elephant_only_the_id_classes_decide():
+    rules = Rules(BENCHMARKS / "voc.yaml", "elephant").of("coco")
+    assert {rule.kind for rule in rules} == {"ID class"}
+    assert len(rules) == 20
+
+
+def test_groups_of_similar_classes_are_those_of_hoiem_et_al():
+    similar = Rules(BENCHMARKS / "voc.yaml").similar
+    assert [len(group) for group in similar] == [7, 7, 3, 2]
+    # Boxes and plants and screens are like nothing else; what flies is like vehicles and like animals.
+    assert sorted(name for group in similar for name in group if name in ("aeroplane", "bird")) == [
+        *["aeroplane"] * 2,
+        *["bird"] * 2,
+    ]
+    assert not {"bottle", "pottedplant", "tvmonitor"} & {name for group in similar for name in group}
+
+
 def test_for_bdd_people_and_their_parts_overlap_and_nothing_is_near():
     rules = Rules(BENCHMARKS / "bdd.yaml")
     assert not [r for v in rules.vocabularies for r in rules.of(v) if r.kind == "near"]

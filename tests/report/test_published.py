@@ -101,6 +101,25 @@ def test_damaged_tables_are_named(tmp_path):
     assert published.read(tmp_path / "nowhere").is_empty()
 
 
+def test_wilderness_is_beside_tables_1_and_2_of_the_elephant(make_run):
+    printed = published.read(TABLES)
+    wild = {"map_closed": 0.8, "map_open": None, "at_recall": {"0.1": {"average_impact": 0.03}}}
+    run = make_run({}, {"wilderness": wild})
+    counterpart = Counterpart(detector="faster_rcnn", id="voc", comparable=True)
+    assert texts(published.wilderness(run, counterpart, printed)) == [
+        ["mAP closed", "80.0", "81.9", "-1.9"],
+        ["mAP open, wilderness ratio 1", "—", "77.1", "—"],
+        ["WI at recall 0.1, averaged over ratios", "3.0", "1.9", "+1.0"],
+        ["WI at recall 0.3, averaged over ratios", "—", "3.8", "—"],
+        ["WI at recall 0.5, averaged over ratios", "—", "9.7", "—"],
+    ]
+    # A detector that only these tables have is not beside the others.
+    mask = Counterpart(detector="mask_rcnn", id="voc")
+    assert published.beside(make_run({"msp": {"auroc": 0.5}}), mask, printed) is None
+    assert len(texts(published.wilderness(run, mask, printed))) == 2
+    assert published.wilderness(run, Counterpart(detector="yolov8", id="voc"), printed) is None
+
+
 def test_the_page_shows_them_where_a_run_names_its_counterpart(built, params, tmp_path):
     root = tmp_path / "project"
     shutil.copytree(built, root)

@@ -21,6 +21,7 @@ PAGES = [
     "methods.html",
     "splits.html",
     "across.html",
+    "wilderness.html",
     "self_awareness.html",
     "classes.html",
     "cost.html",

@@ -14,7 +14,7 @@ from farther.errors import ParameterError
 from farther.metrics.boxes import Pairs, image_numbers, pairs
 from farther.metrics.closed_set import ClosedSet, Matched
 from farther.metrics.matching import above_of_class
-from farther.metrics.precision_recall import TRUE
+from farther.metrics.precision_recall import TRUE, accumulated
 from farther.metrics.weighting import blocks, ratio
 from farther.tables import Objects, Regions
 
@@ -138,22 +138,23 @@ def counts_at_recalls(
     classes = np.zeros((len(recalls), replicates), dtype=np.int64)
     for k in np.flatnonzero(matched.positives).tolist():
         of_class = matched.rows(k)
-        score, true = matched.score[of_class], matched.kind[0, of_class] == TRUE
-        if not len(score):
-            continue
+        score = matched.score[of_class]
         last = np.searchsorted(-score, -score, side="right") - 1
-        has_cause = [cause[of_class] == name for name in CAUSES]
+        true = np.flatnonzero(matched.kind[0, of_class] == TRUE)
+        by_cause = [np.flatnonzero(cause[of_class] == name) for name in CAUSES]
+        if not len(true):
+            continue
         for block in blocks(replicates, len(score)):
             each = rows[of_class].in_block(block)
-            found = np.cumsum(each * true, axis=1)
+            found = np.cumsum(each[:, true], axis=1)
             needed = np.multiply.outer(np.asarray(recalls), objects[k, block]) - 1e-9
             reached = (found[:, -1] >= needed) & (objects[k, block] > 0)
-            point = np.stack([last[np.argmax(found >= least[:, None], axis=1)] for least in needed])
+            point = last[true[np.stack([np.argmax(found >= least[:, None], axis=1) for least in needed])]]
             classes[:, block] += reached
             at = np.arange(len(each))
-            for total, fits in zip(counts, has_cause, strict=True):
-                if fits.any():
-                    total[:, block] += np.cumsum(each * fits, axis=1)[at, point] * reached
+            for total, of_cause in zip(counts, by_cause, strict=True):
+                so_far = accumulated(each[:, of_cause])
+                total[:, block] += so_far[at, np.searchsorted(of_cause, point, side="right")] * reached
     return counts, classes
 
 

@@ -13,7 +13,7 @@ import polars as pl
 
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
-from farther.report import documented, overview, published, seeds, tables
+from farther.report import documented, overview, published, seeds, tables, wilderness
 from farther.report.charts import curves
 from farther.report.charts import results as charts
 from farther.report.examples import examples
@@ -34,9 +34,6 @@ DETECTOR = {
 
 #: Headings of the files of a run, by kind of table.
 FILES = {"open_set": "Unknown objects", "ood": "Detections"}
-
-#: The recall at which detectors are compared by their wilderness impact, as in `wilderness.csv`.
-WILDERNESS_RECALL = "0.3"
 
 
 @dataclass(frozen=True)
@@ -136,13 +133,13 @@ class Contents:
         """All detectors side by side."""
         return {
             "quality": list(overview.detectors(self.measured)),
-            "open_world": overview.open_world(self.measured),
-            "wilderness": {
-                name: curves.wilderness_of({run.name: self._plots(run) for run in runs}, WILDERNESS_RECALL)
-                for name, runs in self.by_benchmark().items()
-            },
             "run_pages": self._run_pages(),
         }
+
+    def wilderness(self) -> dict[str, Any]:
+        """What images without known objects cost the detectors."""
+        plots = {run.name: self._plots(run) for run in self.evaluated}
+        return wilderness.content(self.evaluated, plots, self._run_pages())
 
     def detector(self, run: Run, found: Mapping[str, SplitOutcomes]) -> dict[str, Any]:
         """One detector on one benchmark."""
@@ -247,12 +244,16 @@ class Contents:
         parts = {title: [r for r in self.evaluated if r.name in of] for title, of in self.settings.seeds.items()}
         means = seeds.merged([run for part in parts.values() for run in part], self.settings.seeds)
         beside = {
-            run.name: published.beside(run, wanted[run.name], printed, parts.get(run.name, ()))
+            run.name: [
+                published.beside(run, wanted[run.name], printed, parts.get(run.name, ())),
+                published.wilderness(run, wanted[run.name], printed),
+            ]
             for run in [*self.evaluated, *means]
             if run.name in wanted
         }
+        found = {name: [table for table in of if table is not None] for name, of in beside.items()}
         linked = [run.name for run in self.evaluated]
-        return {"published": {name: table for name, table in beside.items() if table is not None}, "linked": linked}
+        return {"published": {name: of for name, of in found.items() if of}, "linked": linked}
 
     def _plots(self, run: Run) -> Path:
         return RunFiles(run.name, run.benchmark, self.artifacts).plots

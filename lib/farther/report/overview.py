@@ -167,28 +167,6 @@ def _without_detection(run: Run) -> dict[str, float | None]:
     return {f"No detection: {split.title} (%)": run.no_detection(split.name) for split in run.splits}
 
 
-def open_world(runs: Sequence[Run]) -> Listing | None:
-    """Effect of unknown objects on a detector, and its self-awareness; None where neither was measured."""
-    rows = []
-    for run in runs:
-        if run.whole_images:
-            continue
-        wilderness, aware = run.evaluation.get("wilderness"), run.evaluation.get("self_awareness")
-        if wilderness and aware:
-            impact = {
-                f"WI at recall {recall} (%)": found["average_impact"]
-                for recall, found in sorted(wilderness["at_recall"].items())
-            }
-            closed = {"mAP closed (%)": wilderness["map_closed"], "mAP open (%)": wilderness["map_open"]}
-            awareness = {f"{title} (%)": aware[title.lower()] for title in ("LRP", "LaECE", "IDQ")}
-            rows.append({"Run": run.name, **closed, **impact, **awareness})
-    caption = (
-        "mAP without and with OOD images, wilderness impact (WI) averaged over wilderness ratios (Dhamija et al., "
-        "2020; lower is better), and self-awareness (Oksuz et al., 2023): LRP and LaECE lower, IDQ higher is better."
-    )
-    return Listing.of(caption, rows) if rows else None
-
-
 def inputs(run: Run) -> Listing:
     """Inputs of a run's evaluation: digests of tables, settings, and the detector's identity."""
     read = run.evaluation

@@ -32,6 +32,7 @@ NAVIGATION = {
     "methods.html": "Methods",
     "splits.html": "Splits",
     "across.html": "Near and far",
+    "wilderness.html": "Wilderness",
     "self_awareness.html": "Self-awareness",
     "classes.html": "Classes",
     "cost.html": "Cost",
@@ -92,6 +93,7 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "methods.html", "methods.html", contents.methods()
     yield "splits.html", "splits.html", contents.splits()
     yield "across.html", "across.html", across.content(contents.evaluated)
+    yield "wilderness.html", "wilderness.html", contents.wilderness()
     yield "self_awareness.html", "self_awareness.html", self_awareness.content(contents.evaluated)
     yield "classes.html", "classes.html", classes.content(contents.evaluated)
     yield "cost.html", "cost.html", cost.content(contents.evaluated, contents.root / "artifacts" / "cost.json")

@@ -1,4 +1,4 @@
-"""Results beside published ones: those of FMIYC's Tables 8 to 25, and of OpenOOD v1.5's leaderboard."""
+"""Results beside published ones: FMIYC's Tables 8 to 25, OpenOOD v1.5's leaderboard, the elephant's Tables 1 and 2."""
 
 from __future__ import annotations
 
@@ -22,6 +22,17 @@ FILES = {
     "openood.csv": "OpenOOD v1.5's leaderboard",
 }
 
+#: Files that hold results of detectors, whatever the methods, and their origin: Dhamija et al., 2020.
+ELEPHANT = "The Overlooked Elephant, Tables 1 and 2"
+WILDERNESS_FILES = ("elephant_map.csv", "elephant_impact.csv")
+
+#: Title of each metric in them.
+WILDERNESS = {
+    "map_closed": "mAP closed",
+    "map_open": "mAP open, wilderness ratio 1",
+    **{f"average_impact@{recall}": f"WI at recall {recall}, averaged over ratios" for recall in ("0.1", "0.3", "0.5")},
+}
+
 #: A metric that runs have as a mean over splits only.
 FULL_SPECTRUM = METRICS["full_spectrum_auroc"]
 
@@ -33,9 +44,10 @@ OTHER_NAMES = dict.fromkeys(("lard_knn", "lard_mahalanobis", "lard_gmm"), "lard"
 
 
 def read(folder: Path) -> pl.DataFrame:
-    """The values in `FILES`, one row per value: `PLACE`, metric, published, origin; a file may be absent.
+    """The values in `FILES` and `WILDERNESS_FILES`, one row per value: `PLACE`, metric, published, origin.
 
-    `ood` is a split, or a distance for the mean over its splits, as OpenOOD reports values.
+    A file may be absent. `ood` is a split, or a distance for the mean over its splits, as OpenOOD reports values; it
+    and `method` are empty for metrics of `WILDERNESS`.
     """
     columns = {**dict.fromkeys((*PLACE, "metric"), pl.String), "published": pl.Float64, "origin": pl.String}
     frames = [pl.DataFrame(schema=columns)]
@@ -51,6 +63,18 @@ def read(folder: Path) -> pl.DataFrame:
         values = table.unpivot(present, index=list(PLACE), variable_name="metric", value_name="published")
         frames.append(
             values.select(*PLACE, "metric", "published", origin=pl.lit(FILES[file.name])).select(frames[0].columns)
+        )
+    for file in (folder / name for name in WILDERNESS_FILES if (folder / name).exists()):
+        numbers = dict.fromkeys(("map_closed", "map_open", "average_impact"), pl.Float64)
+        texts = dict.fromkeys(("detector", "id", "recall"), pl.String)
+        table = read_csv(file, {**texts, **numbers}, optional=("recall", *numbers))
+        values = table.unpivot(
+            [n for n in numbers if n in table.columns], index=[n for n in texts if n in table.columns]
+        )
+        metric = pl.format("{}@{}", "variable", "recall") if "recall" in table.columns else pl.col("variable")
+        empty = {"ood": pl.lit(""), "method": pl.lit(""), "origin": pl.lit(ELEPHANT)}
+        frames.append(
+            values.select("detector", "id", metric=metric, published="value", **empty).select(frames[0].columns)
         )
     return pl.concat(frames)
 
@@ -93,6 +117,24 @@ def beside(run: Run, counterpart: Counterpart, published: pl.DataFrame, seeds: S
             row[f"{head} difference"] = f"{100 * (cell['value'] - cell['published']):+.1f}" if has_both else ABSENT
     differences = [name for name in next(iter(rows.values())) if name.endswith("difference")]
     return Listing.of(_caption(run, counterpart, theirs["origin"][0]), rows.values(), numbers=differences)
+
+
+def wilderness(run: Run, counterpart: Counterpart, published: pl.DataFrame) -> Listing | None:
+    """A run's metrics of wilderness beside the published ones; None without any; arguments as for `beside`."""
+    theirs = published.filter(detector=counterpart.detector, id=counterpart.id, origin=ELEPHANT)
+    wild = run.evaluation.get("wilderness")
+    if theirs.is_empty() or not wild:
+        return None
+    ours = {"map_closed": wild["map_closed"], "map_open": wild["map_open"]}
+    ours |= {f"average_impact@{recall}": of["average_impact"] for recall, of in wild["at_recall"].items()}
+    rows = []
+    for metric, value in theirs.select("metric", "published").iter_rows():
+        row = {"Metric": WILDERNESS[metric], "ours (%)": ours.get(metric), "published (%)": value}
+        if counterpart.comparable:
+            mine = ours.get(metric)
+            row["difference"] = ABSENT if mine is None else f"{100 * (mine - value):+.1f}"
+        rows.append(row)
+    return Listing.of(_caption(run, counterpart, ELEPHANT), rows, numbers=["difference"])
 
 
 def _with_means(run: Run, seeds: Sequence[Run]) -> pl.DataFrame:

@@ -1,0 +1,281 @@
+"""The page of wilderness: what images without known objects cost a detector (Dhamija et al., 2020)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from farther.metrics.background_probability import BINS
+from farther.report.charts import curves
+from farther.report.charts import vega as vl
+from farther.report.listing import Listing, between, percent
+from farther.report.results import Run
+
+#: Legend of the causes of errors: key in an evaluation → name, in the order in which they are stacked.
+CAUSES = {
+    "unknown_unknown": vl.Key("unknown object", "#D55E00", "■"),
+    "mixed_unknown": vl.Key("nothing labelled (OOD image)", "#E69F00", "■"),
+    "background": vl.Key("nothing labelled (ID image)", "#F0E442", "■"),
+    "other_class": vl.Key("other class", "#CC79A7", "■"),
+    "similar": vl.Key("similar class", "#0072B2", "■"),
+    "localisation": vl.Key("localisation", "#56B4E9", "■"),
+}
+
+#: Two thresholds, and two kinds of objects, in line charts.
+THRESHOLDS = ("thresholds chosen at each ratio", "thresholds chosen without OOD images")
+SIDES = {"known": "known objects, detected correctly", "unknown": "unknown objects"}
+
+#: The recall and the β that the overview and the charts show.
+RECALL = 0.3
+BETA = "1"
+
+
+def content(runs: Sequence[Run], plots: Mapping[str, Path], pages: Mapping[str, str]) -> dict[str, Any]:
+    """Variables of the template `wilderness.html`: tables of all runs, and charts of each.
+
+    Args:
+        runs: All evaluated runs; classifiers, whose images have one region each, are left out.
+        plots: The folder of the plot files of each run.
+        pages: Run → address of its page.
+    """
+    shown = [run for run in runs if not run.whole_images and run.evaluation.get("wilderness")]
+    found = {run.name: run.evaluation["wilderness"] for run in shown}
+    benchmarks = dict.fromkeys(run.benchmark for run in shown)
+    return {
+        "message": _message(found),
+        "overview": _overview(found),
+        "impact": {
+            name: curves.wilderness_of(
+                {run.name: plots[run.name] for run in shown if run.benchmark == name}, f"{RECALL:g}"
+            )
+            for name in benchmarks
+        },
+        "runs": {name: _of_run(name, wild) for name, wild in found.items()},
+        "pages": pages,
+        "recall": f"{100 * RECALL:g}",
+        "contents": {"impact": "Wilderness impact", **{f"run-{n}": name for n, name in enumerate(found, start=1)}},
+    }
+
+
+def _message(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """The result in one sentence: ranges over the runs."""
+    unknown = {name: share for name, wild in found.items() if (share := _share(wild, "unknown_unknown")) is not None}
+    lost = {name: points for name, wild in found.items() if (points := _lost(wild)) is not None}
+    parts = []
+    if unknown:
+        low, high = _extremes(unknown)
+        parts.append(
+            f"With one OOD image per ID image, where {100 * RECALL:g}% of the known objects are found, {low} to {high} "
+            "per cent of the detections are unknown objects"
+        )
+    if lost:
+        low, high = _extremes(lost)
+        parts.append(f"thresholds chosen without OOD images lose {low} to {high} points of F1")
+    return f"{'; '.join(parts)}." if parts else ""
+
+
+def _extremes(values: Mapping[str, float]) -> list[str]:
+    """The smallest and the largest value in per cent, each with its run."""
+    return [f"{percent(values[name])} ({name})" for of in (min, max) for name in [of(values, key=values.__getitem__)]]
+
+
+def _share(wild: Mapping[str, Any], cause: str, part: str = "shares") -> Any:
+    """Share of a cause at `RECALL`, or its interval; None where no class reaches it."""
+    errors = wild["errors"]
+    return errors[part][cause][errors["recalls"].index(RECALL)] if part in errors else None
+
+
+def _lost(wild: Mapping[str, Any], then: str = "f_of_closed") -> float | None:
+    """F1 lost at wilderness ratio 1 by thresholds chosen without wild images; None where there are fewer.
+
+    Args:
+        then: "f" for what thresholds chosen at that ratio lose.
+    """
+    points = wild["operating_points"]
+    mean = points["betas"][BETA]["mean"]
+    if mean is None or 1.0 not in points["ratios"]:
+        return None
+    return float(mean["f"][0] - mean[then][points["ratios"].index(1.0)])
+
+
+def _overview(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
+    rows = []
+    for name, wild in found.items():
+        background = wild["background"] or {}
+        share, interval = _share(wild, "unknown_unknown"), _share(wild, "unknown_unknown", "intervals")
+        rows.append(
+            {
+                "Run": name,
+                "mAP closed (%)": wild["map_closed"],
+                "mAP open (%)": wild["map_open"],
+                **{f"WI at recall {at} (%)": of["average_impact"] for at, of in sorted(wild["at_recall"].items())},
+                "Unknown objects (%)": percent(share) + (f" ({between(interval)})" if interval else ""),
+                "F1 lost (%)": _lost(wild),
+                "F1 lost, new thresholds (%)": _lost(wild, "f"),
+                "Known rejected (%)": background.get("rejected_known"),
+                "Unknown rejected (%)": background.get("rejected_unknown"),
+            }
+        )
+    caption = (
+        "Open: with one OOD image per ID image (wilderness ratio 1). WI: wilderness impact, averaged over ratios. "
+        "Unknown objects: share of the detections at recall 0.3 and ratio 1, with 95% interval. F1 lost: at ratio 1, "
+        "by thresholds chosen without OOD images and by new ones. Rejected: detections whose class is less probable "
+        "than the background."
+    )
+    return Listing.of(caption, rows, numbers=["Unknown objects (%)"]) if rows else None
+
+
+def _of_run(name: str, wild: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "charts": [group for group in (_errors(name, wild), _f1(name, wild), _background(name, wild)) if group.charts],
+        "ratio": f"{wild['errors']['ratio']:.3g}",
+        "similar": wild["errors"]["similar"],
+        "points": _points(wild),
+        "classes": _classes(wild),
+    }
+
+
+def _errors(name: str, wild: Mapping[str, Any]) -> vl.ChartGroup:
+    """Causes of errors over recall, as far as all classes reach it (Figures 9 to 11)."""
+    errors = wild["errors"]
+    most = max(errors["classes"], default=0)
+    reached = [n for n, count in enumerate(errors["classes"]) if count == most > 0]
+    used = {cause: key for cause, key in CAUSES.items() if any(errors["shares"][cause][n] for n in reached)}
+    rows = []
+    for n in reached:
+        for order, (cause, key) in enumerate(used.items()):
+            interval = errors["intervals"][cause][n] if "intervals" in errors else None
+            rows.append(
+                {
+                    "recall": errors["recalls"][n],
+                    "cause": key.name,
+                    "order": order,
+                    "share": round(errors["shares"][cause][n], 4),
+                    "interval": between(interval),
+                    "detections": errors["detections"][n],
+                }
+            )
+    if not rows:
+        return vl.ChartGroup((), ())
+    body = {
+        "height": 240,
+        "mark": {"type": "bar", "width": {"band": 0.9}},
+        "encoding": {
+            "x": vl.named(
+                "recall", type="ordinal", title="recall of known objects", axis={**vl.PERCENT, "labelAngle": 0}
+            ),
+            "y": vl.number("share", title="share of detections", axis=vl.PERCENT),
+            "color": vl.named("cause", scale=vl.colours(tuple(used.values())), legend=None),
+            "order": vl.number("order"),
+            "tooltip": [
+                vl.number("recall", format="~%"),
+                vl.named("cause"),
+                vl.number("share", format=".1%"),
+                vl.named("interval", title="95% interval (%)"),
+                vl.number("detections", title="all detections"),
+            ],
+        },
+    }
+    at = errors["recalls"].index(RECALL)
+    words = "; ".join(f"{key.name} {percent(errors['shares'][cause][at])}%" for cause, key in used.items())
+    text = (
+        f"{name}: causes of wrong detections by recall; the rest up to 100% is correct. At recall {RECALL:g}: {words}."
+    )
+    return vl.ChartGroup(
+        tuple(used.values()), (vl.chart("Causes of errors by recall", text, pl.DataFrame(rows), body),)
+    )
+
+
+def _f1(name: str, wild: Mapping[str, Any]) -> vl.ChartGroup:
+    """Mean F1 over the wilderness ratio of thresholds that are chosen anew and of those that stay (after Table 4)."""
+    points = wild["operating_points"]
+    mean = points["betas"][BETA]["mean"]
+    if mean is None or len(points["ratios"]) < 2:
+        return vl.ChartGroup((), ())
+    words = f"{name}: F1, mean over the classes, by the ratio of images without known objects to images with them."
+    lines = zip(THRESHOLDS, (mean["f"], mean["f_of_closed"]), strict=True)
+    drawn = {title: list(zip(points["ratios"], f, strict=True)) for title, f in lines}
+    axes = vl.Axis("wilderness ratio: OOD images per ID image", "~g", None), vl.Axis("F1", domain=None)
+    return _lines("F1 by wilderness ratio", words, drawn, axes)
+
+
+def _background(name: str, wild: Mapping[str, Any]) -> vl.ChartGroup:
+    """Distributions of class against background probability (Figure 8), cumulated: their values at 0 are rejected."""
+    background = wild["background"]
+    if background is None:
+        return vl.ChartGroup((), ())
+    words = (
+        f"{name}: class probability minus background probability. The background is more probable in "
+        f"{percent(background['rejected_known'])}% of the correct detections of known objects and "
+        f"{percent(background['rejected_unknown'])}% of the detections of unknown objects."
+    )
+    ends = [2 * (n + 1) / BINS - 1 for n in range(BINS)]
+    drawn = {
+        title: list(zip(ends, accumulate(background[side]["histogram"]), strict=False)) for side, title in SIDES.items()
+    }
+    axes = vl.Axis("class − background probability, at most", "~g", (-1, 1)), vl.Axis("share of detections")
+    return _lines("Class against background probability", words, drawn, axes)
+
+
+def _lines(
+    title: str, words: str, points: Mapping[str, Sequence[tuple[float, float]]], axes: tuple[vl.Axis, vl.Axis]
+) -> vl.ChartGroup:
+    rows = [{"series": name, "x": x, "y": y} for name, of in points.items() for x, y in of]
+    if not rows:
+        return vl.ChartGroup((), ())
+    legend = vl.keys([name for name, of in points.items() if of], vl.DASHES)
+    return vl.ChartGroup(legend, (vl.lines(title, words, vl.line_rows(pl.DataFrame(rows)), legend, *axes),))
+
+
+def _points(wild: Mapping[str, Any]) -> Listing | None:
+    points = wild["operating_points"]
+    rows = []
+    for n, ratio in enumerate(points["ratios"]):
+        row: dict[str, Any] = {"Wilderness ratio": f"{ratio:g}"}
+        for beta, of in points["betas"].items():
+            titles = {
+                "f": f"F{beta} (%)",
+                "precision": "precision (%)",
+                "recall": "recall (%)",
+                "threshold": "threshold",
+            }
+            if of["mean"] is not None:
+                row |= {
+                    title if part == "f" else f"F{beta}: {title}": of["mean"][part][n] for part, title in titles.items()
+                }
+        rows.append(row)
+    caption = "Thresholds with the best Fβ of each class at each wilderness ratio; means over the classes (Table 4)."
+    return Listing.of(caption, rows, numbers=["Wilderness ratio"]) if rows and len(rows[0]) > 1 else None
+
+
+def _classes(wild: Mapping[str, Any]) -> Listing | None:
+    background, points = wild["background"], wild["operating_points"]
+    best = points["betas"][BETA]["classes"]
+    names = dict.fromkeys([*best, *(background["unknown"]["classes"] if background else ())])
+    rows = []
+    for name in names:
+        row: dict[str, Any] = {"Class": name}
+        for n, title in ((0, "without"), (-1, "with all")):
+            of = best.get(name)
+            row |= {
+                f"F1 {title} (%)": of and of["f"][n],
+                f"Threshold {title}": of and of["threshold"][n],
+            }
+        for side, title in (("known", "correct"), ("unknown", "unknown")):
+            if background:
+                of = background[side]["classes"].get(name, {})
+                row |= {
+                    f"Mean p_i − p_b, {title}": of.get("mean"),
+                    f"Deviation, {title}": of.get("sd"),
+                    f"Rejected, {title} (%)": of.get("rejected"),
+                }
+        rows.append(row)
+    caption = (
+        "Classes: best F1 and its threshold without and with all OOD images; class minus background probability of "
+        "correct detections (Table 3) and of detections of unknown objects as this class."
+    )
+    return Listing.of(caption, rows) if rows else None
