@@ -50,6 +50,7 @@ def make(count: int, dimensions: int, classes: int, seed: int) -> Regions:
         logits=logits,
         features=features,
         latent=rng.normal(size=(count, LATENT)).astype(np.float32),
+        **{"gram.layer1": rng.normal(size=(count, 5 * LATENT)).astype(np.float32)},
         weight=weight,
         bias=bias,
     )
@@ -135,8 +136,8 @@ def peers(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
     }
 
 
-#: What a method would otherwise take from validation detections whose true class is known.
-GIVEN = {"temperature_scaling": {"temperature": 2.0}}
+#: Parameters without a default, and what a method would otherwise take from detections whose true class is known.
+GIVEN = {"temperature_scaling": {"temperature": 2.0}, "gram": {"layer": ["layer1"]}}
 
 
 def measure_time(args: argparse.Namespace) -> None:

@@ -18,6 +18,7 @@ from farther.detectors.networks.checkpoint import save_checkpoint
 from farther.detectors.networks.classification import Classifier
 from farther.detectors.networks.faster_rcnn import propose
 from farther.detectors.networks.pooling import Pooling, latent_means, pixels_to_cells
+from farther.detectors.networks.taps import Layers
 from farther.errors import DataError, ParameterError
 from farther.methods import FitError
 from farther.tables import Regions, RegionsFolder
@@ -318,13 +319,13 @@ def test_layers_of_a_classifier_are_averaged_over_the_image():
     torch.manual_seed(0)
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     network = nn.Sequential(network, nn.Linear(6, 5)).eval()
-    classifier = Classifier(network, (16, 16), latents=["0.0", "0.2"])
+    classifier = Classifier(network, (16, 16), layers=Layers(("0.0", "0.2")))
     pixels = torch.rand(3, 3, 16, 16)
     seen = classifier(pixels)
     with torch.inference_mode():
         shallow = network[0][0](pixels)
-        torch.testing.assert_close(seen.latents["0.0"], shallow.mean((2, 3)))
-        torch.testing.assert_close(seen.latents["0.2"], network[0][2](shallow.relu()).mean((2, 3)))
+        torch.testing.assert_close(seen.latents["latent.0.0"], shallow.mean((2, 3)))
+        torch.testing.assert_close(seen.latents["latent.0.2"], network[0][2](shallow.relu()).mean((2, 3)))
 
 
 @pytest.mark.parametrize(

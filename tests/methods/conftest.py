@@ -58,6 +58,7 @@ def make_regions(
         latent=latent,
         uncertainty=uncertainty,
         box_variance=box_variance,
+        **{"gram.shallow": features[:, : dimensions // 2], "gram.deep": features},
         weight=weight,
         bias=bias,
         background_index=classes if background else None,

@@ -14,8 +14,14 @@ from farther.methods import FitError
 from farther.tables import Regions, RegionsFolder
 
 #: Parameters that suit the small tables of these tests.
-PARAMS: dict[str, dict] = {"knn": {"k": 3}, "temperature_scaling": {"temperature": 2.0}}
+PARAMS: dict[str, dict] = {
+    "knn": {"k": 3},
+    "temperature_scaling": {"temperature": 2.0},
+    "gram": {"layer": ["shallow", "deep"]},
+}
 NAMES = methods.names()
+#: What regions may lack.
+OPTIONAL = {"features", "latent", "gram.shallow", "gram.deep", "last_layer", "uncertainty", "box_variance"}
 
 
 def create(name: str) -> methods.Method:
@@ -133,9 +139,9 @@ def test_difficult_regions_get_finite_scores_or_a_reason(name, case, make):
 
 @pytest.mark.parametrize("name", [n for n in NAMES if methods.get(n).needs - {"logits", "labels", "score"}])
 def test_a_method_says_what_it_misses(name, make):
-    regions = without(make(), "features", "latent", "last_layer", "uncertainty", "box_variance")
+    regions = without(make(), *OPTIONAL)
     method = create(name)
-    assert set(method.missing(regions)) == set(method.needs) - {"logits", "labels"}
+    assert set(method.missing(regions)) == set(method.inputs) - {"logits", "labels"}
     with pytest.raises(FitError, match=method.missing(regions)[0]):
         method.fit(regions)
 
@@ -149,10 +155,9 @@ def test_without_logits_a_method_that_reads_them_cannot_be_applied(name, make):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_method_reads_nothing_that_it_does_not_say(name, make):
     method, train, test = create(name), make(seed=1), make(seed=2)
-    optional = {"features", "latent", "last_layer", "uncertainty", "box_variance"}
-    assert method.needs <= {"logits", "labels", "score"} | optional
+    assert method.inputs <= {"logits", "labels", "score"} | OPTIONAL
     expected = method.fit(train).score(test)
-    spared = [_without(without(r, *optional - method.needs), method) for r in (train, test)]
+    spared = [_without(without(r, *OPTIONAL - method.inputs), method) for r in (train, test)]
     np.testing.assert_array_equal(create(name).fit(spared[0]).score(spared[1]), expected)
 
 
@@ -178,10 +183,11 @@ def test_regions_of_another_detector_are_refused(name, make):
         create(name).fit(make(classes=5)).score(make(classes=4))
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if methods.get(n).needs & {"features", "latent"}])
+@pytest.mark.parametrize("name", [n for n in NAMES if methods.get(n).needs & {"features", "latent", "gram"}])
 def test_vectors_of_another_width_are_refused(name, make):
     narrow, wide = make(dimensions=12), make(dimensions=15)
-    with pytest.raises(DataError, match=r"field '(features|latent)': 1[59] values per row, but .* was fitted on 1[26]"):
+    field, wider, fitted = r"(features|latent|gram\.\w+)", r"(7|1[59])", r"(6|1[26])"
+    with pytest.raises(DataError, match=f"field '{field}': {wider} values per row, but .* was fitted on {fitted}"):
         create(name).fit(narrow).score(wide)
 
 

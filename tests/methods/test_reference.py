@@ -60,7 +60,7 @@ def test_a_published_method_has_a_year_and_a_link(name):
     "name", [name for name in methods.names() if methods.get(name)._fit is not methods.Method._fit]
 )
 def test_fitted_attributes_are_documented_and_no_others(name, make):
-    params = {"knn": {"k": 3}}.get(name, {})
+    params = {"knn": {"k": 3}, "gram": {"layer": ["deep"]}}.get(name, {})
     found = vars(methods.create(name, **params).fit(make()))
     fitted = {attribute for attribute in found if attribute.endswith("_") and attribute != "fitted_on_"}
     documented = set(re.findall(r"\w+_(?=[:,])", describe(methods.get(name)).sections["Attributes"]))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from farther.detectors.networks.detection import StoredColumns
     from farther.detectors.networks.replay import Replay
+    from farther.detectors.networks.taps import Layers
 
 registry: Registry[Adapter] = Registry("detector", "farther.detectors")
 register = registry.register
@@ -183,6 +184,30 @@ class Detector(Adapter):
 
 
 @dataclass(config=STRICT, kw_only=True)
+class LayeredDetector(Detector):
+    """Base of the networks whose inner modules can be stored, by the names of PyTorch's `named_modules`.
+
+    Args:
+        latents: Modules, such as the stages of a ResNet, whose activations are averaged per channel over each box (a
+            classifier's over the image): each is a column `latent.<name>`, which the parameter `layer` of a method
+            selects. For boxes, their outputs are maps, as of the stages of a backbone.
+        grams: Modules whose activations give the Gram matrices that the method `gram` reads: a column `gram.<name>` of
+            `gram_powers` values per channel.
+        gram_powers: Number of powers, from 1.
+    """
+
+    latents: tuple[str, ...] = ()
+    grams: tuple[str, ...] = ()
+    gram_powers: Count = 5
+
+    def layers(self) -> Layers:
+        """The modules that are stored."""
+        from farther.detectors.networks.taps import Layers
+
+        return Layers(self.latents, self.grams, self.gram_powers)
+
+
+@dataclass(config=STRICT, kw_only=True)
 class BoxDetector(Detector):
     """Base of the networks that detect boxes.
 
@@ -199,7 +224,7 @@ class BoxDetector(Detector):
 
 
 @dataclass(config=STRICT, kw_only=True)
-class LatentDetector(BoxDetector):
+class LatentDetector(LayeredDetector, BoxDetector):
     """Base of the networks whose column `latent` is pooled from an inner layer (FMIYC, Appendix F.2.4).
 
     Args:
@@ -208,8 +233,6 @@ class LatentDetector(BoxDetector):
         latent_size: Cells along one side of the grid that `latent` is pooled from; None takes the protocol's: 9 in the
             paper, 16 in the published code.
         latent_sampling: Samples along one side of a cell; below 1 as many as fit; None takes the protocol's: 2, or -1.
-        latents: Names of further modules whose activations are pooled over the boxes: each is a column `latent.<name>`,
-            which the parameter `layer` of a method selects. Their outputs are maps, as of the stages of a backbone.
         published_rois: Place boxes as the published code does: those of the image as given, scaled in both directions
             by width of the map / width of the image. That misplaces them where the network's input has another shape
             than the image or is padded, so no protocol implies it.
@@ -218,7 +241,6 @@ class LatentDetector(BoxDetector):
     protocol: Protocol = "paper"
     latent_size: Count | None = None
     latent_sampling: int | None = None
-    latents: tuple[str, ...] = ()
     published_rois: bool = False
 
     def stored_columns(self, *, all_levels: bool = False, log_scores: bool = False) -> StoredColumns:
@@ -233,4 +255,4 @@ class LatentDetector(BoxDetector):
             all_levels=all_levels,
             published_rois=self.published_rois,
         )
-        return StoredColumns(pooling, self.features_dtype, log_scores, self.latents)
+        return StoredColumns(pooling, self.features_dtype, log_scores, self.layers())

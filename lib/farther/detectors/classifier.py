@@ -40,7 +40,7 @@ class Classifier(ImageClassifier):
     Args:
         weights: A PyTorch file of weights, whole or below `state_dict`, `model`, `model_state_dict` or `net`; or a
             safetensors file.
-        latent, latents: See `ImageClassifier`.
+        latent: See `ImageClassifier`.
         architecture: Name of torchvision's function ("resnet50", "vit_b_16", "convnext_tiny", …); or "ResNet18_32x32",
             "ResNet18_64x64" or "ResNet18_224x224" of OpenOOD; or "openood_resnet": their basic blocks behind a 3×3
             stem, of any width and depth, which are read from the weights. None takes the file's metadata.
@@ -97,7 +97,7 @@ class Classifier(ImageClassifier):
             sample=(preprocessing["crop"], preprocessing["crop"]),
             latent=self.latent or default_latent(architecture),
             normalisation=(preprocessing["mean"], preprocessing["std"]),
-            latents=self.latents,
+            layers=self.layers(),
             channels_last=architecture.startswith("swin"),
         )
 

@@ -78,7 +78,7 @@ class OpenClipClassifier(ImageClassifier):
         if unknown:
             raise ParameterError(f"parameter 'words': {unknown[0]!r} is not one of the classes")
         text = self.encoder.names([self.words.get(name, name) for name in self.classes], self.templates)
-        return zero_shot(self.encoder, text, self.prepare(np.zeros((64, 64, 3), np.uint8)), self.latent, self.latents)
+        return zero_shot(self.encoder, text, self.prepare(np.zeros((64, 64, 3), np.uint8)), self.latent, self.layers())
 
     @cached_property
     def preprocessing(self) -> Preprocessing:

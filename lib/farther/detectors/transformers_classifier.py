@@ -70,7 +70,7 @@ class TransformersClassifier(ImageClassifier):
         from farther.detectors.networks.transformers_classifier import load_classifier
 
         sample = self.prepare(np.zeros((64, 64, 3), np.uint8)).pixels.shape[1:]
-        return load_classifier(self.folder, self.torch_device(), (sample[0], sample[1]), self.latent, self.latents)
+        return load_classifier(self.folder, self.torch_device(), (sample[0], sample[1]), self.latent, self.layers())
 
     @cached_property
     def processor(self) -> BaseImageProcessor:

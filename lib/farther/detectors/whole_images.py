@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import Detector
+from farther.detectors.base import LayeredDetector
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables import Header, Regions
@@ -19,18 +19,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class ImageClassifier(Detector):
+class ImageClassifier(LayeredDetector):
     """An image classifier. The region of an image is its frame, the score the largest probability, t* is 0.
 
     Args:
         latent: Name of the module whose activations, averaged per channel, are the column `latent`. None takes a module
             three quarters through the network where the adapter knows one; without a name there is no such column.
-        latents: Names of further modules, such as the stages of a ResNet: each is a column `latent.<name>`, which the
-            parameter `layer` of a method selects.
     """
 
     latent: str | None = None
-    latents: tuple[str, ...] = ()
 
     @property
     @abstractmethod

@@ -18,12 +18,12 @@ from farther.errors import DataError, FartherError
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
 from farther.tables.files import read_json, write_aside, write_json
-from farther.tables.regions import LAYER
+from farther.tables.regions import GRAM, LAYER
 
 VERSION = 1
 
 #: Optional columns of vectors, and all columns that a folder's batches hold only when they are asked for.
-VECTORS = frozenset({"features", "latent"})
+VECTORS = frozenset({"features", "latent", "gram"})
 PASSES = frozenset({"mean_probabilities", "predictive_entropy", "mutual_information"})
 READ_WHEN_NEEDED = VECTORS | PASSES | {"uncertainty", "box_variance"}
 
@@ -62,7 +62,7 @@ class Method(ABC):
     name: ClassVar[str] = ""
     #: The name in papers; the registered name where a method has none.
     title: ClassVar[str] = ""
-    #: Inputs: any of "score", "logits", "features", "latent", "last_layer", "labels", "uncertainty",
+    #: Inputs: any of "score", "logits", "features", "latent", "gram", "last_layer", "labels", "uncertainty",
     #: "box_variance", "mean_probabilities", "predictive_entropy" and "mutual_information".
     needs: ClassVar[frozenset[str]] = frozenset()
 
@@ -145,7 +145,7 @@ class Method(ABC):
     @property
     def columns(self) -> list[str]:
         """The optional columns that it reads, sorted."""
-        return sorted(name for name in self.inputs if name in READ_WHEN_NEEDED or name.startswith(LAYER))
+        return sorted(name for name in self.inputs if name in READ_WHEN_NEEDED or name.startswith((LAYER, GRAM)))
 
     @property
     def learns(self) -> bool:
@@ -225,7 +225,7 @@ class Method(ABC):
                 raise DataError(problem, field=field)
 
     def _widths(self, batch: Regions) -> dict[str, int]:
-        vectors = [name for name in self.columns if name in VECTORS or name.startswith(LAYER)]
+        vectors = [name for name in self.columns if name in VECTORS or name.startswith((LAYER, GRAM))]
         return {name: batch.array(name).shape[1] for name in vectors}  # type: ignore[union-attr]
 
     def _check_widths(self, batch: Regions) -> None:

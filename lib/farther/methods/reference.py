@@ -12,6 +12,7 @@ from farther.registry import describe
 #: Descriptions of the inputs that methods declare in `needs`.
 NEEDS = {
     "features": "the input h of the last linear layer",
+    "gram": "rows of the Gram matrices of inner layers, which the detector's parameter `grams` stores",
     "labels": "the predicted class",
     "last_layer": "weight and bias of the last linear layer",
     "latent": "latent activations, ROI-aligned and averaged per channel",

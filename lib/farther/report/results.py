@@ -246,7 +246,7 @@ def _label(method: str, fitted: Mapping[str, Any]) -> str:
 def _family(fitted: Mapping[str, Any]) -> str:
     """`output` (reads logits), `feature`, `mixed` (both) or `latent` (activations of an inner layer)."""
     needs = set(fitted.get("needs", []))
-    if any(need == "latent" or need.startswith("latent.") for need in needs):
+    if any(need == "latent" or need.startswith(("latent.", "gram.")) for need in needs):
         return "latent"
     if "features" in needs:
         return "mixed" if needs & {"logits", "last_layer"} else "feature"

@@ -24,8 +24,8 @@ from farther.tables.header import VERSION, Header, WithHeader
 from farther.tables.shards import ShardWriter
 from farther.tables.table import ROW_GROUP, Table, parquet_errors, read_batches
 
-#: What the names of columns of further layers begin with.
-LAYER = "latent."
+#: Beginnings of the names of columns of further layers: averages of activations, and rows of their Gram matrices.
+LAYER, GRAM = "latent.", "gram."
 
 
 class Regions(Table, WithHeader):
@@ -41,6 +41,7 @@ class Regions(Table, WithHeader):
         features: ndarray of shape (N, D), input of the last linear layer, or None.
         latent: ndarray of shape (N, C), ROI-aligned and channel-averaged activations, or None.
         latent.<layer>: The same of further layers: any number of columns; `array("latent.layer2")` gives one.
+        gram.<layer>: Means of the rows of the Gram matrices of a layer's activations, for several powers.
         box_variance: Variances of the box's coordinates in pixels², ndarray of shape (N, 4), or None.
         uncertainty: ndarray of shape (N,), the detector's own, higher for less certain; or None.
         mean_probabilities: Mean over several passes, ndarray of shape (N, K), or None.
@@ -84,8 +85,8 @@ class Regions(Table, WithHeader):
 
     @classmethod
     def declared(cls, names: Iterable[str]) -> tuple[OptionalColumn, ...]:
-        """The declared columns, and those called `latent.<layer>`."""
-        layers = sorted({name for name in names if name.startswith(LAYER)})
+        """The declared columns, and those called `latent.<layer>` or `gram.<layer>`."""
+        layers = sorted({name for name in names if name.startswith((LAYER, GRAM))})
         return (*cls.COLUMNS, *(named_column(OptionalColumn(VECTOR), name) for name in layers))
 
     def _check(self, source: str | Path | None) -> None:
@@ -199,7 +200,7 @@ class RegionsFolder(WithHeader):
         """The rows in batches in stored order; shards without rows are left out unless there is nothing else.
 
         Args:
-            columns: Optional columns to read (`features`, `latent.<layer>`, `box_variance`, …); all when None. The
+            columns: Optional columns to read (`features`, `latent.<layer>`, `gram.<layer>`, …); all when None. The
                 others are always read.
 
         Raises:

@@ -14,7 +14,7 @@ from torch.nn.functional import linear
 
 from farther.detectors.networks.detection import autocast, to_numpy
 from farther.detectors.networks.replay import Answer, Dropout, ordinary_tensors
-from farther.detectors.networks.taps import LATENT, Taps
+from farther.detectors.networks.taps import NO_LAYERS, Layers, Taps
 from farther.detectors.scaling import Scaled
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Regions
@@ -24,7 +24,7 @@ Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 class Seen(NamedTuple):
-    """Output of a classifier for B images: logits (B, K), features (B, D), and latent columns (B, C)."""
+    """Output of a classifier for B images: logits (B, K), features (B, D), and columns of inner modules."""
 
     logits: Tensor
     features: Tensor | None
@@ -41,7 +41,7 @@ class Classifier:
         sample: Height and width of an image that it takes.
         latent: Name of the inner module; None for no `latent`.
         normalisation: Of the images: bytes are normalised here, floats were before.
-        latents: Names of further modules, whose activations are the columns `latent.<name>`.
+        layers: Further modules, which give the columns `latent.<name>` and `gram.<name>`.
         channels_last: The inner module's maps are (B, H, W, C), not (B, C, H, W).
 
     Raises:
@@ -55,14 +55,14 @@ class Classifier:
         latent: str | None = None,
         normalisation: Normalisation = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
         *,
-        latents: Sequence[str] = (),
+        layers: Layers = NO_LAYERS,
         channels_last: bool = False,
     ):
         self.network = network.requires_grad_(False)
         self.device = next(network.parameters()).device
-        named = [] if latent is None else [latent]
-        self._tap = Taps(network, named, LATENT, channels_last=channels_last)
-        self._taps = Taps(network, latents, channels_last=channels_last)
+        named = Layers(() if latent is None else (latent,))
+        self._tap = Taps(network, named, "latent", channels_last=channels_last)
+        self._taps = Taps(network, layers, channels_last=channels_last)
         self.normalisation = normalisation
         self._last: nn.Linear | None = None
         # Two images: outputs of the inner module whose first dimension is not that of images are then refused.
@@ -98,10 +98,10 @@ class Classifier:
         features = kept["features"].float() if self._last is not None else None
         if features is not None and precision != "float32":
             logits = self.logits_of(features)
-        usual, further = self._tap.over_images(len(pixels)), self._taps.over_images(len(pixels))
-        latents = dict(zip([LATENT] * len(usual), usual.values(), strict=True))
-        latents |= {f"{LATENT}.{name}": values for name, values in further.items()}
-        return Seen(logits.float(), features, latents)
+        columns = self._taps.over_images(len(pixels))
+        for usual in self._tap.over_images(len(pixels)).values():  # of one module, or none
+            columns["latent"] = usual
+        return Seen(logits.float(), features, columns)
 
     def logits_of(self, features: Tensor) -> Tensor:
         """Logits (B, K), float32, of inputs (B, D) of the last linear layer."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torchvision.models.detection.transform import resize_boxes
 
 from farther.detectors.networks.pooling import Pooling, latent_means, pixels_to_cells, published_cells
-from farther.detectors.networks.taps import LATENT, Taps
+from farther.detectors.networks.taps import NO_LAYERS, Layers, Taps
 from farther.tables import Header, Regions
 
 PerQuery = Literal["several", "one"]
@@ -47,21 +47,21 @@ class StoredColumns:
         pooling: Of `latent`.
         dtype: Type of `features` and `latent`.
         log_scores: For sigmoid heads: `logits` is log(sigmoid(logit)).
-        latents: Names of further modules, whose activations are the columns `latent.<name>`.
+        layers: Further modules, which give the columns `latent.<name>` and `gram.<name>`.
     """
 
     pooling: Pooling
     dtype: str = "float32"
     log_scores: bool = False
-    latents: tuple[str, ...] = ()
+    layers: Layers = NO_LAYERS
 
     def taps(self, network: torch.nn.Module) -> Taps:
-        """Hooks on the modules in `latents`."""
-        return Taps(network, self.latents)
+        """Hooks on the modules in `layers`."""
+        return Taps(network, self.layers)
 
     def tapped(self, taps: Taps, boxes: Sequence[Tensor], size: tuple[int, int]) -> dict[str, Tensor]:
-        """The columns `latent.<name>` of each image's boxes, in pixels of the network's input of this size."""
-        return {f"{LATENT}.{name}": values for name, values in taps.over_boxes(boxes, size, self.pooling).items()}
+        """The columns of `layers` of each image's boxes, in pixels of the network's input of this size."""
+        return taps.over_boxes(boxes, size, self.pooling)
 
     def arrays(self, columns: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
         """Columns of features or activations as they are stored."""

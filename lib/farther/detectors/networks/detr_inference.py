@@ -25,7 +25,7 @@ from farther.detectors.networks.detection import (
 )
 from farther.detectors.networks.detr import class_head, family_of
 from farther.detectors.networks.pooling import Pooling, box_means, published_cells
-from farther.detectors.networks.taps import Taps
+from farther.detectors.networks.taps import NO_LAYERS, Taps
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Regions
 
@@ -114,7 +114,7 @@ def _detect_group(
     device = next(network.parameters()).device
     pixels = torch.stack([image.pixels for image in images]).to(device)
     masks = [torch.ones(pixels.shape[2:]) if image.mask is None else image.mask for image in images]
-    taps = Taps(network, ()) if stored is None else stored.taps(network)
+    taps = Taps(network, NO_LAYERS) if stored is None else stored.taps(network)
     with taps:
         seen = run(network, pixels, torch.stack(masks).to(device), precision)
     if not (torch.isfinite(seen.logits).all() and torch.isfinite(seen.boxes).all()):

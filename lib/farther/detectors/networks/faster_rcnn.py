@@ -33,7 +33,7 @@ from farther.detectors.networks.detection import (
     to_numpy,
 )
 from farther.detectors.networks.replay import Answer, Dropout, ordinary_tensors
-from farther.detectors.networks.taps import Taps
+from farther.detectors.networks.taps import NO_LAYERS, Taps
 from farther.tables import Header, Regions
 
 #: The part of a network that computes logits from pooled proposals.
@@ -196,7 +196,7 @@ class FasterRCNNReplay:
         """Pooled activations of the proposals given, or else of the network's, which are returned too."""
         network = self._network
         batch, _ = network.transform(list(images))
-        taps = Taps(network, ()) if self._stored is None else self._stored.taps(network)
+        taps = Taps(network, NO_LAYERS) if self._stored is None else self._stored.taps(network)
         with taps, autocast(batch.tensors.device, self._precision):
             levels = {name: level.float() for name, level in network.backbone(batch.tensors).items()}
             if proposals is None:

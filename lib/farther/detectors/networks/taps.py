@@ -1,19 +1,36 @@
-"""Activations of inner modules, kept during a pass and averaged over images or over boxes."""
+"""Activations of inner modules, kept during a pass, and their averages and Gram matrices over images or boxes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
+from farther.detectors.networks.grams import box_gram_rows, gram_rows
 from farther.detectors.networks.pooling import Pooling, box_means
 from farther.errors import ParameterError
+from farther.tables.regions import GRAM, LAYER
 
-#: A parameter of adapters that names inner modules: the column `latent`, or the further columns `latent.<name>`.
-LATENT, LATENTS = "latent", "latents"
+
+@dataclass(frozen=True)
+class Layers:
+    """Inner modules whose activations are stored, by the names that `named_modules` gives them.
+
+    Args:
+        latents: Those whose averages are the columns `latent.<name>`.
+        grams: Those whose Gram matrices give the columns `gram.<name>`; see `gram_rows`.
+        powers: Number of powers of these.
+    """
+
+    latents: tuple[str, ...] = ()
+    grams: tuple[str, ...] = ()
+    powers: int = 5
+
+
+NO_LAYERS = Layers()
 
 
 class Taps:
@@ -21,19 +38,19 @@ class Taps:
 
     Args:
         network: The network.
-        names: Names of its modules, as `named_modules` gives them.
-        parameter: Name of the adapter's parameter, in messages.
+        layers: Its modules.
+        parameter: Name of the adapter's parameter that names those of `latents`, in messages.
         channels_last: Maps are (B, h, w, C), not (B, C, h, w).
 
     Raises:
         ParameterError: the network has no such module.
     """
 
-    def __init__(
-        self, network: nn.Module, names: Iterable[str], parameter: str = LATENTS, *, channels_last: bool = False
-    ):
-        self._parameter, self._channels_last = parameter, channels_last
-        self._modules = {name: find_module(network, name, parameter) for name in names}
+    def __init__(self, network: nn.Module, layers: Layers, parameter: str = "latents", *, channels_last: bool = False):
+        self._layers, self._parameters = layers, {LAYER: parameter, GRAM: "grams"}
+        self._channels_last = channels_last
+        self._modules = {name: find_module(network, name, parameter) for name in layers.latents}
+        self._modules |= {name: find_module(network, name, "grams") for name in layers.grams}
         self._kept: dict[str, Any] = {}
         self._hooks: list[Any] = []
 
@@ -50,21 +67,25 @@ class Taps:
         self._hooks.clear()
 
     def over_images(self, count: int) -> dict[str, Tensor]:
-        """Means per channel over the cells of each map, or over its tokens.
+        """The columns of B images: means, and rows of Gram matrices, over the cells of each map, or over its tokens.
 
         Args:
-            count: Number of images of the last pass.
+            count: B, the number of images of the last pass.
 
         Returns:
-            Name → shape (count, C), float32.
+            Column → shape (B, C) of means, (B, P · C) of Gram matrices, float32.
 
         Raises:
             ParameterError: a module's output is not one of up to two dimensions of cells per image.
         """
-        return {name: self._mean(name, self._output(name), count) for name in self._modules}
+        powers = self._layers.powers
+        return self._columns(
+            lambda name, prefix: self._cells(name, prefix, count).mean(2),
+            lambda name, prefix: gram_rows(self._cells(name, prefix, count), powers),
+        )
 
     def over_boxes(self, boxes: Sequence[Tensor], size: tuple[int, int], pooling: Pooling) -> dict[str, Tensor]:
-        """Means per channel over boxes, as the column `latent` has them (FMIYC, Appendix F.2.4).
+        """The columns of boxes: means, as the column `latent` has them (FMIYC, Appendix F.2.4), and Gram matrices.
 
         Args:
             boxes: Corners of each image's boxes in pixels of the network's input, (N_i, 4).
@@ -72,41 +93,53 @@ class Taps:
             pooling: Of each box; its levels and its place are not used.
 
         Returns:
-            Name → shape (ΣN_i, C), float32.
+            Column → shape (ΣN_i, C) of means, (ΣN_i, P · C) of Gram matrices, float32.
 
         Raises:
             ParameterError: a module's output is not a map per image.
         """
-        found = {}
-        for name in self._modules:
-            maps = self._output(name)
+        powers = self._layers.powers
+
+        def pooled(name: str, prefix: str, pool: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+            maps = self._output(name, prefix)
             if not isinstance(maps, Tensor) or maps.ndim != 4 or len(maps) != len(boxes):
-                raise self._refused(name, maps, len(boxes), "(images, channels, rows, columns)")
+                raise self._refused(name, prefix, len(boxes), "(images, channels, rows, columns)")
             maps = (maps.permute(0, 3, 1, 2) if self._channels_last else maps).float()
             (height, width), (rows, columns) = size, maps.shape[2:]
             scale = maps.new_tensor([columns / width, rows / height] * 2)
-            each = [box_means(of_image, of * scale, pooling) for of_image, of in zip(maps, boxes, strict=True)]
-            found[name] = torch.cat(each)
-        return found
+            return torch.cat([pool(of_image, of * scale) for of_image, of in zip(maps, boxes, strict=True)])
 
-    def _mean(self, name: str, activations: Any, count: int) -> Tensor:
-        if not isinstance(activations, Tensor) or activations.ndim not in (2, 3, 4) or len(activations) != count:
-            raise self._refused(name, activations, count, "(images, …) with up to two dimensions of cells")
-        values = activations.float()
+        return self._columns(
+            lambda name, prefix: pooled(name, prefix, lambda level, cells: box_means(level, cells, pooling)),
+            lambda name, prefix: pooled(name, prefix, lambda level, at: box_gram_rows(level, at, powers, pooling)),
+        )
+
+    def _columns(self, mean: Callable[[str, str], Tensor], gram: Callable[[str, str], Tensor]) -> dict[str, Tensor]:
+        """All columns, from functions of a module's name and the beginning of its column's name."""
+        means = {f"{LAYER}{name}": mean(name, LAYER) for name in self._layers.latents}
+        return means | {f"{GRAM}{name}": gram(name, GRAM) for name in self._layers.grams}
+
+    def _cells(self, name: str, prefix: str, count: int) -> Tensor:
+        """The output of a module for `count` images, shape (count, C, cells), float32."""
+        found = self._output(name, prefix)
+        if not isinstance(found, Tensor) or found.ndim not in (2, 3, 4) or len(found) != count:
+            raise self._refused(name, prefix, count, "(images, …) with up to two dimensions of cells")
+        values = found.float()
         if values.ndim == 4:
-            return values.mean((1, 2) if self._channels_last else (2, 3))
-        return values.mean(1) if values.ndim == 3 else values
+            return values.flatten(1, 2).transpose(1, 2) if self._channels_last else values.flatten(2)
+        return values.transpose(1, 2) if values.ndim == 3 else values[:, :, None]
 
-    def _output(self, name: str) -> Any:
+    def _output(self, name: str, prefix: str) -> Any:
         if name not in self._kept:
             problem = f"no image passes through that module, {name!r}; name another one"
-            raise ParameterError(f"parameter {self._parameter!r}: {problem}")
+            raise ParameterError(f"parameter {self._parameters[prefix]!r}: {problem}")
         return self._kept[name]
 
-    def _refused(self, name: str, found: Any, count: int, wanted: str) -> ParameterError:
+    def _refused(self, name: str, prefix: str, count: int, wanted: str) -> ParameterError:
+        found = self._kept[name]
         shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
         problem = f"the output of {name!r} for {count} images is {shape}, not {wanted}"
-        return ParameterError(f"parameter {self._parameter!r}: {problem}; name another module")
+        return ParameterError(f"parameter {self._parameters[prefix]!r}: {problem}; name another module")
 
 
 def find_module(network: nn.Module, name: str, parameter: str) -> nn.Module:
@@ -125,8 +158,3 @@ def _copy(output: Any) -> Any:
     while isinstance(output, tuple | list) and len(output):
         output = output[0]
     return output.clone() if isinstance(output, Tensor) else output
-
-
-def latent_columns(found: Mapping[str, Tensor], dtype: str) -> dict[str, np.ndarray]:
-    """The columns `latent.<name>` of activations averaged by `Taps`."""
-    return {f"{LATENT}.{name}": values.float().cpu().numpy().astype(dtype) for name, values in found.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 
 from farther.detectors.networks.classification import Classifier, Normalisation, three_quarters_through
 from farther.detectors.networks.detr import quiet
+from farther.detectors.networks.taps import NO_LAYERS, Layers
 from farther.detectors.networks.transformers_files import CONFIG, PROCESSOR, class_names, fetched, weight_files
 from farther.detectors.networks.weights import refuse_misfit
 from farther.errors import DataError, ParameterError
@@ -59,13 +59,13 @@ def load_processor(folder: Path) -> Any:
 
 
 def load_classifier(
-    folder: Path, device: torch.device, sample: tuple[int, int], latent: str | None, latents: Sequence[str] = ()
+    folder: Path, device: torch.device, sample: tuple[int, int], latent: str | None, layers: Layers = NO_LAYERS
 ) -> Classifier:
     """The network of a folder, in float32.
 
     Args:
-        sample, latent: See `Classifier`; None takes the module three quarters through the outermost list of modules,
-            if its output can be averaged over an image.
+        sample, latent, layers: See `Classifier`; without a `latent`, the module three quarters through the outermost
+            list of modules, if its output can be averaged over an image.
 
     Raises:
         DataError: transformers cannot load it, or the weights do not fit.
@@ -92,11 +92,11 @@ def load_classifier(
     refuse_misfit(folder, type(network).__name__, {**problems, "of another shape": shapes})
     network, normalisation = network.to(device).eval(), normalisation_of(load_processor(folder))
     if latent is not None:
-        return Classifier(network, sample, latent, normalisation, latents=latents)
+        return Classifier(network, sample, latent, normalisation, layers=layers)
     try:
-        return Classifier(network, sample, three_quarters_through(network), normalisation, latents=latents)
+        return Classifier(network, sample, three_quarters_through(network), normalisation, layers=layers)
     except ParameterError:
-        return Classifier(network, sample, None, normalisation, latents=latents)
+        return Classifier(network, sample, None, normalisation, layers=layers)
 
 
 def normalisation_of(processor: Any) -> Normalisation:

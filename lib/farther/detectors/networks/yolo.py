@@ -23,7 +23,7 @@ from farther.detectors.networks.detection import (
     to_numpy,
 )
 from farther.detectors.networks.pooling import latent_means, pixels_to_cells, published_cells
-from farther.detectors.networks.taps import Taps
+from farther.detectors.networks.taps import NO_LAYERS, Taps
 from farther.detectors.networks.ultralytics_import import import_quietly
 from farther.detectors.scaling import Scaled
 from farther.errors import DataError, ParameterError
@@ -193,7 +193,7 @@ def _detect_group(
     device = next(network.parameters()).device
     batch = torch.from_numpy(np.stack([image.pixels for image in images])).to(device)
     batch = batch.permute(0, 3, 1, 2).float().div_(255)
-    taps = Taps(network, ()) if stored is None else stored.taps(network)
+    taps = Taps(network, NO_LAYERS) if stored is None else stored.taps(network)
     with taps:
         decoded, logits, backbone = run(network, batch, precision)
     if not torch.isfinite(decoded).all():

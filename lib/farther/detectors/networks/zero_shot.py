@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from farther.detectors.networks.classification import Classifier, three_quarters_through
+from farther.detectors.networks.taps import NO_LAYERS, Layers
 from farther.detectors.scaling import Scaled
 from farther.images.clip import Encoder
 
@@ -37,14 +37,15 @@ class ZeroShot(nn.Module):
 
 
 def zero_shot(
-    encoder: Encoder, text: np.ndarray, sample: Scaled, latent: str | None, latents: Sequence[str] = ()
+    encoder: Encoder, text: np.ndarray, sample: Scaled, latent: str | None, layers: Layers = NO_LAYERS
 ) -> Classifier:
     """A loaded CLIP as a classifier.
 
     Args:
         text: Embeddings of the classes, rows of length 1, shape (K, D).
         sample: A prepared image.
-        latent: See `Classifier`; None takes block 9 of 12 of a transformer, or the third stage of a ResNet.
+        latent, layers: See `Classifier`; without a `latent`, block 9 of 12 of a transformer, or the third stage of a
+            ResNet.
     """
     network = ZeroShot(encoder.network, torch.from_numpy(text).to(encoder.device)).eval()
     visual = network.clip.visual
@@ -53,4 +54,4 @@ def zero_shot(
         latent = None if inner is None else f"clip.visual.{inner}"
     config = encoder.preprocessing.config
     size = sample.pixels.shape[1], sample.pixels.shape[2]
-    return Classifier(network, size, latent, (tuple(config["mean"]), tuple(config["std"])), latents=latents)
+    return Classifier(network, size, latent, (tuple(config["mean"]), tuple(config["std"])), layers=layers)

@@ -1,0 +1,57 @@
+"""Row sums of the Gram matrices of activations (Sastry and Oore 2020, arXiv:1912.12510)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torchvision.ops import roi_align
+
+from farther.detectors.networks.pooling import Pooling
+
+#: Boxes whose pooled maps are in memory at once.
+BOXES = 64
+
+#: Activations are divided by the largest of their map, or by this where that is smaller.
+SMALLEST = 1e-30
+
+
+def gram_rows(maps: Tensor, powers: int) -> Tensor:
+    """Means of the rows of the Gram matrices of each map, for powers p from 1 to P.
+
+    For activations a_i(x) of channel i at cell x of n cells, they are sign(g) |g|^(1/p), where
+    g = (1 / (C n)) Σ_j Σ_x a_i(x)^p a_j(x)^p. The paper sums; a mean differs by one factor per map and power, and its
+    size does not depend on the number of cells. No C × C matrix is needed: the sum over j comes first.
+
+    Args:
+        maps: Shape (N, C, n).
+        powers: P.
+
+    Returns:
+        Shape (N, P · C), float32, the values of one power side by side.
+    """
+    values = (maps.cpu() if maps.device.type == "mps" else maps).double()  # a p-th root enlarges rounding errors near 0
+    largest = values.abs().amax((1, 2), keepdim=True).clamp(min=SMALLEST)
+    scaled = values / largest  # so that no power overflows
+    raised, rows = torch.ones_like(scaled), []
+    for power in range(1, powers + 1):
+        raised = raised * scaled
+        means = (raised * raised.mean(1, keepdim=True)).mean(2)
+        rows.append(means.sign() * means.abs() ** (1 / power) * largest[:, :, 0] ** 2)
+    return torch.cat(rows, dim=1).float().to(maps.device)
+
+
+def box_gram_rows(level: Tensor, boxes: Tensor, powers: int, pooling: Pooling) -> Tensor:
+    """`gram_rows` of a map over boxes: of the cells that ROIAlign, aligned, gives for each box.
+
+    Args:
+        level: Shape (C, h, w), float32.
+        boxes: Shape (N, 4), corners in cells.
+
+    Returns:
+        Shape (N, P · C), float32.
+    """
+    found = [level.new_zeros(0, powers * len(level))]
+    for some in boxes.split(BOXES):
+        pooled = roi_align(level[None], [some], pooling.size, 1.0, pooling.sampling, aligned=True)
+        found.append(gram_rows(pooled.flatten(2), powers))
+    return torch.cat(found)

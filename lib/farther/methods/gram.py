@@ -1,0 +1,127 @@
+"""Deviations of Gram matrices from the range seen in training."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field, NonNegativeInt
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import FitError, Method, RegionsLike, register
+from farther.methods.logits import Protocol
+from farther.registry import STRICT
+from farther.tables import Regions
+from farther.tables.regions import GRAM
+
+#: Added to the absolute value of a bound that a deviation is divided by, as in the published code.
+OFFSET = 1e-6
+
+
+@register("gram")
+@dataclass(config=STRICT, kw_only=True)
+class Gram(Method):
+    """Minus the deviation of Gram matrices from the range that training regions of the predicted class span.
+
+    The rows of the Gram matrices of a layer's activations, over the image or over the ROI-aligned box, for powers 1 to
+    P, are what the detector's parameter `grams` stores: P values per channel, 5 kB per region and layer of 256
+    channels in float32.
+
+    Of the training images, a tenth is held out: the ranges are those of the other images' regions, and the deviations
+    of a layer are divided by their mean over the regions held out.
+
+    Formula:
+        score = − Σ_l δ_l / E_l, δ_l = Σ_j (max(lo_j − g_j, 0) / |lo_j| + max(g_j − hi_j, 0) / |hi_j|), g the values of
+        layer l, lo and hi their smallest and largest in training regions of the predicted class, E_l the mean of δ_l
+        held out; with `protocol="published-code"` divided by the detector's confidence
+
+    Args:
+        layer: Layers l; the columns are `gram.<layer>`.
+        held_out: Fraction of the training images that is held out.
+        seed: Of the draw of these images.
+        protocol: "paper"; "published-code" also divides by the detector's confidence, a classifier's largest
+            probability.
+
+    Attributes:
+        low_, high_: lo and hi of each class, ndarrays of shape (K, J), J the number of values of all layers; classes
+            without training regions have those of all classes.
+        expected_: E_l, 1 where no region held out deviates, ndarray of shape (L,).
+
+    References:
+        Sastry and Oore, "Detecting Out-of-Distribution Examples with In-distribution Examples and Gram Matrices", 2020,
+        arXiv:1912.12510. Code: https://github.com/VectorInstitute/gram-ood-detection
+
+    Example:
+        >>> from farther.methods import create
+        >>> from farther.methods.examples import toy_regions
+        >>> names = [f"image{number}" for number in range(40)]
+        >>> train = toy_regions(image_id=names, **{"gram.layer1": [[1.0], [2.0]] * 20})
+        >>> gram = create("gram", layer=["layer1"]).fit(train)  # from 1 to 2, which no image held out exceeds
+        >>> gram.score(toy_regions(**{"gram.layer1": [[1.5], [4.0]]})).round(3)  # (4 − 2) / 2
+        array([-0., -1.])
+    """
+
+    title: ClassVar[str] = "Gram matrices"
+    needs: ClassVar[frozenset[str]] = frozenset({"gram", "labels"})
+    layer: Annotated[tuple[str, ...], Field(min_length=1)]
+    held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    seed: NonNegativeInt = 0
+    protocol: Protocol = "paper"
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """See `Method.layers`."""
+        return tuple(f"{GRAM}{name}" for name in self.layer)
+
+    def _fit(self, regions: RegionsLike) -> None:
+        low = high = None
+        classes = len(regions.header.classes)
+        for block in self._part(regions, held_out=False):
+            values = self._values(block)
+            if low is None or high is None:
+                low, high = (np.full((classes, values.shape[1]), edge, np.float32) for edge in (np.inf, -np.inf))
+            for c in np.unique(block.label):
+                rows = values[block.label == c]
+                low[c], high[c] = np.minimum(low[c], rows.min(axis=0)), np.maximum(high[c], rows.max(axis=0))
+        if low is None or high is None:
+            raise FitError(f"{self.name}: all training images are held out; there are too few")
+        absent = np.isinf(low[:, 0])
+        low[absent], high[absent] = low.min(axis=0), high.max(axis=0)
+        self.low_, self.high_ = low, high
+        sums, count = np.zeros(len(self.layer)), 0
+        for block in self._part(regions, held_out=True):
+            sums, count = sums + self._deviations(block).sum(axis=0), count + len(block)
+        if count == 0:
+            raise FitError(f"{self.name}: no training image is held out; there are too few")
+        self.expected_ = np.where(sums > 0, sums / count, 1.0)
+
+    def _part(self, regions: RegionsLike, *, held_out: bool) -> Iterator[Regions]:
+        """The regions of the images held out, or those of the others; which images these are, their names decide."""
+        limit = self.held_out * 2**32
+        for block in self._blocks(regions):
+            drawn = [zlib.crc32(f"{self.seed}/{name}".encode()) < limit for name in block.image_id]
+            chosen = block[np.array(drawn) == held_out]
+            if len(chosen):
+                yield chosen
+
+    def _values(self, regions: Regions) -> np.ndarray:
+        """g of all layers side by side, ndarray of shape (n, J), float32."""
+        return np.concatenate([np.asarray(regions.array(name), np.float32) for name in self.layers], axis=1)
+
+    def _deviations(self, regions: Regions) -> np.ndarray:
+        """δ_l, ndarray of shape (n, L), float64."""
+        deviations, first = np.empty((len(regions), len(self.layers))), 0
+        for number, name in enumerate(self.layers):
+            g = regions.array(name).astype(np.float64)  # type: ignore[union-attr]
+            columns = slice(first, first := first + g.shape[1])
+            low, high = (edge[:, columns].astype(np.float64)[regions.label] for edge in (self.low_, self.high_))
+            below = np.maximum(low - g, 0) / (np.abs(low) + OFFSET)
+            above = np.maximum(g - high, 0) / (np.abs(high) + OFFSET)
+            deviations[:, number] = (below + above).sum(axis=1)
+        return deviations
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        total = (self._deviations(regions) / self.expected_).sum(axis=1)
+        return -total if self.protocol == "paper" else -total / np.maximum(regions.score, np.finfo(np.float32).tiny)
