@@ -1,10 +1,10 @@
 """Makes the splits of one benchmark: `python stages/curate.py voc`."""
 
-import sys
 from pathlib import Path
 
 from farther.curation import TablesFolder, benchmark, curate
 from farther.params import section
+from farther.stage import run_stage
 from farther.tables.files import write_json
 
 ARTIFACTS = Path("artifacts")
@@ -17,7 +17,10 @@ def main(name: str) -> None:
     curation.write(ARTIFACTS / "splits" / name)
     write_json(ARTIFACTS / "splits" / name / "roles.json", {**made.roles, "similar": curation.similar})
     write_json(ARTIFACTS / "counts" / "curate" / f"{name}.json", curation.counts())
+    print(f"{name}: {', '.join(f'{split} {len(found.images)} images' for split, found in curation.splits.items())}")
+    for warning in curation.warnings:
+        print(f"{name}: warning: {warning}")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_stage(main)

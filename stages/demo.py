@@ -1,10 +1,10 @@
 """Writes one dataset of the demo world: `python stages/demo.py voc` (or bdd, coco, openimages, drawings, …)."""
 
-import sys
 from pathlib import Path
 
 from farther.params import section
 from farther.registry import build
+from farther.stage import run_stage
 from farther.tools.demo import DemoWorld, generate
 
 ARTIFACTS = Path("artifacts")
@@ -16,4 +16,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_stage(main)

@@ -1,11 +1,11 @@
 """Makes a dataset from images of another one: `python stages/derive.py corrupt voc_shifted`."""
 
-import sys
 from pathlib import Path
 
 from farther.curation import TablesFolder
 from farther.datasets import image_roots
 from farther.params import section
+from farther.stage import run_stage
 from farther.tables.files import write_json
 from farther.tools.derived import Scenes, derived
 
@@ -25,4 +25,4 @@ def main(kind: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_stage(main)

@@ -9,6 +9,7 @@ from farther.datasets import image_roots
 from farther.params import section
 from farther.registry import build
 from farther.similarity import EmbedParams, Encoder, EncoderParams, embed_dataset
+from farther.stage import run_stage
 
 ARTIFACTS = Path("artifacts")
 
@@ -23,4 +24,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_stage(main)

@@ -4,8 +4,6 @@ First comes the operating threshold t*, below which regions are discarded. Metho
 again only where inputs, parameters or code changed; docs/dvc.md says which.
 """
 
-import sys
-
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
@@ -16,6 +14,7 @@ from farther.registry import build
 from farther.scoring.entries import read_entry
 from farther.scoring.inputs import FitSettings, RunRegions
 from farther.scoring.score import score_run
+from farther.stage import run_stage
 
 
 def main(run: str) -> None:
@@ -40,4 +39,4 @@ def main(run: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_stage(main)

@@ -5,7 +5,6 @@ Then it looks again at what the detector found, in the passes that the run's ent
 Usage: stages/infer.py RUN
 """
 
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -13,9 +12,12 @@ from farther import detectors
 from farther.datasets import image_roots
 from farther.detectors.imported import Imported, import_splits
 from farther.detectors.inference import InferenceParams, infer_splits
+from farther.detectors.known_classes import check_classes
 from farther.detectors.passes import infer_passes, read_passes
 from farther.params import section
 from farther.registry import build
+from farther.stage import run_stage
+from farther.tables.files import read_json
 
 ARTIFACTS = Path("artifacts")
 
@@ -31,13 +33,16 @@ def main(run: str) -> None:
     splits = ARTIFACTS / "splits" / entry["benchmark"]
     out, work = ARTIFACTS / "regions" / run, ARTIFACTS / ".work" / "regions" / run
     passes = read_passes(run, entry.get("passes"))
+    names = entry.get("classes")
+    if absent := check_classes(detector.header(), names, read_json(splits / "id_classes.json")):
+        log(f"{run} does not have the ID classes {', '.join(absent)}: it finds none of their objects")
     if isinstance(detector, Imported):
-        import_splits(detector, splits, out, work, params.shard_images, log=log)
+        import_splits(detector, splits, out, work, params.shard_images, classes=names, log=log)
     else:
-        infer_splits(detector, splits, roots, out, work, params, log=log)
+        infer_splits(detector, splits, roots, out, work, params, classes=names, log=log)
     again, unfinished = ARTIFACTS / "passes" / run, ARTIFACTS / ".work" / "passes" / run
-    infer_passes(detector, passes, splits, roots, out, again, unfinished, params, log=log)
+    infer_passes(detector, passes, splits, roots, out, again, unfinished, params, classes=names, log=log)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_stage(main)

@@ -1,11 +1,10 @@
 """A dataset in its own format becomes the tables `images` and `objects`: `python stages/ingest.py voc`."""
 
-import sys
-
 from farther import datasets
 from farther.datasets.ingest import ingest
 from farther.params import section
-from farther.tables.files import write_json
+from farther.stage import run_stage
+from farther.tables.files import read_json, write_json
 
 
 def main(name: str) -> None:
@@ -13,7 +12,11 @@ def main(name: str) -> None:
     reader = datasets.create(**section("datasets", name))
     summary = ingest(reader, name, f"artifacts/tables/{name}")
     write_json(f"artifacts/counts/ingest/{name}.json", summary)
+    for subset, counts in summary.items():
+        print(f"{name} {subset}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}")
+    for kind, count in read_json(f"artifacts/tables/{name}/warnings.json")["counts"].items():
+        print(f"{name}: warning: {kind} ({count}); artifacts/tables/{name}/warnings.json lists them")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_stage(main)

@@ -2,6 +2,7 @@
 
 from farther.params import code_digest, section
 from farther.report import build
+from farther.stage import run_stage
 
 SECTIONS = ("datasets", "benchmarks", "detectors", "inference", "threshold", "fit", "methods", "evaluate", "report")
 
@@ -12,4 +13,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_stage(main)

@@ -1,12 +1,12 @@
 """Measures how near the splits of one benchmark are to its ID images: `python stages/stratify.py voc`."""
 
-import sys
 from pathlib import Path
 
 from farther.curation import benchmark
 from farther.params import section
 from farther.registry import build
 from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, WordNetParams, stratify_benchmark
+from farther.stage import run_stage
 
 ARTIFACTS = Path("artifacts")
 
@@ -35,4 +35,4 @@ def _distances(summary: dict[str, float]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_stage(main)

@@ -115,6 +115,8 @@ def _explain(cls: type, what: str, error: ValidationError) -> str:
         if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
             known = ", ".join(parameters(cls)) or "none"
             lines.append(f"{what}: unknown parameter {name!r}. Known: {known}")
+        elif problem["type"] == "missing":
+            lines.append(f"{what}: parameter {name!r} is missing")
         elif name:
             lines.append(f"{what}: parameter {name!r}: {problem['msg']}, found {problem.get('input')!r}")
         else:  # several parameters do not fit together: a class says which

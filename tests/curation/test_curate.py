@@ -197,7 +197,7 @@ def test_explain_names_the_rule_and_the_object_that_decided(rules):
 
 def test_a_rule_on_a_category_that_the_dataset_lacks_is_a_warning(rules):
     warnings = made(rules, {"a": ["Kite"]}).warnings
-    assert len(warnings) == 1
+    assert len(warnings) == 2  # and an empty split
     assert "photos has no category 'Dining table' (rule 'ID class: Dining table → table')" in warnings[0]
 
 
@@ -281,6 +281,7 @@ def test_writing_again_drops_the_splits_that_are_gone(rules, tables, tmp_path):
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
         "classes.parquet",
         "fates.parquet",
+        "id_classes.json",
         "photos_near",
         "test",
         "warnings.json",
@@ -334,3 +335,18 @@ def test_how_far_out_each_class_is_is_listed(rules):
         **dict.fromkeys(["Knife", "Leopard", "Otter"], 2),
         **dict.fromkeys(["Lynx", "Carrot", "Kite"], 3),
     }
+
+
+def test_an_empty_split_is_reported_and_an_empty_id_split_is_refused(rules):
+    assert "split 'photos_near' has no image" in made(rules, {"a": ["Kite"]}).warnings
+    with pytest.raises(DataError, match=r"ID split 'val' has no image: photos val has none that the rules let in"):
+        made(rules, {"a": ["Kite"]}, subsets={"train": "train", "val": {"dataset": "photos", "subset": "val"}})
+
+
+def test_with_the_vocabulary_of_another_dataset_its_absent_categories_are_no_warnings_but_unknown_names_are(tmp_path):
+    text = RULES.replace("photos:", "other:")
+    (tmp_path / "rules.yaml").write_text(text)
+    splits = {"photos_far": {"dataset": "photos", "subset": "val", "distance": "far", "vocabulary": "other"}}
+    params = benchmark("b", {"id": "id", "rules": tmp_path / "rules.yaml", "splits": splits})
+    warnings = curate(params, InMemory(photos={"a": ["Kite"]})).warnings
+    assert warnings == ["photos: vocabulary 'other' does not have 'Lynx', 'Carrot', 'Kite': counted as unknown"]

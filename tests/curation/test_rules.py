@@ -1,5 +1,6 @@
 """The rules files: their form, and what those that come with farther say."""
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -195,3 +196,30 @@ def test_a_higher_least_similarity_leaves_fewer_classes_near(tmp_path):
         near.append([name for name, rule in found.items() if rule.kind == "near"])
     assert near[0] == ["wolf", "cat", "horse"] and near[-1] == []
     assert all(set(more) >= set(fewer) for more, fewer in pairwise(near))
+
+
+def test_a_misspelt_or_otherwise_named_id_class_is_reported_unless_it_is_listed_as_far(tmp_path):
+    text = "id_classes: {person: {photos: [Person]}, motorbike: {photos: [Motor bike]}}\n"
+    (tmp_path / "rules.yaml").write_text(f"{text}protocols: {{paper: {{far: {{photos: [Perso]}}}}}}\n")
+    rules = Rules(tmp_path / "rules.yaml")
+    found = rules.doubtful("photos", Categories(("Person", "persn", "Perso", "motorbikes", "kite", "forklift")))
+    assert [re.search(r"photos: '(\w+)' has no rule .* the ID class '(\w+)'", text).groups() for text in found] == [
+        ("persn", "person"),
+        ("motorbikes", "motorbike"),
+    ]
+
+
+def test_categories_that_a_vocabulary_does_not_have_are_told_from_those_that_it_has():
+    rules = Rules(BENCHMARKS / "voc.yaml")
+    names = Categories(("person", "zebra", "forklift pallet", "spoon", "laptop"))
+    assert rules.unnamed("coco", names) == ["forklift pallet"]
+
+
+def test_all_classes_that_the_file_of_names_lacks_are_named_at_once(tmp_path):
+    (tmp_path / "names.yaml").write_text("dog: {coco: [dog]}\n")
+    (tmp_path / "rules.yaml").write_text(
+        "id_classes: [dog, fire hydrant, kite]\nvocabulary: coco\nnames: names.yaml\nprotocols: {paper: {}}\n"
+    )
+    message = r"no class is called 'fire hydrant', 'kite' by 'coco'; add fire hydrant: {coco: \[fire hydrant\]}; kite: "
+    with pytest.raises(DataError, match=message):
+        Rules(tmp_path / "rules.yaml")

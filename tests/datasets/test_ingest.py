@@ -259,3 +259,23 @@ def test_several_subsets_share_one_list_of_categories(lay, tmp_path):
     summary, _ = run(root, tmp_path)
     assert list(summary) == ["train2017", "val2017"]
     assert json.loads((tmp_path / "out/categories.json").read_text())["categories"] == ["cat", "fox", "dog"]
+
+
+def test_a_subset_without_any_object_is_listed(lay, tmp_path):
+    summary, warnings = run(lay(pictures(**{FILE: coco()})), tmp_path, max_warnings=0)
+    assert summary["val2017"]["objects"] == 0
+    assert warnings["counts"] == {"no object is labelled": 1}
+    assert warnings["warnings"][0]["found"] == "no object in 2 images"
+
+
+def test_boxes_in_fractions_of_the_image_are_refused(lay, tmp_path):
+    root = lay(pictures(**{FILE: coco((1, 0.1, 0.2, 0.3, 0.4), (2, 0.5, 0.5, 0.5, 0.5))}))
+    with pytest.raises(DataError, match=r"annotations\[0\].*2 of 2 boxes lie between 0 and 1 .*fractions of the image"):
+        run(root, tmp_path)
+
+
+def test_a_box_smaller_than_a_pixel_is_listed_and_kept(lay, tmp_path):
+    root = lay(pictures(**{FILE: coco((1, 0.1, 0.2, 0.3, 0.4), (2, 5, 5, 20, 20))}))
+    _, warnings = run(root, tmp_path)
+    assert warnings["counts"] == {"box smaller than a pixel": 1}
+    assert len(objects_of(tmp_path)) == 2

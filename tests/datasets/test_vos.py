@@ -32,7 +32,7 @@ def test_the_ood_images_of_openimages_come_without_objects(lay, tmp_path):
     root = lay({"COCO-Format/val_coco_format.json": content, "images/0001eeaf4aed83f9.jpg": (20, 10)})
     reader = datasets.create("vos", root=root)
     assert ingest(reader, "oi", tmp_path / "out") == {
-        "openimages_ood_val": {"images": 1, "objects": 0, "categories": 0, "warnings": 0}
+        "openimages_ood_val": {"images": 1, "objects": 0, "categories": 0, "warnings": 1}
     }
     objects = Objects.read(tmp_path / "out/openimages_ood_val/objects.parquet")
     np.testing.assert_array_equal(objects.box, np.zeros((0, 4), np.float32))

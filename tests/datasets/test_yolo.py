@@ -163,3 +163,11 @@ def test_boxes_that_are_written_as_yolo_are_read_as_they_were(tmp_path_factory, 
     found = objects.box
     centres = np.concatenate([(found[:, :2] + found[:, 2:]) / 2, found[:, 2:] - found[:, :2]], axis=1)
     np.testing.assert_allclose(centres, np.array([box[1:] for box in boxes]).reshape(-1, 4), atol=1e-12)
+
+
+def test_a_subset_without_any_label_file_is_refused(lay):
+    root = lay({"data.yaml": YAML, "images/val/a.jpg": (4, 4), "labelTxt/a.txt": "0 0.5 0.5 1 1"})
+    with pytest.raises(
+        DataError, match=r"none of the 1 images of 'val' has a label file; that of images/val/a\.jpg would"
+    ):
+        read(root)

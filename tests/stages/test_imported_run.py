@@ -80,6 +80,7 @@ def project(tmp_path_factory):
         regions.write(root / "artifacts/regions/native" / split)
         whole += as_results(regions, "logits", "features", "uncertainty")
         bare += as_results(regions)
+    (root / "artifacts/splits/pets/id_classes.json").write_text(json.dumps(KNOWN))
     (root / "artifacts/splits/pets/roles.json").write_text('{"test": ["far"]}')
     (root / "whole.json").write_text(json.dumps(whole))
     (root / "bare.json").write_text(json.dumps(bare))

@@ -14,6 +14,7 @@ from farther.detectors.networks.architectures import Blueprint, build_network
 from farther.detectors.networks.checkpoint import save_checkpoint
 from farther.errors import ParameterError
 from farther.tables import Images, Regions
+from farther.tables.files import write_json
 
 STAGES = Path(__file__).parents[2] / "stages"
 SIZES = ((64, 48), (48, 64), (40, 40))
@@ -33,6 +34,7 @@ def project(tmp_path, monkeypatch):
         names = ("image_id", "dataset", "file", "width", "height", "digest")
         table = Images(**dict(zip(names, zip(*images, strict=True), strict=True)))
         table.write(tmp_path / "artifacts/splits/voc" / split / "images.parquet")
+    write_json(tmp_path / "artifacts/splits/voc/id_classes.json", ["cat", "dog"])
     torch.manual_seed(0)
     blueprint = Blueprint("small", ("dog", "cat"), 48, 64)
     save_checkpoint(tmp_path / "weights.safetensors", build_network(blueprint).state_dict(), blueprint)
@@ -79,3 +81,25 @@ def test_a_misspelt_setting_ends_the_stage_with_the_known_ones(project):
         ParameterError, match=r"params\.yaml: inference: unknown parameter 'batchsize'\. Known: batch_size"
     ):
         run("demo")
+
+
+def change(project, **values):
+    params = yaml.safe_load((project / "params.yaml").read_text())
+    params["detectors"]["demo"] |= values
+    (project / "params.yaml").write_text(json.dumps(params))
+
+
+def test_a_detector_of_other_classes_is_refused_before_it_sees_an_image(project):
+    write_json(project / "artifacts/splits/voc/id_classes.json", ["cat", "hound"])
+    with pytest.raises(ParameterError, match=r"1 of the detector's 2 classes are not ID classes .*: dog\."):
+        run("demo")
+    assert not (project / "artifacts/regions/demo").exists()
+
+
+def test_a_mapping_gives_the_detectors_classes_the_names_of_the_benchmark(project, capsys):
+    write_json(project / "artifacts/splits/voc/id_classes.json", ["cat", "hound", "cow"])
+    change(project, classes={"dog": "hound"})
+    run("demo")
+    assert capsys.readouterr().out.startswith("demo does not have the ID classes cow: it finds none of their objects\n")
+    regions = Regions.read(project / "artifacts/regions/demo/test")
+    assert regions.header.known_classes == ("hound", "cat")

@@ -1,11 +1,11 @@
 """Trains one detector: `python training/stages/train.py voc-yolov8`. A killed run resumes at its last checkpoint."""
 
 import shutil
-import sys
 from pathlib import Path
 
 from farther.datasets import image_roots
 from farther.params import section
+from farther.stage import run_stage
 from farther.tools.training.job import make_job, run_job
 
 ARTIFACTS = Path("artifacts")
@@ -26,4 +26,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_stage(main)

@@ -1,10 +1,10 @@
 """Trains the demo's small CLIP: `python training/stages/train_clip.py clip`. A killed run resumes where it was."""
 
-import sys
 from pathlib import Path
 
 from farther.params import section
 from farther.registry import build
+from farther.stage import run_stage
 from farther.tools.training.clip import ClipJob, run_job
 
 ARTIFACTS = Path("artifacts")
@@ -18,4 +18,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    run_stage(main)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -25,6 +27,9 @@ PRECEDENCE: tuple[Kind, ...] = get_args(Kind)
 
 #: Instead of an ID class, for a category that is near to, or overlaps with, not a single one (FMIYC's Table 6).
 VARIOUS = "various"
+
+#: Similarity of two names from which on one may be a misspelling of the other; see `difflib.SequenceMatcher`.
+ALIKE = 0.87
 
 #: Vocabulary of a dataset → ID class → categories.
 Listing = dict[str, dict[str, list[str]]]
@@ -75,9 +80,9 @@ class _File:
     protocols: dict[str, _Lists]
     similar: list[list[str]] = Field(default_factory=list)
 
-    def by_class(self, path: Path) -> dict[str, dict[str, list[str]]]:
-        """Names of each ID class by dataset."""
-        return self.id_classes
+    def by_class(self, path: Path) -> tuple[dict[str, dict[str, list[str]]], ClassNames | None]:
+        """Names of each ID class by dataset; no file of names."""
+        return self.id_classes, None
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -90,15 +95,20 @@ class _NamedFile:
     protocols: dict[str, _Lists]
     similar: list[list[str]] = Field(default_factory=list)
 
-    def by_class(self, path: Path) -> dict[str, dict[str, list[str]]]:
-        """Names of each ID class by dataset; `names` is relative to the rules file `path`."""
+    def by_class(self, path: Path) -> tuple[dict[str, dict[str, list[str]]], ClassNames | None]:
+        """Names of each ID class by dataset, and the file of names; `names` is relative to the rules file `path`."""
         names = ClassNames(path.parent / self.names)
-        return {
+        if unknown := [name for name in self.id_classes if not names.knows(name, self.vocabulary)]:
+            lines = "; ".join(f"{name}: {{{self.vocabulary}: [{name}]}}" for name in unknown)
+            problem = f"no class is called {', '.join(map(repr, unknown))} by {self.vocabulary!r}; add {lines}"
+            raise DataError(problem, file=names.path)
+        by_name = {
             name: {
                 other: list(called) for other in names.datasets if (called := names.same(name, self.vocabulary, other))
             }
             for name in self.id_classes
         }
+        return by_name, names
 
 
 class Rules:
@@ -127,7 +137,7 @@ class Rules:
     def __init__(self, path: str | Path, protocol: str = "paper"):
         self.path = Path(path)
         written = _read(self.path)
-        id_classes = written.by_class(self.path)
+        id_classes, self._names = written.by_class(self.path)
         self.id_classes = tuple(id_classes)
         self.similar = written.similar
         if unknown := sorted({name for group in self.similar for name in group} - set(id_classes)):
@@ -227,6 +237,39 @@ class Rules:
             nearest=[found[name][0] for name in categories.names],
         )
 
+    def doubtful(self, vocabulary: str, categories: Categories) -> list[str]:
+        """One message per category without a rule that resembles a name of an ID class: a typo, or a missing rule.
+
+        Such a category counts as unknown. The list `far` of a protocol says that it is meant. Errors as for `of`.
+        """
+        decided, far = self.by_category(vocabulary, categories), self._far.get(vocabulary, ())
+        names = {_plain(name): name for name in self.id_classes}
+        for rules in self._rules.values():
+            names |= {_plain(rule.category): rule.id_class for rule in rules if rule.kind == "ID class"}
+        found = []
+        for category in categories.names:
+            if category in decided or category.casefold() in far:
+                continue
+            plain = _plain(category)
+            close = [plain] if plain in names else get_close_matches(plain, names, n=1, cutoff=ALIKE)
+            if close:
+                found.append(
+                    f"{self.path}: {vocabulary}: {category!r} has no rule and counts as unknown, but resembles the "
+                    f"ID class {names[close[0]]!r}. List it as a name of that class, or under far.{vocabulary}"
+                )
+        return found
+
+    def unnamed(self, vocabulary: str, categories: Categories) -> list[str]:
+        """The categories that neither a rule nor the file of names has in a vocabulary; errors as for `of`."""
+        decided, far = self.by_category(vocabulary, categories), self._far.get(vocabulary, ())
+        listed = {*decided, *(name for name in categories.names if name.casefold() in far)}
+        names = self._names
+        return [
+            name
+            for name in categories.names
+            if name not in listed and not (names is not None and names.knows(name, vocabulary))
+        ]
+
     def without_category(self, vocabulary: str, categories: Categories) -> list[Rule]:
         """The rules on categories that the dataset does not have, as a category or an ancestor; errors as for `of`."""
         known = {name.casefold() for name in categories.all()}
@@ -245,6 +288,11 @@ class Rules:
         for vocabulary, categories in names.items():
             rules = self._rules.setdefault(vocabulary, [])
             rules.extend(Rule(kind, category, id_class) for category in categories)
+
+
+def _plain(name: str) -> str:
+    """A name in lower case, in the singular, without blanks and punctuation."""
+    return re.sub(r"[\W_]", "", name.casefold()).removesuffix("s")
 
 
 def _read(path: Path) -> _File | _NamedFile:

@@ -17,7 +17,7 @@ from farther.curation.fates import Fates, as_published, decide
 from farther.curation.overruling import overrule, withhold_unreviewed
 from farther.curation.parameters import Benchmark, OodSplit, PseudoOod, ShiftedSplit
 from farther.curation.rules import Rule, Rules
-from farther.curation.sources import LabelledImages, Tables
+from farther.curation.sources import Categories, LabelledImages, Tables
 from farther.errors import DataError, ParameterError
 from farther.tables import ClassPairs, ImageClasses, SortedClasses
 from farther.tables.files import write_aside, write_json
@@ -30,6 +30,7 @@ class Curation:
     Args:
         splits: ID and OOD splits by name.
         fates: One row per image of the OOD sources.
+        id_classes: Names of the ID classes.
         classes: One row per class of the datasets that OOD splits are made from.
         pairs: Similarity of these to the ID classes; None without `classes_by`.
         image_classes: The class that decides on each image, by split.
@@ -39,6 +40,7 @@ class Curation:
 
     splits: Mapping[str, LabelledImages]
     fates: Fates
+    id_classes: tuple[str, ...] = ()
     classes: SortedClasses = field(default_factory=SortedClasses.empty)
     pairs: ClassPairs | None = None
     image_classes: Mapping[str, ImageClasses] = field(default_factory=dict)
@@ -61,6 +63,7 @@ class Curation:
                 of_images.write(aside / name / "classes.parquet")
             if self.pairs is not None:
                 self.pairs.write(aside / "similarities.parquet")
+            write_json(aside / "id_classes.json", self.id_classes)
             write_json(aside / "warnings.json", {"count": len(self.warnings), "warnings": self.warnings})
 
     def counts(self) -> dict[str, int]:
@@ -120,6 +123,7 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
     for name, derived in benchmark.derived_splits.items():
         splits[name] = _derived(derived, tables, rules).at_most(derived.most)
     warnings = _absent_id_classes(rules, benchmark, tables)
+    _refuse_empty(benchmark, splits)
     sources = by_rules(benchmark, tables, rules)
     decisions = _decisions(benchmark, sources, rules)
     fates: list[Fates] = []
@@ -129,6 +133,7 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
         warnings += [*ruled.warnings, *undecided]
         for name, split in ruled.splits.items():
             splits[name] = ruled.source.select(decided.fate == split.distance)
+    warnings += [f"split {name!r} has no image" for name, split in splits.items() if not len(split.images)]
     joined = Fates.concatenate(fates) if fates else Fates.empty()
     classes, pairs = _sorted_classes(benchmark, tables, rules), None
     if rules.similarity is not None:
@@ -136,7 +141,8 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
         pairs, lacking = rules.similarity.pairs(names), rules.similarity.unknown(names)
         warnings += [f"{rules.similarity.hierarchy.path}: no kind is called {name!r}" for name in lacking]
     of_images = _image_classes(benchmark, tables, splits, classes)
-    return Curation(splits, joined, classes, pairs, of_images, list(dict.fromkeys(warnings)), rules.similar)
+    unique = list(dict.fromkeys(warnings))
+    return Curation(splits, joined, rules.id_classes, classes, pairs, of_images, unique, rules.similar)
 
 
 def _derived(split: ShiftedSplit | PseudoOod, tables: Tables, rules: Rules) -> LabelledImages:
@@ -255,15 +261,25 @@ def _ruled(
     vocabulary = _vocabulary(dataset, members)
     farther = any(split.distance == "farther" for split in members.values())
     deciding = rules.by_category(vocabulary, categories)
-    absent = rules.without_category(vocabulary, categories)
+    warnings = _of_vocabulary(rules, dataset, vocabulary, categories)
     if _shared(members, "known") == "keep":
         deciding = {category: rule for category, rule in deciding.items() if rule.kind != "ID class"}
-        absent = []  # images generated with known and unknown objects have only the categories that were placed
     near = {category: rule for category, rule in deciding.items() if rule.kind == "near"}
     fates = decide(source, deciding, subset=subset, farther=farther, empty=empty)
     kept = decide(source, near, subset=subset, farther=farther, empty="keep").fate
-    warnings = [f"{rules.path}: {dataset} has no category {rule.category!r} (rule '{rule}')" for rule in absent]
     return RuledSource(source, members, fates, kept, warnings)
+
+
+def _of_vocabulary(rules: Rules, dataset: str, vocabulary: str, categories: Categories) -> list[str]:
+    """Messages about rules without a category, and about categories that a rule is missing for."""
+    if vocabulary == dataset:
+        absent = rules.without_category(vocabulary, categories)
+        found = [f"{rules.path}: {dataset} has no category {rule.category!r} (rule '{rule}')" for rule in absent]
+    else:  # the names of another dataset, of which this one may have a few only
+        unnamed = rules.unnamed(vocabulary, categories)
+        text = f"{dataset}: vocabulary {vocabulary!r} does not have {', '.join(map(repr, unnamed))}: counted as unknown"
+        found = [text] if unnamed else []
+    return [*found, *rules.doubtful(vocabulary, categories)]
 
 
 def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSource], rules: Rules) -> Decisions:
@@ -303,6 +319,13 @@ def _shared(splits: Mapping[str, OodSplit], name: str) -> Any:
         given = ", ".join(sorted(map(str, values)))
         raise ParameterError(f"splits {', '.join(splits)} share their images, so {name!r} cannot differ: {given}")
     return values.pop()
+
+
+def _refuse_empty(benchmark: Benchmark, splits: Mapping[str, LabelledImages]) -> None:
+    """Refuses an ID split without images or without objects of the ID dataset: nothing could be fitted on it."""
+    for name, (dataset, subset) in benchmark.id_sources.items():
+        if not len(splits[name].images):
+            raise DataError(f"ID split {name!r} has no image: {dataset} {subset} has none that the rules let in")
 
 
 def _absent_id_classes(rules: Rules, benchmark: Benchmark, tables: Tables) -> list[str]:

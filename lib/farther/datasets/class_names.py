@@ -45,6 +45,10 @@ class ClassNames:
         """The datasets that the file knows, in the order in which they first occur."""
         return tuple(dict.fromkeys(dataset for dataset, _ in self._class_of))
 
+    def knows(self, name: str, dataset: str) -> bool:
+        """True if a class of a dataset has this name; case is ignored."""
+        return (dataset, name.casefold()) in self._class_of
+
     def same(self, name: str, dataset: str, other: str) -> tuple[str, ...]:
         """Names in another dataset of a class of a dataset; () if it does not have the class.
 

@@ -26,7 +26,11 @@ ROUNDING = 1.0
 #: Objects whose boxes are checked at once.
 BLOCK = 500_000
 
-LEAVES = "box leaves its image"
+LEAVES, TINY = "box leaves its image", "box smaller than a pixel"
+#: Actions on the boxes that are kept; the others are dropped.
+KEPT = {LEAVES: "clipped", TINY: "kept as it is"}
+#: Share of boxes between 0 and 1 from which on they are fractions of the image and not pixels.
+FRACTIONS = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,7 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
     Tolerated and listed in `warnings.json`, beside what the reader tolerates: an unreadable image (dropped, with its
     objects); a missing one where the reader's `missing_images` is "drop"; an image of another size than
     annotated (the file's size counts); a box that leaves its image (clipped; by up to a pixel it is not listed);
-    one that is empty or lies outside (dropped).
+    one that is empty or lies outside (dropped); one smaller than a pixel (kept); a subset without any object.
 
     Images that the annotations contain (Parquet) are written to files once, in `out/extracted-images`;
     `farther.datasets.image_roots` finds them there.
@@ -62,7 +66,8 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
         Numbers of images, objects, categories that occur, and warnings, by subset.
 
     Raises:
-        DataError: see the reader; or an image is missing, no image is left, or more than the reader's `max_warnings` of
+        DataError: see the reader; or an image is missing, no image is left, boxes are fractions of the image where
+            pixels are expected, or more than the reader's `max_warnings` of
             the images or of the objects have a warning.
     """
     summary: dict[str, dict[str, int]] = {}
@@ -123,6 +128,7 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
     Raises:
         DataError: see `ingest`.
     """
+    _refuse_fractions(annotations)
     headers = _read_headers(annotations)
     if reader.missing_images == "error":
         _refuse_missing(annotations, headers)
@@ -137,6 +143,10 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
     warnings = [*annotations.warnings, *_image_warnings(annotations, headers), *box_warnings]
     _refuse_many(annotations, warnings, reader.max_warnings)
     rows, objects = annotations.images, annotations.objects
+    if not len(objects):
+        file = annotations.files[0] if len(annotations.files) == 1 else "."
+        found = f"no object in {len(rows)} images"
+        warnings.append(DataWarning("no object is labelled", "dataset", file, None, None, found, "read as it is"))
     images = Images(
         image_id=rows.image_id[readable],
         dataset=np.full(int(readable.sum()), name, dtype=object),
@@ -231,10 +241,10 @@ def _clip(
         for index in np.flatnonzero((problem != "") & readable[image]).tolist():
             edges = ", ".join(f"{edge:g}" for edge in whole[index])
             found = f"edges {edges} in an image of {limit[index, 0]:g}×{limit[index, 1]:g}"
-            action = "clipped" if problem[index] == LEAVES else "dropped"
+            action = KEPT.get(problem[index], "dropped")
             warnings.append(annotations.warning(start + index, str(problem[index]), found, action))
         box[rows] = clipped
-        keep[rows] = readable[image] & ((problem == "") | (problem == LEAVES))
+        keep[rows] = readable[image] & np.isin(problem, ["", *KEPT])
     return box, keep, warnings
 
 
@@ -243,7 +253,20 @@ def _box_problem(whole: np.ndarray, clipped: np.ndarray) -> np.ndarray:
     empty = (whole[:, 2:] <= whole[:, :2]).any(axis=1)
     outside = (clipped[:, 2:] <= clipped[:, :2]).any(axis=1)
     leaves = (np.abs(whole - clipped) > ROUNDING).any(axis=1)
-    return np.select([empty, outside, leaves], ["box empty", "box outside its image", LEAVES], "")
+    tiny = ((whole[:, 2:] - whole[:, :2]) < 1).all(axis=1)
+    return np.select([empty, outside, leaves, tiny], ["box empty", "box outside its image", LEAVES, TINY], "")
+
+
+def _refuse_fractions(annotations: Annotations) -> None:
+    """Refuses boxes in pixels that are fractions of the image, as those of YOLO's label files are."""
+    box = annotations.objects.box
+    within = ((box >= 0) & (box <= 1)).all(axis=1)
+    if annotations.objects.unit == "pixel" and len(box) and within.mean() >= FRACTIONS:
+        file, row = annotations.location(int(within.argmax()))
+        edges = ", ".join(f"{edge:g}" for edge in box[within.argmax()])
+        problem = f"{within.sum()} of {len(box)} boxes lie between 0 and 1 (edges {edges}): fractions of the image"
+        problem += ", but this format has pixels. Multiply them by the image's width and height"
+        raise DataError(problem, file=annotations.root / file, row=row, field=annotations.box_field)
 
 
 def _refuse_many(annotations: Annotations, warnings: Sequence[DataWarning], limit: float) -> None:

@@ -41,10 +41,10 @@ class YOLO(Reader):
 
     Tolerated, as the trainers do: an image without a label file, or with an empty one (no objects); a `path` in
     `data.yaml` (the root is used instead); `../` before a folder's name (leaves no root: it is looked for below it).
-    Errors: `data.yaml` absent or not YAML, without `names`, or with an `nc` that differs; a folder or a listed image
-    outside the root; two images whose labels would be one file; a row that is not a class with four numbers or
-    with three corners and more; a class without a name; coordinates that are not finite numbers, or a negative size;
-    rows of key points (`kpt_shape`).
+    Errors: a subset without any label file; `data.yaml` absent or not YAML, without `names`, or with an `nc` that
+    differs; a folder or a listed image outside the root; two images whose labels would be one file; a row that is not a
+    class with four numbers or with three corners and more; a class without a name; coordinates that are not finite
+    numbers, or a negative size; rows of key points (`kpt_shape`).
 
     Args:
         subset_names: Subsets to read. When empty, those of train, val and test that `data.yaml` gives.
@@ -80,7 +80,7 @@ class YOLO(Reader):
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
         categories = _categories(self._content(), inside(self.root, self.file))
-        found, taken = Collector(self.root), dict[str, str]()
+        found, taken, labelled = Collector(self.root), dict[str, str](), False
         for image_id, file, location in self._images(subset):
             labels = Path(_labels_of(file)).with_suffix(".txt").as_posix()
             image = found.add_image(image_id, file, location)
@@ -89,8 +89,15 @@ class YOLO(Reader):
             taken[labels] = file
             path = inside(self.root, labels)
             found.annotated_by(path)
+            labelled = labelled or path.exists()
             for line, category, box in _rows(path, categories):
                 found.add_object(image, box, category, line)
+        if taken and not labelled:
+            first, labels = next((image, labels) for labels, image in taken.items())
+            problem = (
+                f"none of the {len(taken)} images of {subset!r} has a label file; that of {first} would be {labels}"
+            )
+            raise DataError(problem, file=inside(self.root, labels))
         return found.annotations(unit="image", categories=categories, row="{row}", box_field="box")
 
     def _content(self) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from farther.detectors.known_classes import renamed
 from farther.detectors.splits import read_splits, region_ids, update_splits
 from farther.images.plan import StreamParams
 from farther.images.stream import Model, cache_key, stream
@@ -30,9 +31,9 @@ class Detection(Model):
     header: Header
 
     @classmethod
-    def of(cls, detector: Detector) -> Detection:
-        """The model of a detector, whose checkpoint is read for its header."""
-        return cls(detector, detector.header())
+    def of(cls, detector: Detector, classes: Mapping[str, str] | None = None) -> Detection:
+        """The model of a detector, whose checkpoint is read for its header; `classes` as for `renamed`."""
+        return cls(detector, renamed(detector.header(), classes))
 
     @property
     def device(self) -> str:  # type: ignore[override]
@@ -81,6 +82,7 @@ def infer(
     work: str | Path,
     params: InferenceParams | None = None,
     *,
+    classes: Mapping[str, str] | None = None,
     progress: bool = True,
 ) -> RegionsFolder:
     """Runs a detector over images and writes its regions as a regions folder.
@@ -95,13 +97,14 @@ def infer(
         out: The regions folder to be; it is replaced when all is done.
         work: Folder for unfinished work, on the same file system.
         params: How to stream the images.
+        classes: Other names of the detector's classes, see `farther.detectors.known_classes.renamed`.
         progress: Whether to show images per second and the time left, on stderr.
 
     Raises:
         ParameterError, DataError, FartherError: see `farther.images.stream.stream`.
     """
     params = params or InferenceParams()
-    model = Detection.of(detector)
+    model = Detection.of(detector, classes)
     writer = RegionsWriter(out, model.header, work, cache_key(model, images, params))
     stream(model, images, roots, writer, params, progress=progress)
     return RegionsFolder(out)
@@ -115,6 +118,7 @@ def infer_splits(
     work: str | Path,
     params: InferenceParams | None = None,
     *,
+    classes: Mapping[str, str] | None = None,
     progress: bool = True,
     log: Callable[[str], None] = print,
 ) -> dict[str, RegionsFolder]:
@@ -128,6 +132,7 @@ def infer_splits(
         roots: Folder of each dataset that the tables name.
         out, work: Folders of the results and of unfinished work; each split has a sub-folder of its name.
         params: How to stream the images.
+        classes: Other names of the detector's classes, see `farther.detectors.known_classes.renamed`.
         progress: Whether to show images per second and the time left, on stderr.
         log: Takes one line per split.
 
@@ -138,10 +143,11 @@ def infer_splits(
         DataError: the folder has no splits; see also `infer`.
     """
     params = params or InferenceParams()
-    tables, model = read_splits(splits), Detection.of(detector)
+    tables, model = read_splits(splits), Detection.of(detector, classes)
 
     def make(split: str, to: Path, unfinished: Path) -> str:
-        info = infer(detector, tables[split], roots, to, unfinished, params, progress=progress).info
+        made = infer(detector, tables[split], roots, to, unfinished, params, classes=classes, progress=progress)
+        info = made.info
         return f"{info['images']} images, {info['regions']} regions, {len(info['failures'])} failures"
 
     keys = {split: cache_key(model, images, params) for split, images in tables.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +14,7 @@ import numpy as np
 from farther.code import digest_of
 from farther.detectors.imported.base import Imported, Source
 from farther.detectors.imported.spool import Spool, spooled
+from farther.detectors.known_classes import renamed
 from farther.detectors.splits import read_splits, region_ids, update_splits
 from farther.errors import DataError
 from farther.tables import Header, Images, RegionsFolder, RegionsWriter
@@ -30,6 +31,7 @@ def import_splits(
     work: str | Path,
     shard_images: int = 512,
     *,
+    classes: Mapping[str, str] | None = None,
     log: Callable[[str], None] = print,
 ) -> dict[str, RegionsFolder]:
     """Imports detections into one regions folder per split, for those splits whose cache key changed.
@@ -43,6 +45,7 @@ def import_splits(
         splits: Folder whose sub-folders are the splits; each holds `images.parquet`.
         out, work: Folders of the results and of unfinished work, on one file system.
         shard_images: Images in one shard.
+        classes: Other names of the classes, see `farther.detectors.known_classes.renamed`.
         log: Takes one line per split, and one about detections that no split uses.
 
     Returns:
@@ -54,7 +57,8 @@ def import_splits(
     """
     work, tables = Path(work), read_splits(splits)
     with ExitStack() as stack:
-        making = _Making(adapter, adapter.header(), tables, shard_images, stack, work / ".rows", log)
+        header = renamed(adapter.header(), classes)
+        making = _Making(adapter, header, tables, shard_images, stack, work / ".rows", log)
         folders = update_splits({split: making.key(split) for split in tables}, out, work, making.make, log)
         making.log_unused()
     return folders

@@ -12,6 +12,7 @@ import polars as pl
 
 from farther.detectors.imported import Imported
 from farther.detectors.inference import Detection, InferenceParams
+from farther.detectors.known_classes import renamed
 from farther.detectors.passes.base import Pass
 from farther.detectors.splits import is_whole, read_splits
 from farther.errors import DataError, ParameterError
@@ -90,6 +91,7 @@ def infer_passes(
     work: str | Path,
     params: InferenceParams | None = None,
     *,
+    classes: Mapping[str, str] | None = None,
     progress: bool = True,
     log: Callable[[str], None] = print,
 ) -> None:
@@ -104,6 +106,7 @@ def infer_passes(
         out: Folder of the results: `<name>/<split>` is a regions folder.
         work: Folder for unfinished work.
         params: How to stream the images: the parameters that the run's own regions were made with.
+        classes: See `farther.detectors.known_classes.renamed`.
         progress: Whether to show images per second and the time left, on stderr.
         log: Takes one line per pass and split.
 
@@ -119,7 +122,7 @@ def infer_passes(
             raise ParameterError(f"passes: {name!r} needs a network, but {detector.name} imports detections")
         again.check(detector)
         again.learn(regions)
-        header = again.header(detector)
+        header = renamed(again.header(detector), classes)
         for split in tables:
             folder = RegionsFolder(regions / split)
             models[f"{name}/{split}"] = PassModel(detector, header, again, folder, params.shard_images)

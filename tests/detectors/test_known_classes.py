@@ -1,0 +1,44 @@
+"""The classes of a detector and the ID classes of a benchmark."""
+
+import pytest
+
+from farther.detectors.known_classes import check_classes, renamed
+from farther.errors import ParameterError
+from farther.tables import Header
+
+DETECTOR = Header(classes=("background", "airplane", "tv", "dog"), background_index=0)
+
+
+def test_renamed_classes_keep_their_columns_and_the_background():
+    header = renamed(DETECTOR, {"tv": "tvmonitor"})
+    assert header.classes == ("background", "airplane", "tvmonitor", "dog")
+    assert header.background_index == 0
+    assert renamed(DETECTOR, None) is DETECTOR
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"telly": "tv"}, r"the detector has no class 'telly'. Its classes: airplane, tv, dog"),
+        ({"tv": "dog"}, r"two classes of the detector would be called 'dog'"),
+    ],
+)
+def test_a_mapping_that_cannot_be_is_refused(names, message):
+    with pytest.raises(ParameterError, match=message):
+        renamed(DETECTOR, names)
+
+
+def test_the_refusal_names_both_lists_and_the_mapping_to_write():
+    with pytest.raises(ParameterError) as error:
+        check_classes(DETECTOR, None, ["aeroplane", "dog", "tv"])
+    assert str(error.value) == (
+        "1 of the detector's 3 classes are not ID classes of the benchmark: airplane. "
+        "ID classes that it does not have: aeroplane. "
+        "Where only the names differ, map them in the run's entry, as in `classes: {airplane: aeroplane}`. "
+        "What a detector was taught is not unknown to it: the rules file needs all its classes as id_classes"
+    )
+    assert check_classes(DETECTOR, {"airplane": "aeroplane"}, ["aeroplane", "dog", "tv"]) == []
+
+
+def test_id_classes_that_the_detector_lacks_are_returned():
+    assert check_classes(DETECTOR, None, ["airplane", "dog", "tv", "zebra"]) == ["zebra"]
