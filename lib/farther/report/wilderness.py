@@ -166,7 +166,10 @@ def _errors(name: str, wild: Mapping[str, Any]) -> vl.ChartGroup:
         "mark": {"type": "bar", "width": {"band": 0.9}},
         "encoding": {
             "x": vl.named(
-                "recall", type="ordinal", title="recall of known objects", axis={**vl.PERCENT, "labelAngle": 0}
+                "recall",
+                type="ordinal",
+                title="recall of known objects",
+                axis={**vl.PERCENT, "labelAngle": 0, "labelOverlap": True},
             ),
             "y": vl.number("share", title="share of detections", axis=vl.PERCENT),
             "color": vl.named("cause", scale=vl.colours(tuple(used.values())), legend=None),
