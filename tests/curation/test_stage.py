@@ -44,3 +44,16 @@ def test_the_stage_writes_the_splits_and_flat_counts(tmp_path):
     assert all(isinstance(count, int) for count in counts.values())
     roles = read_json(written / "roles.json")
     assert ["aeroplane", "bird"] in roles["similar"]
+
+
+def test_wild_images_of_the_elephant_show_none_of_vocs_classes(tmp_path):
+    tables = tmp_path / "artifacts" / "tables"
+    for subset in ("train", "test"):
+        ingest(tables, "voc", subset, ["dog", "person"])
+    ingest(tables, "coco", "train2017", ["couch", "zebra", "spoon", "tv", "fire hydrant"])
+    (tmp_path / "params.yaml").write_text((ROOT / "profiles/elephant.yaml").read_text())
+    (tmp_path / "data").symlink_to(ROOT / "data")
+    command = [sys.executable, ROOT / "stages" / "curate.py", "voc"]
+    subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT / "lib")}, check=True)
+    objects = Objects.read(tmp_path / "artifacts/splits/voc/coco_wild/objects.parquet")
+    assert list(objects.category) == ["zebra", "spoon", "fire hydrant"]
