@@ -58,6 +58,8 @@ def make_regions(
         latent=latent,
         uncertainty=uncertainty,
         box_variance=box_variance,
+        predictive_entropy=uncertainty,
+        mutual_information=uncertainty / 2,
         **{"gram.shallow": features[:, : dimensions // 2], "gram.deep": features},
         weight=weight,
         bias=bias,

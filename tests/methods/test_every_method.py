@@ -19,9 +19,13 @@ PARAMS: dict[str, dict] = {
     "temperature_scaling": {"temperature": 2.0},
     "gram": {"layer": ["shallow", "deep"]},
 }
-NAMES = methods.names()
+#: All but those that learn from a pass, which have tests of their own.
+NAMES = [name for name in methods.names() if methods.create(name, **PARAMS.get(name, {})).wants_pass is None]
 #: What regions may lack.
-OPTIONAL = {"features", "latent", "gram.shallow", "gram.deep", "last_layer", "uncertainty", "box_variance"}
+OPTIONAL = {
+    *("features", "latent", "gram.shallow", "gram.deep", "last_layer", "uncertainty", "box_variance"),
+    *("predictive_entropy", "mutual_information"),
+}
 
 
 def create(name: str) -> methods.Method:

@@ -61,7 +61,10 @@ def test_a_published_method_has_a_year_and_a_link(name):
 )
 def test_fitted_attributes_are_documented_and_no_others(name, make):
     params = {"knn": {"k": 3}, "gram": {"layer": ["deep"]}}.get(name, {})
-    found = vars(methods.create(name, **params).fit(make()))
+    method = methods.create(name, **params).fit(make())
+    if method.wants_pass is not None:
+        method.learn_pass(make(), make(shift=1.0))
+    found = vars(method)
     fitted = {attribute for attribute in found if attribute.endswith("_") and attribute != "fitted_on_"}
     documented = set(re.findall(r"\w+_(?=[:,])", describe(methods.get(name)).sections["Attributes"]))
     assert fitted <= documented

@@ -274,6 +274,20 @@ def test_a_run_without_the_pass_says_so_and_gets_it_later(score, passes):
     assert score(entries, passes=passes).scored == [f"stepped/{split}" for split in SPLITS]
 
 
+def test_a_method_that_wants_a_pass_learns_from_it_and_scores_the_detections(score, run, passes, make, tmp_path):
+    entries = {"safe": {}, "msp": {}}
+    assert "no pass 'perturbed'" in score(entries).refused["safe"]
+    assert score(entries, passes=passes).scored == [f"safe/{split}" for split in SPLITS]
+    clean, moved = (RegionsFolder(folder / "train").above(T_STAR) for folder in (run, passes / "perturbed"))
+    expected = methods.create("safe").fit(clean)
+    expected.learn_pass(clean, moved)
+    stored = Scores.read(tmp_path / "scores/safe/test.parquet").score
+    np.testing.assert_array_equal(stored, expected.score(RegionsFolder(run / "test")))
+    shutil.rmtree(passes / "perturbed/train")
+    make(60, seed=8, shift=3.0).write(passes / "perturbed/train")
+    assert score(entries, passes=passes).fitted == ["safe"]
+
+
 def test_fit_on_without_on_is_refused():
     with pytest.raises(ParameterError, match="'fit_on' goes with 'on'"):
         read_entry("msp", {"fit_on": "detections"})

@@ -109,6 +109,22 @@ class Method(ABC):
             FitError: the detections do not suffice.
         """
 
+    @property
+    def wants_pass(self) -> str | None:
+        """Name of the pass whose regions `learn_pass` must be called with after `fit`; None for none."""
+        return None
+
+    def learn_pass(self, regions: RegionsLike, others: RegionsLike) -> None:  # noqa: B027, most learn none
+        """Fits to the training regions of a pass too; called after `fit`.
+
+        Args:
+            regions: Those that the method was fitted to.
+            others: The same regions of the pass, in the same order.
+
+        Raises:
+            FitError: the pass lacks a column, or does not suffice.
+        """
+
     def score(self, regions: RegionsLike) -> np.ndarray:
         """One score per row.
 

@@ -31,9 +31,11 @@ def box_entropy(regions: Regions) -> np.ndarray:
 @register("box_uncertainty")
 @dataclass(config=STRICT, kw_only=True)
 class BoxUncertainty(Method):
-    """Minus the uncertainty of a region's box, for detectors that predict its variance.
+    """Minus the uncertainty of a region's box, for detectors that predict its variance, or of several passes.
 
-    The detector predicts a Gaussian with diagonal covariance Σ. Its determinant and its entropy rank regions alike.
+    The detector predicts a Gaussian with diagonal covariance Σ, or Σ is the variance of each coordinate over the passes
+    of dropout sampling (`on: dropout`). Its determinant and its entropy rank regions alike. Boxes are clipped to the
+    image, so that a side at its border hardly varies over passes, which moves the determinant more than the trace.
 
     Formula:
         score = − |Σ| = − Π_j σ_j², − tr(Σ) = − Σ_j σ_j², or − H(Σ) = − (2 + 2 log 2π + ½ log |Σ|)

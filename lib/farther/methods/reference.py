@@ -19,7 +19,9 @@ NEEDS = {
     "logits": "the logits z",
     "score": "the detector's confidence, which every detector gives",
     "uncertainty": "the detector's own uncertainty",
-    "box_variance": "the variance of the box, which the detector predicts",
+    "box_variance": "the variance of the box, which the detector predicts or several passes give",
+    "predictive_entropy": "the entropy of the mean probabilities of several passes",
+    "mutual_information": "the mutual information of class and pass, of several passes",
 }
 
 

@@ -38,8 +38,8 @@ class TemperatureScaling(Method):
         max_c sigmoid(z_c / T)
 
     Args:
-        temperature: T, above 0; None fits it. 1000 is ODIN's, whose other half, a step along the gradient of the image,
-            needs the network and is not part of this method (Liang et al. 2018, arXiv:1706.02690).
+        temperature: T, above 0; None fits it. 1000 is ODIN's (Liang et al. 2018, arXiv:1706.02690), whose other half, a
+            step of the image, is the pass that `on` names.
         background: "drop" leaves the background logit out, "keep" counts it as one more class.
         activation: "softmax" over the classes, or "detector": the head's own.
 

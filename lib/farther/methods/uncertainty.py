@@ -1,4 +1,4 @@
-"""The detector's own uncertainty."""
+"""The detector's own uncertainty, and that of several passes."""
 
 from __future__ import annotations
 
@@ -38,3 +38,64 @@ class Uncertainty(Method):
 
     def _score(self, regions: Regions) -> np.ndarray:
         return -np.asarray(regions.uncertainty, dtype=np.float64)
+
+
+@register("predictive_entropy")
+@dataclass(config=STRICT, kw_only=True)
+class PredictiveEntropy(Method):
+    """Minus the entropy of the mean probabilities of several passes.
+
+    A pass with several forward passes stores it: `on: dropout`. It is high where the passes are uncertain, and where
+    they disagree.
+
+    Formula:
+        score = − H(p̄), p̄ = (1/S) Σ_s p_s, with p_s the probabilities of pass s
+
+    References:
+        Gal and Ghahramani, "Dropout as a Bayesian Approximation: Representing Model Uncertainty in Deep Learning",
+        2016, arXiv:1506.02142.
+
+        Miller et al., "Dropout Sampling for Robust Object Detection in Open-Set Conditions", 2018, arXiv:1710.06677.
+
+    Example:
+        >>> from farther.methods import create
+        >>> from farther.methods.examples import toy_regions
+        >>> create("predictive_entropy").score(toy_regions(logits=[[0.0, 0.0]], predictive_entropy=[0.5]))
+        array([-0.5])
+    """
+
+    title: ClassVar[str] = "Predictive entropy"
+    needs: ClassVar[frozenset[str]] = frozenset({"predictive_entropy"})
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        return -np.asarray(regions.predictive_entropy, dtype=np.float64)
+
+
+@register("mutual_information")
+@dataclass(config=STRICT, kw_only=True)
+class MutualInformation(Method):
+    """Minus the mutual information of class and pass: the disagreement of several passes.
+
+    A pass with several forward passes stores it: `on: dropout`. It is 0 where all passes give the same probabilities,
+    however uncertain these are.
+
+    Formula:
+        score = − (H(p̄) − (1/S) Σ_s H(p_s)), p̄ = (1/S) Σ_s p_s, with p_s the probabilities of pass s
+
+    References:
+        Gal et al., "Deep Bayesian Active Learning with Image Data", 2017, arXiv:1703.02910.
+
+        Houlsby et al., "Bayesian Active Learning for Classification and Preference Learning", 2011, arXiv:1112.5745.
+
+    Example:
+        >>> from farther.methods import create
+        >>> from farther.methods.examples import toy_regions
+        >>> create("mutual_information").score(toy_regions(logits=[[0.0, 0.0]], mutual_information=[0.25]))
+        array([-0.25])
+    """
+
+    title: ClassVar[str] = "Mutual information"
+    needs: ClassVar[frozenset[str]] = frozenset({"mutual_information"})
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        return -np.asarray(regions.mutual_information, dtype=np.float64)

@@ -55,7 +55,7 @@ def fit_entry(entry: Entry, run: RunRegions, folder: Path) -> str | None:
 def fit_method(method: Method, run: RunRegions) -> dict[str, Any]:
     """Fits a method in place; returns τ, its rule and fraction, and the number of regions that it was taken from."""
     settings, calibration = run.settings, run.calibration
-    method.fit(run.training)
+    run.teach(method)
     if method.wants_truth:
         method.learn_truth(calibration, true_columns(calibration, run.truth))
     scores = method.score(calibration)

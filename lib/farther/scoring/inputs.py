@@ -12,7 +12,7 @@ import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import FitError, RegionsLike, count_rows
+from farther.methods.base import FitError, Method, RegionsLike, count_rows
 from farther.methods.tau import Rule
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
@@ -73,13 +73,27 @@ class RunRegions:
         """
         if entry.on is None:
             return self
-        folder = None if self.passes is None else inside(self.passes, entry.on)
-        if folder is None or not folder.is_dir():
-            raise FitError(f"the run has no pass {entry.on!r}; list it in `passes` of its entry in params.yaml")
         learned = self.folder if entry.fit_on == "detections" else None
-        return dataclasses.replace(self, folder=folder, fit_folder=learned)
+        return dataclasses.replace(self._of_pass(entry.on), fit_folder=learned)
 
-    @property
+    def teach(self, method: Method) -> None:
+        """Fits a method in place to the training regions, and to those of the pass that it wants.
+
+        Raises:
+            FitError: the method cannot be fitted, or the run has no such pass.
+        """
+        others = None if method.wants_pass is None else self._of_pass(method.wants_pass).training
+        method.fit(self.training)
+        if others is not None:
+            method.learn_pass(self.training, others)
+
+    def _of_pass(self, name: str) -> RunRegions:
+        folder = None if self.passes is None else inside(self.passes, name)
+        if folder is None or not folder.is_dir():
+            raise FitError(f"the run has no pass {name!r}; list it in `passes` of its entry in params.yaml")
+        return dataclasses.replace(self, folder=folder, fit_folder=None)
+
+    @cached_property
     def training(self) -> RegionsLike:
         """Those that methods learn from: of the training split, or a sample of them."""
         settings = self.settings
@@ -105,11 +119,16 @@ class RunRegions:
         folders = sorted(file.parent for file in self.folder.glob("*/regions.json"))
         return {folder.name: folder_digest(folder) for folder in folders if not folder.name.startswith(".")}
 
-    @property
-    def fit_digest(self) -> str:
-        """A digest of the stored regions that methods learn from; empty where there are none."""
-        folder = (self.fit_folder or self.folder) / self.settings.split
-        return folder_digest(folder) if folder.is_dir() else ""
+    def fit_digest(self, *, passes: bool) -> str:
+        """A digest of the stored regions that methods learn from; empty where there are none.
+
+        Args:
+            passes: Whether those of all passes count too.
+        """
+        split = self.settings.split
+        others = sorted(self.passes.glob(f"*/{split}")) if passes and self.passes else []
+        folders = [(self.fit_folder or self.folder) / split, *others]
+        return digest(*(folder_digest(folder) for folder in folders if folder.is_dir()))
 
 
 class RegionsSample:

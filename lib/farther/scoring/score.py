@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from farther.keyed import Keyed
-from farther.methods.base import FitError, load, not_applicable, read_method
+from farther.methods.base import METHODS, FitError, Method, load, not_applicable, read_method
 from farther.scoring.entries import Entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import RunRegions, folder_digest
@@ -126,7 +126,8 @@ def _fit_key(entry: Entry, run: RunRegions, code: str) -> str:
     splits = (settings.calibration_split, *([choice.ood_split] if choice else []))
     tested = sorted(run.test_splits) if entry.search else []
     said = json.dumps([asdict(entry), asdict(settings), run.operating, tested], sort_keys=True)
-    return digest(code, said, run.fit_digest, *(run.digests.get(split, "") for split in splits), *truth)
+    passes = any(METHODS.get(name).learn_pass is not Method.learn_pass for name in entry.methods)
+    return digest(code, said, run.fit_digest(passes=passes), *(run.digests.get(split, "") for split in splits), *truth)
 
 
 def _score_split(regions: RegionsFolder, states: Keyed, tables: Keyed, stale: Mapping[str, str]) -> None:

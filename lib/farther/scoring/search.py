@@ -70,12 +70,12 @@ def search(grids: Mapping[str, Grid], run: RunRegions, ood_split: str, *, oracle
     if not oracle:
         _refuse(ood_split, run)
     calibration_split = run.settings.calibration_split
-    train, id_val, ood_val = run.training, run.calibration, run.above(ood_split)
+    id_val, ood_val = run.calibration, run.above(ood_split)
     trials = []
     for method in _combinations(grids):
         params = {key: getattr(method, key) for key in grids[method.name]}
         try:
-            method.fit(train)
+            run.teach(method)
             value = auroc(method.score(id_val), method.score(ood_val))
             reason = "" if value is not None else f"no region of {ood_split!r} or {calibration_split!r}"
             trials.append(Trial(method.name, params, value, reason))

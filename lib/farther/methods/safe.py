@@ -1,0 +1,147 @@
+"""A classifier of clean against perturbed regions."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
+from farther.registry import STRICT
+from farther.tables import Regions
+
+
+@register("safe")
+@dataclass(config=STRICT, kw_only=True)
+class SAFE(Method):
+    """A neural network that tells the activations of training regions from those after a step of the image.
+
+    The pass `negatives` gives the same training regions of images that moved up the detector's loss (the pass `perturb`
+    with `direction: up`, the fast gradient sign method); no OOD data is used. The paper finds those layers the most
+    sensitive to such a step that halve the resolution beside a residual connection and end in batch normalisation: name
+    them in the detector's `latents` and in `layer`. Of a ResNet they are `backbone.body.layer1.0.downsample` to
+    `backbone.body.layer4.0.downsample`, or `shortcut` in Detectron2's names.
+
+    The network is scikit-learn's, trained by Adam, and its weights are stored as arrays. The published code trains by
+    gradient descent, on activations that only their mean is subtracted from, drops half of the last hidden layer, and
+    has no function between its layers, so that its network is a linear one: `activation: identity`.
+
+    Formula:
+        score = f((o − mean) / deviation), o the activations of all layers side by side, f the log odds of a clean image
+        by the network
+
+    Args:
+        layer: Names of the columns `latent.<layer>`; None takes the column `latent`.
+        negatives: Name of the run's pass whose training regions are the negatives.
+        hidden: Sizes of the hidden layers; None takes half and a quarter of the number of activations.
+        activation: Function of the hidden layers.
+        epochs: Passes over the regions.
+        learning_rate: Of Adam.
+        sample: Number of regions to learn from, at most, drawn at random; there are as many negatives.
+        seed: Of that draw, the initial weights and the order of the regions.
+
+    Attributes:
+        mean_, deviation_: Of the activations of the clean training regions, ndarray of shape (D,).
+        sizes_: Number of inputs of each layer of the network, and 1.
+        weights_: Of its layers one after the other, the bias of each as its last row, ndarray of one dimension.
+
+    References:
+        Wilson et al., "SAFE: Sensitivity-Aware Features for Out-of-Distribution Object Detection", 2023,
+        arXiv:2208.13930. Code: https://github.com/SamWilso/SAFE_Official
+
+    Example:
+        >>> from farther.methods import create
+        >>> from farther.methods.examples import toy_regions
+        >>> clean = toy_regions(latent=[[1.0, 0.1 * i] for i in range(40)])
+        >>> moved = toy_regions(latent=[[-1.0, 0.1 * i] for i in range(40)])
+        >>> safe = create("safe", epochs=200).fit(clean)
+        >>> safe.learn_pass(clean, moved)
+        >>> (safe.score(toy_regions(latent=[[1.0, 0.0], [-1.0, 0.0]])) > 0).tolist()
+        [True, False]
+    """
+
+    title: ClassVar[str] = "SAFE"
+    needs: ClassVar[frozenset[str]] = frozenset({"latent"})
+    layer: str | tuple[str, ...] | None = None
+    negatives: str = "perturbed"
+    hidden: tuple[PositiveInt, ...] | None = None
+    activation: Literal["relu", "identity"] = "relu"
+    epochs: PositiveInt = 5
+    learning_rate: PositiveFloat = 1e-3
+    sample: PositiveInt = 10_000
+    seed: NonNegativeInt = 0
+
+    @property
+    def wants_pass(self) -> str | None:
+        """See `Method.wants_pass`."""
+        return self.negatives
+
+    def _vectors(self, regions: Regions) -> np.ndarray:
+        columns = [regions.array(name) for name in self.layers or ("latent",)]
+        return np.concatenate(columns, axis=1, dtype=np.float64)  # type: ignore[arg-type]
+
+    def _fit(self, regions: RegionsLike) -> None:
+        rows, sums, squares = 0, np.zeros(()), np.zeros(())
+        for block, _ in self._pass(regions):
+            rows, sums, squares = rows + len(block), sums + block.sum(axis=0), squares + (block**2).sum(axis=0)
+        self.mean_ = sums / rows
+        variance = np.maximum(squares / rows - self.mean_**2, 0.0)
+        self.deviation_ = np.where(variance > 1e-12 * squares / rows, np.sqrt(variance), 1.0)
+
+    def learn_pass(self, regions: RegionsLike, negatives: RegionsLike) -> None:
+        """See `Method.learn_pass`."""
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.neural_network import MLPClassifier
+
+        if self.missing(negatives):
+            raise FitError(f"{self.name}: the pass {self.negatives!r} lacks {', '.join(self.missing(negatives))}")
+        clean, moved = self._drawn(regions), self._drawn(negatives)
+        vectors = np.concatenate([clean, moved])
+        if not np.isfinite(vectors).all() or (clean.shape == moved.shape and (clean == moved).all()):
+            raise FitError(f"{self.name}: the regions of the pass {self.negatives!r} are those of the run")
+        width = vectors.shape[1]
+        network = MLPClassifier(
+            self.hidden if self.hidden is not None else (max(1, width // 2), max(1, width // 4)),
+            activation=self.activation,
+            learning_rate_init=self.learning_rate,
+            max_iter=self.epochs,
+            random_state=self.seed,
+        )
+        labels = np.repeat([1, 0], [len(clean), len(moved)])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            network.fit(vectors, labels)
+        self.sizes_ = [*(len(weight) for weight in network.coefs_), 1]
+        layers = zip(network.coefs_, network.intercepts_, strict=True)
+        self.weights_ = np.concatenate([part.ravel() for layer in layers for part in layer])
+
+    def _drawn(self, regions: RegionsLike) -> np.ndarray:
+        """Standardised vectors of the rows that are learned from, float32: the same rows of aligned regions."""
+        count = count_rows(regions)
+        drawn = np.random.default_rng(self.seed).permutation(count)[: self.sample]
+        chosen, first = np.isin(np.arange(count), drawn), 0
+        parts = []
+        for block in self._blocks(regions):
+            part = block[chosen[first : first + len(block)]]
+            parts.append(self._standardised(part).astype(np.float32))
+            first += len(block)
+        return np.concatenate(parts)
+
+    def _standardised(self, regions: Regions) -> np.ndarray:
+        return (self._vectors(regions) - self.mean_) / self.deviation_
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        if not hasattr(self, "weights_"):
+            raise FitError(f"{self.name} learns from the pass {self.negatives!r} too: call learn_pass")
+        values, first = self._standardised(regions), 0
+        for inputs, outputs in itertools.pairwise(self.sizes_):
+            if first and self.activation == "relu":
+                values = np.maximum(values, 0.0)
+            layer = self.weights_[first : first + (inputs + 1) * outputs].reshape(inputs + 1, outputs)
+            values = values @ layer[:-1].astype(np.float64) + layer[-1]
+            first += layer.size
+        return values[:, 0]
