@@ -147,8 +147,10 @@ def measure_time(args: argparse.Namespace) -> None:
     print(f"{args.train} × {args.dimensions} training features, {args.classes} classes, {args.test} test regions")
     print(f"{'method':22}{'fit s':>9}{'score s':>9}{'peer s':>9}{'÷ peer':>9}{'products s':>12}{'÷ products':>12}")
     total = 0.0
-    for name in args.names or [name for name in methods.names() if name != "uncertainty"]:
+    for name in args.names or methods.names():
         method = methods.create(name, **GIVEN.get(name, {}))
+        if method.wants_pass or method.missing(train):
+            continue
         fit = seconds(lambda method=method: method.fit(train), args.repeat)
         score = seconds(lambda method=method: method.score(test), args.repeat)
         total += fit + score if name in PAPER else 0.0

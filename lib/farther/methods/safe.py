@@ -58,7 +58,7 @@ class SAFE(Method):
         >>> from farther.methods.examples import toy_regions
         >>> clean = toy_regions(latent=[[1.0, 0.1 * i] for i in range(40)])
         >>> moved = toy_regions(latent=[[-1.0, 0.1 * i] for i in range(40)])
-        >>> safe = create("safe", epochs=200).fit(clean)
+        >>> safe = create("safe", hidden=(8,), epochs=200).fit(clean)
         >>> safe.learn_pass(clean, moved)
         >>> (safe.score(toy_regions(latent=[[1.0, 0.0], [-1.0, 0.0]])) > 0).tolist()
         [True, False]
