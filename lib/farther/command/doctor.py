@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ import typer
 from farther.command.machine import Finding
 from farther.command.output import as_json, coloured, hanging, paragraph, size
 from farther.command.project import PARAMS, Json, Params, Project, make_detector, option
-from farther.errors import FartherError
+from farther.errors import DataError, FartherError
 
 if TYPE_CHECKING:
     from farther.datasets import Missing
@@ -57,19 +57,7 @@ def doctor(
         found = costs.estimate(project, sample, run)
         print(as_json({**costs.totals(found), "stages": [vars(one) for one in found]}) if json else costs.report(found))
         return 0
-    from farther.command import machine
-    from farther.command.packages import packages
-
-    data = datasets(project)
-    findings = [
-        *parameters(project),
-        *packages(project),
-        *data,
-        *checkpoints(project, opened=not quick),
-        *machine.disk(project, data),
-        *([] if quick else machine.gpu(project)),
-        *machine.repository(project),
-    ]
+    findings = examine(project, quick=quick)
     problems = sum(finding.state in PROBLEMS for finding in findings)
     if json:
         listed = [{**vars(one), **one.more} for one in findings]
@@ -77,6 +65,33 @@ def doctor(
     else:
         print(_shown(findings, problems))
     return 1 if problems else 0
+
+
+def examine(project: Project, *, quick: bool = False) -> list[Finding]:
+    """All findings about a project; `quick` opens neither annotations nor checkpoints, and tests no GPU."""
+    from farther.command import machine
+    from farther.command.packages import packages
+    from farther.command.parameter_checks import parameters
+    from farther.command.pipeline_checks import pipeline
+
+    findings = [*pipeline(project), *parameters(project)]
+    data: list[Finding] = []
+    topics: dict[str, Callable[[], Sequence[Finding]]] = {
+        "packages": lambda: packages(project),
+        "datasets": lambda: data.extend(datasets(project, opened=not quick)) or data,  # type: ignore[func-returns-value]
+        "checkpoints": lambda: checkpoints(project, opened=not quick),
+        "warnings": lambda: warnings(project),
+        "disk": lambda: machine.disk(project, data),
+        "GPU": lambda: [] if quick else machine.gpu(project),
+    }
+    for topic, check in topics.items():
+        try:
+            findings += check()
+        except (FartherError, AttributeError, KeyError, TypeError, ValueError):
+            if not any(finding.state in PROBLEMS for finding in findings):
+                raise
+            findings.append(Finding(topic, "not checked", "note", "correct what is wrong above first"))
+    return [*findings, *machine.repository(project)]
 
 
 def _shown(findings: Sequence[Finding], problems: int) -> str:
@@ -94,53 +109,13 @@ def _shown(findings: Sequence[Finding], problems: int) -> str:
     return "\n".join([*lines[1:], "", coloured(result, "missing" if problems else "ok")])
 
 
-def parameters(project: Project) -> list[Finding]:
-    """One finding for each entry that no stage would accept, or one for all where there is none."""
-    found = []
-    for name, check in _checks(project):
-        try:
-            check()
-        except FartherError as error:
-            found.append(Finding("parameters", name, "wrong", str(error)))
-    return found or [Finding("parameters", str(project.file), "ok", "names and values are known")]
+def datasets(project: Project, *, opened: bool = False) -> list[Finding]:
+    """One finding per file or folder that a dataset lacks, or one for a complete dataset.
 
-
-def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """The name of each entry, and a function that raises where it is wrong."""
-    from farther.curation import Rules
-    from farther.detectors.inference import InferenceParams
-    from farther.evaluation.settings import EvaluationSettings
-    from farther.evaluation.threshold import ThresholdSettings
-    from farther.registry import build
-    from farther.scoring.entries import read_entry
-    from farther.scoring.inputs import FitSettings
-
-    def method(name: str, values: dict[str, Any]) -> None:
-        read_entry(name, values).create()
-
-    def rules(name: str) -> None:
-        made = project.benchmark(name)
-        _ = Rules(project.folder / made.rules, made.protocol).similarity  # opens WordNet where the rules use it
-
-    for name in project.section("benchmarks"):
-        yield f"benchmarks.{name}", partial(rules, name)
-    for name, values in project.section("methods").items():
-        yield f"methods.{name}", partial(method, name, values or {})
-    for name, values in project.section("detectors").items():
-        yield f"detectors.{name}", partial(make_detector, values)
-        yield f"detectors.{name}", partial(project.benchmark, str(values.get("benchmark")))
-    sections: dict[str, type] = {
-        "inference": InferenceParams,
-        "threshold": ThresholdSettings,
-        "fit": FitSettings,
-        "evaluate": EvaluationSettings,
-    }
-    for name, cls in sections.items():
-        yield name, partial(build, cls, name, dict(project.section(name)))
-
-
-def datasets(project: Project) -> list[Finding]:
-    """One finding per file or folder that a dataset lacks, or one for a complete dataset."""
+    Args:
+        project: The project.
+        opened: Read the annotations where they are small, as `ingest` does, and look whether their images exist.
+    """
     from farther.curation import subsets_used
     from farther.datasets import missing
 
@@ -154,10 +129,44 @@ def datasets(project: Project) -> list[Finding]:
         if root.is_relative_to(ARTIFACTS):
             text = "the pipeline will write it" if lacking else f"at {root}, written by the pipeline"
             findings.append(Finding("datasets", name, "ok", text))
-        elif not lacking:
-            findings.append(Finding("datasets", name, "ok", f"at {root}"))
-        else:
+        elif lacking:
             findings += [_absent(one, str(params["format"]), Path(params["root"])) for one in lacking]
+        elif problem := _problem(params, needed.get(name, set())) if opened else "":
+            findings.append(Finding("datasets", name, "wrong", problem))
+        else:
+            findings.append(Finding("datasets", name, "ok", f"at {root}"))
+    return findings
+
+
+def _problem(params: Mapping[str, Any], subsets: Set[str]) -> str:
+    """What `ingest` would refuse in a dataset, or "" where that is nothing or too large to look."""
+    from farther.datasets import create, unreadable
+
+    try:
+        reader = create(**params)
+        read = reader.subsets()
+        if absent := sorted(subsets - set(read)):
+            return f"a benchmark uses the subset {absent[0]!r}, but only {', '.join(read)} are read"
+        return next((problem for subset in read if (problem := unreadable(reader, subset))), "")
+    except DataError as error:
+        return str(error)
+
+
+def warnings(project: Project) -> list[Finding]:
+    """What `ingest` and `curate` warned about when they ran last."""
+    from farther.tables.files import read_json
+
+    findings = []
+    for name in project.section("datasets"):
+        file = project.artifacts / "tables" / name / "warnings.json"
+        counts = read_json(file)["counts"] if file.is_file() else {}
+        findings += [
+            Finding("warnings", name, "note", f"{kind} ({count}): see {file}") for kind, count in counts.items()
+        ]
+    for name in project.section("benchmarks"):
+        file = project.artifacts / "splits" / name / "warnings.json"
+        texts = read_json(file)["warnings"] if file.is_file() else []
+        findings += [Finding("warnings", name, "note", text) for text in texts]
     return findings
 
 
@@ -170,6 +179,9 @@ def _absent(missing: Missing, format: str, root: Path) -> Finding:
     return Finding("datasets", missing.dataset, "missing", text, more, bytes_of(format, inner, missing.subsets))
 
 
+#: Adapters of imported detections, which `--quick` opens too.
+IMPORTED = ("coco_results", "parquet")
+NOT_OPENED = " (not opened)"
 #: Adapters whose `weights` may be the name of a model on the hub.
 FROM_HUB = ("detr", "transformers_classifier", "open_clip_classifier")
 
@@ -178,7 +190,10 @@ def checkpoints(project: Project, *, opened: bool = True) -> list[Finding]:
     """One finding per run, and one for the image encoder that section `embed` names."""
     sources = project.section("sources")
     entries = project.section("detectors").items()
-    found = [_checkpoint(name, entry, str(sources.get(name, ELSEWHERE)), opened=opened) for name, entry in entries]
+    found = []
+    for name, entry in entries:
+        finding = _checkpoint(name, entry, str(sources.get(name, ELSEWHERE)), opened=opened)
+        found.append(_compared(project, entry, finding) if finding.state == "ok" else finding)
     return [*found, *_embedder(project, str(sources.get("embed", "open_clip's models on the hub")))]
 
 
@@ -191,6 +206,22 @@ def _embedder(project: Project, source: str) -> list[Finding]:
         return [Finding("checkpoints", "embed", "ok", f"{weights} (not opened)")]
     more = {"belongs at": str(weights), "comes from": source}
     return [Finding("checkpoints", "embed", "missing", "weights of the image encoder", more)]
+
+
+def _compared(project: Project, entry: Mapping[str, Any], finding: Finding) -> Finding:
+    """The finding on a checkpoint that could be opened, or what is wrong with its classes."""
+    from farther.command.parameter_checks import id_classes
+    from farther.detectors.known_classes import check_classes
+
+    if finding.text.endswith(NOT_OPENED):
+        return finding
+    try:
+        header = make_detector(entry).header()
+        absent = check_classes(header, entry.get("classes"), id_classes(project, str(entry.get("benchmark"))))
+    except FartherError as error:
+        return replace(finding, state="wrong", text=str(error))
+    more = f"; it does not have the ID classes {', '.join(absent)}" if absent else ""
+    return replace(finding, text=finding.text + more)
 
 
 def _checkpoint(name: str, entry: Mapping[str, Any], source: str, *, opened: bool) -> Finding:
@@ -207,8 +238,8 @@ def _checkpoint(name: str, entry: Mapping[str, Any], source: str, *, opened: boo
         return Finding("checkpoints", name, "missing", f"{entry.get('adapter')} checkpoint", more)
     try:
         detector = make_detector(entry)
-        if not opened:
-            return Finding("checkpoints", name, "ok", f"{weights} (not opened)")
+        if not opened and detector.name not in IMPORTED:
+            return Finding("checkpoints", name, "ok", f"{weights}{NOT_OPENED}")
         header = detector.header()
     except ModuleNotFoundError as error:
         return Finding("checkpoints", name, "note", f"{weights}: cannot be opened without the package {error.name}")

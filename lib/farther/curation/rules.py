@@ -173,7 +173,9 @@ class Rules:
             return [*(Rule("ID class", name, name) for name in self.id_classes), *rules]
         if vocabulary not in self._rules:
             known = ", ".join(self._rules)
-            raise ParameterError(f"{self.path}: no rules for the vocabulary {vocabulary!r}. Known: {known}")
+            problem = f"{self.path}: no rules for the vocabulary {vocabulary!r}. Known: {known}. Name one of these as "
+            problem += "`vocabulary` of the split if its categories have those names, or list the names of the ID "
+            raise ParameterError(f"{problem}classes under {vocabulary!r}; {{}} if the dataset shows none of them")
         return rules
 
     def by_category(self, vocabulary: str, categories: Categories) -> dict[str, Rule]:

@@ -6,7 +6,7 @@ adds what only the image files contain (size, digest), checks, and writes the ta
 
 from farther.datasets.base import Annotations, DataWarning, Expected, Reader, create, names
 from farther.datasets.class_names import ClassNames
-from farther.datasets.presence import Missing, image_roots, missing
+from farther.datasets.presence import Missing, image_roots, missing, unreadable
 
 __all__ = [
     "Annotations",
@@ -19,4 +19,5 @@ __all__ = [
     "image_roots",
     "missing",
     "names",
+    "unreadable",
 ]

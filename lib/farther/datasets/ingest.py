@@ -15,7 +15,7 @@ from PIL import Image, UnidentifiedImageError
 from tqdm import tqdm
 
 from farther.datasets.base import Annotations, DataWarning, Reader
-from farther.datasets.presence import EXTRACTED
+from farther.datasets.presence import EXTRACTED, refuse_fractions
 from farther.errors import DataError
 from farther.tables import Images, Objects
 from farther.tables.files import digest, inside, write_aside, write_json
@@ -29,8 +29,6 @@ BLOCK = 500_000
 LEAVES, TINY = "box leaves its image", "box smaller than a pixel"
 #: Actions on the boxes that are kept; the others are dropped.
 KEPT = {LEAVES: "clipped", TINY: "kept as it is"}
-#: Share of boxes between 0 and 1 from which on they are fractions of the image and not pixels.
-FRACTIONS = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,7 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
     Raises:
         DataError: see `ingest`.
     """
-    _refuse_fractions(annotations)
+    refuse_fractions(annotations)
     headers = _read_headers(annotations)
     if reader.missing_images == "error":
         _refuse_missing(annotations, headers)
@@ -255,18 +253,6 @@ def _box_problem(whole: np.ndarray, clipped: np.ndarray) -> np.ndarray:
     leaves = (np.abs(whole - clipped) > ROUNDING).any(axis=1)
     tiny = ((whole[:, 2:] - whole[:, :2]) < 1).all(axis=1)
     return np.select([empty, outside, leaves, tiny], ["box empty", "box outside its image", LEAVES, TINY], "")
-
-
-def _refuse_fractions(annotations: Annotations) -> None:
-    """Refuses boxes in pixels that are fractions of the image, as those of YOLO's label files are."""
-    box = annotations.objects.box
-    within = ((box >= 0) & (box <= 1)).all(axis=1)
-    if annotations.objects.unit == "pixel" and len(box) and within.mean() >= FRACTIONS:
-        file, row = annotations.location(int(within.argmax()))
-        edges = ", ".join(f"{edge:g}" for edge in box[within.argmax()])
-        problem = f"{within.sum()} of {len(box)} boxes lie between 0 and 1 (edges {edges}): fractions of the image"
-        problem += ", but this format has pixels. Multiply them by the image's width and height"
-        raise DataError(problem, file=annotations.root / file, row=row, field=annotations.box_field)
 
 
 def _refuse_many(annotations: Annotations, warnings: Sequence[DataWarning], limit: float) -> None:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from farther.datasets.base import Expected, Reader, create
+from farther.datasets.base import Annotations, Expected, Reader, create
 from farther.errors import DataError
 from farther.tables.files import inside
 
 #: Folder, in a dataset's tables, of the images that its files held: `ingest` writes it, once.
 EXTRACTED = "extracted-images"
+
+
+#: Share of boxes between 0 and 1 from which on they are fractions of the image and not pixels.
+FRACTIONS = 0.9
+
+#: Annotations are opened up to this size, and folders of up to so many files.
+OPENED_BYTES, OPENED_FILES = 50_000_000, 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,45 @@ def missing(
         found += nothing
         found += _lacking(name, reader, subsets)
     return found
+
+
+def unreadable(reader: Reader, subset: str) -> str:
+    """What `ingest` would refuse in the annotations of a subset; "" for nothing, or where they are large.
+
+    Annotations are read, images are only looked for.
+    """
+    files = [path for expected in reader.expects(subset) for path in _paths(reader, expected) if path.is_file()]
+    folders = [path for expected in reader.expects(subset) for path in _paths(reader, expected) if path.is_dir()]
+    if sum(path.stat().st_size for path in files) > OPENED_BYTES:
+        return ""
+    if any(sum(1 for _ in islice(os.scandir(path), OPENED_FILES + 1)) > OPENED_FILES for path in folders):
+        return ""
+    try:
+        annotations = reader.read(subset)
+        refuse_fractions(annotations)
+    except DataError as error:
+        return str(error)
+    if annotations.embedded is not None:
+        return ""
+    absent = [row for row in range(len(annotations.images)) if not annotations.image_path(row).is_file()]
+    if not len(annotations.images):
+        return f"{subset} has no image"
+    if absent and (reader.missing_images == "error" or len(absent) == len(annotations.images)):
+        file = annotations.image_path(absent[0])
+        return f"{file}: the file does not exist ({len(absent)} of {len(annotations.images)} images of {subset})"
+    return ""
+
+
+def refuse_fractions(annotations: Annotations) -> None:
+    """Refuses boxes in pixels that are fractions of the image, as those of YOLO's label files are."""
+    box = annotations.objects.box
+    within = ((box >= 0) & (box <= 1)).all(axis=1)
+    if annotations.objects.unit == "pixel" and len(box) and within.mean() >= FRACTIONS:
+        file, row = annotations.location(int(within.argmax()))
+        edges = ", ".join(f"{edge:g}" for edge in box[within.argmax()])
+        problem = f"{within.sum()} of {len(box)} boxes lie between 0 and 1 (edges {edges}): fractions of the image"
+        problem += ", but this format has pixels. Multiply them by the image's width and height"
+        raise DataError(problem, file=annotations.root / file, row=row, field=annotations.box_field)
 
 
 def _subsets(name: str, reader: Reader, needed: Collection[str]) -> tuple[Sequence[str], list[Missing]]:

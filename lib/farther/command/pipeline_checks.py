@@ -1,0 +1,68 @@
+"""Checks of dvc.yaml against params.yaml for `farther doctor`: what would keep DVC from starting any stage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from farther.command.machine import Finding
+from farther.command.project import Project, read_yaml
+
+#: A value that DVC fills in: `${item.root}`, `${embed.weights}`.
+FILLED = re.compile(r"\$\{([\w.]+)\}")
+
+
+def pipeline(project: Project) -> list[Finding]:
+    """One finding for each value or file that dvc.yaml needs and that is not there."""
+    file = project.folder / "dvc.yaml"
+    if not file.is_file():
+        text = "no dvc.yaml here: `dvc repro` runs in a project's folder, which has stages/ and dvc.yaml"
+        return [Finding("pipeline", "dvc.yaml", "note", text)]
+    stages = (read_yaml(file.read_text(encoding="utf-8")) or {}).get("stages") or {}
+    texts = {f: None for name, stage in stages.items() for f in _lacking(project, name, stage)}
+    wrong = [Finding("pipeline", name, "missing", text) for name, text in texts]
+    return wrong or [Finding("pipeline", "dvc.yaml", "ok", "has every value and file that it names")]
+
+
+def _lacking(project: Project, name: str, stage: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names and descriptions of what a stage lacks."""
+    each, body = stage.get("foreach"), stage.get("do", stage)
+    items: dict[str, Any] = {}
+    if isinstance(each, str):
+        key = each.strip("${}")
+        found = _value(project.params, key)
+        if not isinstance(found, dict):
+            yield key, f"section {key!r} is missing; stage {name!r} needs it, {{}} for nothing"
+            return
+        items = {f"{key}.{one}": value for one, value in found.items()}
+    texts = [*(body.get("deps") or []), *(body.get("params") or [])]
+    for text in texts:
+        for reference in FILLED.findall(str(text)):
+            if reference in ("item", "key"):
+                continue
+            if not reference.startswith("item."):
+                if _value(project.params, reference) is None:
+                    yield reference, f"missing; stage {name!r} needs it"
+                continue
+            for place, item in items.items():
+                if _value(item, reference.removeprefix("item.")) is None:
+                    yield place, f"{reference.removeprefix('item.')!r} is missing; stage {name!r} needs it"
+    for dep in body.get("deps") or []:
+        if not FILLED.search(dep) and not dep.startswith("artifacts") and not (project.folder / dep).exists():
+            yield dep, f"not there; stage {name!r} depends on it"
+    for key in _written(body.get("params") or []):
+        if not FILLED.search(key) and key not in project.params:
+            yield key, f"section {key!r} is missing; stage {name!r} needs it, {{}} for its defaults"
+
+
+def _written(params: list[Any]) -> list[str]:
+    """Keys of params.yaml among the parameters of a stage."""
+    return [key for key in params if isinstance(key, str)]
+
+
+def _value(values: Any, key: str) -> Any:
+    """The value at a key with dots, or None."""
+    for part in key.split("."):
+        values = values.get(part) if isinstance(values, dict) else None
+    return values

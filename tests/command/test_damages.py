@@ -1,0 +1,271 @@
+"""A working project, damaged in forty ways: `farther doctor` names each before anything runs."""
+
+import json
+import runpy
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from PIL import Image
+
+from farther.command.doctor import PROBLEMS, examine
+from farther.command.project import Project
+
+ROOT = Path(__file__).parents[2]
+KNOWN = ("cat", "dog")
+
+
+def photos(folder: Path, subset: str, categories: tuple[str, ...], count: int = 6) -> list[dict[str, Any]]:
+    """A COCO subset of a few images of one object each; returns detections of these objects."""
+    images, annotations, found = [], [], []
+    (folder / subset).mkdir(parents=True)
+    (folder / "annotations").mkdir(exist_ok=True)
+    for n in range(count):
+        Image.new("RGB", (40, 30), (n, 0, 0)).save(folder / subset / f"{subset}{n}.png")
+        box = [4 + n, 5, 20, 15]
+        images.append({"id": f"{subset}{n}", "file_name": f"{subset}{n}.png"})
+        annotations.append({"id": n, "image_id": f"{subset}{n}", "category_id": n % len(categories), "bbox": box})
+        for score in (0.9 - n / 20, 0.3):
+            label = KNOWN[n % 2] if score > 0.5 else KNOWN[n % 2 - 1]
+            found.append({"image_id": f"{subset}{n}", "category_id": label, "bbox": box, "score": score})
+    described = [{"id": k, "name": name} for k, name in enumerate(categories)]
+    content = {"images": images, "annotations": annotations, "categories": described}
+    (folder / "annotations" / f"instances_{subset}.json").write_text(json.dumps(content))
+    return found
+
+
+RULES = {
+    "id_classes": {"cat": {"pets": ["cat"]}, "dog": {"pets": ["dog"]}},
+    "protocols": {"paper": {"near": {"wild": {"cat": ["lynx"]}}}},
+}
+
+PARAMS: dict[str, Any] = {
+    "datasets": {
+        "pets": {"format": "coco", "root": "photos/pets", "subset_names": ["train", "val", "test"]},
+        "wild": {"format": "coco", "root": "photos/wild", "subset_names": ["all"]},
+    },
+    "benchmarks": {
+        "pets": {
+            "id": "pets",
+            "rules": "data/benchmarks/pets.yaml",
+            "decisions": "data/decisions/pets.csv",
+            "splits": {
+                "wild_near": {"dataset": "wild", "subset": "all", "distance": "near"},
+                "wild_far": {"dataset": "wild", "subset": "all", "distance": "far"},
+            },
+        }
+    },
+    "derived": {"paste": {}, "corrupt": {}, "blank": {}},
+    "demo": {},
+    "cost": {},
+    "embed": {"weights": "data/clip", "encoder": {"model": "local-dir:data/clip"}, "images": {}},
+    "stratify": {},
+    "detectors": {
+        "theirs": {
+            "adapter": "coco_results",
+            "benchmark": "pets",
+            "weights": "results.json",
+            "params": {"classes": list(KNOWN)},
+        }
+    },
+    "inference": {},
+    "threshold": {"rule": "best_f1"},
+    "fit": {},
+    "methods": {"confidence": {}},
+    "evaluate": {"replicates": 0, "kept": [0.95], "confidences": [0.5]},
+    "report": {"examples": 0},
+}
+
+
+def write(folder: Path, params: dict[str, Any]) -> None:
+    (folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+
+@pytest.fixture(scope="module")
+def working(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("working")
+    shutil.copy(ROOT / "dvc.yaml", folder)
+    for name in ("stages", "lib"):
+        (folder / name).symlink_to(ROOT / name)
+    for name in ("benchmarks", "candidates", "clip", "decisions", "methods", "names", "published", "similarity"):
+        (folder / "data" / name).mkdir(parents=True)
+    shutil.copy(ROOT / "data/names/classes.yaml", folder / "data/names")
+    (folder / ".dvc").mkdir()
+    found = [row for subset in ("train", "val", "test") for row in photos(folder / "photos/pets", subset, KNOWN)]
+    found += photos(folder / "photos/wild", "all", ("lynx", "kite"))
+    (folder / "results.json").write_text(json.dumps(found))
+    (folder / "data/benchmarks/pets.yaml").write_text(yaml.safe_dump(RULES))
+    header = "time,reviewer,dataset,subset,image_id,decision,id_class,note\n"
+    (folder / "data/decisions/pets.csv").write_text(header)
+    write(folder, PARAMS)
+    return folder
+
+
+@pytest.fixture
+def project(working, tmp_path, monkeypatch) -> Path:
+    """A copy of the working project, as the current folder."""
+    folder = tmp_path / "project"
+    shutil.copytree(working, folder, symlinks=True)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def problems() -> list[str]:
+    return [f"{one.name}: {one.text}" for one in examine(Project()) if one.state in PROBLEMS]
+
+
+def test_what_doctor_passes_runs(project, monkeypatch):
+    assert problems() == []
+    monkeypatch.syspath_prepend(str(ROOT / "stages"))
+    for stage, *names in (
+        ("code_digests",), ("ingest", "pets"), ("ingest", "wild"), ("curate", "pets"), ("infer", "theirs"),
+        ("evaluate", "theirs"), ("report",),
+    ):  # fmt: skip
+        runpy.run_path(str(ROOT / "stages" / f"{stage}.py"))["main"](*names)
+    assert json.loads(Path("artifacts/metrics/theirs/wild_far/confidence.json").read_text())["auroc"] is not None
+    assert problems() == []
+
+
+Edit = Callable[[dict[str, Any]], Any]
+
+
+def edits(file: str, edit: Edit) -> Callable[[], None]:
+    """A change of a YAML or JSON file."""
+
+    def damage() -> None:
+        content = yaml.safe_load(Path(file).read_text())
+        edit(content)
+        Path(file).write_text(json.dumps(content))
+
+    return damage
+
+
+def params(edit: Edit) -> Callable[[], None]:
+    return edits("params.yaml", edit)
+
+
+def run(**values: Any) -> Callable[[], None]:
+    return params(lambda content: content["detectors"]["theirs"].update(values))
+
+
+def rules(edit: Edit) -> Callable[[], None]:
+    return edits("data/benchmarks/pets.yaml", edit)
+
+
+def removed(path: str) -> Callable[[], None]:
+    return lambda: shutil.rmtree(path) if Path(path).is_dir() else Path(path).unlink()
+
+
+def written(path: str, text: str) -> Callable[[], None]:
+    return lambda: Path(path).write_text(text) and None
+
+
+TRAIN, ALL = "photos/pets/annotations/instances_train.json", "photos/wild/annotations/instances_all.json"
+
+NAMES = "../names/classes.yaml"
+
+#: What is damaged: how, and a part of what doctor says.
+DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
+    "format": (params(lambda p: p["datasets"]["pets"].update(format="coc")), "unknown dataset format 'coc'"),
+    "no format": (params(lambda p: p["datasets"]["pets"].pop("format")), "'format' is missing"),
+    "no root": (params(lambda p: p["datasets"]["pets"].pop("root")), "'root' is missing"),
+    "root": (params(lambda p: p["datasets"]["pets"].update(root="photos/dogs")), "annotations"),
+    "parameter of a reader": (params(lambda p: p["datasets"]["pets"].update(subset=["a"])), "parameter 'subset'"),
+    "dataset as text": (params(lambda p: p["datasets"].update(pets="photos/pets")), "expected {format, root}"),
+    "subset of a reader": (
+        params(lambda p: p["datasets"]["wild"].update(subset_names=["one"])), "uses the subset 'all', but only one",
+    ),
+    "subset of a split": (
+        params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].update(subset="al")), "annotations",
+    ),
+    "unread subset": (
+        params(lambda p: p["datasets"]["pets"].update(subset_names=["train", "val"])), "uses the subset 'test'",
+    ),
+    "ID dataset": (params(lambda p: p["benchmarks"]["pets"].update(id="pet")), "unknown dataset 'pet'. Did you mean"),
+    "OOD dataset": (
+        params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].update(dataset="wilde")),
+        "unknown dataset 'wilde'",
+    ),
+    "distance": (
+        params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].update(distance="wide")), "'distance'",
+    ),
+    "no distance": (
+        params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].pop("distance")),
+        "parameter 'distance' is missing",
+    ),
+    "vocabulary": (
+        params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].update(vocabulary="coco")),
+        "no rules for the vocabulary 'coco'. Known: pets, wild. Name one of these",
+    ),
+    "no vocabulary": (rules(lambda r: r["protocols"]["paper"].pop("near")), "no rules for the vocabulary 'wild'"),
+    "protocol": (params(lambda p: p["benchmarks"]["pets"].update(protocol="papers")), "no protocol 'papers'"),
+    "no rules": (params(lambda p: p["benchmarks"]["pets"].pop("rules")), "'rules' is missing"),
+    "absent rules": (removed("data/benchmarks/pets.yaml"), "pets.yaml: the file does not exist"),
+    "rules without protocols": (rules(lambda r: r.pop("protocols")), "parameter 'protocols' is missing"),
+    "rules without classes": (rules(lambda r: r.pop("id_classes")), "parameter 'id_classes' is missing"),
+    "near class": (
+        rules(lambda r: r["protocols"]["paper"]["near"]["wild"].update(cow=["yak"])), "'cow' is not among id_classes",
+    ),
+    "names": (
+        rules(lambda r: r.update(id_classes=["cat", "hydrant", "gnu"], vocabulary="coco", names=NAMES)),
+        "no class is called 'hydrant', 'gnu' by 'coco'",
+    ),
+    "absent decisions": (removed("data/decisions/pets.csv"), "leave `decisions` out"),
+    "decisions elsewhere": (
+        params(lambda p: p["benchmarks"]["pets"].update(decisions="pets.csv")), "decisions belong into data/decisions",
+    ),
+    "decisions of another form": (written("data/decisions/pets.csv", "image,fate\na,far\n"), "pets.csv"),
+    "no adapter": (params(lambda p: p["detectors"]["theirs"].pop("adapter")), "'adapter' is missing"),
+    "adapter": (run(adapter="coco_result"), "Did you mean 'coco_results'"),
+    "no weights": (params(lambda p: p["detectors"]["theirs"].pop("weights")), "'weights' is missing"),
+    "absent weights": (removed("results.json"), "coco_results checkpoint"),
+    "benchmark of a run": (run(benchmark="pet"), "unknown benchmark 'pet'"),
+    "parameter of a run": (
+        run(parms={}), "unknown parameter of a detector 'parms'",
+    ),
+    "no classes": (params(lambda p: p["detectors"]["theirs"].pop("params")), "give the parameter 'classes'"),
+    "other classes": (
+        params(lambda p: p["detectors"]["theirs"]["params"].update(classes=["cat", "hound"])),
+        "not ID classes of the benchmark: hound",
+    ),
+    "mapping of classes": (run(classes={"cats": "cat"}), "no class 'cats'"),
+    "method": (params(lambda p: p["methods"].update(confidnce={})), "Did you mean 'confidence'"),
+    "parameter of a method": (params(lambda p: p["methods"].update(energy={"temp": 1})), "unknown parameter 'temp'"),
+    "split of a search": (
+        params(lambda p: p["methods"].update(b={"search": {"ood_split": "x", "grids": {"msp": {}}}})),
+        "unknown OOD split of pets 'x'",
+    ),
+    "split to fit on": (params(lambda p: p.update(fit={"split": "trian"})), "fit.split is 'trian'"),
+    "no section": (params(lambda p: p.pop("stratify")), "section 'stratify' is missing"),
+    "no derived": (params(lambda p: p.pop("derived")), "section 'derived.paste' is missing"),
+    "evaluate": (params(lambda p: p["evaluate"].update(iou=2)), "less than or equal to 1"),
+    "report": (params(lambda p: p["report"].update(example=3)), "unknown parameter 'example'"),
+    "absent encoder": (removed("data/clip"), "weights of the image encoder"),
+    "absent folder": (removed("data/candidates"), "not there; stage 'curate' depends on it"),
+    "truncated annotations": (written(TRAIN, '{"images": [{"id": 1, "file'), "is the file whole?"),
+    "no images": (edits(ALL, lambda a: a.update(images=[], annotations=[])), "all has no image"),
+    "absent image": (removed("photos/pets/val/val3.png"), "val3.png: the file does not exist (1 of 6 images of val)"),
+    "fractions": (
+        edits(TRAIN, lambda a: [one.update(bbox=[0.1, 0.2, 0.3, 0.4]) for one in a["annotations"]]),
+        "6 of 6 boxes lie between 0 and 1",
+    ),
+    "corners": (
+        edits(TRAIN, lambda a: a["annotations"][2].update(bbox=[20, 20, -10, 5])), "the size is negative",
+    ),
+}  # fmt: skip
+
+
+def test_there_are_forty_damages_and_more():
+    assert len(DAMAGES) >= 40
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_doctor_names_a_damage(project, name):
+    damage, message = DAMAGES[name]
+    damage()
+    found = problems()
+    assert any(message in text for text in found), found
+    assert not any("ArgsKwargs" in text for text in found)
