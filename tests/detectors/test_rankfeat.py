@@ -1,0 +1,115 @@
+"""The pass `rankfeat`, beside pytorch-ood's RankFeat and removals by a singular value decomposition."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from pytorch_ood.detector import RankFeat as Peer
+from torch import nn
+
+from farther import detectors, methods
+from farther.detectors.networks.classifiers import Blueprint, OpenOODResNet, save_checkpoint
+from farther.detectors.networks.rank_one import without_rank_one
+from farther.detectors.passes import read_passes
+from farther.errors import ParameterError
+
+DEMO = Path(__file__).parents[2] / "data/demo"
+NORM = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.3, 0.4)}
+IDS = ["a", "b", "c"]
+
+
+def by_decomposition(maps):
+    u, s, v = torch.linalg.svd(maps.flatten(2).double(), full_matrices=False)
+    s[:, 0] = 0
+    return (u @ torch.diag_embed(s) @ v).reshape(maps.shape).float()
+
+
+def passed(detector, images, **params):
+    (found,) = read_passes("run", {"rankfeat": params}).values()
+    found.check(detector)
+    return found.forward(detector, [detector.prepare(image) for image in images], IDS[: len(images)])
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 3, 3), (2, 20, 4, 3), (1, 4, 1, 1)])
+def test_the_part_of_the_largest_singular_value_is_removed(shape):
+    maps = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    assert_allclose(without_rank_one(maps), by_decomposition(maps), atol=1e-6)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    torch.manual_seed(3)
+    network = OpenOODResNet((6, 8, 10, 12), (1, 1, 1, 1), 4).eval()
+    nn.init.normal_(network.fc.weight, std=20)
+    path = tmp_path_factory.mktemp("classifier") / "network.safetensors"
+    preprocessing = {"resize": 32, "crop": 32, "interpolation": "bilinear", **NORM}
+    blueprint = Blueprint("openood_resnet", ("a", "b", "c", "d"), preprocessing)
+    save_checkpoint(path, network.state_dict(), blueprint)
+    return detectors.create("classifier", weights=path, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def images():
+    return list(np.random.default_rng(0).integers(0, 256, (3, 32, 40, 3), np.uint8))
+
+
+@torch.inference_mode()
+def halves(detector, images, stage):
+    """Maps of a stage, and the function from maps of that stage to logits."""
+    network, kept = detector.network.network, []
+    hook = network.get_submodule(f"layer{stage}").register_forward_hook(lambda *call: kept.append(call[2]))
+    network(detector.network.inputs([detector.prepare(image) for image in images]))
+    hook.remove()
+    rest = nn.Sequential(*(network.get_submodule(f"layer{n}") for n in range(stage + 1, 5)))
+    return kept[0], lambda maps: network.fc(rest(maps).mean((2, 3)))
+
+
+@pytest.mark.parametrize("stage", [4, 3])
+def test_the_energy_after_it_is_pytorch_oods_rankfeat(classifier, images, stage):
+    maps, head = halves(classifier, images, stage)
+    expected = -Peer(lambda x: x, head).predict_feature_maps(maps)
+    regions = passed(classifier, images, layers=[f"layer{stage}"])
+    assert_allclose(methods.create("energy").score(regions), expected, rtol=1e-4)
+
+
+def test_logits_and_features_of_several_blocks_are_averaged(classifier, images):
+    parts = [halves(classifier, images, stage) for stage in (4, 3)]
+    with torch.inference_mode():
+        expected = sum(head(by_decomposition(maps)) for maps, head in parts) / 2
+    regions, own = passed(classifier, images, layers=["layer4", "layer3"]), classifier.detect(images, IDS)
+    assert_allclose(regions.logits, expected, rtol=1e-4, atol=1e-5)
+    assert_allclose(regions.features @ regions.weight.T + regions.bias, regions.logits, rtol=1e-4, atol=1e-4)
+    assert_array_equal(regions.label, own.label)
+    assert np.abs(regions.logits - own.logits).max() > 0.1
+    assert_array_equal(classifier.detect(images, IDS).logits, own.logits)  # nothing of it remains in the network
+
+
+def test_boxes_of_faster_rcnn_lose_the_rank_one_part_of_their_pooled_maps():
+    detector = detectors.create(
+        "faster_rcnn", weights=DEMO / "voc-faster_rcnn.safetensors", score_threshold=0.02, device="cpu"
+    )
+    scenes = [np.random.default_rng(seed).integers(0, 256, (120, 160, 3), np.uint8) for seed in (1, 2)]
+    heads, kept = detector.network.roi_heads, []
+    hook = heads.box_head.register_forward_hook(lambda _module, given, output: kept.append((given[0], output)))
+    own = detector.detect(scenes, IDS[:2])
+    hook.remove()
+    ((pooled, features),) = kept
+    proposals = np.abs(own.features[:, None] - features.numpy()).max(axis=2).argmin(axis=1)
+    with torch.inference_mode():
+        expected = heads.box_predictor(heads.box_head(by_decomposition(pooled)))[0].numpy()[proposals]
+    found = passed(detector, scenes)
+    assert len(own) > 3
+    assert_array_equal(found.box, own.box)
+    assert_allclose(found.logits, expected, rtol=1e-3, atol=1e-4)
+    assert np.abs(found.logits - own.logits).max() > 0.1
+
+
+def test_modules_that_cannot_be_changed_are_refused_by_name(classifier, images):
+    with pytest.raises(ParameterError, match="parameter 'layers': the network has no module 'layer9'"):
+        passed(classifier, images, layers=["layer9"])
+    with pytest.raises(ParameterError, match=r"parameter 'layers': the output of 'fc' is \(3, 4\)"):
+        passed(classifier, images, layers=["fc"])
+    with pytest.raises(ParameterError, match=r"no module 'roi_heads\.box_roi_pool'\. Some are conv1"):
+        passed(classifier, images)
