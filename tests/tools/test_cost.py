@@ -10,6 +10,7 @@ from farther.detectors.inference import infer_splits
 from farther.detectors.passes import infer_passes, read_passes
 from farther.scoring.entries import read_entry
 from farther.tables import Images
+from farther.tables.files import write_json
 from farther.tools.cost import CostParams, RunFolders, measure
 
 ENTRIES = [read_entry("msp", {}), read_entry("again", {"method": "energy", "on": "doubled"}), read_entry("vos", {})]
@@ -29,11 +30,8 @@ def costs(tmp_path_factory):
     infer_passes(Speckles(), passes, *places, *others, SMALL, progress=False, log=lambda _: None)
     methods.create("msp").save(folders.fitted / "msp")
     methods.create("energy").save(folders.fitted / "again")
-    refused = (
-        '{"format": "farther.method", "version": 1, "name": "vos", "params": {}, "state": {}, "not_applicable": "x"}'
-    )
-    (folders.fitted / "vos").mkdir()
-    (folders.fitted / "vos/method.json").write_text(refused)
+    refused = {**methods.base.describe(methods.create("vos")), "state": {}, "not_applicable": "no head"}
+    write_json(folders.fitted / "vos/method.json", refused)
     images = Images.read(folder / "splits/test/images.parquet")
 
     def of(detector, params):
