@@ -1,8 +1,14 @@
+import json
+import shutil
+from pathlib import Path
+
 import numpy as np
+import open_clip
 import pytest
 
 from farther.errors import DataError, ParameterError
 from farther.images.clip import Encoder, EncoderParams
+from farther.images.clip_config import check_model
 from farther.similarity.embed import EmbedParams, embed, embed_dataset
 from farther.similarity.embeddings import Embeddings, EmbeddingsFolder, NameEmbeddings
 from farther.tables.files import write_json
@@ -191,9 +197,6 @@ def test_a_model_that_is_not_there_is_named(params, message):
 
 
 def test_weights_that_do_not_fit_are_an_error(clip_folder, tmp_path):
-    import json
-    import shutil
-
     other = tmp_path / "clip"
     shutil.copytree(clip_folder, other)
     config = json.loads((other / "open_clip_config.json").read_text())
@@ -205,7 +208,6 @@ def test_weights_that_do_not_fit_are_an_error(clip_folder, tmp_path):
 
 def test_pickled_weights_that_would_run_code_are_refused(clip_folder, tmp_path):
     import pickle
-    import shutil
 
     class Attack:
         def __reduce__(self):
@@ -218,3 +220,67 @@ def test_pickled_weights_that_would_run_code_are_refused(clip_folder, tmp_path):
     with pytest.raises(ParameterError):
         Encoder(EncoderParams(model=f"local-dir:{other}", device="cpu"))
     assert not (tmp_path / "touched").exists()
+
+
+@pytest.fixture
+def other_clip(clip_folder, tmp_path):
+    """Copies CLIP's folder with other values of its text tower; gives the folder."""
+
+    def copied(**text):
+        folder = tmp_path / "clip"
+        shutil.copytree(clip_folder, folder)
+        file = folder / "open_clip_config.json"
+        config = json.loads(file.read_text())
+        config["model_cfg"]["text_cfg"] |= text
+        file.write_text(json.dumps(config))
+        return folder
+
+    return copied
+
+
+TOKENIZER = """
+import pathlib
+from transformers import PreTrainedTokenizerFast
+class Tokenizer(PreTrainedTokenizerFast):
+    pathlib.Path({touched!r}).write_text("ran")
+"""
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "field"),
+    [
+        ({"trust_remote_code": True}, "model_cfg.text_cfg.tokenizer_kwargs.trust_remote_code"),
+        ({}, "auto_map"),
+    ],
+)
+def test_code_in_a_folder_is_never_run(other_clip, tmp_path, kwargs, field):
+    folder = other_clip(hf_tokenizer_name="x", tokenizer_kwargs=kwargs)
+    (folder / "tokenization.py").write_text(TOKENIZER.format(touched=str(tmp_path / "touched")))
+    described = {"tokenizer_class": "Tokenizer", "auto_map": {"AutoTokenizer": [None, "tokenization.Tokenizer"]}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(described))
+    with pytest.raises(DataError) as error:
+        Encoder(EncoderParams(model=f"local-dir:{folder}", device="cpu"))
+    assert error.value.field == field
+    assert not (tmp_path / "touched").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "field"),
+    [
+        ({"layers": 1_000_000}, "layers"),
+        ({"width": "wide"}, "width"),
+        ({"hf_model_name": "../../etc"}, "hf_model_name"),
+        ({"hf_tokenizer_name": "x", "tokenizer_kwargs": {"cache_dir": "/"}}, "tokenizer_kwargs.cache_dir"),
+        ({"made_up": 1}, "made_up"),
+    ],
+)
+def test_what_does_not_describe_a_network_is_refused_with_its_place(other_clip, text, field):
+    folder = other_clip(**text)
+    with pytest.raises(DataError) as error:
+        Encoder(EncoderParams(model=f"local-dir:{folder}", device="cpu"))
+    assert (Path(str(error.value.file)), error.value.field) == (folder / "open_clip_config.json", f"model_cfg.text_cfg.{field}")
+
+
+def test_all_configurations_that_open_clip_ships_pass():
+    for file in sorted((Path(open_clip.__file__).parent / "model_configs").glob("*.json")):
+        check_model(json.loads(file.read_text()), file)

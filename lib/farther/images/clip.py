@@ -12,7 +12,8 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.errors import FartherError, ParameterError
+from farther.errors import DataError, FartherError, ParameterError
+from farther.images.clip_config import check_folder
 from farther.images.device import torch_device
 from farther.registry import STRICT
 from farther.tables.files import digest
@@ -165,7 +166,10 @@ def _load(params: EncoderParams) -> tuple[Any, Any]:
         raise FartherError("embeddings are CLIP's: pip install 'farther[clip]'") from error
     _check_place(params)
     cache = None if params.cache is None else str(params.cache)
+    _never_ask_for_code()
     try:
+        if params.model.startswith(HUB):
+            _check_hub(params.model.removeprefix(HUB), cache)
         model = open_clip.create_model(
             params.model,
             params.pretrained,
@@ -175,7 +179,7 @@ def _load(params: EncoderParams) -> tuple[Any, Any]:
             weights_only=True,
         )
         return model, open_clip.get_tokenizer(params.model, cache_dir=cache)
-    except MemoryError:
+    except (MemoryError, DataError):
         raise
     except Exception as error:  # open_clip answers with nearly anything: RuntimeError, ValueError, KeyError, …
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -196,6 +200,24 @@ def _check_place(params: EncoderParams) -> None:
         folder = Path(params.model.removeprefix(LOCAL))
         if not (folder / "open_clip_config.json").is_file():
             raise ParameterError(f"parameter 'model': {folder} holds no open_clip_config.json")
+        check_folder(folder)
+
+
+def _never_ask_for_code() -> None:
+    """Makes transformers refuse tokenizers with code of their own; it would ask in a terminal whether to run it."""
+    try:
+        from transformers import dynamic_module_utils
+    except ImportError:
+        return
+    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
+
+
+def _check_hub(name: str, cache: str | None) -> None:
+    """Fetches the configuration of a model on the hub, and that of its tokenizer, and checks them as in a folder."""
+    from open_clip.pretrained import download_pretrained_from_hf
+
+    config = Path(download_pretrained_from_hf(name, filename="open_clip_config.json", cache_dir=cache))
+    check_folder(config.parent)
 
 
 def _of_length_one(vectors: np.ndarray) -> np.ndarray:
