@@ -190,3 +190,11 @@ def test_32_bit_channels_are_refused_because_nothing_says_what_is_white(tmp_path
     path = saved(tmp_path, Image.fromarray(np.zeros((2, 2), kind)), "a.tiff")
     with pytest.raises(DataError, match="32 bits"):
         pictures.load(path)
+
+
+def test_a_page_of_postscript_called_jpeg_starts_no_program(tmp_path, monkeypatch):
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: pytest.fail("started a program"))
+    page = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+    (tmp_path / "photo.jpg").write_text(page)
+    with pytest.raises(DataError, match="not an image, or in another format than JPEG"):
+        pictures.load(tmp_path / "photo.jpg")

@@ -278,7 +278,10 @@ def test_what_does_not_describe_a_network_is_refused_with_its_place(other_clip, 
     folder = other_clip(**text)
     with pytest.raises(DataError) as error:
         Encoder(EncoderParams(model=f"local-dir:{folder}", device="cpu"))
-    assert (Path(str(error.value.file)), error.value.field) == (folder / "open_clip_config.json", f"model_cfg.text_cfg.{field}")
+    assert (Path(str(error.value.file)), error.value.field) == (
+        folder / "open_clip_config.json",
+        f"model_cfg.text_cfg.{field}",
+    )
 
 
 def test_all_configurations_that_open_clip_ships_pass():

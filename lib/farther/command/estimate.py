@@ -98,13 +98,14 @@ def _ingest(project: Project, name: str, sample: int) -> Cost:
     from PIL import Image
 
     from farther.curation import subsets_used
+    from farther.images.read import FORMATS
     from farther.tables.files import digest
 
     stage, root = f"ingest@{name}", project.section("datasets")[name].get("root")
     files = _sample(project.folder / str(root), sample)
 
     def read(file: Path) -> tuple[Any, str]:
-        with Image.open(file) as image:
+        with Image.open(file, formats=FORMATS) as image:
             return image.size, digest(file)
 
     if not files:

@@ -13,6 +13,9 @@ from farther.errors import DataError
 
 Exif = Literal["ignore", "apply"]
 
+#: Formats of image files, as Pillow names them. Others are refused: some of its readers start other programs (EPS).
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF")
+
 #: Where Pillow refuses by itself (it warns from half of it): 13,377 × 13,377 pixels, half a gigabyte as RGB.
 MAX_PIXELS = 178_956_970
 
@@ -26,7 +29,7 @@ def load(path: str | Path, exif: Exif = "ignore", max_pixels: int = MAX_PIXELS) 
     that is stored under it shows), and of an animation the first frame is taken.
 
     Args:
-        path: The file, in any format that Pillow decodes.
+        path: The file: JPEG, PNG, WebP, BMP, GIF, TIFF, PPM, JPEG 2000 or AVIF, whatever its name ends in.
         exif: What the orientation in the file's EXIF data does. "ignore": nothing; the pixels come as they are stored.
             The boxes of VOC, COCO, BDD100k and OpenImages refer to those, and so does what torchvision reads.
             "apply": the image is turned upright, as Ultralytics does.
@@ -50,7 +53,7 @@ def load(path: str | Path, exif: Exif = "ignore", max_pixels: int = MAX_PIXELS) 
     except FileNotFoundError:
         raise DataError("the file does not exist", file=path) from None
     except UnidentifiedImageError:
-        raise DataError("not an image, or in a format that Pillow does not know", file=path) from None
+        raise DataError(f"not an image, or in another format than {', '.join(FORMATS)}", file=path) from None
     except Image.DecompressionBombError:
         raise DataError(f"more than max_pixels = {max_pixels} pixels; raise it to read the image", file=path) from None
     except Exception as error:  # decoders meet damage with nearly anything: OSError, SyntaxError, struct.error, …
@@ -76,7 +79,7 @@ def _open(file: IO[bytes], max_pixels: int) -> Image.Image:
     with _pillow_limit:
         usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, max_pixels
         try:
-            return Image.open(file)
+            return Image.open(file, formats=FORMATS)
         finally:
             Image.MAX_IMAGE_PIXELS = usual
 

@@ -13,6 +13,7 @@ import polars as pl
 from PIL import Image, UnidentifiedImageError
 
 from farther.errors import DataError
+from farther.images.read import FORMATS
 from farther.report.outcomes import SplitOutcomes
 from farther.tables.files import inside
 
@@ -107,7 +108,7 @@ def _thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> 
     if root is None:
         return None
     try:
-        with Image.open(inside(root, row["file"])) as image:
+        with Image.open(inside(root, row["file"]), formats=FORMATS) as image:
             if image.size != (row["width"], row["height"]):
                 return None
             small = image.convert("RGB")

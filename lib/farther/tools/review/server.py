@@ -36,6 +36,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from farther.errors import DataError, FartherError, ParameterError
+from farther.images.read import FORMATS
 from farther.registry import build
 from farther.tools.review.session import Filters, Session
 
@@ -226,7 +227,7 @@ def _picture(session: Session, row: int) -> Response:
     file = session.catalogue.file(row)
     try:
         content = file.read_bytes()
-        with Image.open(io.BytesIO(content)) as image:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             if image.format in SHOWN:
                 return Response(content, media_type=SHOWN[image.format])
             converted = io.BytesIO()
