@@ -210,6 +210,18 @@ def test_a_sample_of_whole_images_is_repeated_as_other_images():
     assert len(set(_many(regions).image_id)) == REGIONS
 
 
+def test_an_estimate_follows_links_to_folders_and_leaves_out_imported_runs(here, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/a.png").touch()
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/images").symlink_to(tmp_path / "elsewhere")
+    assert _sample(tmp_path / "root", 1) == [tmp_path / "root/images/a.png"]
+    line = {"adapter": "coco_results", "benchmark": "voc", "weights": "r.json"}
+    change(lambda params: params.update(detectors={"theirs": line}))
+    costs = {cost.stage: cost for cost in estimate(Project(), 4)}
+    assert costs["infer@theirs"].how == "imports detections: nothing to measure"
+
+
 def test_extracted_images_are_sampled_where_they_are_the_root_only(tmp_path):
     extracted = tmp_path / "extracted-images"
     extracted.mkdir()

@@ -165,10 +165,10 @@ def test_what_refers_to_nothing_is_dropped_and_listed(lay, field, value, kind):
         ("images.1.file_name", "/etc/passwd", "images[1]", "file_name", "leaves its folder"),
         ("images.1.file_name", 7, "images[1]", "file_name", "expected text, found 7"),
         ("images.1.width", "640", "images[1]", "width", "expected a whole number, found '640'"),
+        ("images.1.width", 640.5, "images[1]", "width", "expected a whole number, found 640.5"),
         ("images.1.height", -1, "images[1]", "height", "expected a positive number of pixels, found -1"),
         ("images.1", 632, "images[1]", None, "expected an object, found 632"),
         ("categories.1.id", 1, "categories[1]", "id", "id 1 occurs twice"),
-        ("categories.1.name", "person", "categories[1]", "name", "'person' is the name of another category too"),
         ("categories.1.name", "", "categories[1]", "name", "expected text, found ''"),
         ("annotations.2.id", 1768, "annotations[2]", "id", "id 1768 occurs twice"),
         ("annotations.2.id", 2**63, None, None, "not JSON that can be read: parse error: integer overflow"),
@@ -270,3 +270,20 @@ def test_boxes_that_are_written_as_coco_are_read_as_they_were(tmp_path_factory, 
     np.testing.assert_array_equal(objects.box, expected)
     assert objects.is_crowd.tolist() == [row[4] for row in boxes]
     assert objects.category.tolist() == [row[5] for row in boxes]
+
+
+def test_two_categories_of_one_name_are_read_as_one(lay):
+    content = instances()
+    content["categories"][1]["name"] = "person"
+    annotations = read(lay({FILE: content}))
+    assert annotations.categories == ["person", "stop sign"]
+    assert annotations.objects.category.tolist() == [0, 0, 1]
+    assert [(w.kind, w.about, w.found) for w in annotations.warnings] == [
+        ("two categories of one name", "dataset", "'person'")
+    ]
+
+
+def test_a_width_may_be_a_whole_float(lay):
+    content = instances()
+    content["images"][0]["width"] = 640.0
+    assert read(lay({FILE: content})).images.width.tolist() == [640, 640, 0]

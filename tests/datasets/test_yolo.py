@@ -171,3 +171,41 @@ def test_a_subset_without_any_label_file_is_refused(lay):
         DataError, match=r"none of the 1 images of 'val' has a label file; that of images/val/a\.jpg would"
     ):
         read(root)
+
+
+def test_absolute_paths_below_the_root_and_numbers_as_text_are_taken(lay):
+    text = "path: /somewhere/else\nval: val.txt\ntrain: ROOT/images/val\nnames: {'0': cat, '1': dog}\n"
+    root = lay(files(text=text))
+    (root / "data.yaml").write_text(text.replace("ROOT", str(root)))
+    (root / "val.txt").write_text(f"{root}/images/val/a.jpg\n")
+    assert read(root).images.image_id.tolist() == ["val/a"]
+    assert read(root, "train").images.file.tolist() == ["images/val/a.jpg"]
+    assert read(root).categories == ["cat", "dog"]
+
+
+def test_an_absolute_path_outside_the_root_is_refused(lay):
+    root = lay(files(text="val: val.txt\nnames: [cat, dog]\n", **{"val.txt": "/elsewhere/a.jpg\n"}))
+    with pytest.raises(DataError, match=r"val\.txt: row 1: file name '/elsewhere/a\.jpg' leaves its folder"):
+        read(root)
+
+
+def test_a_folder_is_looked_for_below_the_path_where_it_is_not_below_the_root(lay):
+    root = lay(files(text="path: images\nval: val\nnames: [cat, dog]\n"))
+    assert read(root).images.file.tolist() == ["images/val/a.jpg"]
+
+
+def test_a_sixth_column_is_taken_when_asked_for(lay):
+    root = lay(files("1 0.5 0.5 0.25 0.5 0.87\n"))
+    with pytest.raises(DataError, match="found 5 numbers"):
+        read(root)
+    np.testing.assert_allclose(read(root, confidence=True).objects.box, [[0.375, 0.25, 0.625, 0.75]])
+
+
+def test_images_behind_a_link_to_a_folder_are_found(lay, tmp_path):
+    root = lay(files())
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (root / "images/val/a.jpg").rename(tmp_path / "far/away/b.jpg")
+    (root / "images/val/more").symlink_to(tmp_path / "far/away")
+    (root / "labels/val/more").mkdir()
+    (root / "labels/val/more/b.txt").write_text("0 0.5 0.5 1 1\n")
+    assert read(root).images.image_id.tolist() == ["more/b"]

@@ -409,3 +409,17 @@ def test_folders_that_describe_other_detectors_do_not_mix(world):
         Regions.empty(Header(classes=classes)).write(world.root / "elsewhere" / split)
     with pytest.raises(DataError, match=r"says other things than .*regions\.json"):
         world.run("parquet", weights=world.root / "elsewhere")
+
+
+def test_file_names_name_the_images_as_in_the_predictions_of_ultralytics(world):
+    named = [detection(i, file_name=name) for i, name in ((1, "2007_1.jpg"), (7, "000000000007.jpg"))]
+    found = world.results(named)
+    assert found["test"].image_id.tolist() == ["2007_1"]
+    assert found["far"].image_id.tolist() == ["000000000007"]
+
+
+def test_the_field_that_names_the_images_can_be_chosen(world):
+    named = [{**one, "file_name": "x.jpg"} for one in BOTH]
+    assert world.results(named, match="image_id")["far"].image_id.tolist() == ["000000000007"]
+    with pytest.raises(DataError, match=r"row 1: field 'file_name': expected text, found null"):
+        world.results([named[0], BOTH[1]], match="file_name")

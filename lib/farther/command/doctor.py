@@ -12,7 +12,7 @@ import typer
 
 from farther.command.machine import Finding
 from farther.command.output import as_json, coloured, hanging, paragraph, size
-from farther.command.project import PARAMS, Json, Params, Project, make_detector, option
+from farther.command.project import IMPORTED, PARAMS, Json, Params, Project, make_detector, option
 from farther.errors import DataError, FartherError
 
 if TYPE_CHECKING:
@@ -179,8 +179,6 @@ def _absent(missing: Missing, format: str, root: Path) -> Finding:
     return Finding("datasets", missing.dataset, "missing", text, more, bytes_of(format, inner, missing.subsets))
 
 
-#: Adapters of imported detections, which `--quick` opens too.
-IMPORTED = ("coco_results", "parquet")
 NOT_OPENED = " (not opened)"
 #: Adapters whose `weights` may be the name of a model on the hub.
 FROM_HUB = ("detr", "transformers_classifier", "open_clip_classifier")

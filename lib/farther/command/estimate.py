@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from farther.command.machine import GIB, are_there, split_images, subset_images
 from farther.command.output import duration, hanging, paragraph, size
-from farther.command.project import Project, make_detector
+from farther.command.project import IMPORTED, Project, make_detector
 from farther.errors import FartherError, ParameterError, choose
+from farther.tables.files import files_below
 
 if TYPE_CHECKING:
     from farther.scoring.entries import Entry
@@ -123,7 +124,7 @@ def _sample(root: Path, count: int) -> list[Path]:
     """Some image files of a folder, spread over those that are found first."""
     from farther.datasets.presence import EXTRACTED
 
-    found = (file for file in root.rglob("*") if file.suffix.lower() in PICTURES) if root.is_dir() else iter(())
+    found = (file for file in files_below(root) if file.suffix.lower() in PICTURES)
     # The root of a dataset whose files hold its images is the folder of the extracted ones.
     files = sorted(islice((file for file in found if EXTRACTED not in file.relative_to(root).parts), count * LISTED))
     return files[:: max(1, len(files) // count)][:count]
@@ -145,6 +146,9 @@ def _sample_of_benchmark(project: Project, benchmark: str, count: int) -> list[P
 def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
     """The stages of one run: infer; evaluate, with fit and score of each method."""
     entry = project.section("detectors")[run]
+    if entry.get("adapter") in IMPORTED:
+        yield Cost(f"infer@{run}", None, None, "imports detections: nothing to measure")
+        return
     benchmark = str(entry.get("benchmark"))
     counts = split_images(project, benchmark)
     files = _sample_of_benchmark(project, benchmark, sample)

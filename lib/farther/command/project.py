@@ -16,6 +16,9 @@ from farther.errors import FartherError, ParameterError, choose
 
 PARAMS = Path("params.yaml")
 
+#: Adapters of imported detections: no network runs.
+IMPORTED = ("coco_results", "parquet")
+
 
 def read_yaml(text: str) -> Any:
     """The value of a YAML text, by libyaml where it is installed: a `dvc.lock` of many stages takes seconds without."""

@@ -40,10 +40,10 @@ class COCO(Reader):
 
     Tolerated, as pycocotools does: ids with gaps; images without annotations; absent `iscrowd`, `area`,
     `segmentation`, `width`, `height`, `info`, `licenses`. Tolerated and listed, because pycocotools never evaluates
-    them: annotations of an image or a category that the file does not define (dropped). Listed too: a category of
-    `renamed` that the file does not have.
+    them: annotations of an image or a category that the file does not define (dropped). Listed too: two categories of
+    one name (read as one), and a category of `renamed` that the file does not have.
     Errors: JSON that does not parse; an absent `images`, `annotations` or `categories`; fields of a wrong type; an id
-    that occurs twice; two categories of one name; a negative width or height; a file name that leaves its folder.
+    that occurs twice; a negative width or height; a file name that leaves its folder.
 
     Args:
         subset_names: Subsets to read. When empty, those of `layout`, else the originals (train2017, val2017,
@@ -132,15 +132,17 @@ class COCO(Reader):
     def _categories(self, found: Collector, path: Path, file: str) -> tuple[list[str], dict[int | str, int]]:
         """Names of the categories in the file's order, and the row of each id; warns about unused new names."""
         rows: dict[int | str, int] = {}
-        names, called = set[str](), dict[str, int]()
+        names, called, twice = set[str](), dict[str, int](), set[str]()
         for record in stream(path, "categories"):
             key, name = _identity(record, "id"), record.text("name").strip()  # Objects365 has "Table Tennis "
             if key in rows:
                 raise record.error(f"id {key!r} occurs twice", "id")
-            if name in names:
-                raise record.error(f"{name!r} is the name of another category too", "name")
+            twice |= {name} & names
             names.add(name)
             rows[key] = called.setdefault(self.renamed.get(name, name), len(called))
+        for name in sorted(twice):
+            kind, problem = "two categories of one name", repr(name)
+            found.warnings.append(DataWarning(kind, "dataset", file, None, "categories", problem, "read as one"))
         for name in self.renamed.keys() - names:
             kind, problem = "no category to rename", f"none called {name!r}"
             found.warnings.append(DataWarning(kind, "dataset", file, None, "categories", problem, "ignored"))

@@ -86,11 +86,15 @@ class Record:
 
     def size(self, field: str) -> int:
         """An optional field that must be a length in pixels; 0 if absent."""
-        if not self.has(field):
+        value = self.values.get(field)
+        if value is None:
             return 0
-        if self.integer(field) <= 0:
+        if isinstance(value, float) and value.is_integer():  # 500.0, as some tools write it
+            value = int(value)
+        length = replace(self, values={field: value}).integer(field)
+        if length <= 0:
             raise self._unexpected(field, "a positive number of pixels")
-        return self.integer(field)
+        return length
 
     def flag(self, field: str) -> bool:
         """An optional field that must be true, false, 1 or 0; false if absent."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
+from pathlib import Path, PureWindowsPath
 from typing import Any, ClassVar
 from xml.etree import ElementTree
 
@@ -34,8 +35,14 @@ CLASSES = (
 #: Tags that hold a number.
 NUMBERS = frozenset({"xmin", "ymin", "xmax", "ymax", "width", "height", "difficult"})
 
+#: Texts that some tools write for `difficult`.
+FLAGS = {"unspecified": "0", "false": "0", "true": "1"}
+
 #: The second column of an image set of one class: 1 if the image shows that class.
 FLAG = re.compile(r"\s+(-1|0|1)$")
+
+#: Endings of images, in lower case.
+SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
 ABSENT = "the image set does not exist; parameter 'image_sets' says which to read"
 
@@ -53,8 +60,8 @@ class VOC(Reader):
     it also names the XML file and the image, as in VOC's own tools.
 
     Tolerated, as VOC's tools do: absent `difficult`, `truncated`, `pose`, `size` (objects count as not difficult); a
-    second column in an image set (the flag of a single class); no object at all. Tolerated and listed: a `filename`
-    other than the image's.
+    second column in an image set (the flag of a single class); no object at all; `difficult` as text (Unspecified,
+    False, True). Tolerated and listed once: a `filename` other than the image's, which is not read otherwise.
     Errors: an image that is listed twice, or without an XML file; XML that does not parse; an object without `name`
     or `bndbox`, or of an unknown class; coordinates that are not numbers or in the wrong order; a name that leaves its
     folder.
@@ -62,23 +69,32 @@ class VOC(Reader):
     Args:
         image_sets: The image sets that each subset consists of: `{"train": ["VOC2007/trainval",
             "VOC2012/trainval"]}`. When empty, those of VOC2012's train, val and test that are present.
-        categories: Names of the classes.
-        extension: Of the image files.
+        layout: Folder of XML files and folder of images of the subsets of a dataset without image sets, as LabelImg and
+            Roboflow write it: `{"train": ["annots", "images"], "test": [".", "."]}`. All XML files of the folder count.
+        categories: Names of the classes; VOC's by default, or with `layout` those that occur, in alphabetical order.
+        extension: Of the image files; with `layout`, of those that are not there.
     """
 
     SOURCE: ClassVar[str] = "host.robots.ox.ac.uk/pascal/VOC (Everingham et al., 2010, doi:10.1007/s11263-009-0275-4)"
 
     image_sets: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    categories: tuple[str, ...] = CLASSES
+    layout: dict[str, tuple[str, str]] = Field(default_factory=dict)
+    categories: tuple[str, ...] | None = None
     extension: str = ".jpg"
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
+        if self.layout:
+            return self._subsets_present((), {subset: [folder] for subset, (folder, _) in self.layout.items()})
         lists = {subset: [f"VOC2012/ImageSets/Main/{subset}.txt"] for subset in ORIGINALS}
         return self._subsets_present(list(self.image_sets), lists)
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
+        if subset in self.layout:
+            folder, images = self.layout[subset]
+            source = f"the folders of {subset} in 'layout'"
+            return [Expected("annotations", (folder,), source), Expected("images", (images,), source)]
         expected = []
         for image_set in self._image_sets(subset):
             folder, _, name = image_set.rpartition("/")
@@ -93,27 +109,65 @@ class VOC(Reader):
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
-        found = Collector(self.root)
-        for image_id, folder, location in self._listed(subset):
-            file = image_file(self.root, _join(folder, "JPEGImages"), image_id + self.extension, location)
-            xml = self.root / image_file(self.root, _join(folder, "Annotations"), f"{image_id}.xml", location)
+        found, otherwise = Collector(self.root), list[DataWarning]()
+        rows: list[tuple[int, int, Record]] = []
+        for image_id, file, xml, location in self._laid_out(subset) if self.layout else self._in_image_sets(subset):
             annotation = _read_xml(xml)
             size = annotation.record("size") if annotation.has("size") else Record({}, xml)
             image = found.add_image(image_id, file, location, width=size.size("width"), height=size.size("height"))
             found.annotated_by(xml)
-            found.warnings.extend(_other_name(annotation, file, self.root))
-            for row, one in enumerate(annotation.records("object") if annotation.has("object") else ()):
-                found.add_object(image, _edges(one), self._category(one), row, is_difficult=one.flag("difficult"))
-        return found.annotations(categories=list(self.categories), row="object[{row}]", box_field="bndbox")
+            otherwise.extend(_other_name(annotation, file, self.root))
+            rows += [
+                (image, k, one)
+                for k, one in enumerate(annotation.records("object") if annotation.has("object") else ())
+            ]
+        if otherwise:
+            more = f" and {len(otherwise) - 1} more" if len(otherwise) > 1 else ""
+            found.warnings.append(replace(otherwise[0], found=otherwise[0].found + more))
+        categories = self._categories([one for _, _, one in rows])
+        for image, row, one in rows:
+            category = self._category(one, categories)
+            found.add_object(image, _edges(one), category, row, is_difficult=one.flag("difficult"))
+        return found.annotations(categories=list(categories), row="object[{row}]", box_field="bndbox")
+
+    def _in_image_sets(self, subset: str) -> Iterator[tuple[str, str, Path, Location]]:
+        """Image id, image file, XML file, and the location that lists it, for each image of the image sets."""
+        for image_id, folder, location in self._listed(subset):
+            file = image_file(self.root, _join(folder, "JPEGImages"), image_id + self.extension, location)
+            xml = self.root / image_file(self.root, _join(folder, "Annotations"), f"{image_id}.xml", location)
+            yield image_id, file, xml, location
+
+    def _laid_out(self, subset: str) -> Iterator[tuple[str, str, Path, Location]]:
+        """The same for each XML file of a subset of `layout`."""
+        if subset not in self.layout:
+            raise DataError(f"no subset {subset!r} in 'layout'. Known: {', '.join(self.layout)}", file=self.root)
+        annotations, images = self.layout[subset]
+        folder = self.root if annotations == "." else inside(self.root, annotations)
+        files = sorted(folder.glob("*.xml"))
+        if not files:
+            raise DataError("no XML file here; parameter 'layout' names the folders of a subset", file=folder)
+        pictures = self.root if images == "." else inside(self.root, images)
+        present = pictures.iterdir() if pictures.is_dir() else iter(())
+        names = {file.stem: file.name for file in sorted(present) if file.suffix.lower() in SUFFIXES}
+        for xml in files:
+            location = Location(xml)
+            name = names.get(xml.stem, xml.stem + self.extension)
+            yield xml.stem, image_file(self.root, images, name, location), xml, location
 
     def _image_sets(self, subset: str) -> tuple[str, ...]:
         return self.image_sets.get(subset) or ORIGINALS.get(subset, (subset,))
 
-    def _category(self, one: Record) -> int:
+    def _categories(self, objects: list[Record]) -> tuple[str, ...]:
+        """The classes: the parameter, or VOC's, or with `layout` those that occur."""
+        if self.categories is None and self.layout:
+            return tuple(sorted({one.text("name") for one in objects}))
+        return self.categories or CLASSES
+
+    def _category(self, one: Record, categories: tuple[str, ...]) -> int:
         name = one.text("name")
-        if name not in self.categories:
-            raise one.error(f"unknown class {name!r}; parameter 'categories' has {', '.join(self.categories)}", "name")
-        return self.categories.index(name)
+        if name not in categories:
+            raise one.error(f"unknown class {name!r}; parameter 'categories' has {', '.join(categories)}", "name")
+        return categories.index(name)
 
     def _listed(self, subset: str) -> Iterator[tuple[str, str, Location]]:
         """Image id, folder of its year, and the location that lists it, for each image of a subset."""
@@ -144,6 +198,7 @@ def _values(element: ElementTree.Element) -> dict[str, Any]:
         elif len(child):
             values.setdefault(child.tag, _values(child))
         elif text:
+            text = FLAGS.get(text.casefold(), text) if child.tag == "difficult" else text
             values.setdefault(child.tag, _number(text) if child.tag in NUMBERS else text)
     # Some files hold a size of 0.
     return {tag: value for tag, value in values.items() if value != 0 or tag not in ("width", "height")}
@@ -163,13 +218,13 @@ def _edges(one: Record) -> Edges:
 
 
 def _other_name(annotation: Record, file: str, root: Path) -> Iterator[DataWarning]:
-    """A warning when the annotation names another image than the one it is listed with."""
+    """A warning when the annotation names another image than its own; folders and endings are not compared."""
     if annotation.has("filename"):
-        name, xml = annotation.text("filename"), annotation.file
-        image_file(xml.parent, ".", name, annotation.location("filename"))
-        if name != Path(file).name:
+        written, xml = str(annotation.values["filename"]), annotation.file
+        name = PureWindowsPath(written).name  # which takes both kinds of slashes
+        if name not in (Path(file).name, Path(file).stem) and PureWindowsPath(name).stem != Path(file).stem:
             action, xml_name = f"read as the annotation of {Path(file).name}", xml.relative_to(root).as_posix()
-            yield DataWarning("image called otherwise", "image", xml_name, None, "filename", name, action)
+            yield DataWarning("image called otherwise", "dataset", xml_name, None, "filename", written, action)
 
 
 def _join(folder: str, name: str) -> str:

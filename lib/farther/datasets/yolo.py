@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,7 +22,7 @@ from farther.datasets.base import (
 from farther.datasets.records import Location, are_texts, read_lines, read_yaml, repeated, shorten
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import inside
+from farther.tables.files import files_below, inside
 
 ABSENT = "the file does not exist, but the YAML file names it"
 ORIGINALS = ("train", "val", "test")
@@ -39,8 +40,9 @@ class YOLO(Reader):
     the corners of an outline, in fractions of the image; an outline's box is the smallest around it. The image id is
     the path of the image below the folder, or as listed, without `images/` and suffix.
 
-    Tolerated, as the trainers do: an image without a label file, or with an empty one (no objects); a `path` in
-    `data.yaml` (the root is used instead); `../` before a folder's name (leaves no root: it is looked for below it).
+    Tolerated, as the trainers do: an image without a label file, or with an empty one (no objects); absolute paths
+    below the root; numbers of classes that are text; a `path` in `data.yaml` (where a folder or list is not below the
+    root, it is looked for below `path` in the root); `../` before a folder's name (it is looked for below the root).
     Errors: a subset without any label file; `data.yaml` absent or not YAML, without `names`, or with an `nc` that
     differs; a folder or a listed image outside the root; two images whose labels would be one file; a row that is not a
     class with four numbers or with three corners and more; a class without a name; coordinates that are not finite
@@ -49,12 +51,14 @@ class YOLO(Reader):
     Args:
         subset_names: Subsets to read. When empty, those of train, val and test that `data.yaml` gives.
         file: The YAML file, within the root.
+        confidence: Rows may have a sixth column, a confidence (`save_conf` of ultralytics), which is not read.
     """
 
     SOURCE: ClassVar[str] = "docs.ultralytics.com/datasets/detect (the format)"
 
     subset_names: tuple[str, ...] = ()
     file: str = "data.yaml"
+    confidence: bool = False
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
@@ -90,7 +94,7 @@ class YOLO(Reader):
             path = inside(self.root, labels)
             found.annotated_by(path)
             labelled = labelled or path.exists()
-            for line, category, box in _rows(path, categories):
+            for line, category, box in _rows(path, categories, confidence=self.confidence):
                 found.add_object(image, box, category, line)
         if taken and not labelled:
             first, labels = next((image, labels) for labels, image in taken.items())
@@ -117,7 +121,24 @@ class YOLO(Reader):
         if not entries or not are_texts(entries) or not all(entries):
             raise location.error(f"expected a folder, a list of images, or several of them, found {shorten(value)}")
         folder = Path(self.file).parent.as_posix()
-        return [image_file(self.root, folder, _below(entry), location) for entry in entries]
+        return [self._placed(image_file(self.root, folder, _below(self._relative(e)), location)) for e in entries]
+
+    def _placed(self, entry: str) -> str:
+        """An entry of `data.yaml` below its `path`, where it is not below the root."""
+        base = self._content().get("path")
+        if isinstance(base, str) and not inside(self.root, entry).exists():
+            below = Path(os.path.normpath(_below(self._relative(base))), entry).as_posix()
+            if not Path(below).is_absolute() and not below.startswith("..") and inside(self.root, below).exists():
+                return below
+        return entry
+
+    def _relative(self, name: str) -> str:
+        """A path below the root that is written as an absolute one, from the root on; others as they are."""
+        path = Path(name)
+        for root in (self.root.absolute(), self.root.resolve()):
+            if path.is_absolute() and path.is_relative_to(root):
+                return path.relative_to(root).as_posix()
+        return name
 
     def _images(self, subset: str) -> Iterator[tuple[str, str, Location]]:
         """Image id, file within the root, and the location that names it, sorted within each folder."""
@@ -128,7 +149,7 @@ class YOLO(Reader):
         path = inside(self.root, folder)
         if not path.is_dir():
             raise DataError(f"the folder of images does not exist; {self.file} names it", file=path)
-        for file in sorted(path.rglob("*")):
+        for file in sorted(files_below(path)):
             if file.suffix.lower() in SUFFIXES and not file.name.startswith("."):
                 yield (
                     file.relative_to(path).with_suffix("").as_posix(),
@@ -142,8 +163,9 @@ class YOLO(Reader):
         for number, line in enumerate(read_lines(path, ABSENT), start=1):
             if line:
                 location = Location(path, str(number))
-                image = image_file(self.root, folder, line, location)
-                yield Path(line).with_suffix("").as_posix().removeprefix("images/"), image, location
+                relative = self._relative(line)
+                image = image_file(self.root, "." if relative != line else folder, relative, location)
+                yield Path(relative).with_suffix("").as_posix().removeprefix("images/"), image, location
 
 
 def _below(entry: str) -> str:
@@ -167,6 +189,7 @@ def _categories(content: dict[str, Any], path: Path) -> list[str]:
     names = content.get("names")
     location = Location(path, None, "names")
     if isinstance(names, dict):
+        names = {int(key) if isinstance(key, str) and key.isdecimal() else key: name for key, name in names.items()}
         if sorted(names, key=str) != sorted(range(len(names)), key=str):
             raise location.error(f"expected the numbers 0 to {len(names) - 1}, found {shorten(list(names))}")
         names = [names[number] for number in range(len(names))]
@@ -180,7 +203,7 @@ def _categories(content: dict[str, Any], path: Path) -> list[str]:
     return names
 
 
-def _rows(path: Path, categories: Sequence[str]) -> Iterator[tuple[int, int, Edges]]:
+def _rows(path: Path, categories: Sequence[str], *, confidence: bool) -> Iterator[tuple[int, int, Edges]]:
     """Line, class and edges (in fractions) of each row of a label file; empty if the file is absent."""
     if not path.exists():
         return
@@ -190,6 +213,7 @@ def _rows(path: Path, categories: Sequence[str]) -> Iterator[tuple[int, int, Edg
             location = Location(path, str(number), "class")
             if not category.is_integer() or not 0 <= category < len(categories):
                 raise location.error(f"expected a class from 0 to {len(categories) - 1}, found {category:g}")
+            values = values[:4] if confidence and len(values) == 5 else values
             yield number, int(category), _edges(values, Location(path, str(number), "box"))
 
 

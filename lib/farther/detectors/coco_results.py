@@ -49,6 +49,9 @@ class CocoResults(Imported):
         categories: `category_id` → name of the class, or an annotation file whose `categories` say so. Without, those
             of `annotations`; a `category_id` that is text is always the name itself.
         classes: Name of each value of `logits`, in order; without, the categories by rising number.
+        match: Field that names the image: `image_id`, or `file_name` (as ultralytics writes it), whose end is compared
+            with that of the image's path. Without, `file_name` where the first detection has it and there are no
+            `annotations`.
         background_index: Which of them is "no object".
         activation: Turns the logits into the scores.
     """
@@ -56,6 +59,7 @@ class CocoResults(Imported):
     annotations: Path | dict[str, Path] | None = None
     categories: dict[int, str] | Path | None = None
     classes: tuple[str, ...] | None = None
+    match: Literal["image_id", "file_name"] | None = None
     background_index: int | None = None
     activation: Activation = "softmax"
 
@@ -98,7 +102,8 @@ class CocoResults(Imported):
         header = self.header()
         files = self._image_files[source.path]
         numbers = None if files is None else {key: number for number, key in enumerate(files)}
-        reading = _Reading(numbers, self._labels(header), self._names)
+        by = "image_id" if files is None or self._annotations_of(source.path) is not None else "file_name"
+        reading = _Reading(numbers, self._labels(header), self._names, by)
         elements = list_elements(source.path)
         first, optional = 0, None
         while detections := list(islice(elements, BATCH)):
@@ -118,7 +123,24 @@ class CocoResults(Imported):
                 raise ParameterError(f"parameter 'annotations': no results file {unknown[0]!r}. Known: {known}")
         images = {file: _images(file) for file in self._annotation_files()}
         described = [(file, self._annotations_of(file)) for file in results]
-        return {file: None if annotations is None else images[annotations] for file, annotations in described}
+        return {
+            file: self._file_names(file) if annotations is None else images[annotations]
+            for file, annotations in described
+        }
+
+    def _file_names(self, results: Path) -> dict[int | str, str] | None:
+        """The image files that a results file without annotations names; None where `image_id` names the images."""
+        first = next(iter(list_elements(results)), None)
+        named = isinstance(first, dict) and isinstance(first.get("file_name"), str)
+        if self.match == "image_id" or (self.match is None and not named):
+            return None
+        names: dict[int | str, str] = {}
+        for row, detection in enumerate(list_elements(results)):
+            name = detection.get("file_name") if isinstance(detection, dict) else None
+            if not isinstance(name, str):
+                raise DataError(f"expected text, found {_shown(name)}", file=results, row=row, field="file_name")
+            names[name] = name
+        return names
 
     def _results(self) -> list[Path]:
         if not self.weights.is_dir():
@@ -166,9 +188,13 @@ class _Reading:
         numbers: Place of each image's id in the annotations, None without.
         labels: Class of each category.
         names: Name of each category.
+        by: Field that names the image.
     """
 
-    def __init__(self, numbers: dict[int | str, int] | None, labels: dict[int | str, int], names: dict[int, str]):
+    def __init__(
+        self, numbers: dict[int | str, int] | None, labels: dict[int | str, int], names: dict[int, str], by: str
+    ):
+        self._by = by
         self._numbers = numbers
         self._labels = labels
         self._names = names
@@ -185,7 +211,7 @@ class _Reading:
         boxes = _numbers(detections, "bbox", "list", place)
         _check_boxes(boxes, place)
         columns: dict[str, Any] = {
-            "image_id": [self._image(_field(d, "image_id", r, place), r, place) for r, d in enumerate(detections)],
+            "image_id": [self._image(_field(d, self._by, r, place), r, place) for r, d in enumerate(detections)],
             "label": [self._label(_field(d, "category_id", r, place), r, place) for r, d in enumerate(detections)],
             "box": np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], axis=1),
             "score": _numbers(detections, "score", "one", place),
