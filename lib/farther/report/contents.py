@@ -17,9 +17,11 @@ from farther.report import documented, overview, published, seeds, tables, wilde
 from farther.report.charts import curves
 from farther.report.charts import results as charts
 from farther.report.examples import examples
+from farther.report.listing import Listing
 from farther.report.outcomes import SplitOutcomes
+from farther.report.published_wilderness import ElephantTables
 from farther.report.results import OOD, OPEN_SET, SHOWN, VALUES, Run, title_of
-from farther.report.settings import ReportSettings
+from farther.report.settings import Counterpart, ReportSettings
 from farther.report.splits import split_counts, splits_of
 
 #: Sections of a detector's page.
@@ -240,18 +242,17 @@ class Contents:
     def published(self) -> dict[str, Any]:
         """Results beside published ones."""
         wanted = self.settings.published
-        printed = published.read(self.root / published.FOLDER) if wanted else pl.DataFrame()
+        printed = published.read(self.root / published.FOLDER)
         parts = {title: [r for r in self.evaluated if r.name in of] for title, of in self.settings.seeds.items()}
         means = seeds.merged([run for part in parts.values() for run in part], self.settings.seeds)
-        beside = {
-            run.name: [
-                published.beside(run, wanted[run.name], printed, parts.get(run.name, ())),
-                published.wilderness(run, wanted[run.name], printed),
-            ]
-            for run in [*self.evaluated, *means]
-            if run.name in wanted
-        }
-        found = {name: [table for table in of if table is not None] for name, of in beside.items()}
+        elephant = ElephantTables.read(self.root / published.FOLDER)
+        found: dict[str, list[Listing]] = {}
+        for run in [*self.evaluated, *means]:
+            if run.name in wanted:
+                counterpart = wanted[run.name]
+                _refuse_unknown(run.name, counterpart, {*published.detectors(printed), *elephant.detectors})
+                of_methods = published.beside(run, counterpart, printed, parts.get(run.name, ()))
+                found[run.name] = [*([of_methods] if of_methods else []), *elephant.beside(run, counterpart)]
         linked = [run.name for run in self.evaluated]
         return {"published": {name: of for name, of in found.items() if of}, "linked": linked}
 
@@ -274,3 +275,9 @@ def _not_applicable(runs: Sequence[Run]) -> list[dict[str, Any]]:
         for method, reason in run.not_applicable.items():
             found.setdefault((title_of(method), reason), []).append(run.name)
     return [{"method": title, "runs": names, "reason": reason} for (title, reason), names in found.items()]
+
+
+def _refuse_unknown(run: str, counterpart: Counterpart, known: set[tuple[str, str]]) -> None:
+    if (counterpart.detector, counterpart.id) not in known:
+        pairs, found = ", ".join("/".join(pair) for pair in sorted(known)), f"{counterpart.detector}/{counterpart.id}"
+        raise ParameterError(f"report.published.{run}: no published table has {found}. Known: {pairs}")

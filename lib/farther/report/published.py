@@ -1,4 +1,4 @@
-"""Results beside published ones: FMIYC's Tables 8 to 25, OpenOOD v1.5's leaderboard, the elephant's Tables 1 and 2."""
+"""Results beside published ones: FMIYC's Tables 8 to 25, and OpenOOD v1.5's leaderboard."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError
 from farther.metrics.catalogue import METRICS
 from farther.report.charts.vega import read_csv
 from farther.report.listing import ABSENT, Listing
@@ -22,17 +22,6 @@ FILES = {
     "openood.csv": "OpenOOD v1.5's leaderboard",
 }
 
-#: Files that hold results of detectors, whatever the methods, and their origin: Dhamija et al., 2020.
-ELEPHANT = "The Overlooked Elephant, Tables 1 and 2"
-WILDERNESS_FILES = ("elephant_map.csv", "elephant_impact.csv")
-
-#: Title of each metric in them.
-WILDERNESS = {
-    "map_closed": "mAP closed",
-    "map_open": "mAP open, wilderness ratio 1",
-    **{f"average_impact@{recall}": f"WI at recall {recall}, averaged over ratios" for recall in ("0.1", "0.3", "0.5")},
-}
-
 #: A metric that runs have as a mean over splits only.
 FULL_SPECTRUM = METRICS["full_spectrum_auroc"]
 
@@ -44,10 +33,9 @@ OTHER_NAMES = dict.fromkeys(("lard_knn", "lard_mahalanobis", "lard_gmm"), "lard"
 
 
 def read(folder: Path) -> pl.DataFrame:
-    """The values in `FILES` and `WILDERNESS_FILES`, one row per value: `PLACE`, metric, published, origin.
+    """The values in `FILES`, one row per value: `PLACE`, metric, published, origin; a file may be absent.
 
-    A file may be absent. `ood` is a split, or a distance for the mean over its splits, as OpenOOD reports values; it
-    and `method` are empty for metrics of `WILDERNESS`.
+    `ood` is a split, or a distance for the mean over its splits, as OpenOOD reports values.
     """
     columns = {**dict.fromkeys((*PLACE, "metric"), pl.String), "published": pl.Float64, "origin": pl.String}
     frames = [pl.DataFrame(schema=columns)]
@@ -64,19 +52,12 @@ def read(folder: Path) -> pl.DataFrame:
         frames.append(
             values.select(*PLACE, "metric", "published", origin=pl.lit(FILES[file.name])).select(frames[0].columns)
         )
-    for file in (folder / name for name in WILDERNESS_FILES if (folder / name).exists()):
-        numbers = dict.fromkeys(("map_closed", "map_open", "average_impact"), pl.Float64)
-        texts = dict.fromkeys(("detector", "id", "recall"), pl.String)
-        table = read_csv(file, {**texts, **numbers}, optional=("recall", *numbers))
-        values = table.unpivot(
-            [n for n in numbers if n in table.columns], index=[n for n in texts if n in table.columns]
-        )
-        metric = pl.format("{}@{}", "variable", "recall") if "recall" in table.columns else pl.col("variable")
-        empty = {"ood": pl.lit(""), "method": pl.lit(""), "origin": pl.lit(ELEPHANT)}
-        frames.append(
-            values.select("detector", "id", metric=metric, published="value", **empty).select(frames[0].columns)
-        )
     return pl.concat(frames)
+
+
+def detectors(published: pl.DataFrame) -> set[tuple[str, str]]:
+    """Detector and ID dataset of all rows of `read`."""
+    return {(detector, id_) for detector, id_ in published.select("detector", "id").iter_rows()}
 
 
 def beside(run: Run, counterpart: Counterpart, published: pl.DataFrame, seeds: Sequence[Run] = ()) -> Listing | None:
@@ -88,14 +69,10 @@ def beside(run: Run, counterpart: Counterpart, published: pl.DataFrame, seeds: S
         published: From `read`.
         seeds: The runs that `run` is the mean of.
 
-    Raises:
-        ParameterError: no table has that detector on that ID dataset.
     """
     theirs = published.filter(detector=counterpart.detector, id=counterpart.id)
     if theirs.is_empty():
-        pairs = published.select("detector", "id").unique().sort("detector", "id").iter_rows()
-        known, found = ", ".join("/".join(pair) for pair in pairs), f"{counterpart.detector}/{counterpart.id}"
-        raise ParameterError(f"report.published.{run.name}: no published table has {found}. Known: {known}")
+        return None
     ours = _with_means(run, seeds or [run]).with_columns(theirs=pl.col("method").replace(OTHER_NAMES))
     both = ours.join(
         theirs.select("ood", "metric", "published", theirs="method"),
@@ -116,25 +93,7 @@ def beside(run: Run, counterpart: Counterpart, published: pl.DataFrame, seeds: S
             has_both = cell["value"] is not None and cell["published"] is not None
             row[f"{head} difference"] = f"{100 * (cell['value'] - cell['published']):+.1f}" if has_both else ABSENT
     differences = [name for name in next(iter(rows.values())) if name.endswith("difference")]
-    return Listing.of(_caption(run, counterpart, theirs["origin"][0]), rows.values(), numbers=differences)
-
-
-def wilderness(run: Run, counterpart: Counterpart, published: pl.DataFrame) -> Listing | None:
-    """A run's metrics of wilderness beside the published ones; None without any; arguments as for `beside`."""
-    theirs = published.filter(detector=counterpart.detector, id=counterpart.id, origin=ELEPHANT)
-    wild = run.evaluation.get("wilderness")
-    if theirs.is_empty() or not wild:
-        return None
-    ours = {"map_closed": wild["map_closed"], "map_open": wild["map_open"]}
-    ours |= {f"average_impact@{recall}": of["average_impact"] for recall, of in wild["at_recall"].items()}
-    rows = []
-    for metric, value in theirs.select("metric", "published").iter_rows():
-        row = {"Metric": WILDERNESS[metric], "ours (%)": ours.get(metric), "published (%)": value}
-        if counterpart.comparable:
-            mine = ours.get(metric)
-            row["difference"] = ABSENT if mine is None else f"{100 * (mine - value):+.1f}"
-        rows.append(row)
-    return Listing.of(_caption(run, counterpart, ELEPHANT), rows, numbers=["difference"])
+    return Listing.of(caption(run, counterpart, theirs["origin"][0]), rows.values(), numbers=differences)
 
 
 def _with_means(run: Run, seeds: Sequence[Run]) -> pl.DataFrame:
@@ -153,7 +112,8 @@ def _with_means(run: Run, seeds: Sequence[Run]) -> pl.DataFrame:
     return pl.concat([run.values.with_columns(ood="split"), titled], how="diagonal")
 
 
-def _caption(run: Run, counterpart: Counterpart, origin: str) -> str:
+def caption(run: Run, counterpart: Counterpart, origin: str) -> str:
+    """Caption of a run's values beside those of `origin`, which says whether they can be compared."""
     theirs = f"{counterpart.detector} on {counterpart.id} in {origin}"
     lard = " Its LaRD is the best of several variants, chosen on the OOD data." if origin.startswith("FMIYC") else ""
     if counterpart.comparable:
