@@ -97,3 +97,9 @@ def test_a_pickled_adapter_prepares_images_without_its_network(folder, images, t
 def test_a_wrong_parameter_is_named(folder, params, message):
     with pytest.raises(ParameterError, match=message):
         create(folder, **params).header()
+
+
+def test_one_grey_level_changes_the_input_by_a_255th_of_its_unit(folder):
+    detector = create(folder)
+    dark, light = (detector.prepare(np.full((40, 40, 3), grey, np.uint8)).pixels for grey in (100, 101))
+    assert_allclose(255 * (light - dark), np.broadcast_to(detector.network.unit(), dark.shape), rtol=1e-3)

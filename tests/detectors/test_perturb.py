@@ -16,7 +16,9 @@ from farther.detectors.inference import InferenceParams, infer_splits
 from farther.detectors.networks.classification import Classifier, ClassifierReplay
 from farther.detectors.networks.classifiers import Blueprint, OpenOODResNet, save_checkpoint
 from farther.detectors.networks.perturbation import after_step, class_gaussians
+from farther.detectors.networks.replay import Dropout
 from farther.detectors.passes import infer_passes, read_passes
+from farther.detectors.passes.dropout import DropoutPass
 from farther.detectors.passes.perturb import Perturb
 from farther.detectors.scaling import Scaled
 from farther.errors import ParameterError
@@ -182,15 +184,17 @@ def test_a_pass_without_regions_to_learn_from_says_so(run):
 
 
 def test_dropout_of_a_classifier_masks_the_input_of_its_last_layer(run):
-    from farther.detectors.networks.replay import Dropout
-
     prepared = [run.detector.prepare(image) for image in run.images["test"][:2]]
-    replay, dropout = run.detector.replay(prepared), Dropout(0.5, 0, 0, ["a", "b"])
-    features = replay.again().features
-    masked = features * torch.stack(dropout.masks([(12,)] * 2, "features"))
-    assert_allclose(replay.again(dropout=dropout).logits, run.network.fc(masked).detach(), atol=1e-5)
-    inner = replay.again(dropout=Dropout(0.5, 0, 0, ["a", "b"], ("layer4",)))
-    assert np.abs(inner.logits - replay.again().logits).max() > 0.1
+    replay = run.detector.replay(prepared)
+    usual, inner = (Dropout(0.5, 0, 0, ["a", "b"], where) for where in ((), ("layer4",)))
+    masked = replay.again().features * torch.stack(usual.masks([(12,)] * 2, "features"))
+    expected = run.network.fc(masked).detach()
+    assert_allclose(replay.again(dropout=usual).logits, expected, atol=1e-5)
+    assert np.abs(replay.again(dropout=inner).logits - expected).max() > 0.1
+    for where in (), ("layer4",):
+        dropped = DropoutPass(passes=2, rate=0.5, seed=0, where=where)
+        dropped.check(run.detector)
+        assert (dropped.forward(run.detector, prepared, ["a", "b"]).mutual_information > 0).all()
 
 
 DEMO = Path(__file__).parents[2] / "data/demo"
@@ -264,5 +268,7 @@ def test_a_detector_that_cannot_look_again_is_refused():
         network = property(lambda self: None)
         prepare = forward = header = lambda self, *_: None
 
-    with pytest.raises(ParameterError, match="detector 'once': its rows cannot be computed again"):
+    with pytest.raises(
+        ParameterError, match="'perturb' does not work with detector 'once': its rows cannot be computed again"
+    ):
         Perturb().check(Once(weights="nowhere"))

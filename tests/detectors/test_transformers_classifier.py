@@ -143,3 +143,12 @@ def test_weights_that_do_not_fit_are_refused(tmp_path):
         create(tmp_path).header()
     with pytest.raises(DataError, match="expected a folder as transformers saves it"):
         create(tmp_path / "absent.safetensors").header()
+
+
+@pytest.mark.parametrize("changes", [{}, {"do_normalize": False}, {"do_rescale": False}, {"rescale_factor": 0.5 / 255}])
+def test_one_grey_level_changes_the_input_by_a_255th_of_its_unit(changes, tmp_path):
+    save(tmp_path, "resnet")
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({**PROCESSOR, **changes}))
+    detector = create(tmp_path)
+    dark, light = (detector.prepare(np.full((40, 40, 3), grey, np.uint8)).pixels for grey in (100, 101))
+    assert_allclose(255 * (light - dark), np.broadcast_to(detector.network.unit(), dark.shape), rtol=1e-3)

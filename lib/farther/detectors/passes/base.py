@@ -25,6 +25,8 @@ from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from farther.detectors.base import Detector
 
 PASSES: Registry[Pass] = Registry("kind of pass", "farther.detectors.passes")
@@ -107,6 +109,11 @@ def check_replay(asked: Pass, detector: Detector) -> None:
     if not detector.can_replay:
         problem = "its rows cannot be computed again with other weights or of another image"
         raise ParameterError(f"pass {asked.name!r} does not work with detector {detector.name!r}: {problem}")
+
+
+def network_of(detector: Detector) -> nn.Module:
+    """The network whose modules are named: a classifier's is wrapped."""
+    return getattr(detector.network, "network", detector.network)
 
 
 def read_passes(run: str, entries: Mapping[str, Any] | None) -> dict[str, Pass]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.passes.base import Pass, check_replay, register_pass
+from farther.detectors.passes.base import Pass, check_replay, network_of, register_pass
 from farther.detectors.passes.moments import Moments
 from farther.registry import STRICT
 from farther.tables import Regions
@@ -50,7 +50,7 @@ class DropoutPass(Pass):
 
         check_replay(self, detector)
         for name in self.where:
-            find_module(detector.network, name, "where")
+            find_module(network_of(detector), name, "where")
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""

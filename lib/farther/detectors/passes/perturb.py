@@ -9,7 +9,7 @@ from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import Fraction, Protocol
-from farther.detectors.passes.base import Pass, register_pass
+from farther.detectors.passes.base import Pass, check_replay, register_pass
 from farther.errors import ParameterError
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
@@ -75,8 +75,7 @@ class Perturb(Pass):
 
     def check(self, detector: Detector) -> None:
         """See `Pass.check`."""
-        if not detector.can_replay:
-            detector.replay([])  # raises, and says why
+        check_replay(self, detector)
 
     def learn(self, regions: Path) -> None:
         """See `Pass.learn`.

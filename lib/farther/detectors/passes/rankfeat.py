@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.passes.base import Pass, check_replay, register_pass
+from farther.detectors.passes.base import Pass, check_replay, network_of, register_pass
 from farther.detectors.passes.dropout import KEPT
 from farther.registry import STRICT
 from farther.tables import Regions
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from farther.detectors.base import Detector
 
 
@@ -71,8 +69,3 @@ class RankFeat(Pass):
             columns["features"] = to_numpy(torch.stack(features).mean(0)).astype(found.features.dtype)
         kept = {name: found.frame[name] for name in KEPT}
         return Regions(header=self.header(detector), **kept, **columns)
-
-
-def network_of(detector: Detector) -> nn.Module:
-    """The network whose modules are named: a classifier's is wrapped."""
-    return getattr(detector.network, "network", detector.network)
