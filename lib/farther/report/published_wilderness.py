@@ -18,16 +18,20 @@ from farther.report.settings import Counterpart
 #: Columns that identify a row of each file `elephant_<name>.csv` in `data/published`.
 KEYS = {"map": (), "impact": ("recall",), "background": ("class",), "operating_points": ("class", "ratio", "beta")}
 
+#: Headings of these columns, and those that are flush right.
+KEY_TITLES = {"recall": "At recall", "class": "Class", "ratio": "Wilderness ratio", "beta": "β"}
+NUMBERS = ("At recall", "Wilderness ratio", "β")
+
 #: Its columns with values, and their headings; fractions end in "(%)".
 VALUES = {
     "map": {"map_closed": "mAP closed{} (%)", "map_open": "mAP open{} (%)"},
     "impact": {"average_impact": "WI{} (%)"},
-    "background": {"mean": "mean p_i − p_b{}", "sd": "deviation{}"},
+    "background": {"mean": "Mean p_i − p_b{}", "sd": "Deviation{}"},
     "operating_points": {
         "f": "F{} (%)",
-        "precision": "precision{} (%)",
-        "recall": "recall{} (%)",
-        "threshold": "threshold{}",
+        "precision": "Precision{} (%)",
+        "recall": "Recall{} (%)",
+        "threshold": "Threshold{}",
     },
 }
 
@@ -74,12 +78,12 @@ class ElephantTables:
                     rows = [row | _differences(name, row) for row in rows]
                 words = caption(run, counterpart, f"The Overlooked Elephant, Table {TABLE[name]}")
                 differences = [title for title in rows[0] if title.endswith("difference")]
-                yield Listing.of(words, rows, numbers=[*KEYS[name], *differences])
+                yield Listing.of(words, rows, numbers=[*NUMBERS, *differences])
 
 
 def _row(name: str, wild: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
     ours = _ours(name, wild, theirs)
-    row = {key: theirs[key] for key in KEYS[name]}
+    row = {KEY_TITLES[key]: theirs[key] for key in KEYS[name]}
     for part, title in VALUES[name].items():
         row |= {title.format(" ours"): ours.get(part), title.format(" published"): theirs[part]}
     return row
