@@ -9,7 +9,8 @@ import yaml
 from farther.command import main
 from farther.curation.fates import Fates
 from farther.similarity import ImageSimilarity
-from farther.tables import Images, ObjectOutcomes, Objects, RegionOutcomes
+from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, RegionsWriter
+from farther.tables.files import write_json
 
 #: Benchmark `b` draws from two datasets that number their images alike.
 SPLITS = {
@@ -169,3 +170,28 @@ def test_outcomes_are_those_that_evaluate_wrote(evaluated, capsys):
 def test_outcomes_that_there_are_not_are_an_error(evaluated, capsys, options, problem):
     assert main(["explain", "image", "001", *options]) == 2
     assert problem in capsys.readouterr().err
+
+
+def test_runs_that_could_not_use_an_image_are_named_with_the_reason(here, capsys):
+    header = Header(classes=("cat",))
+    writer = RegionsWriter(here / "artifacts/regions/net/coco_far", header)
+    writer.write_shard(0, Regions.empty(header), 2, [{"image_id": "001", "reason": "image file is truncated"}])
+    writer.close(1)
+    assert main(["explain", "image", "001"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("net could not use it: image file is truncated") == 1
+
+
+def test_an_image_that_ingest_dropped_is_explained(here, capsys):
+    warning = {
+        "kind": "image unreadable",
+        "subset": "all",
+        "file": "all/077.jpg",
+        "found": "no image format that is known",
+    }
+    write_json(here / "artifacts/tables/photos/warnings.json", {"counts": {}, "warnings": [warning]})
+    for name in ("077", "077.jpg", "all/077.jpg"):
+        assert main(["explain", "image", name]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        expected = "image unreadable: no image format that is known. `ingest` dropped it with its objects"
+        assert shown == f"photos all all/077.jpg {expected}"

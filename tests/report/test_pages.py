@@ -49,6 +49,11 @@ def test_each_row_names_detector_and_method(index):
     assert rows[:6] == ["pets-net", "MSP", "pets-net", "Energy", "pets-net", "kNN"]
 
 
+def test_the_first_page_lists_the_warnings_of_curate(index):
+    assert any("split 'photos_" in text or "has no category" in text for text in index.texts("td"))
+    assert "Warnings" in index.texts("h2")
+
+
 def test_methods_that_do_not_apply_are_named_with_the_reason(index, detector):
     for page in (index, detector):
         assert any("LaRD (kNN) to pets-net: lard_knn needs latent" in text for text in page.texts("li"))

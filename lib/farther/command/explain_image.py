@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from farther.command.output import as_json, coloured, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import DataError, ParameterError, choose
+from farther.tables.files import read_json
 
 if TYPE_CHECKING:
     import polars as pl
@@ -61,10 +62,38 @@ def explain_image(project: Project, image: str, wanted: str | None = None) -> di
     benchmarks = project.section("benchmarks")
     names = list(benchmarks) if wanted is None else [choose("benchmark", wanted, benchmarks)]
     sources = list(_sources(project, image))
-    if not sources:
+    dropped = list(_dropped(project, image))
+    if not sources and not dropped:
         raise ParameterError(f"no ingested dataset has an image {image!r}.{_hint(project, image)}")
     found = {name: list(_fates(project, name, sources)) for name in names}
-    return {"image": image, "sources": sources, "benchmarks": {k: v for k, v in found.items() if v}}
+    for name, places in found.items():
+        for place in places:
+            place["failures"] = list(_failures(project, name, place))
+    in_some = {k: v for k, v in found.items() if v}
+    return {"image": image, "sources": sources, "dropped": dropped, "benchmarks": in_some}
+
+
+def _dropped(project: Project, image: str) -> Iterator[dict[str, Any]]:
+    """The images of that file name, or path, that `ingest` could not read and left out."""
+    for name in project.section("datasets"):
+        file = project.artifacts / "tables" / name / "warnings.json"
+        for warning in read_json(file)["warnings"] if file.is_file() else []:
+            path = PurePath(warning["file"])
+            named = path.parts[-len(PurePath(image).parts) :] == PurePath(image).parts or path.stem == image
+            if warning["kind"] in ("image missing", "image unreadable") and named:
+                yield {"dataset": name, **{key: warning[key] for key in ("subset", "file", "kind", "found")}}
+
+
+def _failures(project: Project, benchmark: str, place: dict[str, Any]) -> Iterator[dict[str, str]]:
+    """The runs that could not use an image in one of its splits, with the reason."""
+    from farther.tables import RegionsFolder
+
+    for run, entry in project.section("detectors").items():
+        for split in place["splits"] if entry.get("benchmark") == benchmark else ():
+            folder = project.artifacts / "regions" / run / split
+            for failure in RegionsFolder(folder).failures if (folder / "regions.json").is_file() else ():
+                if failure["image_id"] == place["image_id"]:
+                    yield {"run": run, "split": split, "reason": failure["reason"]}
 
 
 def _sources(project: Project, image: str) -> Iterator[dict[str, Any]]:
@@ -233,6 +262,9 @@ def _shown(found: dict[str, Any]) -> Iterator[str]:
         yield coloured(f"{source['dataset']} {source['subset']} {source['image_id']}", "head")
         yield f"  {source['file']}, {size}{there}"
         yield from _objects(source["objects"])
+    for one in found["dropped"]:
+        yield coloured(f"{one['dataset']} {one['subset']} {one['file']}", "head")
+        yield paragraph(f"{one['kind']}: {one['found']}. `ingest` dropped it with its objects", 2)
     for name, places in found["benchmarks"].items():
         for place in places:
             where = ", ".join(place["splits"]) or "no split"
@@ -242,7 +274,7 @@ def _shown(found: dict[str, Any]) -> Iterator[str]:
             fate = f"{place['fate']}: " if "fate" in place else ""
             yield paragraph(f"{fate}{place['why']}", 2)
             yield from _more(place)
-    if not found["benchmarks"]:
+    if found["sources"] and not found["benchmarks"]:
         yield ""
         yield "No benchmark draws from this subset."
 
@@ -261,6 +293,8 @@ def _objects(objects: list[dict[str, Any]]) -> Iterator[str]:
 def _more(place: dict[str, Any]) -> Iterator[str]:
     if place.get("by_rules"):
         yield paragraph(f"by the rules alone: {place['by_rules']}", 2)
+    for one in place["failures"]:
+        yield paragraph(f"{one['run']} could not use it: {one['reason']}", 2)
     for line in place.get("decisions", ()):
         what = " → ".join(filter(None, (line["decision"], line.get("id_class"))))
         note = f" ({line['note']})" if line.get("note") else ""

@@ -13,7 +13,7 @@ import polars as pl
 
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
-from farther.report import documented, overview, published, seeds, tables, wilderness
+from farther.report import documented, overview, problems, published, seeds, tables, wilderness
 from farther.report.charts import curves
 from farther.report.charts import results as charts
 from farther.report.examples import examples
@@ -90,6 +90,10 @@ class Contents:
         results = {f"results-{k}": f"Results on {name}" for k, name in enumerate(self.by_benchmark(), start=1)}
         if results:
             results |= {"unknown": "Unknown objects", "metrics": "Metrics"}
+        warnings = problems.warnings(self.artifacts, self.params)
+        unusable = problems.unusable_images(self.artifacts, self.params, [run.name for run in self.runs])
+        if warnings or unusable:
+            results |= {"warnings": "Warnings"}
         return {
             "title": self.settings.title,
             "tiles": {
@@ -103,6 +107,8 @@ class Contents:
             "without_reason": _not_applicable(without_method),
             "unmeasured": [run.name for run in self.runs if run not in self.measured],
             "benchmarks": [self._results(name, runs) for name, runs in self.by_benchmark().items()],
+            "warnings": warnings,
+            "unusable": unusable,
             "metrics": SHOWN,
             "runs": overview.runs_table(self.runs),
             "run_pages": self._run_pages(),
@@ -180,6 +186,7 @@ class Contents:
             "has_gallery": bool(self.settings.gallery.images),
             "thresholds": overview.parameters_by_method(run),
             "inputs": overview.inputs(run),
+            "unusable": problems.unusable_images(self.artifacts, {"datasets": {}}, [run.name]),
             "method_pages": self._method_pages("../", [run]),
         }
 

@@ -1,0 +1,51 @@
+"""Warnings about the data, and images that could not be used, as the report lists them."""
+
+import numpy as np
+import pytest
+
+from farther.report.problems import unusable_images, warnings
+from farther.tables import Header, Regions, RegionsWriter
+from farther.tables.files import write_json
+
+PARAMS = {"datasets": {"pets": {}, "wild": {}}, "benchmarks": {"b": {}}}
+UNREADABLE = {
+    "kind": "image unreadable",
+    "file": "val/3.jpg",
+    "subset": "val",
+    "found": "no image format that is known",
+}
+
+
+@pytest.fixture
+def artifacts(tmp_path):
+    """A dataset with an unreadable image, a benchmark with a warning, and two runs that failed on one image."""
+    counts = {"image unreadable": 1, "box leaves its image": 7}
+    write_json(tmp_path / "tables/pets/warnings.json", {"counts": counts, "warnings": [UNREADABLE]})
+    write_json(tmp_path / "splits/b/warnings.json", {"count": 1, "warnings": ["split 'far' has no image"]})
+    header = Header(classes=("cat",))
+    for run in ("one", "two"):
+        writer = RegionsWriter(tmp_path / "regions" / run / "near", header)
+        rows = Regions.empty(header).with_columns(uncertainty=np.zeros(0, np.float32))
+        writer.write_shard(0, rows, 5, [{"image_id": "000007", "reason": "image file is truncated"}])
+        writer.close(1)
+    return tmp_path
+
+
+def test_warnings_are_those_of_ingest_and_curate(artifacts):
+    assert warnings(artifacts, PARAMS).frame.rows() == [
+        ("dataset pets", "image unreadable", 1),
+        ("dataset pets", "box leaves its image", 7),
+        ("benchmark b", "split 'far' has no image", 1),
+    ]
+
+
+def test_each_unusable_image_has_one_row_with_the_reason_and_the_runs(artifacts):
+    assert unusable_images(artifacts, PARAMS, ["one", "two"]).frame.rows() == [
+        ("val/3.jpg", "dataset pets, val", "no image format that is known", "ingest"),
+        ("000007", "split near", "image file is truncated", "one, two"),
+    ]
+
+
+def test_without_problems_there_is_nothing_to_list(tmp_path):
+    assert not len(warnings(tmp_path, PARAMS))
+    assert not len(unusable_images(tmp_path, PARAMS, ["one"]))
