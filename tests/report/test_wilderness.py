@@ -88,13 +88,18 @@ def test_the_background_is_drawn_cumulated(page):
     assert cat["Threshold with all"] == 0.7
 
 
-def test_without_wild_images_there_is_no_message_and_no_chart_of_f1(page):
+def test_with_few_wild_images_there_is_no_message_and_without_any_no_chart(page):
     alone = wild()
     alone["operating_points"] = {"ratios": [0.0], "betas": {"1": {"mean": None, "classes": {}}}}
     alone["errors"]["shares"] = {name: [None] * 3 for name in CAUSES}
     alone["errors"]["classes"] = [0, 0, 0]
     found = page(a=alone)
     assert found["message"] == ""
+    few = wild()
+    few["errors"]["ratio"], few["operating_points"]["ratios"] = 0.5, [0.0, 0.25, 0.5]
+    found_few = page(a=few)
+    assert found_few["message"] == ""
+    assert found_few["overview"].frame["Unknown objects (%)"].to_list() == ["—"]
     assert found["runs"]["a"]["charts"] == []
     assert page()["overview"] is None
 

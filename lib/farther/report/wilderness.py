@@ -84,9 +84,11 @@ def _extremes(values: Mapping[str, float]) -> list[str]:
 
 
 def _share(wild: Mapping[str, Any], cause: str, part: str = "shares") -> Any:
-    """Share of a cause at `RECALL`, or its interval; None where no class reaches it."""
+    """Share of a cause at `RECALL` and ratio 1, or its interval; None where images or detections do not reach them."""
     errors = wild["errors"]
-    return errors[part][cause][errors["recalls"].index(RECALL)] if part in errors else None
+    if part not in errors or errors["ratio"] < 1:
+        return None
+    return errors[part][cause][errors["recalls"].index(RECALL)]
 
 
 def _lost(wild: Mapping[str, Any], then: str = "f_of_closed") -> float | None:
