@@ -16,8 +16,9 @@ from farther import detectors
 from farther.detectors.networks.detection import Selection
 from farther.detectors.networks.detr import FAMILIES, DetrBlueprint, build_network, class_head
 from farther.detectors.networks.detr_checkpoint import save_checkpoint
-from farther.detectors.networks.detr_inference import pool_latent, select
+from farther.detectors.networks.detr_inference import decoder_parts, pool_latent, select
 from farther.detectors.networks.pooling import Pooling
+from farther.detectors.networks.replay import Dropout
 from farther.errors import DataError, FartherError, ParameterError
 
 CLASSES = ("cat", "dog", "bird", "cow")
@@ -517,3 +518,34 @@ def test_a_class_cannot_be_called_as_the_networks_own_column(folders):
 def test_an_unknown_way_to_count_queries_lists_the_known():
     with pytest.raises(ParameterError, match="several"):
         make_detector("model.safetensors", per_query="two")
+
+
+# ------------------------------------------------------------------------------------- looking again
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_computed_again_for_the_same_queries(kind, folders, images):
+    """Another image would change the best proposals of a two-stage network: which ones they are stays fixed."""
+    detector = make_detector(folders(kind), score_threshold=0.0, per_query="one")
+    prepared = [detector.prepare(image) for image in images[:2]]
+    replay = detector.replay(prepared)
+    regions = replay.regions(["a", "b"])
+    for answer in (replay.again(), replay.again([image.clone() for image in replay.images])):
+        np.testing.assert_array_equal(answer.logits, regions.logits)
+        np.testing.assert_array_equal(answer.boxes, regions.box)
+        np.testing.assert_array_equal(answer.features, regions.features)
+    torch.manual_seed(0)
+    slightly = [image + 1e-4 * torch.randn_like(image) for image in replay.images]
+    assert_allclose(replay.again(slightly).logits, regions.logits, atol=0.1)
+    dropped = replay.again(dropout=Dropout(0.0, 0, 0, ["a", "b"]))
+    assert_allclose(dropped.logits, regions.logits, atol=1e-4)
+    dropped = [replay.again(dropout=Dropout(0.3, 0, number, ["a", "b"])).logits for number in (0, 0, 1)]
+    assert torch.equal(*dropped[:2]) and not torch.allclose(*dropped[1:], atol=0.01)
+
+
+def test_dropout_is_behind_attention_and_the_last_linear_layer_of_each_decoder_layer():
+    assert decoder_parts(make_network("rt_detr"))[:3] == [
+        f"model.decoder.layers.0.{name}" for name in ("self_attn", "encoder_attn", "mlp.fc2")
+    ]
+    for kind in KINDS:
+        assert len(decoder_parts(make_network(kind))) == 3 * 2

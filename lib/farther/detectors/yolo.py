@@ -16,6 +16,8 @@ from farther.tables import Header, Regions
 if TYPE_CHECKING:
     from ultralytics.nn.tasks import DetectionModel
 
+    from farther.detectors.networks.detection import Selection
+    from farther.detectors.networks.replay import GroupedReplay
     from farther.detectors.networks.yolo_checkpoint import YoloCheckpoint
 
 
@@ -84,9 +86,21 @@ class Yolo(LatentDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.detection import Selection
         from farther.detectors.networks.yolo import detect_regions
 
-        selection = Selection(self.score_threshold, self.nms_iou, self.max_detections)
-        stored = self.stored_columns(log_scores=self.log_scores)
-        return detect_regions(self.network, self.header(), prepared, image_ids, selection, self.precision, stored)
+        settings = self._selection(), self.precision, self.stored_columns(log_scores=self.log_scores)
+        return detect_regions(self.network, self.header(), prepared, image_ids, *settings)
+
+    def replay(self, prepared: list) -> GroupedReplay:
+        """See `Detector.replay`: the rows are anchors."""
+        from farther.detectors.networks.replay import ordinary_tensors
+        from farther.detectors.networks.yolo import replay
+
+        settings = self._selection(), self.precision, self.stored_columns(log_scores=self.log_scores)
+        with ordinary_tensors():
+            return replay(self.network, self.header(), prepared, *settings)
+
+    def _selection(self) -> Selection:
+        from farther.detectors.networks.detection import Selection
+
+        return Selection(self.score_threshold, self.nms_iou, self.max_detections)

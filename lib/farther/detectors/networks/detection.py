@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Literal
@@ -14,7 +14,6 @@ from torchvision.models.detection.transform import resize_boxes
 
 from farther.detectors.networks.pooling import Pooling, latent_means, pixels_to_cells, published_cells
 from farther.detectors.networks.taps import NO_LAYERS, Layers, Taps
-from farther.tables import Header, Regions
 
 PerQuery = Literal["several", "one"]
 
@@ -137,33 +136,7 @@ def to_numpy(tensor: Tensor) -> np.ndarray:
     return tensor.float().cpu().numpy() if tensor.is_floating_point() else tensor.cpu().numpy()
 
 
-def add_by_image(rows: Sequence[dict[str, np.ndarray]], columns: Mapping[str, np.ndarray]) -> None:
-    """Adds to each image's columns its part of columns that hold the rows of all images, one image after the other."""
-    ends = np.cumsum([len(one["score"]) for one in rows])
-    for name, values in columns.items():
-        for of_image, part in zip(rows, np.split(values, ends[:-1]), strict=True):
-            of_image[name] = part
-
-
-def detect_by_shape(
-    header: Header,
-    image_ids: Sequence[str],
-    shapes: Sequence[tuple],
-    detect: Callable[[list[int]], list[dict[str, np.ndarray]]],
-) -> Regions:
-    """Detects objects in a batch; images of one shape go through the network together, so none is padded for another.
-
-    Args:
-        shapes: Shape of each prepared image.
-        detect: Numbers of images of one shape → columns of each image's detections.
-    """
-    groups: dict[tuple, list[int]] = {}
-    for number, shape in enumerate(shapes):
-        groups.setdefault(shape, []).append(number)
-    found: dict[int, dict[str, np.ndarray]] = {}
-    for numbers in groups.values():
-        found.update(zip(numbers, detect(numbers), strict=True))
-    rows = [found[number] for number in range(len(shapes))]
-    columns = {name: np.concatenate([one[name] for one in rows]) for name in rows[0]}
-    image_id = np.repeat(np.array(image_ids, dtype=object), [len(one["score"]) for one in rows])
-    return Regions(header=header, image_id=image_id, region_id=np.arange(len(image_id)), **columns)
+def split_by_image(columns: Mapping[str, np.ndarray], counts: Sequence[int]) -> list[dict[str, np.ndarray]]:
+    """Columns of each image from those of all images, one after the other, `counts` rows each."""
+    parts = {name: np.split(values, np.cumsum(counts)[:-1]) for name, values in columns.items()}
+    return [{name: of[number] for name, of in parts.items()} for number in range(len(counts))]

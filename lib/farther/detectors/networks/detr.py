@@ -35,6 +35,8 @@ class Family:
         boxes: The heads that boxes come from, if they are outside the decoder.
         encoder: Its output is the latent map: the first encoder module, as in the published FMIYC code.
         maps: If that output is a sequence of tokens: the projections whose outputs were flattened into it.
+        proposals: In networks whose queries are the best of many proposals: the module that scores these; of a list,
+            its last item.
         last_layer: "linear" if logits are the head's output. D-FINE adds one number, the quality of the box, to all
             logits of a query.
     """
@@ -44,6 +46,7 @@ class Family:
     boxes: str | None = None
     encoder: str | None = None
     maps: str | None = None
+    proposals: str | None = "model.enc_score_head"
     last_layer: LastLayer = "linear"
 
     @property
@@ -66,7 +69,14 @@ FAMILIES = {
         "class_labels_classifier", "sigmoid", "bbox_predictor", "model.encoder.layers.0", "model.input_projection"
     ),
     "dab-detr": Family("class_embed", "sigmoid", "bbox_predictor", "model.encoder.layers.0", "model.input_projection"),
-    "deformable_detr": Family("class_embed", "sigmoid", "bbox_embed", "model.encoder.layers.0", "model.input_proj"),
+    "deformable_detr": Family(
+        "class_embed",
+        "sigmoid",
+        "bbox_embed",
+        "model.encoder.layers.0",
+        "model.input_proj",
+        "model.decoder.class_embed",
+    ),
 }
 
 

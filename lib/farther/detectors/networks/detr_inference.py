@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,14 @@ from transformers.image_processing_utils import BaseImageProcessor
 from farther.detectors.networks.detection import (
     Selection,
     StoredColumns,
-    add_by_image,
     autocast,
-    detect_by_shape,
+    split_by_image,
     to_numpy,
 )
 from farther.detectors.networks.detr import class_head, family_of
 from farther.detectors.networks.pooling import Pooling, box_means, published_cells
-from farther.detectors.networks.taps import NO_LAYERS, Taps
+from farther.detectors.networks.replay import Answer, Dropout, GroupedReplay, ordinary_tensors
+from farther.detectors.networks.taps import NO_LAYERS, Taps, answering, kept_calls
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Regions
 
@@ -73,6 +73,170 @@ def prepare(processor: BaseImageProcessor, image: np.ndarray) -> Prepared:
     return Prepared(prepared["pixel_values"][0], None if mask is None else mask[0], image.shape[:2])
 
 
+def unit(processor: BaseImageProcessor) -> Tensor:
+    """Change of the network's input for a change of 1 in pixels from 0 to 1, shape (3, 1, 1)."""
+    scale = 255 * processor.rescale_factor if processor.do_rescale else 255
+    std = processor.image_std if processor.do_normalize else [1.0, 1.0, 1.0]
+    return scale / torch.tensor(std)[:, None, None]
+
+
+class DetrGroup:
+    """Detections of images of one shape by a detection transformer; see `Group`. Rows are queries.
+
+    Args:
+        network: In evaluation mode.
+        images: The images.
+        selection: Which boxes are detections.
+        precision: Type of the network's activations.
+        stored: The columns `features` and `latent`; None leaves them out.
+
+    Raises:
+        DataError: the network gives numbers that are not finite.
+    """
+
+    def __init__(
+        self,
+        network: PreTrainedModel,
+        images: Sequence[Prepared],
+        selection: Selection,
+        precision: str = "float32",
+        stored: StoredColumns | None = None,
+    ):
+        self._network, self._precision, self._stored = network, precision, stored
+        device = next(network.parameters()).device
+        self._pixels = torch.stack([image.pixels for image in images]).to(device)
+        self._masks = [torch.ones(self._pixels.shape[2:]) if image.mask is None else image.mask for image in images]
+        self.images = list(self._pixels)
+        self._sizes = [image.original for image in images]
+        self._taps = Taps(network, NO_LAYERS) if stored is None else stored.taps(network)
+        before = [network.get_submodule(name) for name in BEFORE_DECODER]
+        scorer = _scorer(network)
+        with self._taps, kept_calls([*before, *([] if scorer is None else [scorer])]) as kept:
+            seen = self._run(self._pixels)
+        self._encoded = {module: kept[module][1] for module in before}
+        self._ranks = {} if scorer is None else {scorer: _ranks(network, kept[scorer][1], seen.logits.shape[1])}
+        if not (torch.isfinite(seen.logits).all() and torch.isfinite(seen.boxes).all()):
+            problem = "the network gives boxes or scores that are not finite: the checkpoint's weights are damaged"
+            raise DataError(problem)
+        corners = [_corners(boxes) for boxes in seen.boxes]
+        pairs = [select(*answer, selection) for answer in zip(seen.scores, corners, strict=True)]
+        self._queries = [one.queries for one in pairs]
+        self._placed = [boxes[queries] for boxes, queries in zip(corners, self._queries, strict=True)]
+        answer = self._answer(seen)
+        whole = {
+            "box": to_numpy(answer.boxes),
+            "score": to_numpy(torch.cat([one.scores for one in pairs])),
+            "label": torch.cat([one.labels for one in pairs]).cpu().numpy().astype(np.int16),
+            "logits": to_numpy(answer.logits),
+        }
+        if stored is not None and answer.features is not None:
+            whole |= stored.arrays({"features": answer.features, **answer.latents})
+        self.columns = split_by_image(whole, [len(queries) for queries in self._queries])
+
+    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
+        """See `Replay.again`."""
+        network, family = self._network, family_of(self._network.config.model_type)
+        after = [name for name in ("model.decoder", family.head, family.boxes) if name is not None]
+        only_decoder = images is None and dropout is not None and dropout.is_within(after)
+        with ordinary_tensors(images or ()), ExitStack() as stack:
+            if dropout is not None:
+                stack.enter_context(dropout.on(network, decoder_parts(network), [1] * len(self._queries)))
+            stack.enter_context(answering({**self._ranks, **(self._encoded if only_decoder else {})}))
+            if only_decoder:
+                return self._answer(self._run(self._pixels), pooled=False)
+            with self._taps:
+                seen = self._run(self._pixels if images is None else torch.stack(list(images)))
+            return self._answer(seen)
+
+    def _run(self, pixels: Tensor) -> Seen:
+        return run(self._network, pixels, torch.stack(self._masks).to(pixels.device), self._precision)
+
+    def _answer(self, seen: Seen, *, pooled: bool = True) -> Answer:
+        """Output for all rows; without `latents` unless they are pooled."""
+        boxes = []
+        for of_image, queries, (height, width) in zip(seen.boxes, self._queries, self._sizes, strict=True):
+            boxes.append(_corners(of_image)[queries] * of_image.new_tensor([width, height, width, height]))
+        return Answer(
+            self._of_queries(seen.logits),
+            torch.cat(boxes),
+            None if self._stored is None else self._of_queries(seen.features),
+            self._latents(seen, self._stored) if pooled and self._stored is not None else {},
+        )
+
+    def _latents(self, seen: Seen, stored: StoredColumns) -> dict[str, Tensor]:
+        """The columns `latent` and `latent.<name>` of all rows."""
+        extents = [_extent(mask).to(self._pixels.device) for mask in self._masks]
+        height, width = self._pixels.shape[2:]
+        size = self._pixels.new_tensor([width, height, width, height])
+        shown = [boxes * extent * size for boxes, extent in zip(self._placed, extents, strict=True)]
+        further = stored.tapped(self._taps, shown, (height, width))
+        if seen.latent is None:
+            return further
+        means = []
+        for number, level in enumerate(seen.latent):
+            # Rows of one query share its box: pooled once, they cost once.
+            _, first, of_row = np.unique(self._queries[number].cpu().numpy(), return_index=True, return_inverse=True)
+            boxes = self._placed[number][torch.from_numpy(first)]
+            if stored.pooling.published_rois:
+                height, width = self._sizes[number]
+                given = boxes * boxes.new_tensor([width, height, width, height])
+                pooled = box_means(level, published_cells(given, [level], width)[0], stored.pooling)
+            else:
+                pooled = pool_latent(level, boxes * extents[number], stored.pooling)
+            means.append(pooled[torch.from_numpy(of_row)])
+        return {"latent": torch.cat(means), **further}
+
+    def _of_queries(self, values: Tensor) -> Tensor:
+        """Values of all rows, (N, D), from those of all queries, (B, Q, D)."""
+        return torch.cat([of_image[queries] for of_image, queries in zip(values, self._queries, strict=True)])
+
+
+#: What runs before the decoder.
+BEFORE_DECODER = ("model.backbone", "model.encoder")
+
+#: Last parts of the names of modules in the decoder's layers behind which transformers puts dropout.
+DROPPED = ("self_attn", "cross_attn", "encoder_attn", "mlp", "fc2")
+
+
+def decoder_parts(network: PreTrainedModel) -> list[str]:
+    """Names of the modules of the decoder's layers behind which there is a dropout layer, if only with rate 0."""
+    names = [name for name, _ in network.get_submodule("model.decoder.layers").named_modules()]
+    found = [name for name in names if name.rpartition(".")[2] in DROPPED]
+    inner = [name for name in found if not any(other.startswith(f"{name}.") for other in found)]
+    return [f"model.decoder.layers.{name}" for name in inner]
+
+
+def _scorer(network: PreTrainedModel) -> nn.Module | None:
+    """The module whose best proposals become queries; None in networks whose queries are learnt."""
+    module = _submodule(network, family_of(network.config.model_type).proposals)
+    return module[-1] if isinstance(module, nn.ModuleList) else module
+
+
+def _ranks(network: PreTrainedModel, scores: Tensor, count: int) -> Tensor:
+    """Output of the scorer, shape (B, T, K), that chooses the same proposals, in the same order, as `scores` does."""
+    by_first = network.config.model_type == "deformable_detr"
+    best = (scores[..., 0] if by_first else scores.max(-1).values).topk(count, dim=1).indices
+    places = torch.arange(count, 0, -1, device=scores.device, dtype=scores.dtype)
+    ranks = scores.new_zeros(scores.shape[:2]).scatter(1, best, places.expand(len(scores), -1))
+    return ranks[..., None].expand_as(scores)
+
+
+def replay(
+    network: PreTrainedModel,
+    header: Header,
+    images: Sequence[Prepared],
+    selection: Selection,
+    precision: str = "float32",
+    stored: StoredColumns | None = None,
+) -> GroupedReplay:
+    """Detections of one batch that can be computed again; see `DetrGroup`."""
+
+    def detect(numbers: list[int]) -> DetrGroup:
+        return DetrGroup(network, [images[number] for number in numbers], selection, precision, stored)
+
+    return GroupedReplay(header, [(*image.pixels.shape, image.mask is None) for image in images], detect)
+
+
 @torch.inference_mode()
 def detect_regions(
     network: PreTrainedModel,
@@ -95,62 +259,7 @@ def detect_regions(
     Raises:
         DataError: the network gives numbers that are not finite.
     """
-
-    def detect(numbers: list[int]) -> list[dict[str, np.ndarray]]:
-        return _detect_group(network, [images[number] for number in numbers], selection, precision, stored)
-
-    shapes = [(*image.pixels.shape, image.mask is None) for image in images]
-    return detect_by_shape(header, image_ids, shapes, detect)
-
-
-def _detect_group(
-    network: PreTrainedModel,
-    images: Sequence[Prepared],
-    selection: Selection,
-    precision: str,
-    stored: StoredColumns | None,
-) -> list[dict[str, np.ndarray]]:
-    """Columns of each image's detections; the images have one shape."""
-    device = next(network.parameters()).device
-    pixels = torch.stack([image.pixels for image in images]).to(device)
-    masks = [torch.ones(pixels.shape[2:]) if image.mask is None else image.mask for image in images]
-    taps = Taps(network, NO_LAYERS) if stored is None else stored.taps(network)
-    with taps:
-        seen = run(network, pixels, torch.stack(masks).to(device), precision)
-    if not (torch.isfinite(seen.logits).all() and torch.isfinite(seen.boxes).all()):
-        raise DataError("the network gives boxes or scores that are not finite: the checkpoint's weights are damaged")
-    rows = []
-    placed: list[Tensor] = []
-    for number, image in enumerate(images):
-        height, width = image.original
-        boxes = _corners(seen.boxes[number])
-        pairs = select(seen.scores[number], boxes, selection)
-        logits = seen.logits[number]
-        columns = {
-            "box": to_numpy(boxes[pairs.queries] * boxes.new_tensor([width, height, width, height])),
-            "score": to_numpy(pairs.scores),
-            "label": pairs.labels.cpu().numpy().astype(np.int16),
-            "logits": to_numpy(logits[pairs.queries]),
-        }
-        if stored is not None:
-            columns["features"] = to_numpy(seen.features[number][pairs.queries]).astype(stored.dtype)
-            if seen.latent is not None:
-                extent = _extent(masks[number])
-                # Rows of one query share its box: pooled once, they cost once.
-                queries, of_row = pairs.queries.unique(return_inverse=True)
-                level = seen.latent[number]
-                if stored.pooling.published_rois:
-                    shown = boxes[queries] * boxes.new_tensor([width, height, width, height])
-                    latent = box_means(level, published_cells(shown, [level], width)[0], stored.pooling)
-                else:
-                    latent = pool_latent(level, boxes[queries] * extent.to(device), stored.pooling)
-                columns["latent"] = to_numpy(latent[of_row]).astype(stored.dtype)
-        rows.append(columns)
-        padded = boxes.new_tensor([pixels.shape[3], pixels.shape[2]] * 2)
-        placed.append(boxes[pairs.queries] * _extent(masks[number]).to(device) * padded)
-    if stored is not None:
-        add_by_image(rows, stored.arrays(stored.tapped(taps, placed, (pixels.shape[2], pixels.shape[3]))))
-    return rows
+    return replay(network, header, images, selection, precision, stored).regions(image_ids)
 
 
 @dataclass(frozen=True)
@@ -180,14 +289,14 @@ def run(network: PreTrainedModel, pixels: Tensor, mask: Tensor, precision: str =
     encoder = _submodule(network, family.encoder)
     projections = _projections(network, family.maps)
     wanted += [m for m in [encoder, *projections] if m is not None]
-    with _kept(wanted) as kept, autocast(pixels.device, precision):
+    with kept_calls(wanted) as kept, autocast(pixels.device, precision):
         output = network(pixel_values=pixels, pixel_mask=mask)
     logits = output.logits.float()
     scores = logits.sigmoid() if family.activation == "sigmoid" else logits.softmax(-1)[..., :-1]
     features = kept[head][0].float()
     latent = None
-    if encoder is not None:
-        latent = _as_map(kept[encoder][1], [kept[p][1] for p in projections]).float()
+    if encoder in kept:
+        latent = _as_map(_first(kept[encoder][1]), [kept[p][1] for p in projections]).float()
     return Seen(logits, scores, output.pred_boxes.float(), features, latent)
 
 
@@ -206,21 +315,8 @@ def _projections(network: nn.Module, name: str | None) -> list[nn.Module]:
     return list(module) if isinstance(module, nn.ModuleList) else [module]
 
 
-@contextmanager
-def _kept(modules: Sequence[nn.Module]) -> Iterator[dict[nn.Module, tuple[Tensor, Tensor]]]:
-    """The first input and the output of each module's last call in the block."""
-    kept: dict[nn.Module, tuple[Tensor, Tensor]] = {}
-
-    def keep(module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
-        given = args[0] if args else next(iter(kwargs.values()))
-        kept[module] = given, output[0] if isinstance(output, tuple) else output
-
-    hooks = [module.register_forward_hook(keep, with_kwargs=True) for module in modules]
-    try:
-        yield kept
-    finally:
-        for hook in hooks:
-            hook.remove()
+def _first(output: Any) -> Tensor:
+    return output[0] if isinstance(output, tuple) else output
 
 
 def _as_map(output: Tensor, maps: list[Tensor]) -> Tensor:

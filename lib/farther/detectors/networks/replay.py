@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from farther.detectors.networks.taps import find_module
 from farther.errors import ParameterError
-from farther.tables import Regions
+from farther.tables import Header, Regions
 
 
 @dataclass
@@ -138,6 +139,77 @@ class Replay(Protocol):
         Raises:
             ParameterError: see `Dropout.on`.
         """
+
+
+class Group(Protocol):
+    """Detections of images of one shape, which go through the network together.
+
+    Attributes:
+        images: See `Replay`.
+        columns: Of each image, the columns of its detections.
+    """
+
+    images: list[Tensor]
+    columns: list[dict[str, np.ndarray]]
+
+    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
+        """See `Replay.again`."""
+
+
+class GroupedReplay:
+    """Detections of one batch whose images go through the network by shape, so that none is padded for another.
+
+    Args:
+        header: Header of the regions.
+        shapes: Shape of each prepared image.
+        detect: Numbers of images of one shape → their detections.
+        unit: See `Replay`.
+    """
+
+    def __init__(
+        self,
+        header: Header,
+        shapes: Sequence[tuple],
+        detect: Callable[[list[int]], Group],
+        unit: Tensor | float = 1.0,
+    ):
+        self._header, self.unit = header, unit
+        numbers: dict[tuple, list[int]] = {}
+        for number, shape in enumerate(shapes):
+            numbers.setdefault(shape, []).append(number)
+        self._groups = [(of_shape, detect(of_shape)) for of_shape in numbers.values()]
+        by_number = {n: (image, found) for members, group in self._groups for n, image, found in _items(members, group)}
+        self.images = [by_number[number][0] for number in range(len(shapes))]
+        self._columns = [by_number[number][1] for number in range(len(shapes))]
+
+    def regions(self, image_ids: Sequence[str]) -> Regions:
+        """See `Replay.regions`."""
+        found = self._columns
+        columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        image_id = np.repeat(np.array(image_ids, dtype=object), [len(one["score"]) for one in found])
+        return Regions(header=self._header, image_id=image_id, region_id=np.arange(len(image_id)), **columns)
+
+    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
+        """See `Replay.again`."""
+        answers, numbers = [], []
+        for members, group in self._groups:
+            part = None if images is None else [images[n] for n in members]
+            masks = dropout and replace(dropout, image_ids=[dropout.image_ids[n] for n in members])
+            answers.append(group.again(part, masks))
+            numbers += [n for n in members for _ in self._columns[n]["score"]]
+        order = torch.tensor(numbers, dtype=torch.long, device=answers[0].logits.device).argsort(stable=True)
+        features = [one.features for one in answers if one.features is not None]
+        return Answer(
+            torch.cat([one.logits for one in answers])[order],
+            torch.cat([one.boxes for one in answers])[order],
+            torch.cat(features)[order] if features else None,
+            {name: torch.cat([one.latents[name] for one in answers])[order] for name in answers[0].latents},
+        )
+
+
+def _items(members: Sequence[int], group: Group) -> Iterator[tuple[int, Tensor, dict[str, np.ndarray]]]:
+    """Number, input and columns of each image of a group."""
+    return zip(members, group.images, group.columns, strict=True)
 
 
 @contextmanager

@@ -6,24 +6,26 @@ import copy
 import math
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import logsigmoid
+from torch.nn.functional import linear, logsigmoid
 
 from farther.detectors.networks.detection import (
     Selection,
     StoredColumns,
-    add_by_image,
     autocast,
-    detect_by_shape,
+    split_by_image,
     to_numpy,
 )
 from farther.detectors.networks.pooling import latent_means, pixels_to_cells, published_cells
-from farther.detectors.networks.taps import NO_LAYERS, Taps
+from farther.detectors.networks.replay import Answer, Dropout, GroupedReplay, ordinary_tensors
+from farther.detectors.networks.taps import NO_LAYERS, Taps, kept_calls
 from farther.detectors.networks.ultralytics_import import import_quietly
 from farther.detectors.scaling import Scaled
 from farther.errors import DataError, ParameterError
@@ -36,7 +38,7 @@ from ultralytics.nn import modules  # noqa: E402
 from ultralytics.nn.tasks import DetectionModel, guess_model_scale  # noqa: E402
 from ultralytics.utils import ROOT, YAML  # noqa: E402
 from ultralytics.utils.nms import non_max_suppression  # noqa: E402
-from ultralytics.utils.ops import scale_boxes  # noqa: E402
+from ultralytics.utils.ops import scale_boxes, xywh2xyxy  # noqa: E402
 
 #: Ultralytics drops the rest of a batch when suppression takes longer; no machine is that slow.
 NO_TIME_LIMIT = 1e6
@@ -153,6 +155,147 @@ def padding_stride(strides: Tensor) -> int:
     return max(int(strides.max()), 32)
 
 
+class YoloGroup:
+    """Detections of images of one shape by a detection network of Ultralytics; see `Group`. Rows are anchors.
+
+    Args:
+        network: In evaluation mode.
+        images: The images.
+        selection: Which boxes are detections.
+        precision: Type of the network's activations.
+        stored: Logits and the column `latent`; None leaves `latent` out.
+
+    Raises:
+        DataError: the network gives numbers that are not finite.
+    """
+
+    def __init__(
+        self,
+        network: DetectionModel,
+        images: Sequence[Scaled],
+        selection: Selection,
+        precision: str = "float32",
+        stored: StoredColumns | None = None,
+    ):
+        self._network, self._precision, self._stored = network, precision, stored
+        self._sizes = [image.original for image in images]
+        pixels = torch.from_numpy(np.stack([image.pixels for image in images])).to(next(network.parameters()).device)
+        self._batch = pixels.permute(0, 3, 1, 2).float().div_(255)
+        self.images = list(self._batch)
+        self._taps = Taps(network, NO_LAYERS) if stored is None else stored.taps(network)
+        with self._taps, kept_calls(_last_convolutions(network)) as kept:
+            seen = run(network, self._batch, precision)
+        self._levels, self._class_features = seen.levels, [kept[conv][0] for conv in _last_convolutions(network)]
+        if not torch.isfinite(seen.decoded).all():
+            # Selection would drop such boxes without a word.
+            problem = "the network gives boxes or scores that are not finite: the checkpoint's weights are damaged"
+            raise DataError(problem)
+        detections, anchors = non_max_suppression(
+            seen.decoded,
+            selection.score_threshold,
+            selection.iou,
+            max_det=selection.max_detections,
+            max_time_img=NO_TIME_LIMIT,
+            return_idxs=True,
+        )
+        # Heads that give distances as they are (YOLO26) can turn a box inside out.
+        proper = [(kept[:, 2:4] >= kept[:, :2]).all(dim=1) for kept in detections]
+        found = [kept[rows] for kept, rows in zip(detections, proper, strict=True)]
+        self._anchors = [anchor.view(-1).long()[rows] for anchor, rows in zip(anchors, proper, strict=True)]
+        self._shown = [one[:, :4] for one in found]
+        self._boxes = self._in_images(self._shown)
+        logits = self._of_anchors(seen.logits)
+        whole = {
+            "logits": to_numpy(logsigmoid(logits) if stored is not None and stored.log_scores else logits),
+            "box": to_numpy(self._boxes),
+            "score": to_numpy(torch.cat([one[:, 4] for one in found])),
+            "label": to_numpy(torch.cat([one[:, 5] for one in found])).astype(np.int16),
+        }
+        if stored is not None:
+            whole |= stored.arrays(self._latents(seen, stored))
+        self.columns = split_by_image(whole, [len(one) for one in found])
+
+    def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
+        """See `Replay.again`."""
+        head = self._network.model[-1]
+        with ordinary_tensors(images or ()):
+            if images is None and dropout is not None and not dropout.where:
+                return Answer(self._stored_logits(self._class_branch(dropout)), self._boxes)
+            batch = self._batch if images is None else torch.stack(list(images))
+            batch = batch.contiguous(memory_format=torch.channels_last)  # another layout would round differently
+            only_head = images is None and dropout is not None and dropout.is_within([f"model.{head.i}"])
+            places = class_features(self._network)
+            masked = nullcontext() if dropout is None else dropout.on(self._network, places, [1] * len(batch))
+            with masked, self._taps:
+                if only_head:
+                    seen = Output(*run_head(self._network, self._levels), batch, self._levels)
+                else:
+                    seen = run(self._network, batch, self._precision)
+            decoded = [of_image.T[rows] for of_image, rows in zip(seen.decoded, self._anchors, strict=True)]
+            boxes = self._in_images([xywh2xyxy(one[:, :4]) for one in decoded])
+            latents = {} if only_head or self._stored is None else self._latents(seen, self._stored)
+            return Answer(self._stored_logits(self._of_anchors(seen.logits)), boxes, None, latents)
+
+    def _latents(self, seen: Output, stored: StoredColumns) -> dict[str, Tensor]:
+        """The columns `latent` and `latent.<name>` of all rows."""
+        stride = self._batch.shape[-1] // seen.backbone.shape[-1]
+        boxes = self._boxes.split([len(one) for one in self._shown])
+        means = []
+        for number, level in enumerate(seen.backbone):
+            if stored.pooling.published_rois:
+                cells = published_cells(boxes[number], [level], self._sizes[number][1])
+            else:
+                cells = pixels_to_cells(self._shown[number], [level], stride)
+            means.append(latent_means([level], cells, stride, stored.pooling))
+        height, width = self._batch.shape[2:]
+        return {"latent": torch.cat(means), **stored.tapped(self._taps, self._shown, (height, width))}
+
+    def _class_branch(self, dropout: Dropout) -> Tensor:
+        """Logits of all rows, with masks on the inputs of the last convolutions, whose kernels have one cell."""
+        starts = np.cumsum([0, *(level.shape[2] * level.shape[3] for level in self._levels)])
+        anchors = torch.cat(self._anchors)
+        logits = self._batch.new_zeros(len(anchors), self._network.model[-1].nc)
+        convolutions = zip(
+            _last_convolutions(self._network), self._class_features, class_features(self._network), strict=True
+        )
+        for (conv, features, place), (first, end) in zip(convolutions, pairwise(starts), strict=True):
+            cells = [one[(one >= first) & (one < end)] - int(first) for one in self._anchors]
+            inputs = [of.flatten(1).T[at] for of, at in zip(features, cells, strict=True)]
+            masks = dropout.masks([tuple(of_image.shape) for of_image in inputs], place)
+            masked = torch.cat(inputs) * torch.cat(masks).to(logits.device)
+            rows = (anchors >= first) & (anchors < end)
+            logits[rows] = linear(masked, conv.weight.flatten(1), conv.bias)
+        return logits
+
+    def _of_anchors(self, logits: Tensor) -> Tensor:
+        """Logits of all rows, (N, K), from those of all anchors, (B, K, A)."""
+        return torch.cat([of_image.T[rows] for of_image, rows in zip(logits, self._anchors, strict=True)])
+
+    def _stored_logits(self, logits: Tensor) -> Tensor:
+        return logsigmoid(logits) if self._stored is not None and self._stored.log_scores else logits
+
+    def _in_images(self, boxes: Sequence[Tensor]) -> Tensor:
+        """Boxes of each image in pixels of the batch → all boxes in pixels of the images as given."""
+        shape = self._batch.shape[2:]
+        return torch.cat([scale_boxes(shape, of.clone(), size) for of, size in zip(boxes, self._sizes, strict=True)])
+
+
+def replay(
+    network: DetectionModel,
+    header: Header,
+    images: Sequence[Scaled],
+    selection: Selection,
+    precision: str = "float32",
+    stored: StoredColumns | None = None,
+) -> GroupedReplay:
+    """Detections of one batch that can be computed again; see `YoloGroup`."""
+
+    def detect(numbers: list[int]) -> YoloGroup:
+        return YoloGroup(network, [images[number] for number in numbers], selection, precision, stored)
+
+    return GroupedReplay(header, [image.pixels.shape for image in images], detect)
+
+
 @torch.inference_mode()
 def detect_regions(
     network: DetectionModel,
@@ -175,77 +318,27 @@ def detect_regions(
     Raises:
         DataError: the network gives numbers that are not finite.
     """
-
-    def detect(numbers: list[int]) -> list[dict[str, np.ndarray]]:
-        return _detect_group(network, [images[number] for number in numbers], selection, precision, stored)
-
-    return detect_by_shape(header, image_ids, [image.pixels.shape for image in images], detect)
+    return replay(network, header, images, selection, precision, stored).regions(image_ids)
 
 
-def _detect_group(
-    network: DetectionModel,
-    images: Sequence[Scaled],
-    selection: Selection,
-    precision: str,
-    stored: StoredColumns | None,
-) -> list[dict[str, np.ndarray]]:
-    """Columns of each image's detections; the images have one shape."""
-    device = next(network.parameters()).device
-    batch = torch.from_numpy(np.stack([image.pixels for image in images])).to(device)
-    batch = batch.permute(0, 3, 1, 2).float().div_(255)
-    taps = Taps(network, NO_LAYERS) if stored is None else stored.taps(network)
-    with taps:
-        decoded, logits, backbone = run(network, batch, precision)
-    if not torch.isfinite(decoded).all():
-        # Selection would drop such boxes without a word.
-        raise DataError("the network gives boxes or scores that are not finite: the checkpoint's weights are damaged")
-    detections, anchors = non_max_suppression(
-        decoded,
-        selection.score_threshold,
-        selection.iou,
-        max_det=selection.max_detections,
-        max_time_img=NO_TIME_LIMIT,
-        return_idxs=True,
-    )
-    rows, shown = [], []
-    for number, (kept, anchor) in enumerate(zip(detections, anchors, strict=True)):
-        # Heads that give distances as they are (YOLO26) can turn a box inside out.
-        proper = (kept[:, 2:4] >= kept[:, :2]).all(dim=1)
-        found, chosen = kept[proper], anchor.view(-1).long()[proper]
-        boxes = scale_boxes(batch.shape[2:], found[:, :4].clone(), images[number].original)
-        of_anchor = logits[number].T[chosen]
-        columns = {
-            "logits": to_numpy(logsigmoid(of_anchor) if stored is not None and stored.log_scores else of_anchor),
-            "box": to_numpy(boxes),
-            "score": to_numpy(found[:, 4]),
-            "label": to_numpy(found[:, 5]).astype(np.int16),
-        }
-        if stored is not None:
-            pixels_per_cell = batch.shape[-1] // backbone.shape[-1]
-            level = [backbone[number]]
-            if stored.pooling.published_rois:
-                cells = published_cells(boxes, level, images[number].original[1])
-            else:
-                cells = pixels_to_cells(found[:, :4], level, pixels_per_cell)
-            latent = latent_means(level, cells, pixels_per_cell, stored.pooling)
-            columns["latent"] = to_numpy(latent).astype(stored.dtype)
-        rows.append(columns)
-        shown.append(found[:, :4])
-    if stored is not None:
-        add_by_image(rows, stored.arrays(stored.tapped(taps, shown, (batch.shape[2], batch.shape[3]))))
-    return rows
-
-
-def run(network: DetectionModel, batch: Tensor, precision: str = "float32") -> tuple[Tensor, Tensor, Tensor]:
-    """One pass, as Ultralytics' own, that also returns logits and activations. The head computes in float32.
+class Output(NamedTuple):
+    """Output of a network for B images with A anchors.
 
     Args:
-        batch: Shape (B, 3, H, W), 0 to 1.
-
-    Returns:
-        Decoded boxes (centre, size, in pixels of the batch) and class scores, shape (B, 4 + K, A) for A anchors; class
-        logits, shape (B, K, A); the last backbone layer's activations, shape (B, C, H / stride, W / stride).
+        decoded: Boxes (centre, size, in pixels of the batch) and class scores, shape (B, 4 + K, A).
+        logits: Class logits, shape (B, K, A).
+        backbone: Activations of the last backbone layer, shape (B, C, H / stride, W / stride).
+        levels: Inputs of the head.
     """
+
+    decoded: Tensor
+    logits: Tensor
+    backbone: Tensor
+    levels: list[Tensor]
+
+
+def run(network: DetectionModel, batch: Tensor, precision: str = "float32") -> Output:
+    """One pass over images (B, 3, H, W), 0 to 1, as Ultralytics' own. The head computes in float32."""
     last = len(network.yaml["backbone"]) - 1
     kept: list[Tensor | None] = []
     value: Any = batch
@@ -256,10 +349,26 @@ def run(network: DetectionModel, batch: Tensor, precision: str = "float32") -> t
             kept.append(value if layer.i in network.save else None)
             if layer.i == last:
                 backbone = value
+    levels = [level.float() for level in _input(network.model[-1], value, kept)]
+    return Output(*run_head(network, levels), backbone.float(), levels)
+
+
+def run_head(network: DetectionModel, levels: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """`decoded` and `logits` of `Output`, from the inputs of the head."""
     head = network.model[-1]
-    levels = [level.float() for level in _input(head, value, kept)]
+    head.shape = None  # else anchors that were made in inference mode would be used with gradients
     decoded, raw = head(levels)
-    return decoded, raw.get("one2many", raw)["scores"], backbone.float()
+    return decoded, raw.get("one2many", raw)["scores"]
+
+
+def class_features(network: DetectionModel) -> list[str]:
+    """Names of the modules whose outputs enter the last convolutions of the class branch, one per level."""
+    head = network.model[-1]
+    return [f"model.{head.i}.cv3.{level}.{len(branch) - 2}" for level, branch in enumerate(head.cv3)]
+
+
+def _last_convolutions(network: DetectionModel) -> list[nn.Conv2d]:
+    return [branch[-1] for branch in network.model[-1].cv3]
 
 
 def _input(layer: nn.Module, previous: Any, kept: list[Tensor | None]) -> Any:
