@@ -83,6 +83,7 @@ def products(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
         "mahalanobis": lambda: (wide.T @ wide, asked @ square),
         "ddu": once_a_class,
         "vim": lambda: (wide.T @ wide, wide @ rest, asked @ rest),
+        "mds_ensemble": lambda: (wide.T @ wide, asked @ square, train.latent.T @ train.latent),
         "relation": lambda: (test.features @ train.features.T) * (test.logits @ train.logits.T),
     }
 
@@ -111,6 +112,12 @@ def peers(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
         sample = train.features[: methods.create("oodl").sample]
         make_pipeline(PCA(64), OneClassSVM(nu=0.1)).fit(sample).decision_function(test.features)
 
+    def several_layers() -> None:
+        latents = [torch.from_numpy(regions.latent) for regions in (train, test)]
+        fitted = ood.MultiMahalanobis([None, None]).to("cpu").fit_structured([latents[0], z], y)
+        for some in zip(latents[1].split(500), tz.split(500), strict=True):  # it computes a matrix of rows by rows
+            fitted.predict_structured([values[:, :, None, None] for values in some])
+
     return {
         "msp": lambda: ood.MaxSoftmax(None).predict_logits(tc),
         "energy": lambda: ood.EnergyBased.score(tc),
@@ -132,6 +139,7 @@ def peers(train: Regions, test: Regions) -> dict[str, Callable[[], object]]:
         "gradnorm": lambda: ood.GradNorm(layer, param_filter=lambda name: name == "weight").predict(tz),
         "fdbd": lambda: ood.fDBD(None, layer).fit_features(z).predict_features(tz),
         "nnguide": lambda: ood.NNGuide(None, layer, k=10).fit_features(z, y).predict_features(tz),
+        "mds_ensemble": several_layers,
         "oodl": kernel_machine,
     }
 

@@ -1,6 +1,7 @@
 import json
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 
 from farther import methods
@@ -83,3 +84,15 @@ def test_only_detections_above_the_operating_threshold_count(run):
     expected = (scores[0][:, None] > scores[1]).mean()
     assert search({"msp": {}}, half, "ood_val").best.value == pytest.approx(expected)
     assert search({"msp": {}}, run, "ood_val").best.value != pytest.approx(expected)
+
+
+def test_the_layer_of_a_method_is_chosen_on_the_validation_split(run, make):
+    for split in ("train", "val", "ood_val"):
+        regions = Regions.read(run.folder / split)
+        noise = np.random.default_rng(0).normal(size=(len(regions), 6))
+        layers = {"latent.blurred": noise, "latent.sharp": regions.features}
+        Regions(header=regions.header, **regions.columns(), **layers).write(run.folder / split)
+    for name, params in {"oodl": {"gamma": [0.05]}, "knn": {"k": [3]}}.items():
+        found = search({name: {"layer": ["blurred", "sharp", "absent"], **params}}, run, "ood_val")
+        assert found.best.params["layer"] == "sharp"
+        assert "latent.absent" in found.trials[2].reason

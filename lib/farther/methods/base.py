@@ -125,6 +125,22 @@ class Method(ABC):
             FitError: the pass lacks a column, or does not suffice.
         """
 
+    @property
+    def wants_split(self) -> str | None:
+        """Name of the OOD split whose regions `learn_split` must be called with after `fit`; None for none."""
+        return None
+
+    def learn_split(self, known: RegionsLike, unknown: RegionsLike) -> None:  # noqa: B027, most learn none
+        """Fits to validation regions, known and unknown, on which no result is reported; called after `fit`.
+
+        Args:
+            known: Of the ID validation split.
+            unknown: Of the OOD split.
+
+        Raises:
+            FitError: the regions lack a column, or do not suffice.
+        """
+
     def score(self, regions: RegionsLike) -> np.ndarray:
         """One score per row.
 

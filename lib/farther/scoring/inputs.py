@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
+from farther.errors import ParameterError
 from farther.methods.base import FitError, Method, RegionsLike, count_rows
 from farther.methods.tau import Rule
 from farther.registry import STRICT
@@ -77,15 +78,34 @@ class RunRegions:
         return dataclasses.replace(self._of_pass(entry.on), fit_folder=learned)
 
     def teach(self, method: Method) -> None:
-        """Fits a method in place to the training regions, and to those of the pass that it wants.
+        """Fits a method in place to the training regions, and to those of the pass or the OOD split that it wants.
 
         Raises:
             FitError: the method cannot be fitted, or the run has no such pass.
+            ParameterError: see `refuse_test_split`.
         """
+        if method.wants_split is not None:
+            self.refuse_test_split(method.wants_split)
         others = None if method.wants_pass is None else self._of_pass(method.wants_pass).training
         method.fit(self.training)
         if others is not None:
             method.learn_pass(self.training, others)
+        if method.wants_split is not None:
+            method.learn_split(self.calibration, self.above(method.wants_split))
+
+    def refuse_test_split(self, ood_split: str) -> None:
+        """Refuses an OOD split that parameters must not be chosen on.
+
+        Raises:
+            ParameterError: results are reported on it, or it is one of the ID splits.
+        """
+        if ood_split in {"test", *self.test_splits}:
+            raise ParameterError(
+                f"ood_split: results are reported on {ood_split!r}, so parameters must not be chosen on it. "
+                "Make an OOD validation split, or search on it and call it what it is: `oracle`"
+            )
+        if ood_split in (self.settings.split, self.settings.calibration_split):
+            raise ParameterError(f"ood_split: {ood_split!r} is a split of the in-distribution dataset")
 
     def _of_pass(self, name: str) -> RunRegions:
         folder = None if self.passes is None else inside(self.passes, name)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from farther.errors import ParameterError
 from farther.methods.base import METHODS, FitError, Method
 from farther.metrics.ood import auroc
 from farther.scoring.inputs import RunRegions
@@ -68,7 +67,7 @@ def search(grids: Mapping[str, Grid], run: RunRegions, ood_split: str, *, oracle
         FitError: no combination can be fitted.
     """
     if not oracle:
-        _refuse(ood_split, run)
+        run.refuse_test_split(ood_split)
     calibration_split = run.settings.calibration_split
     id_val, ood_val = run.calibration, run.above(ood_split)
     trials = []
@@ -87,16 +86,6 @@ def search(grids: Mapping[str, Grid], run: RunRegions, ood_split: str, *, oracle
         raise FitError(f"none of {len(trials)} combinations can be fitted: {reasons}")
     best = max(fitted, key=lambda trial: trial.value or 0.0)
     return Search(best, tuple(trials), calibration_split, ood_split, oracle)
-
-
-def _refuse(ood_split: str, run: RunRegions) -> None:
-    if ood_split in {"test", *run.test_splits}:
-        raise ParameterError(
-            f"ood_split: results are reported on {ood_split!r}, so parameters must not be chosen on it. "
-            "Make an OOD validation split, or call it what it is: `oracle`"
-        )
-    if ood_split in (run.settings.split, run.settings.calibration_split):
-        raise ParameterError(f"ood_split: {ood_split!r} is a split of the in-distribution dataset")
 
 
 def _combinations(grids: Mapping[str, Grid]) -> Iterator[Method]:

@@ -1,0 +1,152 @@
+"""Mahalanobis distances of several layers, combined by a logistic regression."""
+
+from __future__ import annotations
+
+import warnings
+from typing import ClassVar
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
+from farther.methods.logits import Protocol
+from farther.methods.mahalanobis import Mahalanobis
+from farther.registry import STRICT
+from farther.tables import Regions
+
+
+@register("mds_ensemble")
+@dataclass(config=STRICT, kw_only=True)
+class MDSEnsemble(Method):
+    """The weighted sum of the scores `mahalanobis` of several layers.
+
+    The weights are the coefficients of a logistic regression (scikit-learn's, with its strength of regularisation
+    chosen by cross-validation) of known against unknown regions, which are one of:
+
+    - a pass, `negatives`: the run's training regions against the same regions of the pass, such as `perturb` with
+      `direction: up`, the adversarial examples that the paper uses where no OOD data is to be looked at;
+    - a split, `ood_split`: the ID validation regions against those of an OOD split on which no result is reported, or
+      of pseudo-OOD images;
+    - neither: all weights are 1, as if the layers were independent Gaussians.
+
+    The paper's perturbation of the image is a pass too: `on` one of `perturb` with `loss: mahalanobis`.
+
+    Formula:
+        score = Σ_l α_l max_c − (v_l − μ_lc)ᵀ Σ_l⁻¹ (v_l − μ_lc), v_l the activations of layer l, averaged over the
+        image or box, μ_lc and Σ_l as in `mahalanobis`
+
+    Args:
+        layer: Layers l: names of columns `latent.<layer>`, which the detector's parameter `latents` stores, and
+            "latent" and "features" for the columns of these names. None takes the two latter; with
+            `protocol="published-code"` `latent` alone.
+        negatives: Name of the pass that the weights are learned from.
+        ood_split: Name of the split that the weights are learned from.
+        protocol: "paper": distances are divided by their standard deviation before the regression, so that layers of
+            many channels are not regularised less than others; "published-code": half distances as they are, and one
+            layer alone by default, as OpenOOD.
+
+    Attributes:
+        means_, whitenings_, centres_: Those of `mahalanobis` for each layer, one layer after the other, each an ndarray
+            of one dimension.
+        shapes_: Dimensions, rank and number of classes of each layer.
+        weights_: α, ndarray of shape (L,).
+
+    References:
+        Lee et al., "A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks",
+        2018, arXiv:1807.03888. Code: https://github.com/pokaxpoka/deep_Mahalanobis_detector
+
+    Example:
+        >>> from farther.methods import create
+        >>> from farther.methods.examples import toy_regions
+        >>> train = toy_regions(features=[[-1.0], [1.0]], latent=[[2.0], [6.0]], label=[0, 0])
+        >>> create("mds_ensemble").fit(train).score(train[:1])  # one standard deviation from the mean in each layer
+        array([-2.])
+    """
+
+    title: ClassVar[str] = "MDS ensemble"
+    needs: ClassVar[frozenset[str]] = frozenset({"latent", "features", "labels"})
+    layer: tuple[str, ...] | None = None
+    negatives: str | None = None
+    ood_split: str | None = None
+    protocol: Protocol = "paper"
+
+    def __post_init__(self) -> None:
+        if self.negatives is not None and self.ood_split is not None:
+            raise ValueError("the weights are learned from 'negatives' or from 'ood_split', not from both")
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """See `Method.layers`."""
+        return super().layers or (("latent", "features") if self.protocol == "paper" else ("latent",))
+
+    @property
+    def wants_pass(self) -> str | None:
+        """See `Method.wants_pass`."""
+        return self.negatives
+
+    @property
+    def wants_split(self) -> str | None:
+        """See `Method.wants_split`."""
+        return self.ood_split
+
+    def _fit(self, regions: RegionsLike) -> None:
+        parts = self._parts()
+        for part in parts:
+            part._fit(regions)
+        self.shapes_ = [[*part.whitening_.shape, len(part.centres_)] for part in parts]
+        self.means_ = np.concatenate([part.mean_ for part in parts])
+        self.whitenings_ = np.concatenate([part.whitening_.ravel() for part in parts])
+        self.centres_ = np.concatenate([part.centres_.ravel() for part in parts])
+        if self.negatives is None and self.ood_split is None:
+            self.weights_ = np.ones(len(parts))
+
+    def _parts(self) -> list[Mahalanobis]:
+        """One method per layer, not fitted."""
+        return [Mahalanobis(layer=name.removeprefix("latent.")) for name in self.layers]
+
+    def learn_pass(self, regions: RegionsLike, others: RegionsLike) -> None:
+        """See `Method.learn_pass`."""
+        self._learn(regions, others, f"the pass {self.negatives!r}")
+
+    def learn_split(self, known: RegionsLike, unknown: RegionsLike) -> None:
+        """See `Method.learn_split`."""
+        self._learn(known, unknown, f"the split {self.ood_split!r}")
+
+    def _learn(self, known: RegionsLike, unknown: RegionsLike, place: str) -> None:
+        from sklearn.linear_model import LogisticRegressionCV
+
+        if absent := self.missing(unknown):
+            raise FitError(f"{self.name}: {place} lacks {', '.join(absent)}")
+        parts = [[self._per_layer(block) for block in self._blocks(regions)] for regions in (known, unknown)]
+        counts = [count_rows(known), count_rows(unknown)]
+        folds = min(5, *counts)
+        if folds < 2:
+            raise FitError(f"{self.name}: {counts[0]} known and {counts[1]} unknown regions ({place}) are too few")
+        scores = np.concatenate([*parts[0], *parts[1]])
+        deviation = scores.std(axis=0) if self.protocol == "paper" else np.full(scores.shape[1], 2.0)
+        deviation[deviation == 0] = 1.0
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of convergence, and of other defaults in later versions
+            regression = LogisticRegressionCV(cv=folds, scoring="accuracy").fit(
+                scores / deviation, np.repeat([1, 0], counts)
+            )
+        self.weights_ = regression.coef_[0] / deviation
+
+    def _per_layer(self, regions: Regions) -> np.ndarray:
+        """The score of each layer, ndarray of shape (n, L)."""
+        scores, places = np.empty((len(regions), len(self.shapes_))), np.zeros(3, int)
+        for number, (part, (width, rank, classes)) in enumerate(zip(self._parts(), self.shapes_, strict=True)):
+            sizes = np.array([width, width * rank, classes * rank])
+            cuts = [slice(first, first + size) for first, size in zip(places, sizes, strict=True)]
+            part.mean_ = self.means_[cuts[0]]
+            part.whitening_ = self.whitenings_[cuts[1]].reshape(width, rank)
+            part.centres_ = self.centres_[cuts[2]].reshape(classes, rank)
+            scores[:, number] = part._score(regions)
+            places += sizes
+        return scores
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        if not hasattr(self, "weights_"):
+            learn = "learn_pass" if self.ood_split is None else "learn_split"
+            raise FitError(f"{self.name}: its weights are not fitted; call {learn}")
+        return self._per_layer(regions) @ self.weights_
