@@ -91,7 +91,7 @@ class Model(ABC):
         """A table without rows, for a shard without a usable image."""
 
     def load(self) -> Any:
-        """Loads the network, so that worker processes that are forked afterwards share it."""
+        """Loads the network once, so that worker processes that are forked afterwards share it."""
         return None
 
     def runs_on_cpu(self) -> bool:
@@ -187,6 +187,7 @@ class Work:
                 failures.append({"image_id": image_id, "reason": item.reason})
             else:
                 usable.append((image_id, item))
+        self.model.load()  # outside of inference mode: another model may compute gradients with the same weights
         with nullcontext() if self.model.needs_gradients else inference_mode():
             tables, wrong = self._forward(usable)
         return Answer(tables, failures + wrong)

@@ -138,6 +138,7 @@ def _times(
 
         return call
 
+    getattr(detector, "network")  # noqa: B009, loaded outside of inference mode: a pass may compute gradients
     with one_thread():
         calls = {"": detect, **{name: look_again(one) for name, one in passes.items()}}
         return {name: _milliseconds(call, batches) / len(pixels) for name, call in calls.items()}
