@@ -44,6 +44,11 @@ class DropoutPass(Pass):
     seed: int = 0
     where: tuple[str, ...] = ()
 
+    @property
+    def forward_passes(self) -> int:
+        """See `Pass.forward_passes`."""
+        return self.passes
+
     def check(self, detector: Detector) -> None:
         """See `Pass.check`."""
         from farther.detectors.networks.taps import find_module

@@ -73,6 +73,11 @@ class Perturb(Pass):
     #: Kept by `learn`.
     _gaussians: ClassVar[Gaussians | None] = None
 
+    @property
+    def backward_passes(self) -> int:
+        """See `Pass.backward_passes`; with `per: region` there is one for each region."""
+        return 1
+
     def check(self, detector: Detector) -> None:
         """See `Pass.check`."""
         check_replay(self, detector)
