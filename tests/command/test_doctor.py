@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import shutil
 from collections import namedtuple
 from pathlib import Path
@@ -189,6 +190,34 @@ def test_a_sample_of_the_images_gives_time_and_disk_for_each_stage(data, here, s
         costs["evaluate@voc-yolov8: metrics"].seconds > 0
         and "4 splits and 16 methods" in costs["evaluate@voc-yolov8: metrics"].how
     )
+
+
+def test_an_estimate_says_what_layers_and_passes_take(data, here, switch):
+    def ask(params):
+        stored = {"latents": ["backbone.steps.1"], "grams": ["backbone.steps.1"], "gram_powers": 2}
+        passes = {"rankfeat": {}, "dropout": {"passes": 4}, "stepped": {"kind": "perturb", "loss": "mahalanobis"}}
+        weights = str(Path(__file__).parents[2] / "data/demo/voc-faster_rcnn.safetensors")
+        run = {"adapter": "faster_rcnn", "benchmark": "voc", "weights": weights}
+        params["detectors"] = {"mine": {**run, "params": stored, "passes": passes}}
+        knn = {"method": "knn", "layer": "backbone.steps.1"}
+        energy = {"method": "energy", "on": "rankfeat"}
+        params["methods"] = {"per_layer": knn, "rank": energy, "odin": {"method": "mls", "on": "stepped"}}
+
+    switch("fmiyc-rebuilt", data)
+    change(ask)
+    costs = {cost.stage: cost for cost in estimate(Project(), 4, ["mine"])}
+    infer, again = costs["infer@mine"], costs["infer@mine: pass rankfeat"]
+    channels = int(re.search(r"latent\.backbone\.steps\.1 (\d+) B", infer.how)[1]) // 4
+    assert f"gram.backbone.steps.1 {2 * 4 * channels} B" in infer.how and "GiB of memory" in infer.how
+    assert 0 < again.bytes < infer.bytes and again.seconds > 0 and "latent" not in again.how
+    assert "mean_probabilities" in costs["infer@mine: pass dropout"].how
+    assert "not measured" in costs["infer@mine: pass stepped"].how  # by the distances of regions that are not there
+    assert costs["evaluate@mine: odin"].how == "not measured: the pass 'stepped' was not"
+    assert costs["evaluate@mine: rank"].seconds > 0
+    fitted = float(
+        re.search(r"there will be about ([\d,]+)", costs["evaluate@mine: per_layer"].how)[1].replace(",", "")
+    )
+    assert costs["evaluate@mine: per_layer"].bytes > 4 * channels * fitted  # each training vector
 
 
 def test_an_estimate_without_images_is_empty_and_wrong_arguments_are_refused(here):

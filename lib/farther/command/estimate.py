@@ -8,7 +8,6 @@ two is extrapolated.
 from __future__ import annotations
 
 import math
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farther.command.machine import GIB, are_there, split_images, subset_images
+from farther.command.machine import are_there, split_images, subset_images
+from farther.command.measured import Measured, measure_detector, measure_pass
 from farther.command.output import duration, hanging, paragraph, size
 from farther.command.project import IMPORTED, Project, make_detector
 from farther.errors import FartherError, ParameterError, choose
@@ -144,7 +144,10 @@ def _sample_of_benchmark(project: Project, benchmark: str, count: int) -> list[P
 
 
 def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
-    """The stages of one run: infer; evaluate, with fit and score of each method."""
+    """The stages of one run: infer, with its passes; evaluate, with fit and score of each method."""
+    from farther.detectors.passes import read_passes
+    from farther.scoring.entries import read_entry
+
     entry = project.section("detectors")[run]
     if entry.get("adapter") in IMPORTED:
         yield Cost(f"infer@{run}", None, None, "imports detections: nothing to measure")
@@ -155,18 +158,30 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
     if not files:
         yield Cost(f"infer@{run}", None, None, "no image of its datasets is there: not measured")
         return
-    seconds, gpu, regions = _detected(project, entry, files)
     known = [count for count in counts.values() if count is not None]
-    images, per_image, bytes_each = sum(known), len(regions) / len(files), _bytes(regions) / len(files)
-    how = (
-        f"{seconds:.3f} s, {per_image:.1f} regions and {bytes_each / 1000:.1f} kB per image "
-        f"({len(files)} measured{f', {gpu:.1f} GiB of GPU memory' if gpu else ''}) × {images:,} images"
-    )
-    how += "" if len(known) == len(counts) else f"; {len(counts) - len(known)} splits of unknown size left out"
+    images = sum(known)
+    unknown = "" if len(known) == len(counts) else f"; {len(counts) - len(known)} splits of unknown size left out"
     done = "done already; from the start: " if are_there(project, run, benchmark) else ""
-    yield Cost(f"infer@{run}", seconds * images, bytes_each * images, done + how)
-    from farther.scoring.entries import read_entry
 
+    def network(stage: str, measured: Measured) -> Cost:
+        stored = f"; bytes per region, uncompressed: {measured.columns()}" if len(measured.regions) else ""
+        how = f"{done}{measured} × {images:,} images{unknown}{stored}"
+        return Cost(stage, measured.seconds * images, measured.bytes * images, how)
+
+    batch_size = int(project.section("inference").get("batch_size", 16))
+    detector = make_detector(entry)
+    measured = measure_detector(detector, files, batch_size)
+    yield network(f"infer@{run}", measured)
+    sampled: dict[str | None, Regions] = {None: measured.regions}
+    for name, again in read_passes(run, entry.get("passes")).items():
+        stage = f"infer@{run}: pass {name}"
+        try:
+            seen = measure_pass(again, detector, files, batch_size)
+            yield network(stage, seen)
+            sampled[name] = seen.regions
+        except FartherError as error:
+            yield Cost(stage, None, None, f"not measured: {error}")
+    regions, per_image = measured.regions, len(measured.regions) / len(files)
     fit = project.section("fit")
     train = per_image * (counts.get(str(fit.get("split", "train"))) or 0)
     others = per_image * images - train
@@ -174,37 +189,15 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
         stage = f"evaluate@{run}: {name}"
         fitted = min(train, fit.get("max_regions") or train)
         try:
-            yield _of_method(stage, read_entry(name, params or {}), regions, fitted, others)
+            method = read_entry(name, params or {})
+            if method.on in sampled:
+                yield _of_method(stage, method, sampled[method.on], fitted, others)
+            else:
+                yield Cost(stage, None, None, f"not measured: the pass {method.on!r} was not")
         except FartherError as error:
             yield Cost(stage, None, None, f"not measured: {error}")
     if len(regions):
         yield _evaluation(project, run, regions, {name: per_image * (count or 0) for name, count in counts.items()})
-
-
-def _detected(project: Project, entry: Mapping[str, Any], files: Sequence[Path]) -> tuple[float, float, Regions]:
-    """Seconds per image, peak of GPU memory in GiB, and the regions; one batch goes first to warm up."""
-    import torch
-
-    from farther.detectors import Detector
-    from farther.detectors.inference import InferenceParams
-    from farther.registry import build
-
-    params = build(InferenceParams, "inference", dict(project.section("inference")))
-    detector = make_detector(entry)
-    if not isinstance(detector, Detector):
-        raise ParameterError("imported detections are not computed here: name other runs with --run")
-    detector.detect(files[: params.batch_size], batch_size=params.batch_size)
-    start = time.perf_counter()
-    regions = detector.detect(files, batch_size=params.batch_size)
-    seconds = (time.perf_counter() - start) / len(files)
-    gpu = torch.cuda.max_memory_allocated() / GIB if torch.cuda.is_available() else 0.0
-    return seconds, gpu, regions
-
-
-def _bytes(regions: Regions) -> int:
-    with tempfile.TemporaryDirectory(prefix="farther-estimate-") as folder:
-        regions.write(Path(folder) / "regions")
-        return sum(file.stat().st_size for file in (Path(folder) / "regions").rglob("*.parquet"))
 
 
 def _of_method(stage: str, entry: Entry, sampled: Regions, train: float, others: float) -> Cost:
@@ -215,16 +208,19 @@ def _of_method(stage: str, entry: Entry, sampled: Regions, train: float, others:
         return Cost(stage, None, None, "its parameters are chosen among many: not measured")
     regions, method = _many(sampled), entry.create()
 
-    def timed(count: int) -> tuple[float, float]:
+    def timed(count: int) -> tuple[float, float, int]:
         fit = _seconds(lambda: method.fit(regions[:count]), tries=2)
-        return fit, _seconds(lambda: method.score(regions), tries=2)
+        state = sum(getattr(value, "nbytes", 0) for name, value in vars(method).items() if name.endswith("_"))
+        return fit, _seconds(lambda: method.score(regions), tries=2), state
 
-    (half_fit, half_score), (fit, score) = timed(REGIONS // 2), timed(REGIONS)
+    (half_fit, half_score, half_state), (fit, score, state) = timed(REGIONS // 2), timed(REGIONS)
     # A fixed part hides the growth of fitting in a sample; scoring may not depend on how many regions were fitted.
     seconds = _grown(half_fit, fit, train / REGIONS, slowest=1.0)
     seconds += _grown(half_score, score, train / REGIONS, slowest=0.0) * others / REGIONS
+    held = max(0.0, state + (state - half_state) * (train - REGIONS) / (REGIONS - REGIONS // 2))
     how = f"{REGIONS:,} regions fitted in {fit:.3f} s and scored in {score:.3f} s; there will be about "
-    return Cost(stage, seconds, 24.0 * others, f"{how}{train:,.0f} and {others:,.0f}")
+    how += f"{train:,.0f} and {others:,.0f}; {size(held)} are in memory, and on disk, once it is fitted"
+    return Cost(stage, seconds, 24.0 * others + held, how)
 
 
 def _grown(half: float, whole: float, factor: float, *, slowest: float) -> float:
@@ -248,9 +244,9 @@ def _many(regions: Regions) -> Regions:
     if regions.header.whole_images:  # one region per image
         changed["image_id"] = np.array([f"{number}" for number in range(REGIONS)], dtype=object)
     random = np.random.default_rng(0)
-    for name in ("logits", "features", "latent"):
-        values = getattr(many, name, None)
-        if values is not None:
+    for name in many.frame.columns:
+        values = many.array(name)
+        if values is not None and values.ndim == 2 and name not in ("box", "box_variance", "mean_probabilities"):
             noise = random.standard_normal(values.shape) * (0.01 * float(np.std(values)) + 1e-6)
             changed[name] = (values + noise).astype(values.dtype)
     return many.with_columns(**changed)

@@ -1,0 +1,108 @@
+"""A detector, and its passes, measured on a sample of images: time, memory, and what they store."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from farther.command.machine import GIB
+from farther.command.output import size
+
+if TYPE_CHECKING:
+    from farther.detectors import Detector
+    from farther.detectors.passes import Pass
+    from farther.tables import Regions
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Measurements of a network.
+
+    Args:
+        images: Number of images that went through it.
+        seconds: Seconds per image.
+        memory: Peak of memory, in words.
+        regions: The regions of the images.
+    """
+
+    images: int
+    seconds: float
+    memory: str
+    regions: Regions
+
+    @property
+    def bytes(self) -> float:
+        """Bytes per image on disk."""
+        with tempfile.TemporaryDirectory(prefix="farther-estimate-") as folder:
+            self.regions.write(Path(folder) / "regions")
+            files = (Path(folder) / "regions").rglob("*.parquet")
+            return sum(file.stat().st_size for file in files) / self.images
+
+    def __str__(self) -> str:
+        per_image = (
+            f"{self.seconds:.3f} s, {len(self.regions) / self.images:.1f} regions and {self.bytes / 1000:.1f} kB"
+        )
+        return f"{per_image} per image ({self.images} measured, {self.memory})"
+
+    def columns(self) -> str:
+        """Bytes per region of each column of vectors, before compression."""
+        arrays = {name: self.regions.array(name) for name in self.regions.frame.columns}
+        sizes = {name: a[0].nbytes for name, a in arrays.items() if a is not None and a.ndim == 2 and len(a)}
+        return ", ".join(f"{name} {size(count)}" for name, count in sizes.items() if name != "box")
+
+
+def measure_detector(detector: Detector, files: Sequence[Path], batch_size: int) -> Measured:
+    """A detector on image files; one batch goes first to warm up."""
+    detector.detect(files[:batch_size], batch_size=batch_size)
+    return _measured(lambda: detector.detect(files, batch_size=batch_size), len(files))
+
+
+def measure_pass(again: Pass, detector: Detector, files: Sequence[Path], batch_size: int) -> Measured:
+    """A pass over one batch of image files at most, as it may take many times as long as the detector.
+
+    One image goes first to warm up.
+
+    Raises:
+        ParameterError: the detector cannot do it.
+        DataError: the pass needs the run's own regions.
+    """
+    import torch
+
+    from farther.images.read import as_pixels
+
+    again.check(detector)
+    some = files[:batch_size]
+    prepared = [detector.prepare(as_pixels(file, str(file))) for file in some]
+
+    def call(count: int) -> Regions:
+        with torch.inference_mode(not again.needs_gradients):
+            return again.forward(detector, prepared[:count], [str(file) for file in some[:count]])
+
+    call(1)
+    return _measured(lambda: call(len(some)), len(some))
+
+
+def _measured(call: Callable[[], Regions], images: int) -> Measured:
+    start = time.perf_counter()
+    regions = call()
+    return Measured(images, (time.perf_counter() - start) / images, _peak(), regions)
+
+
+def _peak() -> str:
+    """The largest amount of memory so far: of the GPU, or of this process."""
+    import torch
+
+    if torch.cuda.is_available():
+        return f"{torch.cuda.max_memory_allocated() / GIB:.1f} GiB of GPU memory"
+    try:
+        import resource
+    except ImportError:  # Windows
+        return "memory unknown"
+    import sys
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / GIB:.1f} GiB of memory"
