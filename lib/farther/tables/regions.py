@@ -47,6 +47,7 @@ class Regions(Table, WithHeader):
         mean_probabilities: Mean over several passes, ndarray of shape (N, K), or None.
         predictive_entropy: Entropy of `mean_probabilities` in nats, ndarray of shape (N,), or None.
         mutual_information: Of class and pass, in nats, ndarray of shape (N,), or None.
+        detections: Number of detections that the region was merged from, ndarray of shape (N,), or None.
         header: All that the rows share; or give its fields (`classes`, `weight`, `bias`, …) as keyword arguments.
 
     Without `classes`, the K classes are called "0", "1", … Where there are no logits, `classes` must be given.
@@ -68,6 +69,7 @@ class Regions(Table, WithHeader):
     mean_probabilities = OptionalColumn(VECTOR)
     predictive_entropy = OptionalColumn(pl.Float32)
     mutual_information = OptionalColumn(pl.Float32)
+    detections = OptionalColumn(pl.Int32)
 
     #: Columns that `RegionsFolder.batches` always reads, where they exist.
     ALWAYS_READ: ClassVar[tuple[str, ...]] = ("image_id", "region_id", "box", "score", "label", "logits")

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
 from farther.detectors.networks.detection import (
+    Detections,
     Selection,
     StoredColumns,
     autocast,
@@ -24,7 +25,7 @@ from farther.detectors.networks.detection import (
 )
 from farther.detectors.networks.detr import class_head, family_of
 from farther.detectors.networks.pooling import Pooling, box_means, published_cells
-from farther.detectors.networks.replay import Answer, Dropout, GroupedReplay, ordinary_tensors
+from farther.detectors.networks.replay import Answer, Candidates, Dropout, GroupedReplay, ordinary_tensors
 from farther.detectors.networks.taps import NO_LAYERS, Taps, answering, kept_calls
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Regions
@@ -102,7 +103,7 @@ class DetrGroup:
         precision: str = "float32",
         stored: StoredColumns | None = None,
     ):
-        self._network, self._precision, self._stored = network, precision, stored
+        self._network, self._selection, self._precision, self._stored = network, selection, precision, stored
         device = next(network.parameters()).device
         self._pixels = torch.stack([image.pixels for image in images]).to(device)
         self._masks = [torch.ones(self._pixels.shape[2:]) if image.mask is None else image.mask for image in images]
@@ -135,9 +136,8 @@ class DetrGroup:
 
     def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
         """See `Replay.again`."""
-        network, family = self._network, family_of(self._network.config.model_type)
-        after = [name for name in ("model.decoder", family.head, family.boxes) if name is not None]
-        only_decoder = images is None and dropout is not None and dropout.is_within(after)
+        network = self._network
+        only_decoder = images is None and dropout is not None and dropout.is_within(self._after())
         with ordinary_tensors(images or ()), ExitStack() as stack:
             if dropout is not None:
                 stack.enter_context(dropout.on(network, decoder_parts(network), [1] * len(self._queries)))
@@ -147,6 +147,31 @@ class DetrGroup:
             with self._taps:
                 seen = self._run(self._pixels if images is None else torch.stack(list(images)))
             return self._answer(seen)
+
+    def candidates(self, dropout: Dropout) -> list[Candidates]:
+        """See `FreeReplay.candidates`."""
+        dropout.check_within(self._after())
+        masked = dropout.on(self._network, decoder_parts(self._network), [1] * len(self._sizes))
+        with ordinary_tensors(), masked, answering({**self._ranks, **self._encoded}):
+            seen = self._run(self._pixels)
+        return [Candidates(z, _corners(boxes)) for z, boxes in zip(seen.logits, seen.boxes, strict=True)]
+
+    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
+        """See `FreeReplay.select`."""
+        softmax = family_of(self._network.config.model_type).activation == "softmax"
+        found = select(probabilities[:, :-1] if softmax else probabilities, boxes, self._selection)
+        given = self.placed(number, boxes, found.queries, found.labels)
+        return Detections(given, found.scores, found.labels, found.queries)
+
+    def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
+        """See `FreeReplay.placed`."""
+        height, width = self._sizes[number]
+        return boxes[rows] * boxes.new_tensor([width, height, width, height])
+
+    def _after(self) -> list[str]:
+        """Names of the decoder and of the heads outside of it."""
+        family = family_of(self._network.config.model_type)
+        return [name for name in ("model.decoder", family.head, family.boxes) if name is not None]
 
     def _run(self, pixels: Tensor) -> Seen:
         return run(self._network, pixels, torch.stack(self._masks).to(pixels.device), self._precision)

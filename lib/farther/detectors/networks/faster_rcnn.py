@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from farther.detectors.networks.detection import (
     to_batch,
     to_numpy,
 )
-from farther.detectors.networks.replay import Answer, Dropout, ordinary_tensors
+from farther.detectors.networks.replay import Answer, Candidates, Dropout, ordinary_tensors
 from farther.detectors.networks.taps import NO_LAYERS, Taps
 from farther.tables import Header, Regions
 
@@ -191,6 +191,26 @@ class FasterRCNNReplay:
             pooled, _ = self._pool(self.images if images is None else images, self._proposals)
             features, logits, deltas = (values[self._rows] for values in self._head(pooled.values))
             return Answer(logits, self._boxes(deltas), features, self._latents(pooled))
+
+    def candidates(self, dropout: Dropout) -> list[Candidates]:
+        """See `FreeReplay.candidates`."""
+        dropout.check_within(BOX_HEAD)
+        counts = [len(one) for one in self._proposals]
+        with ordinary_tensors(), dropout.on(self._network, box_head_activations(self._network), counts):
+            _, logits, deltas = self._head(self._pooled.values)
+        boxes = self._network.roi_heads.box_coder.decode(deltas, self._proposals)
+        pairs = zip(logits.split(counts), boxes.split(counts), strict=True)
+        return [Candidates(of_image, of_boxes) for of_image, of_boxes in pairs]
+
+    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
+        """See `FreeReplay.select`."""
+        found = select_detections(self._network, boxes, probabilities, self._pooled.frames[number][0])
+        return replace(found, boxes=resize_boxes(found.boxes, *self._pooled.frames[number]))
+
+    def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
+        """See `FreeReplay.placed`."""
+        frame = self._pooled.frames[number]
+        return resize_boxes(box_ops.clip_boxes_to_image(boxes[rows, labels], frame[0]), *frame)
 
     def _pool(self, images: Sequence[Tensor], proposals: list[Tensor] | None = None) -> tuple[_Pooled, list[Tensor]]:
         """Pooled activations of the proposals given, or else of the network's, which are returned too."""

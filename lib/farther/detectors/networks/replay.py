@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from farther.detectors.networks.detection import Detections
 from farther.detectors.networks.taps import find_module
 from farther.errors import ParameterError
 from farther.tables import Header, Regions
@@ -83,6 +84,16 @@ class Dropout:
         """True if all modules are inside of these parts of the network, given by name."""
         return all(any(f"{name}.".startswith(f"{part}.") for part in parts) for name in self.where)
 
+    def check_within(self, parts: Sequence[str]) -> None:
+        """Refuses modules outside of these parts of the network; see `is_within`.
+
+        Raises:
+            ParameterError: there is one.
+        """
+        if not self.is_within(parts):
+            problem = f"passes that detect anew repeat only {', '.join(parts)}: name modules in there"
+            raise ParameterError(f"parameter 'where': {problem}, found {', '.join(self.where)}")
+
     def masks(self, shapes: Sequence[tuple[int, ...]], place: str) -> list[Tensor]:
         """The factors, 0 or 1 / (1 - rate), for each image's values at a place."""
         found = []
@@ -104,6 +115,19 @@ class Dropout:
         masks = torch.cat(self.masks([(n, *first.shape[1:]) for n in rows], name))
         masked = first * masks.to(first.device, first.dtype)
         return (masked, *output[1:]) if isinstance(output, tuple) else masked
+
+
+@dataclass
+class Candidates:
+    """All A proposals, anchors or queries of one image, of which a few become detections.
+
+    Args:
+        logits: Shape (A, K), as they are stored.
+        boxes: Shape (A, 4), or (A, K, 4) for one box per class, in pixels of the network's input.
+    """
+
+    logits: Tensor
+    boxes: Tensor
 
 
 class Replay(Protocol):
@@ -141,6 +165,28 @@ class Replay(Protocol):
         """
 
 
+class FreeReplay(Replay, Protocol):
+    """A replay whose passes with dropout can detect anew; proposals stay those of the first pass."""
+
+    def candidates(self, dropout: Dropout) -> list[Candidates]:
+        """The candidates of each image with dropout, of which none has been left out yet.
+
+        Raises:
+            ParameterError: a module in `dropout.where` is before the part of the network that runs again.
+        """
+
+    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
+        """The detections of the image of this number, best first; their boxes in pixels of the image as given.
+
+        Args:
+            probabilities: Shape (A, K).
+            boxes: See `Candidates`.
+        """
+
+    def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
+        """Boxes of some candidates of an image, (N, 4), in pixels of the image as given; `rows` says which ones."""
+
+
 class Group(Protocol):
     """Detections of images of one shape, which go through the network together.
 
@@ -154,6 +200,15 @@ class Group(Protocol):
 
     def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
         """See `Replay.again`."""
+
+    def candidates(self, dropout: Dropout) -> list[Candidates]:
+        """See `FreeReplay.candidates`."""
+
+    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
+        """See `FreeReplay.select`."""
+
+    def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
+        """See `FreeReplay.placed`."""
 
 
 class GroupedReplay:
@@ -205,6 +260,28 @@ class GroupedReplay:
             torch.cat(features)[order] if features else None,
             {name: torch.cat([one.latents[name] for one in answers])[order] for name in answers[0].latents},
         )
+
+    def candidates(self, dropout: Dropout) -> list[Candidates]:
+        """See `FreeReplay.candidates`."""
+        found: dict[int, Candidates] = {}
+        for members, group in self._groups:
+            masks = replace(dropout, image_ids=[dropout.image_ids[n] for n in members])
+            found.update(zip(members, group.candidates(masks), strict=True))
+        return [found[number] for number in range(len(found))]
+
+    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
+        """See `FreeReplay.select`."""
+        group, place = self._place(number)
+        return group.select(place, probabilities, boxes)
+
+    def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
+        """See `FreeReplay.placed`."""
+        group, place = self._place(number)
+        return group.placed(place, boxes, rows, labels)
+
+    def _place(self, number: int) -> tuple[Group, int]:
+        """The group of an image, and its number in there."""
+        return next((group, of.index(number)) for of, group in self._groups if number in of)
 
 
 def _items(members: Sequence[int], group: Group) -> Iterator[tuple[int, Tensor, dict[str, np.ndarray]]]:

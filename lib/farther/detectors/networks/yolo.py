@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, logsigmoid
 
 from farther.detectors.networks.detection import (
+    Detections,
     Selection,
     StoredColumns,
     autocast,
@@ -24,7 +25,7 @@ from farther.detectors.networks.detection import (
     to_numpy,
 )
 from farther.detectors.networks.pooling import latent_means, pixels_to_cells, published_cells
-from farther.detectors.networks.replay import Answer, Dropout, GroupedReplay, ordinary_tensors
+from farther.detectors.networks.replay import Answer, Candidates, Dropout, GroupedReplay, ordinary_tensors
 from farther.detectors.networks.taps import NO_LAYERS, Taps, kept_calls
 from farther.detectors.networks.ultralytics_import import import_quietly
 from farther.detectors.scaling import Scaled
@@ -190,18 +191,8 @@ class YoloGroup:
             # Selection would drop such boxes without a word.
             problem = "the network gives boxes or scores that are not finite: the checkpoint's weights are damaged"
             raise DataError(problem)
-        detections, anchors = non_max_suppression(
-            seen.decoded,
-            selection.score_threshold,
-            selection.iou,
-            max_det=selection.max_detections,
-            max_time_img=NO_TIME_LIMIT,
-            return_idxs=True,
-        )
-        # Heads that give distances as they are (YOLO26) can turn a box inside out.
-        proper = [(kept[:, 2:4] >= kept[:, :2]).all(dim=1) for kept in detections]
-        found = [kept[rows] for kept, rows in zip(detections, proper, strict=True)]
-        self._anchors = [anchor.view(-1).long()[rows] for anchor, rows in zip(anchors, proper, strict=True)]
+        self._selection = selection
+        found, self._anchors = _suppressed(seen.decoded, selection)
         self._shown = [one[:, :4] for one in found]
         self._boxes = self._in_images(self._shown)
         logits = self._of_anchors(seen.logits)
@@ -235,6 +226,24 @@ class YoloGroup:
             boxes = self._in_images([xywh2xyxy(one[:, :4]) for one in decoded])
             latents = {} if only_head or self._stored is None else self._latents(seen, self._stored)
             return Answer(self._stored_logits(self._of_anchors(seen.logits)), boxes, None, latents)
+
+    def candidates(self, dropout: Dropout) -> list[Candidates]:
+        """See `FreeReplay.candidates`."""
+        dropout.check_within([f"model.{self._network.model[-1].i}"])
+        places = class_features(self._network)
+        with ordinary_tensors(), dropout.on(self._network, places, [1] * len(self._batch)):
+            decoded, logits = run_head(self._network, self._levels)
+        return [Candidates(self._stored_logits(z.T), boxes.T[:, :4]) for z, boxes in zip(logits, decoded, strict=True)]
+
+    def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
+        """See `FreeReplay.select`."""
+        (found,), (anchors,) = _suppressed(torch.cat([boxes, probabilities], dim=1).T[None], self._selection)
+        labels = found[:, 5].long()
+        return Detections(self.placed(number, boxes, anchors, labels), found[:, 4], labels, anchors)
+
+    def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
+        """See `FreeReplay.placed`."""
+        return scale_boxes(self._batch.shape[2:], xywh2xyxy(boxes[rows]), self._sizes[number])
 
     def _latents(self, seen: Output, stored: StoredColumns) -> dict[str, Tensor]:
         """The columns `latent` and `latent.<name>` of all rows."""
@@ -278,6 +287,22 @@ class YoloGroup:
         """Boxes of each image in pixels of the batch → all boxes in pixels of the images as given."""
         shape = self._batch.shape[2:]
         return torch.cat([scale_boxes(shape, of.clone(), size) for of, size in zip(boxes, self._sizes, strict=True)])
+
+
+def _suppressed(decoded: Tensor, selection: Selection) -> tuple[list[Tensor], list[Tensor]]:
+    """Of each image, boxes (corners), score and class of its detections, (N, 6), and their anchors, (N,)."""
+    detections, anchors = non_max_suppression(
+        decoded,
+        selection.score_threshold,
+        selection.iou,
+        max_det=selection.max_detections,
+        max_time_img=NO_TIME_LIMIT,
+        return_idxs=True,
+    )
+    # Heads that give distances as they are (YOLO26) can turn a box inside out.
+    proper = [(kept[:, 2:4] >= kept[:, :2]).all(dim=1) for kept in detections]
+    found = [kept[rows] for kept, rows in zip(detections, proper, strict=True)]
+    return found, [anchor.view(-1).long()[rows] for anchor, rows in zip(anchors, proper, strict=True)]
 
 
 def replay(

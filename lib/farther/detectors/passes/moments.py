@@ -52,7 +52,7 @@ class Moments:
         z, boxes = logits.astype(np.float64), boxes.astype(np.float64)
         if not (np.isfinite(z).all() and np.isfinite(boxes).all()):
             raise DataError("a pass gives numbers that are not finite", field="logits")
-        p = self._probabilities(z)
+        p = self.probabilities(z)
         if not self._sums:
             self._counts, self._origin = np.zeros(len(z)), boxes
             self._sums = {name: np.zeros_like(of) for name, of in (("z", z), ("p", p), ("d", boxes), ("d2", boxes))}
@@ -77,7 +77,13 @@ class Moments:
         }
         return {name: values.astype(np.float32) for name, values in columns.items()}
 
-    def _probabilities(self, z: np.ndarray) -> np.ndarray:
+    @property
+    def boxes(self) -> np.ndarray:
+        """Mean of the boxes, shape (N, 4), float32."""
+        return (self._origin + self._sums["d"] / self._counts[:, None]).astype(np.float32)
+
+    def probabilities(self, z: np.ndarray) -> np.ndarray:
+        """Probabilities p of logits z, by the detector's activation."""
         if self._header.activation == "softmax":
             return softmax(z, axis=1)
         return np.exp(z) if self._header.activation == "exp" else expit(z)

@@ -1,0 +1,125 @@
+"""The adapter `repeated`: detections of several passes with dropout, or of several networks, merged."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import expit, softmax
+
+from farther import detectors
+from farther.detectors.networks.merging import clusters, merge_clusters, regions
+from farther.errors import DataError, ParameterError
+from farther.tables import Header
+
+DEMO = Path(__file__).parents[2] / "data/demo"
+WEIGHTS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8", "detr": "voc-rtdetr"}
+THRESHOLDS = {"faster_rcnn": 0.002, "yolo": 0.0002, "detr": 0.02}
+
+
+def low(of):
+    return {"score_threshold": THRESHOLDS.get(of, 0.05), "nms_iou": 0.5}
+
+
+def repeated(of="faster_rcnn", weights=None, **params):
+    weights = weights or DEMO / f"{WEIGHTS[of]}.safetensors"
+    return detectors.create("repeated", weights=weights, of=of, params=low(of), device="cpu", **{"passes": 4, **params})
+
+
+@pytest.fixture(scope="module")
+def images():
+    """Discs on grey, and nothing but grey."""
+    pixels = np.full((2, 120, 160, 3), 200, np.uint8)
+    y, x = np.mgrid[:120, :160]
+    for column, radius, colour in ((55, 22, (200, 40, 40)), (108, 17, (250, 220, 40)), (55, 9, (20, 20, 20))):
+        pixels[0, (y - 60) ** 2 + (x - column) ** 2 < radius**2] = colour
+    return list(pixels)
+
+
+@pytest.mark.parametrize("merge", ["clusters", "candidates"])
+@pytest.mark.parametrize("of", WEIGHTS)
+def test_rate_0_gives_the_plain_detections_once_per_pass(of, merge, images):
+    plain = detectors.create(of, weights=DEMO / f"{WEIGHTS[of]}.safetensors", device="cpu", **low(of)).detect(images)
+    found = repeated(of, rate=0, merge=merge).detect(images)
+    assert len(found) == len(plain) > 0
+    assert_array_equal(found.image_id, plain.image_id)
+    assert_array_equal(found.label, plain.label)
+    assert_allclose(found.score, plain.score, rtol=1e-3)
+    assert_allclose(found.box, plain.box, atol=0.01)
+    assert set(found.detections) == {4}
+    assert found.mutual_information.max() < 1e-6
+    activation = expit if plain.header.activation == "sigmoid" else lambda z: softmax(z, axis=1)
+    assert_allclose(activation(found.logits), activation(plain.logits), rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("merge", ["clusters", "candidates"])
+def test_passes_with_dropout_differ_and_are_the_same_again(merge, images):
+    found, again = (repeated(rate=0.3, merge=merge, iou=0.7).detect(images, batch_size=size) for size in (2, 2))
+    assert_array_equal(found.logits, again.logits)
+    assert found.mutual_information.max() > 0.01 and found.box_variance.max() > 0.01
+    assert 1 <= found.detections.min() <= found.detections.max() <= 4
+    rows = np.arange(len(found))
+    assert_allclose(softmax(found.logits, axis=1)[rows, found.label], found.score, rtol=1e-4)
+    for name in found.image_id:
+        assert (np.diff(found.score[found.image_id == name]) <= 0).all()
+
+
+def test_few_detections_are_left_out(images):
+    every = repeated(rate=0.3, iou=0.7).detect(images)
+    some = repeated(rate=0.3, iou=0.7, min_detections=3).detect(images)
+    assert 0 < len(some) < len(every)
+    assert_array_equal(some.score, every.score[every.detections >= 3])
+
+
+def test_clusters_are_mutual_overlaps_of_one_label():
+    """IoU of neighbours in the row is 0.9/1.1 = 0.82, of the outer two 0.8/1.2 = 0.67: all three are no cluster."""
+    boxes = np.array([[0, 0, 1, 1], [0.1, 0, 1.1, 1], [0.2, 0, 1.2, 1], [0, 0, 1, 1]])
+    labels = np.array([3, 3, 3, 5])
+    at = lambda iou: clusters(boxes, labels, iou).tolist()  # noqa: E731
+    assert len(set(at(0.95))) == 4
+    assert len(set(at(0.8))) == 3
+    loose = at(0.6)
+    assert loose[0] == loose[1] == loose[2] != loose[3]
+
+
+def test_a_cluster_has_the_mean_box_and_the_mean_probabilities():
+    header = Header(classes=("none", "cat", "dog"), background_index=0)
+    first = {
+        "logits": np.log([[0.1, 0.8, 0.1], [0.3, 0.1, 0.6]]),
+        "boxes": np.array([[0.0, 0, 10, 10], [50, 50, 60, 60]]),
+        "labels": np.array([1, 2]),
+    }
+    second = {"logits": np.log([[0.3, 0.4, 0.3]]), "boxes": np.array([[0.0, 0, 10, 12]]), "labels": np.array([1])}
+    empty = {"logits": np.zeros((0, 3)), "boxes": np.zeros((0, 4)), "labels": np.zeros(0, np.int64)}
+    found = regions(header, [merge_clusters(header, [first, empty, second], 0.8, 1)], ["a"])
+    order = np.argsort(found.label)
+    assert_allclose(found.box[order], [[0, 0, 10, 11], [50, 50, 60, 60]])
+    assert_allclose(softmax(found.logits, axis=1)[order], [[0.2, 0.6, 0.2], [0.3, 0.1, 0.6]], rtol=1e-5)
+    assert_allclose(found.box_variance[order][0], [1e-6, 1e-6, 1e-6, 1])
+    assert found.detections[order].tolist() == [2, 1]
+
+
+def test_an_ensemble_of_two_copies_finds_everything_twice(images, tmp_path):
+    for name in ("one", "two"):
+        shutil.copy(DEMO / "voc-faster_rcnn.safetensors", tmp_path / f"{name}.safetensors")
+    plain = detectors.create(
+        "faster_rcnn", weights=tmp_path / "one.safetensors", device="cpu", **low("faster_rcnn")
+    ).detect(images)
+    found = repeated(weights=tmp_path, kind="ensemble", iou=0.5).detect(images)
+    assert_allclose(found.score, plain.score, rtol=1e-5)
+    assert_allclose(found.box, plain.box, rtol=1e-5)
+    assert set(found.detections) == {2}
+
+
+def test_what_cannot_be_repeated_is_refused(tmp_path):
+    with pytest.raises(ParameterError, match="'retinanet' cannot detect in several passes"):
+        repeated("retinanet", DEMO / "voc-faster_rcnn.safetensors")
+    with pytest.raises(ParameterError, match="an ensemble has only clusters"):
+        repeated(kind="ensemble", merge="candidates")
+    with pytest.raises(ParameterError, match="unknown parameter 'score'"):
+        detectors.create("repeated", weights=DEMO / "x.safetensors", of="yolo", params={"score": 1}).header()
+    with pytest.raises(DataError, match="a folder with its members' checkpoints"):
+        repeated(weights=tmp_path, kind="ensemble").header()
+    with pytest.raises(ParameterError, match="passes that detect anew repeat only roi_heads"):
+        repeated(where=["backbone"]).detect([np.zeros((50, 50, 3), np.uint8)])
