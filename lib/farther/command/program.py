@@ -17,6 +17,7 @@ from farther.command import (
     duplicates,
     enrich,
     explain,
+    init,
     lists,
     profile,
     publish,
@@ -28,7 +29,7 @@ from farther.errors import FartherError
 
 #: The subcommands, in the groups and in the order in which the help lists them.
 SUBCOMMANDS: dict[str, dict[str, Callable[..., int | None] | typer.Typer]] = {
-    "Set up a project": {"doctor": doctor.doctor, "profile": profile.profile},
+    "Set up a project": {"init": init.init, "doctor": doctor.doctor, "profile": profile.profile},
     "Names in params.yaml": {
         "methods": lists.methods,
         "detectors": lists.detectors,

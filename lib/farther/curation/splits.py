@@ -330,8 +330,6 @@ def _refuse_empty(benchmark: Benchmark, splits: Mapping[str, LabelledImages]) ->
 
 def _absent_id_classes(rules: Rules, benchmark: Benchmark, tables: Tables) -> list[str]:
     known = set(tables.categories(benchmark.id).names)
-    return [
-        f"{rules.path}: {benchmark.id} has no category {name!r}, which is an ID class"
-        for name in rules.id_classes
-        if name not in known
-    ]
+    absent = [name for name in rules.id_classes if name not in known]
+    which = f"{', '.join(map(repr, absent))}, which {'is an ID class' if len(absent) == 1 else 'are ID classes'}"
+    return [f"{rules.path}: {benchmark.id} has no category {which}"] if absent else []

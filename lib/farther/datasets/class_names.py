@@ -49,6 +49,10 @@ class ClassNames:
         """True if a class of a dataset has this name; case is ignored."""
         return (dataset, name.casefold()) in self._class_of
 
+    def meaning(self, name: str, dataset: str) -> str:
+        """The class, as the file calls it, that a name means in a dataset; a KeyError where `knows` is false."""
+        return self._class_of[dataset, name.casefold()]
+
     def same(self, name: str, dataset: str, other: str) -> tuple[str, ...]:
         """Names in another dataset of a class of a dataset; () if it does not have the class.
 

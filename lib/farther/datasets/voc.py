@@ -85,7 +85,8 @@ class VOC(Reader):
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
         if self.layout:
-            return self._subsets_present((), {subset: [folder] for subset, (folder, _) in self.layout.items()})
+            self._check_root()
+            return list(self.layout)
         lists = {subset: [f"VOC2012/ImageSets/Main/{subset}.txt"] for subset in ORIGINALS}
         return self._subsets_present(list(self.image_sets), lists)
 

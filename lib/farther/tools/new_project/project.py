@@ -1,0 +1,306 @@
+"""Files of a new project: params.yaml, a rules file, decisions, and the pipeline."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+import farther
+from farther.curation.decisions import HEADER
+from farther.detectors.known_classes import renamed
+from farther.errors import ParameterError
+from farther.tables import Header
+from farther.tools.new_project.proposals import Proposal, propose
+from farther.tools.new_project.recognise import Dataset, recognise, recognise_detector
+
+#: The folder of a clone: pipeline, scripts and names are taken from there.
+CLONE = Path(farther.__file__).parents[2]
+#: What a new project gets of it.
+COPIED = ("dvc.yaml", "stages", "data/names")
+EMPTY = ("data/candidates", "data/methods", "data/published", "data/similarity")
+#: Stages of the demo, and those that need a CLIP model.
+DEMO, CLIP = ("demo",), ("embed", "stratify")
+#: What git leaves out: artifacts but for the small ones.
+IGNORED = "/artifacts/*\n" + "".join(
+    f"!/artifacts/{name}\n" for name in ("counts/", "cost.json", "metrics/", "plots/", "seeds.json")
+)
+SUBSETS = ("train", "val", "test")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A dataset of the project.
+
+    Args:
+        name: Its name in params.yaml.
+        dataset: As it was recognised.
+        proposals: What its categories were taken for.
+    """
+
+    name: str
+    dataset: Dataset
+    proposals: list[Proposal] = field(default_factory=list)
+
+
+def init(
+    folder: str | Path,
+    id: str | Path,
+    ood: Sequence[str | Path],
+    detector: str | Path,
+    *,
+    wordnet: str | Path | None = None,
+    force: bool = False,
+    log: Callable[[str], None] = print,
+) -> Path:
+    """Makes a project for one ID dataset, OOD datasets and a detector: params.yaml, rules file and decisions.
+
+    A new folder also gets the pipeline. Every proposal is written with a comment where it can be edited.
+
+    Args:
+        folder: The project's folder: a new one, or one that has a dvc.yaml.
+        id: Folder of the ID dataset.
+        ood: Folders of the OOD datasets.
+        detector: A checkpoint, a COCO results file, or a folder of detections.
+        wordnet: WordNet's `dict` folder, for synonyms.
+        force: Replace a params.yaml and a rules file that are there.
+        log: Takes one line per finding.
+
+    Returns:
+        The file of parameters.
+
+    Raises:
+        ParameterError: a params.yaml is there, or an OOD dataset has the ID dataset's folder.
+        DataError: a format is not known, or a file is damaged.
+    """
+    folder, params = Path(folder), Path(folder) / "params.yaml"
+    if params.exists() and not force:
+        raise ParameterError(f"{params} is there already; name another folder, or add --force to replace it")
+    names = CLONE / "data/names/classes.yaml"
+    known = Source(_name(Path(id), []), recognise(Path(id).resolve()))
+    entry, header = recognise_detector(Path(detector).resolve(), known.dataset)
+    found = _mapping(known.dataset, header, names)
+    id_classes = renamed(header, found).known_classes
+    sources = [Source(known.name, known.dataset, propose(known.dataset.categories, id_classes))]
+    for path in ood:
+        dataset = recognise(Path(path).resolve())
+        proposals = propose(dataset.categories, id_classes, names, None if wordnet is None else Path(wordnet))
+        sources.append(Source(_name(Path(path), [source.name for source in sources]), dataset, proposals))
+    pipeline = not (folder / "dvc.yaml").exists()
+    if pipeline:
+        _write_pipeline(folder)
+    benchmark = known.name
+    written = {
+        f"data/benchmarks/{benchmark}.yaml": _rules(id_classes, sources),
+        f"data/decisions/{benchmark}.csv": HEADER,
+        "params.yaml": _params(sources, {**entry, "classes": found} if found else entry, clip=not pipeline),
+    }
+    for name, text in written.items():
+        file = folder / name
+        if name.startswith("data/decisions") and file.exists():
+            continue
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+        log(f"wrote {file}")
+    for line in _summary(sources, entry, id_classes):
+        log(line)
+    return params
+
+
+def _name(path: Path, taken: Sequence[str]) -> str:
+    """A dataset's name: that of its folder."""
+    name = re.sub(r"\W+", "_", path.resolve().name).strip("_").lower() or "dataset"
+    if name in taken:
+        name = f"{re.sub(r'[^0-9a-zA-Z]+', '_', path.resolve().parent.name).lower()}_{name}"
+    if name in taken:
+        raise ParameterError(f"two datasets would be called {name!r}: rename the folder {path}")
+    return name
+
+
+def _mapping(dataset: Dataset, header: Header, names: Path) -> dict[str, str]:
+    """Names of the ID dataset for classes of the detector that have another name there."""
+    proposals = propose(header.known_classes, dataset.categories, names)
+    found = {one.category: one.id_class for one in proposals if one.id_class and one.id_class != one.category}
+    return {one: other for one, other in found.items() if list(found.values()).count(other) == 1}
+
+
+def _write_pipeline(folder: Path) -> None:
+    """The pipeline without the stages of the demo, its scripts, and the folders that it depends on."""
+    if not (CLONE / "dvc.yaml").is_file():
+        raise ParameterError(f"{CLONE} has no dvc.yaml: install farther from a clone (pip install -e .)")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in COPIED:
+        source = CLONE / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            text = source.read_text(encoding="utf-8")
+            for stage in (*DEMO, *CLIP):
+                text = re.sub(rf"^  {stage}:\n(?:    .*\n|\n)+?(?=^  \S|\Z)", "", text, flags=re.MULTILINE)
+            (folder / name).write_text(text, encoding="utf-8")
+    for name in EMPTY:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name / ".gitkeep").touch()
+    if not (folder / "lib").exists():
+        (folder / "lib").symlink_to(CLONE / "lib", target_is_directory=True)
+    (folder / ".gitignore").write_text(IGNORED, encoding="utf-8")
+
+
+def _params(sources: Sequence[Source], entry: Mapping[str, Any], *, clip: bool) -> str:
+    """Text of params.yaml."""
+    known, others = sources[0], sources[1:]
+    subsets, note = _id_subsets(known.dataset.subsets)
+    splits = [
+        f"      {source.name}{'' if len(source.dataset.subsets) == 1 else '_' + subset}: "
+        + _flow({"dataset": source.name, "subset": subset, "distance": "farther"})
+        for source in others
+        for subset in source.dataset.subsets
+    ]
+    run = {**entry, "benchmark": known.name}
+    lines = [
+        "# Parameters of the pipeline, written by `farther init`. `farther doctor` checks them, `dvc repro` runs them.",
+        "",
+        "# Folder and format of each dataset, as they were recognised. docs/datasets.md describes the formats.",
+        "datasets:",
+        *(f"  {source.name}: {_flow(source.dataset.entry)}" for source in sources),
+        "",
+        "# The ID dataset, and the OOD splits: images without ID classes. Distance `farther` takes all of them, `near`",
+        "# and `far` those with and without a category that the rules file lists as near.",
+        "benchmarks:",
+        f"  {known.name}:",
+        f"    id: {known.name}",
+        f"    rules: data/benchmarks/{known.name}.yaml",
+        f"    decisions: data/decisions/{known.name}.csv    # of reviewers (farther review); they override the rules",
+        *([f"    # {note}"] if note else []),
+        f"    subsets: {_flow(subsets)}",
+        "    splits:",
+        *(splits or ["      {}"]),
+        "",
+        "# Datasets made from these: objects pasted in, corrupted images, images without objects (docs/enrichment.md).",
+        "derived: {paste: {}, corrupt: {}, blank: {}}",
+        "",
+        "# The detector. `classes` maps its class names to those of the ID dataset where they differ.",
+        "detectors:",
+        f"  {known.name}-detector:",
+        *(f"    {key}: {_flow(value)}" for key, value in run.items()),
+        "",
+        "inference: {batch_size: 16}",
+        "",
+        "# The operating threshold t*: regions below it are discarded before anything is measured.",
+        "threshold: {rule: best_f1}",
+        "",
+        "# The threshold τ of each method: 95% of the ID validation scores are at or above it.",
+        "fit: {split: train, calibration_split: val, keep: 0.95}",
+        "",
+        "# One line per method; `farther methods` lists them. Methods whose inputs the detector lacks are left out.",
+        "methods:",
+        "  confidence: {}    # the detector's own score: the baseline",
+        "  msp: {}",
+        "  energy: {}",
+        "  knn: {k: 10}",
+        "  mahalanobis: {}",
+        "",
+        "evaluate: {iou: 0.5, protocol: paper}",
+        "cost: {images: 16}",
+        "report: {examples: 6}",
+    ]
+    if clip:
+        lines += [
+            "",
+            "# Similarity of images to the ID images, by CLIP. The demo's model knows drawings only: name another one.",
+            "embed:",
+            "  weights: data/demo/clip",
+            '  encoder: {model: "local-dir:data/demo/clip"}',
+            "  images: {batch_size: 64}",
+            "stratify: {reference: train}",
+            "demo: {}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _id_subsets(subsets: Sequence[str]) -> tuple[dict[str, str], str]:
+    """The subset of each ID split, and a remark where there are not three."""
+    if set(SUBSETS) <= set(subsets):
+        return {name: name for name in SUBSETS}, ""
+    train = "train" if "train" in subsets else subsets[0]
+    others = [name for name in subsets if name != train] or [train]
+    val, test = ("val" if "val" in others else others[0]), ("test" if "test" in others else others[-1])
+    twice = val if val == test else ""
+    note = (
+        f"Thresholds and results are both of {twice!r}: a third subset would make the results independent."
+        if twice
+        else ""
+    )
+    return dict(zip(SUBSETS, (train, val, test), strict=True)), note
+
+
+def _rules(id_classes: Sequence[str], sources: Sequence[Source]) -> str:
+    """Text of the rules file."""
+    lines = [
+        "# Which categories of the datasets are classes that the detector knows. Written by `farther init`: edit it.",
+        "# For an OOD image, the first of these decides: an ID class or an overlapping category is labelled: left out;",
+        "# a near category is labelled: near; others only: far. docs/your-own-benchmark.md describes each part.",
+        "",
+        "# Each class of the detector, and its names in each dataset.",
+        "id_classes:",
+    ]
+    for name in id_classes:
+        named = {source.name: [one.category for one in source.proposals if one.id_class == name] for source in sources}
+        reasons = dict.fromkeys(
+            f"{source.name}: {one.category} is {one.reason}"
+            for source in sources
+            for one in source.proposals
+            if one.id_class == name and one.category != name
+        )
+        comment = f"    # {'; '.join(reasons)}" if reasons else ""
+        lines.append(f"  {_flow(name)}: {_flow({key: value for key, value in named.items() if value})}{comment}")
+    unknown = {source.name: [one for one in source.proposals if not one.id_class] for source in sources}
+    others = [source.name for source in sources[1:]]
+    lines += [
+        "",
+        "protocols:",
+        "  paper:",
+        "    # Categories that contain or may be an ID class, by dataset and ID class: their images are left out.",
+        "    overlap:",
+        *(f"      {name}: {{}}" for name in others),
+        "    # Categories that look like an ID class, by dataset and ID class. Then use the distances near and far.",
+        "    near:",
+        *(f"      {name}: {{}}" for name in others),
+        "    # Unknown categories. A name that resembles an ID class stays in a comment: move it to where it belongs.",
+        "    far:",
+    ]
+    for name in others:
+        sure = [one.category for one in unknown[name] if not one.doubtful]
+        lines.append(f"      {name}: {_flow(sure)}")
+        lines += [f"      # {one.category}: is it {one.doubtful}?" for one in unknown[name] if one.doubtful]
+    if unlearned := unknown[sources[0].name]:
+        listed = ", ".join(one.category for one in unlearned)
+        lines += ["", f"# The detector has no class for these categories of {sources[0].name}: {listed}"]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(sources: Sequence[Source], entry: Mapping[str, Any], id_classes: Sequence[str]) -> list[str]:
+    lines = [
+        f"{source.name}: format {source.dataset.entry['format']}, subsets {', '.join(source.dataset.subsets)}, "
+        f"{len(source.dataset.categories)} categories"
+        for source in sources
+    ]
+    lines.append(f"detector: adapter {entry['adapter']}, {len(id_classes)} classes")
+    for source in sources[1:]:
+        known = [f"{one.category} → {one.id_class}" for one in source.proposals if one.id_class]
+        unknown = [one.category for one in source.proposals if not one.id_class]
+        doubtful = [f"{one.category} ({one.doubtful}?)" for one in source.proposals if one.doubtful]
+        lines.append(f"{source.name}: known {', '.join(known) or 'none'}; unknown {', '.join(unknown) or 'none'}")
+        lines += [f"{source.name}: look at {', '.join(doubtful)}"] if doubtful else []
+    return lines
+
+
+def _flow(value: Any) -> str:
+    """A value as YAML in one line."""
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...").strip()

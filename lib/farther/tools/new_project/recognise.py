@@ -1,0 +1,223 @@
+"""Formats of datasets and detectors, recognised from files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import ijson
+
+from farther import datasets, detectors
+from farther.datasets.records import read_yaml
+from farther.detectors.imported.json_stream import list_elements
+from farther.errors import DataError, FartherError
+from farther.tables import Header
+from farther.tables.files import files_below
+
+#: Endings of images, in lower case.
+SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+#: Names of folders that say nothing about the subset.
+PLAIN = frozenset({"annotations", "annots", "images", "labels", "xml", "instances", "."})
+#: Adapters that open a checkpoint, in the order in which they are tried.
+ADAPTERS = ("yolo", "faster_rcnn", "detr", "mask_rcnn", "retinanet", "fcos")
+#: Detections of a results file that are looked at.
+LOOKED_AT = 2_000
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset as it was recognised.
+
+    Args:
+        entry: Its entry in section `datasets`.
+        subsets: The subsets that it has.
+        categories: Names of its classes, in its order.
+        numbers: Numbers of the classes in its files, where they have some.
+    """
+
+    entry: dict[str, Any]
+    subsets: list[str]
+    categories: list[str]
+    numbers: dict[int, str] = field(default_factory=dict)
+
+
+def recognise(root: Path) -> Dataset:
+    """The format of a folder: YOLO, COCO JSON, VOC-style XML, or one folder of images per class.
+
+    Raises:
+        DataError: it is none of these, or its annotations cannot be read.
+    """
+    if not root.is_dir():
+        raise DataError("the folder does not exist", file=root)
+    for candidate in (_yolo, _coco, _voc, _image_folder):
+        if (entry := candidate(root)) is not None:
+            return _read({**entry, "root": str(root)})
+    looked = "data.yaml (YOLO), JSON with images, annotations and categories (COCO), XML (VOC), a folder per class"
+    raise DataError(f"no format that is known; looked for {looked}. `farther datasets` lists more formats", file=root)
+
+
+def _read(entry: dict[str, Any]) -> Dataset:
+    reader = datasets.create(**entry)
+    categories: list[str] = []
+    subsets = reader.subsets()
+    for subset in subsets:
+        read = reader.read(subset)
+        categories += [name for name in read.categories if name not in categories]
+    numbers = dict(enumerate(categories)) if entry["format"] == "yolo" else {}
+    if entry["format"] == "coco":
+        numbers = {one["id"]: one["name"] for one in _categories(Path(entry["root"], _first_file(entry)))}
+    return Dataset(entry, subsets, categories, {k: name for k, name in numbers.items() if isinstance(k, int)})
+
+
+def _first_file(entry: dict[str, Any]) -> str:
+    file: str = next(iter(entry["layout"].values()))[0]
+    return file
+
+
+def _categories(file: Path) -> Iterator[dict[str, Any]]:
+    return (one for one in list_elements(file, "categories") if isinstance(one, dict))
+
+
+def _yolo(root: Path) -> dict[str, Any] | None:
+    for file in sorted([*root.glob("*.yaml"), *root.glob("*.yml")]):
+        content = read_yaml(file)
+        if isinstance(content, dict) and "names" in content:
+            named = {} if file.name == "data.yaml" else {"file": file.name}
+            return {"format": "yolo", **named}
+    return None
+
+
+def _coco(root: Path) -> dict[str, Any] | None:
+    layout: dict[str, list[str]] = {}
+    for file in sorted(file for file in files_below(root) if file.suffix == ".json"):
+        if _is_coco(file):
+            subset = _subset(file.with_suffix("").relative_to(root).parts, layout)
+            layout[subset] = [file.relative_to(root).as_posix(), _images_of(root, file, subset)]
+    return {"format": "coco", "layout": layout} if layout else None
+
+
+def _is_coco(file: Path) -> bool:
+    """True for an object with the lists of a COCO file."""
+    try:
+        with file.open("rb") as text:
+            keys = {value for prefix, event, value in ijson.parse(text) if prefix == "" and event == "map_key"}
+    except (ijson.JSONError, UnicodeDecodeError):
+        return False
+    return {"images", "annotations", "categories"} <= keys
+
+
+def _images_of(root: Path, file: Path, subset: str) -> str:
+    """The folder that the file names of a COCO file are relative to; "." where none has the first image."""
+    first = next(iter(list_elements(file, "images")), None)
+    name = str(first["file_name"]) if isinstance(first, dict) and "file_name" in first else ""
+    near = [file.parent / "images", file.parent, root / subset, root / "images" / subset, root / "images", root]
+    below = (path for path in sorted(root.rglob("*")) if path.is_dir())
+    for folder in (*near, *islice(below, 1000)):
+        if (folder / name).is_file():
+            return folder.relative_to(root).as_posix()
+    return "."
+
+
+def _subset(parts: tuple[str, ...], taken: dict[str, Any]) -> str:
+    """A subset's name: of train, val and test the one that a path names, else the path itself."""
+    for part in reversed(parts):
+        for name, words in {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}.items():
+            if any(word in part.casefold().replace("-", "_").split("_") or part.startswith(word) for word in words):
+                return name if name not in taken else "_".join(parts)
+    return "_".join(part for part in parts if part.casefold() not in PLAIN) or "all"
+
+
+def _voc(root: Path) -> dict[str, Any] | None:
+    lists = sorted(root.glob("**/ImageSets/Main/*.txt"))
+    if lists:
+        folders = {path.parents[2].relative_to(root).as_posix(): None for path in lists}
+        folder = next(iter(folders))
+        prefix = "" if folder == "." else f"{folder}/"
+        sets = {p.stem: [f"{prefix}{p.stem}"] for p in lists if p.stem in ("train", "val", "test", "trainval")}
+        return {"format": "voc", "image_sets": sets or {p.stem: [f"{prefix}{p.stem}"] for p in lists}}
+    layout: dict[str, list[str]] = {}
+    files = sorted(file for file in files_below(root) if file.suffix == ".xml")
+    for place in dict.fromkeys(file.parent for file in files):
+        below = place.relative_to(root)
+        first = next(file for file in files if file.parent == place)
+        near = [place, place.parent / "images", place.parent / "JPEGImages", place.parent, root]
+        found = next((one for one in near if _has_image(one, first.stem)), place)
+        layout[_subset(below.parts, layout)] = [below.as_posix(), found.relative_to(root).as_posix()]
+    return {"format": "voc", "layout": layout} if layout else None
+
+
+def _has_image(folder: Path, stem: str) -> bool:
+    return any(file.suffix.lower() in SUFFIXES for file in folder.glob(f"{stem}.*")) if folder.is_dir() else False
+
+
+def _image_folder(root: Path) -> dict[str, Any] | None:
+    subsets = {path.name: path for path in sorted(root.iterdir()) if path.is_dir()}
+    of_classes = {
+        name: path
+        for name, path in subsets.items()
+        if any(file.suffix.lower() in SUFFIXES for one in path.iterdir() if one.is_dir() for file in one.iterdir())
+    }
+    return {"format": "image_folder", "folders": {name: name for name in of_classes}} if of_classes else None
+
+
+def recognise_detector(path: Path, dataset: Dataset) -> tuple[dict[str, Any], Header]:
+    """The entry of section `detectors`, without its benchmark, and the header of its regions.
+
+    Args:
+        path: A checkpoint; a file or folder of COCO results; or a folder of Parquet with a `regions.json`.
+        dataset: The ID dataset, whose numbers of classes results without names are taken to have.
+
+    Raises:
+        DataError: it is neither; says why no adapter opens it.
+    """
+    if not path.exists():
+        raise DataError("the file does not exist", file=path)
+    results = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
+    if any(file.name != "regions.json" for file in results):
+        entry = {
+            "adapter": "coco_results",
+            "params": _of_results([f for f in results if f.name != "regions.json"], dataset),
+        }
+        return _opened({**entry, "weights": str(path)})
+    if path.is_dir() and any(path.rglob("regions.json")):
+        return _opened({"adapter": "parquet", "weights": str(path)})
+    reasons = []
+    for adapter in ADAPTERS:
+        try:
+            return _opened({"adapter": adapter, "weights": str(path)})
+        except (FartherError, ModuleNotFoundError) as error:
+            reasons.append(f"{adapter}: {error}")
+    raise DataError("no adapter opens it. " + "; ".join(reasons), file=path)
+
+
+def _opened(entry: dict[str, Any]) -> tuple[dict[str, Any], Header]:
+    made = detectors.create(entry["adapter"], weights=entry["weights"], **entry.get("params", {}))
+    return entry, made.header()
+
+
+def _of_results(files: list[Path], dataset: Dataset) -> dict[str, Any]:
+    """Parameters of `coco_results`: the classes, and their numbers where the results have numbers."""
+    found: set[int | str] = set()
+    lowest = 1.0
+    for file in files:
+        for one in islice(list_elements(file), LOOKED_AT):
+            if not isinstance(one, dict) or "category_id" not in one or "bbox" not in one:
+                raise DataError("expected a list of detections with image_id, category_id, bbox and score", file=file)
+            found.add(one["category_id"])
+            lowest = min(lowest, float(one.get("score", 1.0)))
+    params: dict[str, Any] = {"score_threshold": round(lowest, 4)}
+    names = [name for name in found if isinstance(name, str)]
+    if names:
+        known = [name for name in dataset.categories if name in names]
+        return {**params, "classes": [*known, *sorted(set(names) - set(known))]}
+    numbers = dataset.numbers or dict(enumerate(dataset.categories, start=1))
+    if 0 not in found and dataset.entry["format"] == "yolo":  # ultralytics numbers user-defined classes from 1 here
+        numbers = {number + 1: name for number, name in numbers.items()}
+    if unknown := sorted(number for number in found if number not in numbers):
+        problem = f"category_id {unknown[0]} is not a class of the ID dataset ({json.dumps(numbers)})"
+        raise DataError(f"{problem}; write the names into `category_id`", file=files[0])
+    return {**params, "classes": list(numbers.values()), "categories": numbers}

@@ -1,0 +1,148 @@
+"""What docs/your-own-benchmark.md tells its reader to do is done here, on generated photographs and detections."""
+
+from __future__ import annotations
+
+import json
+import re
+import runpy
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from PIL import Image
+
+from farther.command import main
+from farther.tools.new_project import init
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/your-own-benchmark.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+BOX = (8, 6, 24, 18)  # x, y, width, height
+SIZE = (40, 30)
+
+
+def blocks(kind: str) -> list[str]:
+    return [text for found, text in BLOCKS if found == kind]
+
+
+def photo(file: Path, number: int) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", SIZE, (number % 256, 80, 40)).save(file)
+
+
+def pets(root: Path) -> list[str]:
+    """A dataset as Roboflow exports it; returns the names of its images."""
+    names = []
+    x, y, width, height = BOX
+    row = f"{(x + width / 2) / SIZE[0]} {(y + height / 2) / SIZE[1]} {width / SIZE[0]} {height / SIZE[1]}\n"
+    for subset in ("train", "valid", "test"):
+        for n in range(8):
+            names.append(f"{subset}-{n}.jpg")
+            photo(root / subset / "images" / names[-1], len(names))
+            label = root / subset / "labels" / f"{subset}-{n}.txt"
+            label.parent.mkdir(exist_ok=True)
+            label.write_text(f"{n % 2} {row}")
+    folders = "train: ../train/images\nval: ../valid/images\ntest: ../test/images\n"
+    (root / "data.yaml").write_text(f"{folders}nc: 2\nnames: ['rabbit', 'dog']\n")
+    return names
+
+
+def wild(root: Path) -> list[str]:
+    """XML files of LabelImg beside the photographs."""
+    names = []
+    x, y, width, height = BOX
+    for n, category in enumerate(("lynx", "kite", "lynx", "rabit", "kite", "dogs", "lynx", "kite")):
+        names.append(f"IMG {n:04}.jpg")
+        photo(root / names[-1], 100 + n)
+        box = f"<xmin>{x + 1}</xmin><ymin>{y + 1}</ymin><xmax>{x + width}</xmax><ymax>{y + height}</ymax>"
+        found = f"<object><name>{category}</name><difficult>Unspecified</difficult><bndbox>{box}</bndbox></object>"
+        path = rf"C:\Users\ann\{names[-1]}"
+        size = f"<size><width>{SIZE[0]}</width><height>{SIZE[1]}</height></size>"
+        xml = f"<annotation><filename>{path}</filename>{size}{found}</annotation>"
+        (root / f"IMG {n:04}.xml").write_text(xml)
+    return names
+
+
+def detections(known: list[str], unknown: list[str]) -> list[dict[str, Any]]:
+    """Boxes and scores, as Ultralytics writes `predictions.json` for user-defined classes."""
+    found = []
+    for n, name in enumerate(known):
+        label = 1 + int(name.partition("-")[2][0]) % 2
+        found.append({"image_id": n, "file_name": name, "category_id": label, "bbox": BOX, "score": 0.7 + n % 8 / 40})
+        found.append({"image_id": n, "file_name": name, "category_id": 3 - label, "bbox": BOX, "score": 0.1})
+    for n, name in enumerate(unknown):
+        found.append({"image_id": n, "file_name": name, "category_id": 1 + n % 2, "bbox": BOX, "score": 0.6 + n / 40})
+    return found
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("own")
+    found = detections(pets(folder / "photos/pets"), wild(folder / "photos/wild"))
+    (folder / "detections.json").write_text(json.dumps(found))
+    return folder
+
+
+def stages(params: dict[str, Any]) -> list[tuple[str, ...]]:
+    """What `dvc repro` runs."""
+    (run,) = params["detectors"]
+    ingested = [("ingest", name) for name in params["datasets"]]
+    curated = [("curate", name) for name in params["benchmarks"]]
+    return [("code_digests",), *ingested, *curated, ("infer", run), ("evaluate", run), ("cost",), ("report",)]
+
+
+def test_the_page_leads_from_photographs_to_the_report(photos, monkeypatch, capsys):
+    monkeypatch.chdir(photos)
+    lines = [line for text in blocks("bash") for line in text.splitlines()]
+    make = next(line for line in lines if line.startswith("farther init"))
+    assert main(shlex.split(make)[1:]) == 0
+    assert capsys.readouterr().out == blocks("text")[0]
+    rules = Path("project/data/benchmarks/pets.yaml").read_text()
+    assert blocks("yaml")[0] in rules
+    monkeypatch.chdir(photos / "project")
+    assert {"farther doctor", "dvc repro", "farther summary"} < set(lines)
+    assert main(["doctor", "--quick"]) == 0, capsys.readouterr().out
+
+    misspelt = rules.replace("rabbit: {pets: [rabbit]}", "rabbit: {pets: [rabbit], wild: [rabit]}")
+    assert misspelt != rules
+    Path("data/benchmarks/pets.yaml").write_text(misspelt)
+    params = yaml.safe_load(Path("params.yaml").read_text())
+    monkeypatch.syspath_prepend(str(Path("stages").resolve()))
+    for stage, *arguments in stages(params):
+        runpy.run_path(f"stages/{stage}.py")["main"](*arguments)
+    found = json.loads(Path("artifacts/metrics/pets-detector/wild/confidence.json").read_text())
+    assert found["auroc"] > 0.5  # known objects have the higher scores
+    assert len(json.loads(Path("artifacts/counts/curate/pets.json").read_text())) > 0
+    assert "Confidence" in Path("artifacts/report/index.html").read_text()
+    capsys.readouterr()
+    assert main(["summary"]) == 0
+    assert "Confidence" in capsys.readouterr().out
+
+
+def test_the_warning_about_a_misspelt_class_is_that_of_the_page(photos, monkeypatch, capsys):
+    monkeypatch.chdir(photos)
+    init("again", id="photos/pets", ood=["photos/wild"], detector="detections.json", log=lambda _: None)
+    monkeypatch.chdir(photos / "again")
+    monkeypatch.syspath_prepend(str(Path("stages").resolve()))
+    for stage, *arguments in (("ingest", "pets"), ("ingest", "wild"), ("curate", "pets")):
+        runpy.run_path(f"stages/{stage}.py")["main"](*arguments)
+    assert "'rabit' has no rule and counts as unknown, but resembles the ID class 'rabbit'" in capsys.readouterr().out
+
+
+def test_the_python_example_makes_a_project(photos, monkeypatch):
+    monkeypatch.chdir(photos)
+    exec(blocks("python")[0], {})
+    assert Path("project-2/params.yaml").is_file()
+
+
+def test_the_pipeline_of_a_new_project_has_no_stage_of_the_demo_and_parses(photos, monkeypatch):
+    from dvc.repo import Repo
+
+    monkeypatch.chdir(photos)
+    assert main(["init", "third", "--id", "photos/pets", "--ood", "photos/wild", "--detector", "detections.json"]) == 0
+    monkeypatch.chdir(photos / "third")
+    names = {stage.addressing for stage in Repo(".").index.stages}
+    assert {"ingest@pets", "ingest@wild", "curate@pets", "infer@pets-detector", "report"} <= names
+    assert not any(name.startswith(("demo", "embed", "stratify")) for name in names)

@@ -1,0 +1,145 @@
+"""Formats and names that `farther init` recognises, and what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from PIL import Image
+
+from farther.command import main
+from farther.errors import DataError, ParameterError
+from farther.tools.new_project import init, recognise, recognise_detector
+from farther.tools.new_project.proposals import propose
+
+ROOT = Path(__file__).parents[2]
+NAMES = ROOT / "data/names/classes.yaml"
+
+
+def picture(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (20, 10)).save(file)
+
+
+def coco(file: Path, name: str, categories=("cat", "dog")) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    described = [{"id": 3 + k, "name": one} for k, one in enumerate(categories)]
+    annotation = {"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 8, 6]}
+    content = {"images": [{"id": 1, "file_name": name}], "annotations": [annotation], "categories": described}
+    file.write_text(json.dumps(content))
+
+
+@pytest.fixture
+def pets(tmp_path) -> Path:
+    """COCO files as Roboflow writes them: in the folder of the images."""
+    root = tmp_path / "pets"
+    for subset in ("train", "valid"):
+        picture(root / subset / "a.jpg")
+        coco(root / subset / "_annotations.coco.json", "a.jpg")
+    return root
+
+
+def results(file: Path, *categories) -> Path:
+    found = [{"image_id": 1, "category_id": one, "bbox": [1, 2, 8, 6], "score": 0.3} for one in categories]
+    file.write_text(json.dumps(found))
+    return file
+
+
+def test_coco_files_are_found_in_any_folder_with_their_images(pets):
+    found = recognise(pets)
+    assert found.entry["layout"] == {
+        "train": ["train/_annotations.coco.json", "train"],
+        "val": ["valid/_annotations.coco.json", "valid"],
+    }
+    assert found.categories == ["cat", "dog"]
+    assert found.numbers == {3: "cat", 4: "dog"}
+
+
+def test_xml_files_are_found_beside_and_below_their_images(tmp_path):
+    xml = (
+        "<annotation><object><name>fox</name><bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    )
+    for subset in ("train", "test"):
+        picture(tmp_path / subset / "images" / "a.png")
+        (tmp_path / subset / "annots").mkdir()
+        (tmp_path / subset / "annots/a.xml").write_text(f"{xml}</object></annotation>")
+    found = recognise(tmp_path)
+    assert found.entry["layout"] == {
+        "test": ["test/annots", "test/images"],
+        "train": ["train/annots", "train/images"],
+    }
+    assert found.categories == ["fox"]
+
+
+def test_folders_of_classes_are_labelled_images(tmp_path):
+    picture(tmp_path / "train/cat/1.jpg")
+    picture(tmp_path / "test/dog/1.jpg")
+    found = recognise(tmp_path)
+    assert (found.entry["format"], found.subsets) == ("image_folder", ["test", "train"])
+
+
+def test_a_folder_without_labels_is_refused_with_what_was_looked_for(tmp_path):
+    picture(tmp_path / "a.jpg")
+    with pytest.raises(DataError, match=r"no format that is known; looked for data\.yaml \(YOLO\), JSON with images"):
+        recognise(tmp_path)
+
+
+def test_numbers_of_results_are_those_of_the_id_dataset(pets, tmp_path):
+    entry, header = recognise_detector(results(tmp_path / "r.json", 4, 3), recognise(pets))
+    assert header.known_classes == ("cat", "dog")
+    assert entry["params"] == {"score_threshold": 0.3, "classes": ["cat", "dog"], "categories": {3: "cat", 4: "dog"}}
+    with pytest.raises(DataError, match="category_id 9 is not a class of the ID dataset"):
+        recognise_detector(results(tmp_path / "r.json", 9), recognise(pets))
+
+
+def test_a_checkpoint_is_opened_by_the_adapter_that_fits(pets):
+    entry, header = recognise_detector(ROOT / "data/demo/bdd-vos.safetensors", recognise(pets))
+    assert entry["adapter"] == "faster_rcnn"
+    assert "pedestrian" in header.known_classes
+
+
+def test_a_file_that_is_not_a_detector_comes_with_every_reason(pets, tmp_path):
+    (tmp_path / "x.pt").write_text("nothing")
+    with pytest.raises(DataError, match=r"x\.pt: no adapter opens it\. yolo: .*; faster_rcnn: .*; detr: "):
+        recognise_detector(tmp_path / "x.pt", recognise(pets))
+
+
+def test_equal_names_and_synonyms_are_proposed_and_doubtful_ones_are_pointed_out():
+    found = propose(["Person", "cats", "tvmonitor", "persn", "zebra"], ["person", "cat", "tv"], NAMES)
+    assert [(one.category, one.id_class, one.doubtful) for one in found] == [
+        ("Person", "person", ""),
+        ("cats", "cat", ""),
+        ("tvmonitor", "tv", ""),
+        ("persn", "", "person"),
+        ("zebra", "", ""),
+    ]
+    assert found[2].reason == "a synonym by data/names/classes.yaml"
+
+
+def test_classes_of_the_detector_get_the_names_of_the_id_dataset(pets, tmp_path):
+    for subset in ("train", "valid"):
+        coco(pets / subset / "_annotations.coco.json", "a.jpg", ("tvmonitor", "aeroplane"))
+    picture(tmp_path / "wild/a.jpg")
+    coco(tmp_path / "wild/all.json", "a.jpg", ("Television", "zebra"))
+    found = results(tmp_path / "r.json", "tv", "airplane")
+    init(tmp_path / "made", id=pets, ood=[tmp_path / "wild"], detector=found, log=lambda _: None)
+    params = yaml.safe_load((tmp_path / "made/params.yaml").read_text())
+    assert params["detectors"]["pets-detector"]["classes"] == {"airplane": "aeroplane", "tv": "tvmonitor"}
+    rules = yaml.safe_load((tmp_path / "made/data/benchmarks/pets.yaml").read_text())
+    assert rules["id_classes"]["tvmonitor"] == {"pets": ["tvmonitor"], "wild": ["Television"]}
+    assert rules["protocols"]["paper"]["far"] == {"wild": ["zebra"]}
+    text = (tmp_path / "made/params.yaml").read_text()
+    assert "# Thresholds and results are both of 'val': a third subset would make the results independent." in text
+
+
+def test_parameters_that_are_there_are_kept(pets, tmp_path):
+    (tmp_path / "params.yaml").write_text("mine: 1\n")
+    found = results(tmp_path / "r.json", "cat")
+    with pytest.raises(ParameterError, match=r"params\.yaml is there already; name another folder, or add --force"):
+        init(tmp_path, id=pets, ood=[pets], detector=found)
+    assert (tmp_path / "params.yaml").read_text() == "mine: 1\n"
+
+
+def test_the_command_says_what_is_not_given(capsys):
+    assert main(["init", "--id", "x"]) == 2
+    assert capsys.readouterr().err == "farther init: give --ood, --detector\n"
