@@ -23,6 +23,7 @@ from farther.detectors.passes.perturb import Perturb
 from farther.detectors.scaling import Scaled
 from farther.errors import ParameterError
 from farther.tables import Header, Images, Regions, RegionsFolder
+from farther.tools.cost import CostParams, RunFolders, measure
 
 CLASSES = ("red", "green", "blue")
 STD = (0.2, 0.3, 0.4)
@@ -181,6 +182,14 @@ def test_a_pass_without_regions_to_learn_from_says_so(run):
         run.passes({"loss": "mahalanobis", "min_score": 1.0})
     with pytest.raises(ParameterError, match="call `learn` first"):
         Perturb(loss="mahalanobis").step(run.detector.header())
+
+
+def test_a_pass_that_learns_has_a_cost(run):
+    passes = read_passes("run", {"nearer": {"kind": "perturb", "loss": "mahalanobis"}})
+    images = Images.read(run.folder / "splits/test/images.parquet")
+    folders = RunFolders(*(run.folder / name for name in ("regions", "passes-again", "fitted")))
+    found = measure(run.detector, passes, [], images, run.places[1], folders, CostParams(images=4))["passes"]["nearer"]
+    assert (found["forward"], found["backward"]) == (2, 1) and found["ms"] > 0
 
 
 def test_dropout_of_a_classifier_masks_the_input_of_its_last_layer(run):

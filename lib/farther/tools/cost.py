@@ -100,6 +100,8 @@ def measure(
     files = [inside(roots[images.dataset[row]], images.file[row]) for row in drawn]
     times: dict[str, float] = {}
     if detector is not None and files:
+        for one in passes.values():
+            one.learn(folders.regions)
         pixels = [load(file, inference.exif, inference.max_pixels) for file in files]
         times = _times(detector, passes, pixels, inference.batch_size)
     return {
