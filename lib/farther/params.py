@@ -1,5 +1,6 @@
 """What a stage reads of `params.yaml`, and the digest of its code in `artifacts/code.json`."""
 
+import re
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -27,9 +28,29 @@ def section(*keys: str, file: str | Path = "params.yaml") -> Any:
     return {} if value is None else deepcopy(value)
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML with the booleans of version 1.2, as DVC reads the same file: `on`, `off`, `yes` and `no` are text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), [*"tTfF"])
+
+
+def parse(text: str) -> Any:
+    """The content of a file of parameters.
+
+    >>> parse("{method: mls, on: perturbed, keep: true}")
+    {'method': 'mls', 'on': 'perturbed', 'keep': True}
+    """
+    return yaml.load(text, _Loader)
+
+
 @lru_cache(maxsize=4)
 def _parsed(text: str) -> Any:
-    return yaml.safe_load(text)
+    return parse(text)
 
 
 def code_digest(*keys: str, file: str | Path = CODE) -> str:

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from farther.command import main
+from farther.params import parse
 from farther.tools.demo import DemoWorld, Subsets, generate
 
 ROOT = Path(__file__).parents[2]
@@ -181,7 +182,7 @@ def shrink(params: dict[str, Any]) -> None:
 def _switch(name: str, data: Path) -> dict[str, Any]:
     """Makes a profile the parameters of the current folder, in miniature; returns them."""
     assert main(["profile", name, "--data", str(data), "--force"]) == 0
-    params = yaml.safe_load(Path("params.yaml").read_text())
+    params = parse(Path("params.yaml").read_text())
     shrink(params)
     Path("params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
     return params

@@ -20,6 +20,7 @@ from farther.command.estimate import REGIONS, _many, _sample, estimate
 from farther.command.machine import disk, gpu, made_with, split_images, subset_images
 from farther.command.project import Project
 from farther.errors import DataError, ParameterError
+from farther.params import parse
 from farther.tables import Header, Regions
 
 
@@ -34,7 +35,7 @@ def here(project, tmp_path, monkeypatch):
 
 
 def change(edit):
-    params = yaml.safe_load(Path("params.yaml").read_text())
+    params = parse(Path("params.yaml").read_text())
     edit(params)
     Path("params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
 
@@ -59,7 +60,7 @@ def test_each_absent_file_comes_with_its_place_its_source_and_its_size(here, cap
     assert 1e9 < images["bytes"] < 3e9
     assert sum(finding["bytes"] for finding in lacking) > 5e9
     networks = by_topic(findings, "checkpoints")
-    assert set(networks) == {*yaml.safe_load(Path("params.yaml").read_text())["detectors"], "embed"}
+    assert set(networks) == {*parse(Path("params.yaml").read_text())["detectors"], "embed"}
     assert "vos" in networks["voc-vos"]["comes from"]
     assert str(here / "none/checkpoints/voc-rtdetr") in networks["voc-rtdetr"]["belongs at"]
 

@@ -13,6 +13,7 @@ from farther.command import main
 from farther.command.explain_number import _filled
 from farther.curation.fates import Fates
 from farther.metrics.catalogue import METRICS
+from farther.params import parse
 from farther.tables import Images, Objects
 
 RUN = "voc-faster_rcnn"
@@ -77,7 +78,7 @@ def test_what_people_decided_is_quoted(finished, capsys, tmp_path, monkeypatch):
     lines = (finished / "data/decisions/fmiyc-rebuilt-voc.csv").read_text()
     lines += f"2026-11-21T09:30:02.114Z,ann,coco,val2017,{image},remove,person,behind the bus\n"
     (tmp_path / "decisions.csv").write_text(lines)
-    params = yaml.safe_load((finished / "params.yaml").read_text())
+    params = parse((finished / "params.yaml").read_text())
     params["benchmarks"]["voc"]["decisions"] = "decisions.csv"
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     (tmp_path / "artifacts").symlink_to(finished / "artifacts")

@@ -4,7 +4,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from farther import detectors
 from farther.command import main
@@ -14,6 +13,7 @@ from farther.datasets import create
 from farther.detectors.inference import InferenceParams
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings
+from farther.params import parse
 from farther.registry import build
 from farther.scoring.entries import read_entry
 from farther.scoring.inputs import FitSettings
@@ -25,7 +25,7 @@ FMIYC = [name for name in PROFILES if name.startswith("fmiyc")]
 
 
 def read(name):
-    return yaml.safe_load((ROOT / "profiles" / f"{name}.yaml").read_text())
+    return parse((ROOT / "profiles" / f"{name}.yaml").read_text())
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_switching_keeps_comments_and_puts_the_data_where_they_are(here, capsys)
     assert main(["profile", "fmiyc", "--data", "/mnt/d-1"]) == 0
     text = (here / "params.yaml").read_text()
     assert text.count("\n#") == (ROOT / "profiles/fmiyc.yaml").read_text().count("\n#") > 5
-    params = yaml.safe_load(text)
+    params = parse(text)
     assert params["datasets"]["voc"]["root"] == "/mnt/d-1/VOCdevkit"
     assert params["detectors"]["voc-rtdetr"]["params"]["config"] == "/mnt/d-1/checkpoints/voc-rtdetr"
     assert params["benchmarks"]["voc"]["rules"] == "data/benchmarks/voc.yaml"

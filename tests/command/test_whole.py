@@ -15,6 +15,7 @@ import yaml
 
 from farther.command import main
 from farther.curation import benchmark
+from farther.params import parse
 from farther.scoring.entries import read_entry
 from farther.tables import Images, RegionsFolder
 from farther.tools.publication import collect, publish
@@ -39,7 +40,7 @@ def test_doctor_finds_nothing_missing_once_files_are_where_it_said(finished, mon
 
 
 def test_doctor_opens_checkpoints_and_describes_them(finished, tmp_path, monkeypatch, capsys):
-    params = yaml.safe_load((finished / "params.yaml").read_text())
+    params = parse((finished / "params.yaml").read_text())
     params["detectors"] = {run: params["detectors"][run] for run in ("voc-vos", "bdd-yolov8")}
     (tmp_path / "two.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.chdir(finished)
@@ -53,7 +54,7 @@ def test_doctor_opens_checkpoints_and_describes_them(finished, tmp_path, monkeyp
 @pytest.mark.parametrize("run", RUNS)
 def test_every_method_has_results_in_every_split_or_a_reason_why_not(finished, run):
     report = read(finished / f"artifacts/evaluation/{run}.json")
-    params = yaml.safe_load((finished / "params.yaml").read_text())
+    params = parse((finished / "params.yaml").read_text())
     assert set(report["methods"]) | set(report["not_applicable"]) == set(params["methods"])
     for results in report["methods"].values():
         assert set(results["splits"]) == SPLITS[run.partition("-")[0]]
@@ -98,7 +99,7 @@ def test_the_report_of_all_runs_is_written(finished):
 def test_the_pipeline_finds_in_a_profile_all_that_it_is_made_of(name):
     """What `dvc.yaml` puts into names of stages and files; DVC would stop at the first that is absent."""
     text = (ROOT / "dvc.yaml").read_text()
-    params = yaml.safe_load((ROOT / f"profiles/{name}.yaml").read_text())
+    params = parse((ROOT / f"profiles/{name}.yaml").read_text())
     for path in set(re.findall(r"\$\{([\w.]+)\}", text)):
         section, *keys = path.split(".")
         if section in ("item", "key"):
@@ -114,7 +115,7 @@ def test_the_pipeline_finds_in_a_profile_all_that_it_is_made_of(name):
 def test_published_splits_are_taken_as_they_are(finished, data, project, tmp_path, monkeypatch, switch, stage):
     """What curate made is published in the layout of FindMeIfYouCan, and the profile `fmiyc` reads it back."""
     monkeypatch.chdir(finished)
-    params = yaml.safe_load(Path("params.yaml").read_text())
+    params = parse(Path("params.yaml").read_text())
     for name in SPLITS:
         made = benchmark(name, params["benchmarks"][name])
         publish(collect(name, made, params["datasets"], "artifacts"), tmp_path / name, "parquet")

@@ -71,6 +71,11 @@ def test_rows_are_those_of_the_run_with_the_columns_of_the_pass(world):
     assert tripled.has("predictive_entropy")
 
 
+def test_splits_can_be_left_out(world):
+    assert world.passes({"doubled": {"skip": ["near"]}}) == ["doubled/test: 18 regions"]
+    assert world.passes({"doubled": None}) == ["doubled/near: 9 regions", "doubled/test: unchanged"]
+
+
 def test_only_what_changed_runs_again(world):
     world.passes(ENTRIES)
     changed = {"doubled": None, "tripled": {"kind": "doubled", "factor": 4}}
@@ -117,7 +122,7 @@ def test_imported_detections_have_no_passes(world, tmp_path):
     ("entries", "message"),
     [
         ({"drop": {}}, "detectors.run.passes.drop: unknown kind of pass 'drop'"),
-        ({"doubled": {"factr": 2}}, "detectors.run.passes.doubled: .*unknown parameter 'factr'. Known: factor"),
+        ({"doubled": {"factr": 2}}, "detectors.run.passes.doubled: .*unknown parameter 'factr'. Known: skip, factor"),
     ],
 )
 def test_an_unknown_kind_or_parameter_is_refused_with_its_place(entries, message):

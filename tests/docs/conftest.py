@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from farther.params import parse
 from farther.registry import build
 from farther.tools.demo import DemoWorld, generate
 
@@ -33,7 +34,7 @@ class Project:
         for name in ("data/benchmarks", "data/decisions", "data/methods", "data/names"):
             shutil.copytree(ROOT / name, folder / name)
         (folder / "data/demo").symlink_to(ROOT / "data/demo")
-        params = yaml.safe_load((ROOT / "params.yaml").read_text())
+        params = parse((ROOT / "params.yaml").read_text())
         params["demo"] |= {"voc": {"train": 16, "val": 8, "test": 8}, "coco": 20}
         params["datasets"] = {name: params["datasets"][name] for name in ("voc", "coco")}
         params["benchmarks"] = {"voc": params["benchmarks"]["voc"]}

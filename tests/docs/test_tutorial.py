@@ -23,6 +23,7 @@ import yaml
 
 from farther.command import main
 from farther.methods.base import METHODS
+from farther.params import parse
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "docs/notebook.ipynb"
@@ -65,7 +66,7 @@ def finished(evaluated):
     for text in blocks("python"):
         Path(text.splitlines()[0].removeprefix("# ")).write_text(text, encoding="utf-8")
     subprocess.run([sys.executable, "draw.py"], check=True)
-    first, second, third = (yaml.safe_load(text) for text in blocks("yaml"))
+    first, second, third = (parse(text) for text in blocks("yaml"))
     project.change(first)
     project.stage("ingest", "mine")
     project.change(second)

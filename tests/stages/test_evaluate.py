@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from farther.curation import benchmark
+from farther.params import parse
 from farther.report.documented import how_chosen
 from farther.tables import Images, Objects, Regions, Scores
 
@@ -66,7 +67,7 @@ def project(tmp_path):
 
 def change(project: Path, **sections) -> None:
     """Replaces entries of sections of params.yaml."""
-    params = yaml.safe_load((project / "params.yaml").read_text())
+    params = parse((project / "params.yaml").read_text())
     for name, values in sections.items():
         params[name].update(values)
     (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))

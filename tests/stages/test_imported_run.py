@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+from farther.params import parse
 from farther.report import summary
 from farther.tables import Images, Objects, Regions
 
@@ -150,6 +151,6 @@ def test_report_and_summary_name_what_is_left_out(project, monkeypatch):
     monkeypatch.chdir(project)
     page = (project / "artifacts/report/index.html").read_text()
     assert "<b>kNN</b> to bare: knn needs features, which these regions do not have" in page
-    shown = " ".join(summary(yaml.safe_load((project / "params.yaml").read_text())).split())
+    shown = " ".join(summary(parse((project / "params.yaml").read_text())).split())
     assert "kNN (knn needs features, which these regions do not have)" in shown
     assert "bare: not evaluated yet" not in shown

@@ -13,6 +13,7 @@ from PIL import Image
 from farther.detectors.networks.architectures import Blueprint, build_network
 from farther.detectors.networks.checkpoint import save_checkpoint
 from farther.errors import ParameterError
+from farther.params import parse
 from farther.tables import Images, Regions
 from farther.tables.files import write_json
 
@@ -74,7 +75,7 @@ def test_each_split_of_the_benchmark_gets_its_regions_and_only_once(project, cap
 
 
 def test_a_misspelt_setting_ends_the_stage_with_the_known_ones(project):
-    params = yaml.safe_load((project / "params.yaml").read_text())
+    params = parse((project / "params.yaml").read_text())
     params["inference"]["batchsize"] = 2
     (project / "params.yaml").write_text(json.dumps(params))
     with pytest.raises(
@@ -84,7 +85,7 @@ def test_a_misspelt_setting_ends_the_stage_with_the_known_ones(project):
 
 
 def change(project, **values):
-    params = yaml.safe_load((project / "params.yaml").read_text())
+    params = parse((project / "params.yaml").read_text())
     params["detectors"]["demo"] |= values
     (project / "params.yaml").write_text(json.dumps(params))
 

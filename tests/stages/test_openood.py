@@ -18,6 +18,7 @@ from farther.command import main
 from farther.command.profile import placed
 from farther.curation import Fates
 from farther.detectors.networks.classifiers import OpenOODResNet
+from farther.params import parse
 from farther.tables import Images, Objects, Regions
 from farther.tables.files import read_json
 
@@ -100,7 +101,7 @@ def digests(tmp_path_factory):
 def project(request, tmp_path_factory, digests):
     """A folder in which the stages of a profile ran for its first detector."""
     root = tmp_path_factory.mktemp("openood")
-    params = yaml.safe_load(placed((ROOT / f"profiles/{request.param}.yaml").read_text(), str(root)))
+    params = parse(placed((ROOT / f"profiles/{request.param}.yaml").read_text(), str(root)))
     id_name, classes, _ = BENCHMARKS[request.param]
     run = next(iter(params["detectors"]))
     params["detectors"] = {run: params["detectors"][run]}
@@ -156,7 +157,7 @@ def test_parameters_are_chosen_on_the_validation_split_from_openood_s_grids(proj
 
 def test_every_method_that_openood_publishes_is_measured_on_each_test_split(project):
     root, name, run = project
-    params = yaml.safe_load((root / "params.yaml").read_text())
+    params = parse((root / "params.yaml").read_text())
     evaluation = read_json(root / "artifacts/evaluation" / f"{run}.json")
     assert evaluation["not_applicable"] == {}
     for split in BENCHMARKS[name][2]:
@@ -193,7 +194,7 @@ def test_the_report_shows_the_published_means(project):
 
 def test_doctor_names_a_missing_list_and_its_archive(project, capsys):
     root, _, _ = project
-    ood = yaml.safe_load((root / "params.yaml").read_text())["datasets"]["ood"]
+    ood = parse((root / "params.yaml").read_text())["datasets"]["ood"]
     file = Path(ood["root"]) / ood["lists"].replace("{subset}", ood["subset_names"][0])
     moved = file.rename(file.with_suffix(".moved"))
     main(["doctor", "--quick", "--json"])

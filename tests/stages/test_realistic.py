@@ -5,11 +5,11 @@ import runpy
 from pathlib import Path
 
 import pytest
-import yaml
 from PIL import Image
 
 from farther.command.profile import placed
 from farther.datasets.wordnet import WordNet
+from farther.params import parse
 from farther.tables import Images, Objects, SortedClasses
 
 ROOT = Path(__file__).parents[2]
@@ -53,7 +53,7 @@ def curated(profile, folder):
     """The folder of splits that the stages write for a profile."""
     text = placed((ROOT / f"profiles/{profile}.yaml").read_text(), str(folder))
     (folder / "params.yaml").write_text(text)
-    params = yaml.safe_load(text)
+    params = parse(text)
     stages = {name: runpy.run_path(str(ROOT / f"stages/{name}.py"))["main"] for name in ("ingest", "curate")}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

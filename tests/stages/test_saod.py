@@ -7,12 +7,12 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import yaml
 from PIL import Image
 
 from farther.command.profile import placed
 from farther.curation import Fates, Rules
 from farther.curation.sources import Categories
+from farther.params import parse
 from farther.tables import Images, Objects
 
 ROOT = Path(__file__).parents[2]
@@ -156,7 +156,7 @@ def splits(tmp_path_factory):
     stages = {name: runpy.run_path(str(ROOT / f"stages/{name}.py"))["main"] for name in ("ingest", "derive", "curate")}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        params = yaml.safe_load(text)
+        params = parse(text)
         derived = [key for kind in params["derived"].values() for key in kind]
         for name in params["datasets"]:
             if name not in derived:

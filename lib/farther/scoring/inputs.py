@@ -115,9 +115,18 @@ class RunRegions:
 
     @cached_property
     def training(self) -> RegionsLike:
-        """Those that methods learn from: of the training split, or a sample of them."""
+        """Those that methods learn from: of the training split, or a sample of them.
+
+        Raises:
+            FitError: they are those of a pass that leaves the training split out.
+            DataError: the split is absent or damaged.
+        """
         settings = self.settings
-        regions = RegionsFolder((self.fit_folder or self.folder) / settings.split).above(self.operating)
+        folder = (self.fit_folder or self.folder) / settings.split
+        if self.passes is not None and folder.is_relative_to(self.passes) and not folder.is_dir():
+            problem = f"the pass {folder.parent.name!r} has no split {settings.split!r} to learn from"
+            raise FitError(f"{problem}: write `fit_on: detections`, or take it out of the pass's `skip`")
+        regions = RegionsFolder(folder).above(self.operating)
         return regions if settings.max_regions is None else RegionsSample(regions, settings.max_regions, settings.seed)
 
     @property

@@ -40,12 +40,18 @@ class Pass(ABC):
 
     Its rows have the run's `image_id`, `region_id`, `box`, `score` and `label`, in the same order; `logits` and the
     optional columns are those of the pass.
+
+    Args:
+        skip: Splits to leave out, such as the training split where all methods learn from the run's own regions
+            (`fit_on: detections`).
     """
 
     #: The registered name.
     name: ClassVar[str]
     #: True if gradients are computed: the network then runs outside of PyTorch's inference mode.
     needs_gradients: ClassVar[bool] = False
+
+    skip: tuple[str, ...] = ()
 
     @property
     def forward_passes(self) -> int:
@@ -92,7 +98,8 @@ class Pass(ABC):
 
     def identity(self) -> dict[str, Any]:
         """All that the rows depend on besides detector and images, as JSON: kind, parameters, files, and statistics."""
-        return {"kind": self.name, **dataclasses.asdict(self)}
+        params = {name: value for name, value in dataclasses.asdict(self).items() if name != "skip"}
+        return {"kind": self.name, **params}
 
     def header(self, detector: Detector) -> Header:
         """Header of the rows: the detector's, with the pass beside its name."""

@@ -123,7 +123,7 @@ def infer_passes(
         again.check(detector)
         again.learn(regions)
         header = renamed(again.header(detector), classes)
-        for split in tables:
+        for split in [split for split in tables if split not in again.skip]:
             folder = RegionsFolder(regions / split)
             models[f"{name}/{split}"] = PassModel(detector, header, again, folder, params.shard_images)
     keys = {item: cache_key(model, tables[item.partition("/")[2]], params) for item, model in models.items()}
