@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from farther.command.output import as_json, coloured, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import DataError, ParameterError, choose
-from farther.tables.files import read_json
 
 if TYPE_CHECKING:
     import polars as pl
@@ -75,6 +74,8 @@ def explain_image(project: Project, image: str, wanted: str | None = None) -> di
 
 def _dropped(project: Project, image: str) -> Iterator[dict[str, Any]]:
     """The images of that file name, or path, that `ingest` could not read and left out."""
+    from farther.tables.files import read_json
+
     for name in project.section("datasets"):
         file = project.artifacts / "tables" / name / "warnings.json"
         for warning in read_json(file)["warnings"] if file.is_file() else []:

@@ -30,8 +30,8 @@ def init(
 
     \b
     Examples:
-      farther init project --id photos/pets --ood photos/wild --detector best.pt
-      farther init project --id pets --ood wild --ood street --detector results.json
+      farther init project --id pets --ood wild --detector best.pt
+      farther init --force --id pets --ood wild --ood street --detector r.json
     """
     from farther.tools.new_project import init as make
 
