@@ -158,7 +158,10 @@ def test_the_elephant_has_one_wild_split_and_the_papers_detectors():
     assert params["benchmarks"]["voc"]["splits"] == {
         "coco_wild": {"dataset": "coco", "subset": "train2017", "distance": "far"}
     }
-    assert set(params["detectors"]) >= {"faster_rcnn", "retinanet", "mask_rcnn", "yolov2"}
+    assert set(params["detectors"]) == {"faster_rcnn", "retinanet", "mask_rcnn", "yolov2", "dropout_sampling"}
+    once, sampled = (params["detectors"][name] for name in ("faster_rcnn", "dropout_sampling"))
+    assert sampled["weights"] == once["weights"]
+    assert sampled["params"]["params"] == once["params"]
     assert set(params["sources"]) - {"embed"} == set(params["detectors"]) == set(params["report"]["published"])
 
 

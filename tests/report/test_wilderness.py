@@ -57,6 +57,12 @@ def test_the_message_names_the_runs_that_lose_least_and_most(page):
     assert "lose 15.0 (b) to 30.0 (a) points of F1" in found
 
 
+def test_the_message_has_one_value_for_one_run(page):
+    found = page(a=wild(0.25))["message"]
+    assert "found, 25.0 per cent of the detections" in found
+    assert "lose 30.0 points of F1" in found
+
+
 def test_the_overview_has_what_new_thresholds_still_lose(page):
     (row,) = page(a=wild())["overview"].frame.to_dicts()
     assert row["F1 lost (%)"] == pytest.approx(0.3)

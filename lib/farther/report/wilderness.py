@@ -67,20 +67,21 @@ def _message(found: Mapping[str, Mapping[str, Any]]) -> str:
     lost = {name: points for name, wild in found.items() if (points := _lost(wild)) is not None}
     parts = []
     if unknown:
-        low, high = _extremes(unknown)
         parts.append(
-            f"With one OOD image per ID image, where {100 * RECALL:g}% of the known objects are found, {low} to {high} "
-            "per cent of the detections are unknown objects"
+            f"With one OOD image per ID image, where {100 * RECALL:g}% of the known objects are found, "
+            f"{_range(unknown)} per cent of the detections are unknown objects"
         )
     if lost:
-        low, high = _extremes(lost)
-        parts.append(f"thresholds chosen without OOD images lose {low} to {high} points of F1")
+        parts.append(f"thresholds chosen without OOD images lose {_range(lost)} points of F1")
     return f"{'; '.join(parts)}." if parts else ""
 
 
-def _extremes(values: Mapping[str, float]) -> list[str]:
-    """The smallest and the largest value in per cent, each with its run."""
-    return [f"{percent(values[name])} ({name})" for of in (min, max) for name in [of(values, key=values.__getitem__)]]
+def _range(values: Mapping[str, float]) -> str:
+    """The smallest and the largest value in per cent, each with its run; one value where there is one run."""
+    if len(values) == 1:
+        return percent(*values.values())
+    ends = dict.fromkeys(of(values, key=values.__getitem__) for of in (min, max))
+    return " to ".join(f"{percent(values[name])} ({name})" for name in ends)
 
 
 def _share(wild: Mapping[str, Any], cause: str, part: str = "shares") -> Any:
