@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torchvision.models.detection import fcos_resnet50_fpn
 
 from farther import detectors
+from farther.errors import DataError
 
 CLASSES = ("cat", "dog", "fox")
 SIZES = {"min_size": 64, "max_size": 96}
@@ -75,3 +77,17 @@ def test_what_is_stored_is_said(case):
     assert regions.header.activation == "sigmoid"
     assert regions.latent.shape == (len(regions), 256)
     assert (detector.identity["name"], detector.nms_iou) == ("fcos", 0.6)
+
+
+def test_one_image_is_detected_as_one_of_many_whether_path_picture_or_array(case, images, tmp_path):
+    detector = case[0]
+    Image.fromarray(images[0]).save(tmp_path / "a.png")
+    expected = detector.detect([images[0]])
+    path = tmp_path / "a.png"
+    for given, name in ((images[0], "0"), (Image.fromarray(images[0]), "0"), (path, str(path)), (str(path), str(path))):
+        found = detector.detect(given)
+        assert set(found.image_id) == {name}
+        np.testing.assert_array_equal(found.box, expected.box)
+    assert set(detector.detect(images[0], "mine").image_id) == {"mine"}
+    with pytest.raises(DataError, match=r"image '0': expected a path, a PIL image or an array, found int"):
+        detector.detect([7])

@@ -29,8 +29,9 @@ def test_rows_are_selected_by_mask_index_and_slice():
     assert list(table[table.category == "cat"].object_id) == [1, 3]
     assert list(table[np.array([2, 0])].object_id) == [3, 1]
     assert list(table[1:].image_id) == ["a", "b"]
-    with pytest.raises(TypeError):
-        table[0]
+    assert list(table[0].object_id) == [1]
+    assert list(table[-1].category) == ["cat"]
+    assert [len(row) for row in table] == [1, 1, 1]
 
 
 def test_rows_that_are_not_there_are_refused():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
+from PIL.Image import Image
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -34,6 +35,8 @@ Fraction = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=1)]
 Precision = Literal["float32", "bfloat16", "float16"]
 Protocol = Literal["paper", "published-code"]
+#: An image: pixels, a file, or a PIL image.
+Picture = np.ndarray | str | Path | Image
 StoredType = Literal["float32", "float16"]
 
 
@@ -122,14 +125,14 @@ class Detector(Adapter):
 
     def detect(
         self,
-        images: Sequence[np.ndarray | str | Path],
+        images: Picture | Sequence[Picture],
         image_ids: Sequence[str] | None = None,
         batch_size: int = 8,
     ) -> Regions:
         """Detects objects in images.
 
         Args:
-            images: Arrays of shape (H, W, 3), uint8, red green blue; or image files.
+            images: Arrays of shape (H, W, 3), uint8, red green blue; image files; or PIL images. One, or several.
             image_ids: Their names; left out, a file is called by its path and an array by its number.
             batch_size: Images that go through the network together.
 
@@ -140,8 +143,12 @@ class Detector(Adapter):
             DataError: an image cannot be read or has another shape or type; or see `forward`.
             ParameterError: there are not as many names as images.
         """
+        if isinstance(images, (str, Path, Image)) or (isinstance(images, np.ndarray) and images.ndim == 3):
+            images = [images]
+        if isinstance(image_ids, str):
+            image_ids = [image_ids]
         if image_ids is None:
-            image_ids = [str(n) if isinstance(image, np.ndarray) else str(image) for n, image in enumerate(images)]
+            image_ids = [str(image) if isinstance(image, (str, Path)) else str(n) for n, image in enumerate(images)]
         if len(image_ids) != len(images):
             raise ParameterError(f"{len(images)} images, but {len(image_ids)} image_ids")
         if len(images) == 0:

@@ -60,14 +60,18 @@ def load(path: str | Path, exif: Exif = "ignore", max_pixels: int = MAX_PIXELS) 
         raise DataError(f"cannot be read: {error or type(error).__name__}", file=path) from None
 
 
-def as_pixels(image: np.ndarray | str | Path, name: str) -> np.ndarray:
-    """The pixels of an image file, or of an array that holds them already.
+def as_pixels(image: np.ndarray | str | Path | Image.Image, name: str) -> np.ndarray:
+    """The pixels of an image file, of a PIL image, or of an array that holds them already.
 
     Raises:
         DataError: the file cannot be read, or the array has another shape or type.
     """
-    if not isinstance(image, np.ndarray):
+    if isinstance(image, (str, Path)):
         return load(image)
+    if isinstance(image, Image.Image):
+        return _rgb(image)
+    if not isinstance(image, np.ndarray):
+        raise DataError(f"image {name!r}: expected a path, a PIL image or an array, found {type(image).__name__}")
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or 0 in image.shape:
         found = f"{image.dtype} of shape {image.shape}"
         raise DataError(f"image {name!r}: expected uint8 of shape (height, width, 3), found {found}")

@@ -19,6 +19,7 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColumn, named_column
+from farther.tables.conversions import Conversions
 from farther.tables.files import inside, read_json
 from farther.tables.header import VERSION, Header, WithHeader
 from farther.tables.shards import ShardWriter
@@ -28,7 +29,7 @@ from farther.tables.table import ROW_GROUP, Table, parquet_errors, read_batches
 LAYER, GRAM = "latent.", "gram."
 
 
-class Regions(Table, WithHeader):
+class Regions(Table, WithHeader, Conversions):
     """Detections (or whole images, for a classifier) with all that a score may need.
 
     Args:

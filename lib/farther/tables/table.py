@@ -113,17 +113,14 @@ class Table:
         return {name: as_numpy(self.frame[name]) for name in self.frame.columns}
 
     def __getitem__(self, rows: Any) -> Self:
-        """The rows that a boolean mask, an index array or a slice selects.
+        """The rows that a boolean mask, an index array, a slice or a number selects: always a table.
 
         Raises:
-            TypeError: a single number: a table has rows, not items.
             IndexError: a mask of another length than the table, or a row that it does not have.
         """
         if isinstance(rows, slice):
             return self.with_frame(self.frame[rows])
-        wanted = np.arange(len(self), dtype=np.uint32)[rows]
-        if wanted.ndim == 0:
-            raise TypeError("select rows by mask, index array or slice, not by a single number")
+        wanted = np.atleast_1d(np.arange(len(self), dtype=np.uint32)[rows])
         # Series by Series: for few rows this takes a tenth of the time of `frame.filter`, and it works after a fork.
         index = pl.Series(wanted)
         return self.with_frame(pl.DataFrame([series[index] for series in self.frame]))

@@ -1,0 +1,160 @@
+"""Detections of other libraries as regions, and regions as theirs. Nothing is imported but what `to_…` makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from farther.errors import DataError
+
+if TYPE_CHECKING:
+    from farther.tables.regions import Regions
+
+
+class Conversions:
+    """Constructors from the results of other libraries, and the way back. Boxes are xmin, ymin, xmax, ymax in pixels.
+
+    The results have no logits: methods that need more than boxes, classes and scores do not apply.
+    """
+
+    @classmethod
+    def from_ultralytics(cls, results: Any, image_ids: Sequence[str] | None = None) -> Self:
+        """Regions of what `YOLO(…)(images)` returns: a list of `Results`, or one.
+
+        Args:
+            results: Each has `boxes` (`xyxy`, `conf`, `cls`), `names` and `path`.
+            image_ids: Names of the images; the paths by default.
+        """
+        many = list(results) if isinstance(results, (list, tuple)) else [results]
+        _given(many, "results")
+        names = _class_names(many[0].names)
+        rows = [(_array(one.boxes.xyxy), _array(one.boxes.conf), _array(one.boxes.cls)) for one in many]
+        return cls._from_rows(rows, image_ids or [str(one.path) for one in many], names)
+
+    @classmethod
+    def from_torchvision(cls, outputs: Any, image_ids: Sequence[str], classes: Sequence[str]) -> Self:
+        """Regions of what a detection model of torchvision returns: dicts of `boxes`, `scores` and `labels`.
+
+        Args:
+            outputs: One dict per image.
+            image_ids: Names of the images.
+            classes: Name of each label, that of label 0 (`__background__`) included.
+        """
+        return cls._from_dicts(outputs, image_ids, classes, background_index=0)
+
+    @classmethod
+    def from_transformers(cls, outputs: Any, image_ids: Sequence[str], classes: Mapping[int, str]) -> Self:
+        """Regions of what an image processor's `post_process_object_detection` returns.
+
+        Args:
+            outputs: One dict of `boxes`, `scores` and `labels` per image.
+            image_ids: Names of the images.
+            classes: The model's `config.id2label`.
+        """
+        return cls._from_dicts(outputs, image_ids, _class_names(classes))
+
+    @classmethod
+    def from_supervision(cls, detections: Any, image_ids: Sequence[str], classes: Sequence[str]) -> Self:
+        """Regions of supervision's `Detections` (`xyxy`, `confidence`, `class_id`): one, or one per image.
+
+        Args:
+            detections: The detections.
+            image_ids: Names of the images.
+            classes: Name of each `class_id`.
+        """
+        many = list(detections) if isinstance(detections, (list, tuple)) else [detections]
+        rows = [(_array(one.xyxy), _array(one.confidence), _array(one.class_id)) for one in many]
+        return cls._from_rows(rows, image_ids, classes)
+
+    def to_supervision(self: Any) -> dict[str, Any]:
+        """supervision's `Detections` of each image that has a region, by `image_id`; needs the package supervision."""
+        import supervision
+
+        found = {}
+        for name, rows in _by_image(self):
+            data = {"class_name": np.array([self.classes[k] for k in rows.label]), "region_id": rows.region_id}
+            found[name] = supervision.Detections(
+                xyxy=rows.box, confidence=rows.score, class_id=rows.label.astype(int), data=data
+            )
+        return found
+
+    def to_fiftyone(self: Any, sizes: Mapping[str, tuple[int, int]]) -> dict[str, Any]:
+        """FiftyOne's `Detections` of each image that has a region, by `image_id`; needs the package fiftyone.
+
+        Args:
+            sizes: Width and height of each image: FiftyOne's boxes are fractions of them.
+        """
+        import fiftyone
+
+        found = {}
+        for name, rows in _by_image(self):
+            if name not in sizes:
+                raise DataError(f"no size of image {name!r} is given", field="sizes")
+            box = rows.box.astype(np.float64) / np.tile(sizes[name], 2)
+            box[:, 2:] -= box[:, :2]
+            found[name] = fiftyone.Detections(
+                detections=[
+                    fiftyone.Detection(label=self.classes[label], bounding_box=edges.tolist(), confidence=float(score))
+                    for edges, label, score in zip(box, rows.label, rows.score, strict=True)
+                ]
+            )
+        return found
+
+    @classmethod
+    def _from_dicts(
+        cls, outputs: Any, image_ids: Sequence[str], classes: Sequence[str], background_index: int | None = None
+    ) -> Self:
+        many = [outputs] if isinstance(outputs, Mapping) else list(outputs)
+        rows = [(_array(one["boxes"]), _array(one["scores"]), _array(one["labels"])) for one in many]
+        return cls._from_rows(rows, image_ids, classes, background_index)
+
+    @classmethod
+    def _from_rows(
+        cls,
+        rows: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
+        image_ids: Sequence[str],
+        classes: Sequence[str],
+        background_index: int | None = None,
+    ) -> Self:
+        """Regions of boxes, scores and labels of each image."""
+        if len(rows) != len(image_ids):
+            raise DataError(f"{len(rows)} results, but {len(image_ids)} names of images", field="image_id")
+        _given(rows, "results")
+        counts = [len(scores) for _, scores, _ in rows]
+        return cls(
+            image_id=np.repeat(np.array([str(name) for name in image_ids], dtype=object), counts),
+            region_id=np.arange(sum(counts)),
+            box=np.concatenate([boxes.reshape(-1, 4) for boxes, _, _ in rows]),
+            score=np.concatenate([scores for _, scores, _ in rows]),
+            label=np.concatenate([labels for _, _, labels in rows]).astype(np.int16),
+            classes=tuple(classes),
+            background_index=background_index,
+        )  # type: ignore[call-arg]
+
+
+def _given(many: Sequence[Any], what: str) -> None:
+    if not many:
+        raise DataError(f"no {what}: expected one per image", field="image_id")
+
+
+def _array(values: Any) -> np.ndarray:
+    """An array of a tensor, on whatever device it is, or of an array."""
+    for step in ("detach", "cpu"):
+        values = getattr(values, step)() if hasattr(values, step) else values
+    return np.asarray(values)
+
+
+def _class_names(names: Mapping[int, str] | Sequence[str]) -> tuple[str, ...]:
+    """Names by number; numbers without a name are called by themselves."""
+    if not isinstance(names, Mapping):
+        return tuple(names)
+    numbered = {int(number): name for number, name in names.items()}
+    return tuple(numbered.get(number, str(number)) for number in range(max(numbered, default=-1) + 1))
+
+
+def _by_image(regions: Regions) -> Iterable[tuple[str, Regions]]:
+    """The rows of each image, in the order of the first."""
+    for name in dict.fromkeys(regions.image_id.tolist()):
+        yield name, regions[regions.image_id == name]

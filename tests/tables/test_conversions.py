@@ -1,0 +1,78 @@
+"""Results of other libraries as regions, and back."""
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from ultralytics.engine.results import Results
+
+from farther.errors import DataError
+from farther.tables import Regions
+
+BOXES = [[1.0, 2.0, 11.0, 22.0], [3.0, 4.0, 9.0, 8.0]]
+
+
+def check(regions, image_ids):
+    assert regions.image_id.tolist() == image_ids
+    assert regions.region_id.tolist() == [0, 1]
+    np.testing.assert_array_equal(regions.box, np.float32(BOXES))
+    np.testing.assert_allclose(regions.score, [0.9, 0.4])
+    assert [regions.classes[k] for k in regions.label] == ["dog", "cat"]
+    assert not regions.has("logits")
+
+
+def test_results_of_ultralytics():
+    names, picture = {0: "cat", 1: "dog"}, np.zeros((30, 40, 3), np.uint8)
+    rows = torch.tensor([[*BOXES[0], 0.9, 1], [*BOXES[1], 0.4, 0]])
+    check(Regions.from_ultralytics(Results(picture, "a.jpg", names, boxes=rows)), ["a.jpg", "a.jpg"])
+    many = [Results(picture, f"{k}.jpg", names, boxes=rows[k : k + 1]) for k in range(2)]
+    check(Regions.from_ultralytics(many, ["x", "y"]), ["x", "y"])
+
+
+def test_outputs_of_torchvision_have_a_background():
+    output = {
+        "boxes": torch.tensor(BOXES, requires_grad=True),
+        "scores": torch.tensor([0.9, 0.4]),
+        "labels": torch.tensor([2, 1]),
+    }
+    regions = Regions.from_torchvision([output], ["a"], ["__background__", "cat", "dog"])
+    check(regions, ["a", "a"])
+    assert regions.header.known_classes == ("cat", "dog")
+
+
+def test_outputs_of_transformers_have_named_labels():
+    output = {"boxes": torch.tensor(BOXES), "scores": torch.tensor([0.9, 0.4]), "labels": torch.tensor([3, 1])}
+    regions = Regions.from_transformers([output], ["a"], {1: "cat", 3: "dog"})
+    check(regions, ["a", "a"])
+    assert regions.classes == ("0", "cat", "2", "dog")
+
+
+def test_detections_of_supervision_there_and_back(monkeypatch):
+    made = SimpleNamespace(xyxy=np.array(BOXES), confidence=np.array([0.9, 0.4]), class_id=np.array([1, 0]))
+    regions = Regions.from_supervision(made, ["a"], ["cat", "dog"])
+    check(regions, ["a", "a"])
+    package = ModuleType("supervision")
+    package.Detections = SimpleNamespace
+    monkeypatch.setitem(sys.modules, "supervision", package)
+    back = regions.to_supervision()["a"]
+    check(Regions.from_supervision(back, ["a"], ["cat", "dog"]), ["a", "a"])
+    assert back.data["class_name"].tolist() == ["dog", "cat"]
+
+
+def test_boxes_for_fiftyone_are_fractions(monkeypatch):
+    package = ModuleType("fiftyone")
+    package.Detections = package.Detection = SimpleNamespace
+    monkeypatch.setitem(sys.modules, "fiftyone", package)
+    regions = Regions(image_id=["a"], region_id=[0], box=[[10, 20, 30, 60]], score=[0.5], label=[0], classes=["cat"])
+    (found,) = regions.to_fiftyone({"a": (100, 200)})["a"].detections
+    assert found.label == "cat"
+    np.testing.assert_allclose(found.bounding_box, [0.1, 0.1, 0.2, 0.2])
+    with pytest.raises(DataError, match="no size of image 'a' is given"):
+        regions.to_fiftyone({})
+
+
+def test_results_and_names_of_images_must_be_as_many():
+    with pytest.raises(DataError, match="1 results, but 2 names of images"):
+        Regions.from_torchvision([{"boxes": [], "scores": [], "labels": []}], ["a", "b"], ["cat"])
