@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from PIL.Image import Image
@@ -122,6 +122,14 @@ class Detector(Adapter):
     def can_replay(self) -> bool:
         """True if the adapter has `replay`."""
         return type(self).replay is not Detector.replay
+
+    def scaled(self, factor: float) -> Self:
+        """This detector with another size of the network's input; the network is shared.
+
+        Raises:
+            ParameterError: this kind of detector has no such parameter.
+        """
+        raise ParameterError(f"detector {self.name!r}: the size of its input cannot be scaled by {factor:g}")
 
     def detect(
         self,

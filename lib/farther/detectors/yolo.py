@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -83,6 +84,12 @@ class Yolo(LatentDetector):
         from farther.detectors.networks.yolo import letterbox
 
         return letterbox(image, self.image_size or self.checkpoint.blueprint.image_size, self.checkpoint.stride)
+
+    def scaled(self, factor: float) -> Self:
+        """See `Detector.scaled`."""
+        other = replace(self, image_size=round((self.image_size or self.checkpoint.blueprint.image_size) * factor))
+        vars(other).update({name: value for name, value in vars(self).items() if name in ("checkpoint", "network")})
+        return other
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""

@@ -6,6 +6,7 @@ box head's features, and for each detection the proposal that it came from.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -192,6 +193,31 @@ class FasterRCNNReplay:
             features, logits, deltas = (values[self._rows] for values in self._head(pooled.values))
             return Answer(logits, self._boxes(deltas), features, self._latents(pooled))
 
+    def view(self, *, flip: bool, scale: float) -> Answer:
+        """The output for the same rows of another view of the images; boxes are turned back. Without `latents`.
+
+        Args:
+            flip: Mirror images and proposals left to right.
+            scale: Factor of the size that images are resized to.
+        """
+        with ordinary_tensors():
+            images = [image.flip(-1) for image in self.images] if flip else self.images
+            # Proposals in pixels of the images as given, as the view shows them, and in pixels of the view.
+            sizes = [
+                (frame[0], tuple(image.shape[-2:])) for frame, image in zip(self._pooled.frames, images, strict=True)
+            ]
+            given = [resize_boxes(one, *size) for one, size in zip(self._by_image(self._picked), sizes, strict=True)]
+            given = [_mirrored(one, size[1]) for one, size in zip(given, sizes, strict=True)] if flip else given
+            seen = self._transformed(images, scale).image_sizes
+            picked = [resize_boxes(one, size[1], new) for one, size, new in zip(given, sizes, seen, strict=True)]
+            pooled, _ = self._pool(images, picked, scale)
+            features, logits, deltas = self._head(pooled.values)
+            boxes = self._boxes(deltas, torch.cat(picked), pooled.frames)
+            if flip:
+                parts = zip(self._by_image(boxes), self._sizes, strict=True)
+                boxes = torch.cat([_mirrored(one, size) for one, size in parts])
+            return Answer(logits, boxes, features)
+
     def candidates(self, dropout: Dropout) -> list[Candidates]:
         """See `FreeReplay.candidates`."""
         dropout.check_within(BOX_HEAD)
@@ -212,10 +238,21 @@ class FasterRCNNReplay:
         frame = self._pooled.frames[number]
         return resize_boxes(box_ops.clip_boxes_to_image(boxes[rows, labels], frame[0]), *frame)
 
-    def _pool(self, images: Sequence[Tensor], proposals: list[Tensor] | None = None) -> tuple[_Pooled, list[Tensor]]:
+    def _transformed(self, images: Sequence[Tensor], scale: float = 1.0) -> ImageList:
+        """The batch of images as the backbone takes it."""
+        transform = self._network.transform
+        if scale != 1:
+            transform = copy.copy(transform)
+            transform.min_size = tuple(round(side * scale) for side in transform.min_size)
+            transform.max_size = round(transform.max_size * scale)
+        return transform(list(images))[0]
+
+    def _pool(
+        self, images: Sequence[Tensor], proposals: list[Tensor] | None = None, scale: float = 1.0
+    ) -> tuple[_Pooled, list[Tensor]]:
         """Pooled activations of the proposals given, or else of the network's, which are returned too."""
         network = self._network
-        batch, _ = network.transform(list(images))
+        batch = self._transformed(images, scale)
         taps = Taps(network, NO_LAYERS) if self._stored is None else self._stored.taps(network)
         with taps, autocast(batch.tensors.device, self._precision):
             levels = {name: level.float() for name, level in network.backbone(batch.tensors).items()}
@@ -237,10 +274,10 @@ class FasterRCNNReplay:
         features = features.float()
         return features, *heads.box_predictor(features)
 
-    def _boxes(self, deltas: Tensor) -> Tensor:
-        """The boxes of all rows, in pixels of the images as given, from their deltas."""
-        every = self._network.roi_heads.box_coder.decode(deltas, [self._picked])
-        parts = zip(self._by_image(self._of_labels(every)), self._pooled.frames, strict=True)
+    def _boxes(self, deltas: Tensor, picked: Tensor | None = None, frames: Sequence[Frame] | None = None) -> Tensor:
+        """The boxes of all rows, in pixels of the images as given, from their deltas; by default of the first pass."""
+        every = self._network.roi_heads.box_coder.decode(deltas, [self._picked if picked is None else picked])
+        parts = zip(self._by_image(self._of_labels(every)), frames or self._pooled.frames, strict=True)
         return torch.cat([resize_boxes(box_ops.clip_boxes_to_image(one, frame[0]), *frame) for one, frame in parts])
 
     def _latents(self, pooled: _Pooled) -> dict[str, Tensor]:
@@ -260,6 +297,12 @@ class FasterRCNNReplay:
 
     def _by_image(self, rows: Tensor) -> tuple[Tensor, ...]:
         return rows.split([len(one.rows) for one in self._found])
+
+
+def _mirrored(boxes: Tensor, size: Sequence[int]) -> Tensor:
+    """Boxes (N, 4) in an image of this height and width, mirrored left to right."""
+    left, top, right, bottom = boxes.unbind(1)
+    return torch.stack([size[1] - right, top, size[1] - left, bottom], dim=1)
 
 
 @torch.inference_mode()

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.errors import ParameterError
@@ -69,7 +70,7 @@ class Pass(ABC):
 
         Args:
             detector: The run's detector.
-            prepared: What `detector.prepare` made of each image.
+            prepared: What `prepare` made of each image.
             image_ids: Their names.
 
         Returns:
@@ -79,6 +80,10 @@ class Pass(ABC):
             ParameterError: the detector's network cannot do this.
             DataError: the network gives numbers that are not finite.
         """
+
+    def prepare(self, detector: Detector, image: np.ndarray) -> Any:
+        """Input of `forward` for one image, shape (H, W, 3), uint8: what the detector prepares, unless overridden."""
+        return detector.prepare(image)
 
     def check(self, detector: Detector) -> None:  # noqa: B027
         """Refuses a detector that cannot do this, before any image is read.

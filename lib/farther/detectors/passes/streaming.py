@@ -57,6 +57,10 @@ class PassModel(Detection):
         """See `Model.identity`."""
         return {**super().identity(), "pass": self.again.identity(), "regions": self.regions.key}
 
+    def prepare(self, image: np.ndarray, image_id: str) -> Any:
+        """See `Model.prepare`."""
+        return self.again.prepare(self.detector, image)
+
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Model.forward`."""
         return self.again.forward(self.detector, prepared, image_ids)
