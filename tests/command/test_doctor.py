@@ -201,8 +201,8 @@ def test_an_estimate_says_what_layers_and_passes_take(data, here, switch):
         run = {"adapter": "faster_rcnn", "benchmark": "voc", "weights": weights}
         params["detectors"] = {"mine": {**run, "params": stored, "passes": passes}}
         knn = {"method": "knn", "layer": "backbone.steps.1"}
-        energy = {"method": "energy", "on": "rankfeat"}
-        params["methods"] = {"per_layer": knn, "rank": energy, "odin": {"method": "mls", "on": "stepped"}}
+        energy = {"method": "energy", "pass": "rankfeat"}
+        params["methods"] = {"per_layer": knn, "rank": energy, "odin": {"method": "mls", "pass": "stepped"}}
 
     switch("fmiyc-rebuilt", data)
     change(ask)

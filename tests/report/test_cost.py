@@ -22,9 +22,9 @@ MEASURED = {
             "detector_ms": 40.0,
             "passes": {"perturbed": {"forward": 1, "backward": 1, "ms": 90.0}},
             "methods": {
-                "confidence": {"on": None, "ms": 0.0, "bytes": 40.0},
-                "knn": {"on": None, "ms": 0.5, "bytes": 5200.0},
-                "odin": {"on": "perturbed", "ms": 0.1, "bytes": 800.0},
+                "confidence": {"pass": None, "ms": 0.0, "bytes": 40.0},
+                "knn": {"pass": None, "ms": 0.5, "bytes": 5200.0},
+                "odin": {"pass": "perturbed", "ms": 0.1, "bytes": 800.0},
             },
         }
     },

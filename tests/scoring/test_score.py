@@ -244,8 +244,8 @@ def passes(run, make, tmp_path):
     return tmp_path / "passes"
 
 
-def test_an_entry_with_on_learns_from_the_pass_and_scores_it(score, passes, tmp_path):
-    done = score({"knn": {"k": 3}, "stepped": {"method": "knn", "k": 3, "on": "perturbed"}}, passes=passes)
+def test_an_entry_with_pass_learns_from_the_pass_and_scores_it(score, passes, tmp_path):
+    done = score({"knn": {"k": 3}, "stepped": {"method": "knn", "k": 3, "pass": "perturbed"}}, passes=passes)
     assert done.refused == {}
     of_pass = methods.create("knn", k=3).fit(RegionsFolder(passes / "perturbed/train").above(T_STAR))
     expected = of_pass.score(RegionsFolder(passes / "perturbed/test"))
@@ -254,14 +254,14 @@ def test_an_entry_with_on_learns_from_the_pass_and_scores_it(score, passes, tmp_
 
 
 def test_it_learns_from_the_detections_where_fit_on_says_so(score, run, passes, tmp_path):
-    score({"stepped": {"method": "knn", "k": 3, "on": "perturbed", "fit_on": "detections"}}, passes=passes)
+    score({"stepped": {"method": "knn", "k": 3, "pass": "perturbed", "fit_on": "detections"}}, passes=passes)
     expected = methods.create("knn", k=3).fit(RegionsFolder(run / "train").above(T_STAR))
     scores = expected.score(RegionsFolder(passes / "perturbed/test"))
     np.testing.assert_array_equal(Scores.read(tmp_path / "scores/stepped/test.parquet").score, scores)
 
 
 def test_a_changed_pass_alone_is_scored_again(score, passes, make):
-    entries = {"knn": {"k": 3}, "stepped": {"method": "knn", "k": 3, "on": "perturbed"}}
+    entries = {"knn": {"k": 3}, "stepped": {"method": "knn", "k": 3, "pass": "perturbed"}}
     score(entries, passes=passes)
     shutil.rmtree(passes / "perturbed/test")
     make(60, seed=8).write(passes / "perturbed/test")
@@ -269,7 +269,7 @@ def test_a_changed_pass_alone_is_scored_again(score, passes, make):
 
 
 def test_a_run_without_the_pass_says_so_and_gets_it_later(score, passes):
-    entries = {"stepped": {"method": "msp", "on": "perturbed"}}
+    entries = {"stepped": {"method": "msp", "pass": "perturbed"}}
     assert "no pass 'perturbed'; list it in `passes`" in score(entries).refused["stepped"]
     assert score(entries, passes=passes).scored == [f"stepped/{split}" for split in SPLITS]
 
@@ -297,5 +297,5 @@ def test_a_pass_without_the_training_split_needs_fit_on(score, passes):
 
 
 def test_fit_on_without_on_is_refused():
-    with pytest.raises(ParameterError, match="'fit_on' goes with 'on'"):
+    with pytest.raises(ParameterError, match="'fit_on' goes with 'pass'"):
         read_entry("msp", {"fit_on": "detections"})

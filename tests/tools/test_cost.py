@@ -13,7 +13,7 @@ from farther.tables import Images
 from farther.tables.files import write_json
 from farther.tools.cost import CostParams, RunFolders, measure
 
-ENTRIES = [read_entry("msp", {}), read_entry("again", {"method": "energy", "on": "doubled"}), read_entry("vos", {})]
+ENTRIES = [read_entry("msp", {}), read_entry("again", {"method": "energy", "pass": "doubled"}), read_entry("vos", {})]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def test_detector_passes_and_methods_have_costs(costs):
     assert found["detector_ms"] > 0
     assert found["passes"]["doubled"].items() >= {"forward": 1, "backward": 0}.items()
     assert found["passes"]["doubled"]["ms"] >= 0
-    assert {name: of["on"] for name, of in found["methods"].items()} == {"msp": None, "again": "doubled"}
+    assert {name: of["pass"] for name, of in found["methods"].items()} == {"msp": None, "again": "doubled"}
     assert all(of["ms"] > 0 for of in found["methods"].values())
 
 

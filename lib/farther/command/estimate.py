@@ -190,10 +190,10 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
         fitted = min(train, fit.get("max_regions") or train)
         try:
             method = read_entry(name, params or {})
-            if method.on in sampled:
-                yield _of_method(stage, method, sampled[method.on], fitted, others)
+            if method.pass_name in sampled:
+                yield _of_method(stage, method, sampled[method.pass_name], fitted, others)
             else:
-                yield Cost(stage, None, None, f"not measured: the pass {method.on!r} was not")
+                yield Cost(stage, None, None, f"not measured: the pass {method.pass_name!r} was not")
         except FartherError as error:
             yield Cost(stage, None, None, f"not measured: {error}")
     if len(regions):

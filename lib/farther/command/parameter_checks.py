@@ -158,10 +158,10 @@ def _method(project: Project, name: str, values: Any) -> None:
     else:
         for benchmark in project.section("benchmarks"):
             choose(f"OOD split of {benchmark}", choice.ood_split, project.benchmark(benchmark).splits)
-    if entry.on is not None and not any(
-        entry.on in (run.get("passes") or {}) for run in project.section("detectors").values()
+    if entry.pass_name is not None and not any(
+        entry.pass_name in (run.get("passes") or {}) for run in project.section("detectors").values()
     ):
-        raise ParameterError(f"on: no run has a pass {entry.on!r}")
+        raise ParameterError(f"pass: no run has a pass {entry.pass_name!r}")
 
 
 def _detector(project: Project, name: str) -> None:

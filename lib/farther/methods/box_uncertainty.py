@@ -34,7 +34,7 @@ class BoxUncertainty(Method):
     """Minus the uncertainty of a region's box, for detectors that predict its variance, or of several passes.
 
     The detector predicts a Gaussian with diagonal covariance Σ, or Σ is the variance of each coordinate over the passes
-    of dropout sampling (`on: dropout`). Its determinant and its entropy rank regions alike. Boxes are clipped to the
+    of dropout sampling (`pass: dropout`). Its determinant and its entropy rank regions alike. Boxes are clipped to the
     image, so that a side at its border hardly varies over passes, which moves the determinant more than the trace.
 
     Formula:

@@ -29,7 +29,7 @@ class MDSEnsemble(Method):
       of pseudo-OOD images;
     - neither: all weights are 1, as if the layers were independent Gaussians.
 
-    The paper's perturbation of the image is a pass too: `on` one of `perturb` with `loss: mahalanobis`.
+    The paper's perturbation of the image is a pass too: `pass` names one of kind `perturb` with `loss: mahalanobis`.
 
     Formula:
         score = Σ_l α_l max_c − (v_l − μ_lc)ᵀ Σ_l⁻¹ (v_l − μ_lc), v_l the activations of layer l, averaged over the

@@ -39,7 +39,7 @@ class TemperatureScaling(Method):
 
     Args:
         temperature: T, above 0; None fits it. 1000 is ODIN's (Liang et al. 2018, arXiv:1706.02690), whose other half, a
-            step of the image, is the pass that `on` names.
+            step of the image, is the pass that `pass` names.
         background: "drop" leaves the background logit out, "keep" counts it as one more class.
         activation: "softmax" over the classes, or "detector": the head's own.
 

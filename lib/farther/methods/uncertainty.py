@@ -45,7 +45,7 @@ class Uncertainty(Method):
 class PredictiveEntropy(Method):
     """Minus the entropy of the mean probabilities of several passes.
 
-    A pass with several forward passes stores it: `on: dropout`. It is high where the passes are uncertain, and where
+    A pass with several forward passes stores it: `pass: dropout`. It is high where the passes are uncertain, and where
     they disagree.
 
     Formula:
@@ -76,7 +76,7 @@ class PredictiveEntropy(Method):
 class MutualInformation(Method):
     """Minus the mutual information of class and pass: the disagreement of several passes.
 
-    A pass with several forward passes stores it: `on: dropout`. It is 0 where all passes give the same probabilities,
+    A pass with several forward passes stores it: `pass: dropout`. It is 0 where all passes give the same probabilities,
     however uncertain these are.
 
     Formula:

@@ -50,12 +50,12 @@ def _rows(run: Run, measured: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """One row per method of a run: costs per image, and {metric: gain and interval} where there is a baseline."""
     gains = run.evaluation.get("gains", {})
     for name, of in measured.get("methods", {}).items():
-        again = measured["passes"].get(of["on"], {"forward": 0, "backward": 0, "ms": 0.0})
+        again = measured["passes"].get(of["pass"], {"forward": 0, "backward": 0, "ms": 0.0})
         found = gains.get("methods", {}).get(name, {})
         yield {
             "method": run.label(name),
             "is_baseline": name == gains.get("baseline"),
-            "on": of["on"],
+            "pass": of["pass"],
             "forward": again["forward"],
             "backward": again["backward"],
             "ms": None if measured["detector_ms"] is None else again["ms"] + of["ms"],
@@ -135,7 +135,7 @@ def _listing(run: str, rows: Sequence[Mapping[str, Any]]) -> Listing:
     shown = []
     for row in rows:
         gained = {f"{METRICS[m].title} gained": _gain(row, m) for m in SHOWN}
-        costs = {"Pass": row["on"] or ABSENT, "Forward": row["forward"], "Backward": row["backward"]}
+        costs = {"Pass": row["pass"] or ABSENT, "Forward": row["forward"], "Backward": row["backward"]}
         ms = ABSENT if row["ms"] is None else f"{row['ms']:.3f}" if row["ms"] < 1 else f"{row['ms']:.1f}"
         stored = {"ms per image": ms, "kB stored per image": f"{row['bytes'] / 1000:.1f}"}
         shown.append({"Method": row["method"], **costs, **stored, **gained})
@@ -157,7 +157,7 @@ def _message(of_run: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
     said = []
     for run, rows in of_run.items():
         known = [row for row in rows if "gain" in row.get("auroc", {})]
-        sides = [[row for row in known if bool(row["on"]) is again] for again in (True, False)]
+        sides = [[row for row in known if bool(row["pass"]) is again] for again in (True, False)]
         if all(sides):
             looked, single = (max(side, key=lambda row: row["auroc"]["value"]) for side in sides)
             difference = 100 * (looked["auroc"]["value"] - single["auroc"]["value"])

@@ -5,10 +5,10 @@
       gen_published: {method: gen, protocol: published-code}
       sharpness: {power: 2}
       knn: {search: {ood_split: coco_choose, grids: {knn: {k: [1, 10, 50]}}}}
-      odin: {method: temperature_scaling, temperature: 1000, on: perturbed}
+      odin: {method: temperature_scaling, temperature: 1000, pass: perturbed}
 
 The name of an entry names its folders and its row in tables. It is also the method's name, unless `method` gives
-another one, so that a method can be listed with several sets of parameters. `on` names the pass of a run that is
+another one, so that a method can be listed with several sets of parameters. `pass` names the pass of a run that is
 scored instead of its detections. `search` and `oracle` choose the parameters; all other keys are the method's
 parameters.
 
@@ -59,8 +59,8 @@ class Entry:
         params: Its parameters.
         search: Choose parameters on an OOD split that no result is reported on.
         oracle: Choose them on one that results are reported on, and say so.
-        on: Name of the pass whose regions are scored; None scores the run's own.
-        fit_on: With `on`, the regions that are learned from: those of the pass, or the run's own ("detections").
+        pass_name: Key `pass`: name of the pass whose regions are scored; None scores the run's own.
+        fit_on: With `pass`, the regions that are learned from: those of the pass, or the run's own ("detections").
     """
 
     name: str
@@ -68,7 +68,7 @@ class Entry:
     params: dict[str, Any]
     search: Choice | None = None
     oracle: Choice | None = None
-    on: str | None = None
+    pass_name: str | None = None
     fit_on: Literal["pass", "detections"] = "pass"
 
     @property
@@ -97,13 +97,14 @@ def read_entry(name: str, values: Mapping[str, Any], own: Path = OWN) -> Entry:
         ParameterError: a method is unknown, both kinds of choice are asked for, or parameters are given to a choice.
     """
     params = dict(values)
-    chosen: dict[str, Any] = {key: params.pop(key) for key in ("search", "oracle", "on", "fit_on") if key in params}
+    chosen: dict[str, Any] = {key: params.pop(key) for key in ("search", "oracle", "fit_on") if key in params}
+    chosen["pass_name"] = params.pop("pass", None)
     fields = {"name": name, "method": params.pop("method", name), **chosen, "params": params}
     entry = build(Entry, f"methods.{name}", fields)
     if entry.search and entry.oracle:
         raise ParameterError(f"methods.{name}: 'search' and 'oracle' exclude each other")
-    if "fit_on" in chosen and entry.on is None:
-        raise ParameterError(f"methods.{name}: 'fit_on' goes with 'on'")
+    if "fit_on" in chosen and entry.pass_name is None:
+        raise ParameterError(f"methods.{name}: 'fit_on' goes with 'pass'")
     if (entry.search or entry.oracle) and entry.params:
         raise ParameterError(f"methods.{name}: {sorted(entry.params)}: with a choice, parameters go into its 'grids'")
     for method in entry.methods:

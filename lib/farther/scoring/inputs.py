@@ -72,10 +72,10 @@ class RunRegions:
         Raises:
             FitError: the run has no such pass.
         """
-        if entry.on is None:
+        if entry.pass_name is None:
             return self
         learned = self.folder if entry.fit_on == "detections" else None
-        return dataclasses.replace(self._of_pass(entry.on), fit_folder=learned)
+        return dataclasses.replace(self._of_pass(entry.pass_name), fit_folder=learned)
 
     def teach(self, method: Method) -> None:
         """Fits a method in place to the training regions, and to those of the pass or the OOD split that it wants.

@@ -117,7 +117,7 @@ def _source(entry: Entry, run: RunRegions) -> RunRegions:
     try:
         return run.on(entry)
     except FitError:
-        return replace(run, folder=run.folder / f".no-{entry.on}")
+        return replace(run, folder=run.folder / f".no-{entry.pass_name}")
 
 
 def _fit_key(entry: Entry, run: RunRegions, code: str) -> str:

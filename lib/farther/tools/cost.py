@@ -92,8 +92,8 @@ def measure(
 
     Returns:
         "detector_ms": milliseconds per image, None where not measured; "passes": {name: {"forward", "backward" (passes
-        per image), "ms" beyond the detector's}}; "methods": {entry: {"on", "ms" of scoring, "bytes" of the columns that
-        it reads}}, per image. Entries that do not apply are left out.
+        per image), "ms" beyond the detector's}}; "methods": {entry: {"pass", "ms" of scoring, "bytes" of the columns
+        that it reads}}, per image. Entries that do not apply are left out.
     """
     inference = inference or InferenceParams()
     drawn = np.unique(np.linspace(0, len(images) - 1, min(params.images, len(images))).round().astype(int))
@@ -163,9 +163,10 @@ def _of_method(entry: Entry, folders: RunFolders, split: str) -> dict[str, Any] 
     if not_applicable(state):
         return None
     method = load_method(state)
-    folder = RegionsFolder((folders.regions if entry.on is None else inside(folders.passes, entry.on)) / split)
+    place = folders.regions if entry.pass_name is None else inside(folders.passes, entry.pass_name)
+    folder = RegionsFolder(place / split)
     images = max(1, folder.info["images"])
-    return {"on": entry.on, "ms": _scoring(method, folder, images), "bytes": _stored(method, folder) / images}
+    return {"pass": entry.pass_name, "ms": _scoring(method, folder, images), "bytes": _stored(method, folder) / images}
 
 
 def _scoring(method: Method, folder: RegionsFolder, images: int) -> float:

@@ -7,7 +7,7 @@
           dropout: {passes: 10, rate: 0.5}
           perturbed: {kind: perturb, epsilon: 0.0014}
 
-The name of an entry names its folder, and is what methods give as `on`. It is also the kind, unless `kind` gives one.
+The name of an entry names its folder, and is what methods give as `pass`. It is also the kind, unless `kind` gives one.
 """
 
 from __future__ import annotations

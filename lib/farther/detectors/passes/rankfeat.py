@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class RankFeat(Pass):
     """The network's output when the maps of a block lack the part of their largest singular value, mean over blocks.
 
-    The method RankFeat is the energy of these logits: `{method: energy, on: rankfeat}`. Maps are those of whole images
-    for a classifier; for Faster R-CNN each box's pooled map, of which only the box head runs again. No paper defines
-    the removal for objects.
+    The method RankFeat is the energy of these logits: `{method: energy, pass: rankfeat}`. Maps are those of whole
+    images for a classifier; for Faster R-CNN each box's pooled map, of which only the box head runs again. No paper
+    defines the removal for objects.
 
     Formula:
         z = (1/L) Σ_l z^(l), z^(l) the logits if each map X of block l, C channels × n cells, becomes X − s₁ u₁ v₁ᵀ,
