@@ -221,6 +221,13 @@ def test_an_estimate_says_what_layers_and_passes_take(data, here, switch):
     assert costs["evaluate@mine: per_layer"].bytes > 4 * channels * fitted  # each training vector
 
 
+def test_a_method_whose_pass_no_run_has_is_noted(data, here, switch, capsys):
+    switch("fmiyc-rebuilt", data)
+    change(lambda params: params["methods"].update(odin={"method": "mls", "pass": "stepped"}))
+    main(["doctor", "--quick"])
+    assert "methods.odin: no run has a pass 'stepped'" in " ".join(capsys.readouterr().out.split())
+
+
 def test_an_estimate_without_images_is_empty_and_wrong_arguments_are_refused(here):
     costs = {cost.stage: cost for cost in estimate(Project(), 4, ["voc-yolov8"])}
     assert costs["infer@voc-yolov8"].seconds is None

@@ -153,7 +153,7 @@ def _problem(params: Mapping[str, Any], subsets: Set[str]) -> str:
 
 
 def warnings(project: Project) -> list[Finding]:
-    """What `ingest` and `curate` warned about when they ran last."""
+    """What `ingest` and `curate` warned about when they ran last, and methods whose pass no run has."""
     from farther.tables.files import read_json
 
     findings = []
@@ -167,6 +167,11 @@ def warnings(project: Project) -> list[Finding]:
         file = project.artifacts / "splits" / name / "warnings.json"
         texts = read_json(file)["warnings"] if file.is_file() else []
         findings += [Finding("warnings", name, "note", text) for text in texts]
+    passes = {name for run in project.section("detectors").values() for name in run.get("passes") or {}}
+    for name, values in project.section("methods").items():
+        wanted = (values or {}).get("pass")
+        if wanted is not None and wanted not in passes:
+            findings.append(Finding("warnings", f"methods.{name}", "note", f"no run has a pass {wanted!r}"))
     return findings
 
 

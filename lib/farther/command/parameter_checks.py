@@ -158,10 +158,6 @@ def _method(project: Project, name: str, values: Any) -> None:
     else:
         for benchmark in project.section("benchmarks"):
             choose(f"OOD split of {benchmark}", choice.ood_split, project.benchmark(benchmark).splits)
-    if entry.pass_name is not None and not any(
-        entry.pass_name in (run.get("passes") or {}) for run in project.section("detectors").values()
-    ):
-        raise ParameterError(f"pass: no run has a pass {entry.pass_name!r}")
 
 
 def _detector(project: Project, name: str) -> None:
