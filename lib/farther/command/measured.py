@@ -76,7 +76,7 @@ def measure_pass(again: Pass, detector: Detector, files: Sequence[Path], batch_s
 
     again.check(detector)
     some = files[:batch_size]
-    prepared = [detector.prepare(as_pixels(file, str(file))) for file in some]
+    prepared = [again.prepare(detector, as_pixels(file, str(file))) for file in some]
 
     def call(count: int) -> Regions:
         with torch.inference_mode(not again.needs_gradients):

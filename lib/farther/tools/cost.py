@@ -132,7 +132,7 @@ def _times(
 
     def look_again(one: Pass) -> Callable[..., Regions]:
         def call(images: Sequence[np.ndarray], image_ids: list[str]) -> Regions:
-            prepared = [detector.prepare(image) for image in images]
+            prepared = [one.prepare(detector, image) for image in images]
             if one.needs_gradients:
                 return one.forward(detector, prepared, image_ids)
             with inference_mode():

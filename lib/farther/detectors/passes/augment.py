@@ -65,6 +65,11 @@ class Augment(Pass):
         """Mirrored or not, and scale, of each view but the plain one."""
         return [view for view in product((False, True), (1.0, *self.scales)) if view[0] <= self.flip][1:]
 
+    @property
+    def forward_passes(self) -> int:
+        """See `Pass.forward_passes`."""
+        return len(self.views())
+
     def check(self, detector: Detector) -> None:
         """See `Pass.check`."""
         if not _has_proposals(detector):
@@ -129,6 +134,11 @@ class Ensemble(Pass):
 
     members: Annotated[tuple[Path, ...], Field(min_length=1)]
     iou: Fraction = 0.5
+
+    @property
+    def forward_passes(self) -> int:
+        """See `Pass.forward_passes`."""
+        return len(self.members)
 
     def check(self, detector: Detector) -> None:
         """See `Pass.check`.
