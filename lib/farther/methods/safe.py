@@ -30,6 +30,9 @@ class SAFE(Method):
     gradient descent, on activations that only their mean is subtracted from, drops half of the last hidden layer, and
     has no function between its layers, so that its network is a linear one: `activation: identity`.
 
+    On the demo, whose backbones are small, known and unknown objects are told apart no better than by chance: AUROC
+    0.39 to 0.58, with one late layer or with the four that halve the resolution.
+
     Formula:
         score = f((o − mean) / deviation), o the activations of all layers side by side, f the log odds of a clean image
         by the network
