@@ -163,7 +163,8 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
     unknown = "" if len(known) == len(counts) else f"; {len(counts) - len(known)} splits of unknown size left out"
     done = "done already; from the start: " if are_there(project, run, benchmark) else ""
 
-    def network(stage: str, measured: Measured) -> Cost:
+    def network(stage: str, measured: Measured, skipped: Sequence[str] = ()) -> Cost:
+        images = sum(count or 0 for split, count in counts.items() if split not in skipped)
         stored = f"; bytes per region, uncompressed: {measured.columns()}" if len(measured.regions) else ""
         how = f"{done}{measured} × {images:,} images{unknown}{stored}"
         return Cost(stage, measured.seconds * images, measured.bytes * images, how)
@@ -177,7 +178,7 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
         stage = f"infer@{run}: pass {name}"
         try:
             seen = measure_pass(again, detector, files, batch_size)
-            yield network(stage, seen)
+            yield network(stage, seen, again.skip)
             sampled[name] = seen.regions
         except FartherError as error:
             yield Cost(stage, None, None, f"not measured: {error}")
