@@ -140,7 +140,8 @@ def test_every_farther_command_of_the_page_runs(finished, line):
 def printed(line: str) -> str:
     """What a line that starts with `farther` prints; it must end well."""
     with contextlib.redirect_stdout(io.StringIO()) as output:
-        assert main(shlex.split(line)[1:]) == 0
+        code = main(shlex.split(line)[1:])
+    assert code == 0, output.getvalue()
     return output.getvalue()
 
 

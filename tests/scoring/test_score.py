@@ -290,7 +290,7 @@ def test_a_method_that_wants_a_pass_learns_from_it_and_scores_the_detections(sco
 
 def test_a_pass_without_the_training_split_needs_fit_on(score, passes):
     shutil.rmtree(passes / "perturbed/train")
-    entries = {"energy": {"on": "perturbed"}, "odin": {"method": "msp", "on": "perturbed", "fit_on": "detections"}}
+    entries = {"energy": {"pass": "perturbed"}, "odin": {"method": "msp", "pass": "perturbed", "fit_on": "detections"}}
     done = score(entries, passes=passes)
     assert "no split 'train' to learn from" in done.refused["energy"] and "fit_on: detections" in done.refused["energy"]
     assert done.scored == [f"odin/{split}" for split in SPLITS]
