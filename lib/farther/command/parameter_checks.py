@@ -67,7 +67,6 @@ def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
     stratify = {key: value for key, value in project.section("stratify").items() if key != "wordnet"}
     yield "stratify", lambda: build(StratifyParams, "stratify", stratify)
     yield from ((f"derived.{kind}.{name}", check) for kind, name, check in _derived(project))
-    yield "review", partial(_review, project)
     yield "report", partial(_report, project)
 
 
@@ -185,12 +184,6 @@ def _derived(project: Project) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     for kind, entries in project.section("derived").items():
         for name, values in (entries or {}).items():
             yield kind, name, partial(derived, kind, name, values)
-
-
-def _review(project: Project) -> None:
-    for benchmark, run in project.section("review").items():
-        choose("benchmark", benchmark, project.section("benchmarks"))
-        choose("run", str(run), project.section("detectors"))
 
 
 def _report(project: Project) -> None:
