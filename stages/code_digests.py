@@ -2,13 +2,16 @@
 
 Usage: stages/code_digests.py
 
-Reads the scripts of the stages, lib/farther and data/methods. Writes artifacts/code.json.
+Reads the scripts of the stages, lib/farther and data/methods. Writes artifacts/code.json, which all other stages wait
+for: the names in params.yaml, which become part of commands and paths, are checked here before any of them runs.
 """
 
 import json
 from pathlib import Path
 
 from farther.code import CODE, digest_of, modules_of, registered
+from farther.params import read_params
+from farther.stage import run_stage
 
 STAGES = (Path(__file__).parent, Path(__file__).parents[1] / "training" / "stages")
 #: User-defined methods, `<name>.py` each.
@@ -23,6 +26,12 @@ BY_NAME = {
 
 
 def main() -> None:
+    """Checks the names in params.yaml, then writes the digests."""
+    read_params()
+    write_digests()
+
+
+def write_digests() -> None:
     """Writes {stage: digest}, or {stage: {name: digest}} where names are registered that a stage runs.
 
     The stage `evaluate` redoes only what changed, so `kept` has a digest for each method and one for the metrics; the
@@ -49,4 +58,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_stage(main)

@@ -5,9 +5,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from pathlib import Path
+from reprlib import Repr
+from typing import Any
 
 #: Most names that a message lists.
 LISTED = 40
+
+#: Most characters of a value that a message repeats.
+SHOWN = 200
+
+_REPR = Repr()
+_REPR.maxlevel, _REPR.maxlong, _REPR.maxother, _REPR.maxstring = 4, SHOWN, SHOWN, SHOWN
+_REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = _REPR.maxdict = 10
 
 
 class FartherError(Exception):
@@ -56,3 +65,12 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
     hint = f" Did you mean {close[0]!r}?" if close else ""
     more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
     raise ParameterError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names[:LISTED]) or 'none'}{more}")
+
+
+def shorten(value: Any) -> str:
+    """`repr` of a value in at most 200 characters; of a large or deep value only the beginning is looked at."""
+    try:
+        text = repr(value) if isinstance(value, (bool, float)) else _REPR.repr(value)
+    except ValueError:  # an integer of thousands of digits
+        text = f"a number of {value.bit_length():,} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"

@@ -1,56 +1,113 @@
-"""What a stage reads of `params.yaml`, and the digest of its code in `artifacts/code.json`."""
+"""What stages and commands read of `params.yaml`, and the digest of a stage's code in `artifacts/code.json`."""
 
 import re
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from farther.code import CODE
-from farther.errors import DataError, ParameterError
-from farther.tables.files import read_json
+from farther.errors import LISTED, DataError, ParameterError, shorten
+from farther.tables.files import parse_yaml, read_json, read_text
+
+ABSENT = "the file does not exist. Run this in a project's folder, or name the file with --params"
+
+#: Names become parts of commands, paths and addresses.
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+
+#: Where names are defined: the keys below these; "*" is any name.
+NAMED = (
+    ("datasets",),
+    ("derived", "*"),
+    ("benchmarks",),
+    ("benchmarks", "*", "splits"),
+    ("benchmarks", "*", "shifted"),
+    ("detectors",),
+    ("detectors", "*", "passes"),
+    ("methods",),
+    ("train",),
+    ("train_clip",),
+)
+
+
+def read_params(file: str | Path = "params.yaml") -> dict[str, Any]:
+    """All sections of a file of parameters, checked: each is a mapping or empty, and names have the characters of NAME.
+
+    Raises:
+        ParameterError: the file is absent, is not YAML or exceeds the limits of `read_yaml`, a section is of another
+            type, or a name has other characters; names file, section and name.
+    """
+    try:
+        text = read_text(
+            file, "the file does not exist. Run this in a project's folder, or name the file with --params"
+        )
+    except DataError as error:
+        raise ParameterError(str(error)) from None
+    return deepcopy(_kept(text, str(file)))
 
 
 def section(*keys: str, file: str | Path = "params.yaml") -> Any:
     """The part of a file of parameters at `keys`; an empty section is an empty dict.
 
     Raises:
-        ParameterError: there is no such part; the message lists those that there are.
+        ParameterError: there is no such part (the message lists those that there are), or see `read_params`.
     """
-    value = _parsed(Path(file).read_text(encoding="utf-8"))
+    value: Any = read_params(file)
     for depth, key in enumerate(keys):
         if not isinstance(value, dict) or key not in value:
-            known = ", ".join(map(str, value)) if isinstance(value, dict) else repr(value)
+            known = ", ".join(map(str, list(value)[:LISTED])) if isinstance(value, dict) else shorten(value)
             raise ParameterError(f"{file}: no {'.'.join(keys[: depth + 1])!r}. Known here: {known}")
         value = value[key]
-    return {} if value is None else deepcopy(value)
+    return {} if value is None else value
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML with the booleans of version 1.2, as DVC reads the same file: `on`, `off`, `yes` and `no` are text."""
+def parse(text: str, file: str = "params.yaml") -> dict[str, Any]:
+    """The sections of a text, checked as `read_params` does.
 
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":bool")]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), [*"tTfF"])
-
-
-def parse(text: str) -> Any:
-    """The content of a file of parameters.
-
-    >>> parse("{method: mls, on: perturbed, keep: true}")
-    {'method': 'mls', 'on': 'perturbed', 'keep': True}
+    >>> parse("methods: {odin: {method: mls, on: perturbed, keep: true}}")
+    {'methods': {'odin': {'method': 'mls', 'on': 'perturbed', 'keep': True}}}
     """
-    return yaml.load(text, _Loader)
+    try:
+        params = parse_yaml(text, file)
+    except DataError as error:
+        raise ParameterError(str(error)) from None
+    if not isinstance(params, dict):
+        raise ParameterError(f"{file}: expected sections, found {shorten(params)}")
+    for name, value in params.items():
+        _mapping(value, file, str(name))
+    for place in NAMED:
+        _check_names(params, file, place)
+    return params
 
 
-@lru_cache(maxsize=4)
-def _parsed(text: str) -> Any:
-    return parse(text)
+_kept = lru_cache(maxsize=4)(parse)
+
+
+def _check_names(value: Any, file: str, place: tuple[str, ...], above: tuple[str, ...] = ()) -> None:
+    """Checks the names below `place`, and that each of them has a mapping or nothing."""
+    found = _mapping(value, file, ".".join(above))
+    if place:
+        for key in found if place[0] == "*" else found.keys() & {place[0]}:
+            _check_names(found[key], file, place[1:], (*above, str(key)))
+        return
+    where = ".".join(above)
+    for name, entry in found.items():
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            expected = "write 1 to 100 letters, digits, '.', '_' and '-', with a letter, a digit or '_' first"
+            quoted = "" if isinstance(name, str) else ", and in quotes if it looks like a number, a date or yes/no"
+            raise ParameterError(
+                f"{file}: section {where!r}: the name {shorten(name)} is not allowed: {expected}{quoted}"
+            )
+        _mapping(entry, file, f"{where}.{name}")
+
+
+def _mapping(value: Any, file: str, where: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise ParameterError(f"{file}: section {where!r}: expected names with values, found {shorten(value)}")
+    return value
 
 
 def code_digest(*keys: str, file: str | Path = CODE) -> str:

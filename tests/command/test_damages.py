@@ -174,7 +174,6 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
     "no root": (params(lambda p: p["datasets"]["pets"].pop("root")), "'root' is missing"),
     "root": (params(lambda p: p["datasets"]["pets"].update(root="photos/dogs")), "annotations"),
     "parameter of a reader": (params(lambda p: p["datasets"]["pets"].update(subset=["a"])), "parameter 'subset'"),
-    "dataset as text": (params(lambda p: p["datasets"].update(pets="photos/pets")), "expected {format, root}"),
     "subset of a reader": (
         params(lambda p: p["datasets"]["wild"].update(subset_names=["one"])), "uses the subset 'all', but only one",
     ),

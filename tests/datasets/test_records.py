@@ -1,7 +1,8 @@
 import pytest
 
-from farther.datasets.records import Record, read_json, records, shorten
-from farther.errors import DataError
+from farther.datasets.records import Record, records
+from farther.errors import DataError, shorten
+from farther.tables.files import read_json
 
 
 def test_fields_that_nobody_needs_are_dropped_wherever_they_stand(tmp_path):
@@ -24,6 +25,11 @@ def test_a_flag_may_be_a_truth_value_a_number_or_absent(tmp_path, value, expecte
     assert Record({}, tmp_path).flag("flag") is False
 
 
-def test_a_long_value_is_cut_in_messages():
-    assert shorten("a" * 100) == "'" + "a" * 76 + "…"
-    assert shorten([1, 2]) == "[1, 2]"
+def test_a_long_or_deep_value_is_cut_in_messages():
+    nested = value = []
+    for _ in range(5000):
+        value.append([])
+        value = value[0]
+    for one in ("a" * 1000, ["a" * 100] * 1000, nested, {n: [n] * 99 for n in range(99)}, 10**5000):
+        assert len(shorten(one)) <= 200
+    assert shorten([1, {"b": 2, "a": "x"}]) == "[1, {'a': 'x', 'b': 2}]"

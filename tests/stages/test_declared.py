@@ -5,6 +5,7 @@ import json
 import re
 import runpy
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,7 @@ def test_a_stage_declares_every_folder_of_artifacts_that_its_script_names(name):
 
 def test_every_digest_that_a_stage_names_is_one_that_the_stage_code_writes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["code_digests.py"])
     shutil.copy(ROOT / "params.yaml", tmp_path)
     runpy.run_path(str(ROOT / "stages/code_digests.py"), run_name="__main__")
     named = {
@@ -179,6 +181,8 @@ def test_a_changed_method_changes_its_own_digest_and_that_of_the_stage_that_runs
     shutil.copytree(ROOT / "lib/farther", tmp_path / "farther", ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(code, "__file__", str(tmp_path / "farther/code.py"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["code_digests.py"])
+    shutil.copy(ROOT / "params.yaml", tmp_path)
 
     def digests() -> dict[str, str]:
         runpy.run_path(str(ROOT / "stages/code_digests.py"), run_name="__main__")

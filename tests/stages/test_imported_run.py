@@ -3,6 +3,7 @@
 import json
 import runpy
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +110,7 @@ def project(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         patch.syspath_prepend(STAGES)
+        patch.setattr(sys, "argv", ["code_digests"])
         runpy.run_path(str(STAGES / "code_digests.py"), run_name="__main__")
         for run in ("native", "whole", "bare"):
             stages = [] if run == "native" else [("infer", run)]

@@ -3,6 +3,7 @@
 import json
 import runpy
 import shutil
+import sys
 import zlib
 from pathlib import Path
 
@@ -91,8 +92,10 @@ def digests(tmp_path_factory):
     """The file of digests of the code, which is the same for all profiles."""
     root = tmp_path_factory.mktemp("code")
     (root / "data").symlink_to(ROOT / "data")
+    (root / "params.yaml").symlink_to(ROOT / "params.yaml")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
+        patch.setattr(sys, "argv", ["code_digests"])
         runpy.run_path(str(ROOT / "stages/code_digests.py"), run_name="__main__")
     return root / "artifacts/code.json"
 

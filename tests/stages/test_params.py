@@ -1,8 +1,14 @@
 """The shipped files of parameters, read by what the stages use and rewritten as DVC does for `--set-param`."""
 
+import os
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
+from dvc.exceptions import ReproductionError
+from dvc.repo import Repo
 from dvc.utils.serialize import dumps_yaml, parse_yaml, parse_yaml_for_update
 
 from farther.errors import DataError, ParameterError
@@ -26,6 +32,51 @@ def test_a_section_that_is_absent_is_named_with_those_that_are_there(tmp_path):
     assert section("fit", file=file) == {}
     with pytest.raises(ParameterError, match=r"no 'methods\.vim'\. Known here: msp, knn"):
         section("methods", "vim", file=file)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("datasets: {'x; touch PWNED': {}}", "section 'datasets': the name 'x; touch PWNED' is not allowed: write"),
+        ("datasets: {../x: {}}", "section 'datasets': the name '../x' is not allowed"),
+        ("datasets: {2017: {}}", "section 'datasets': the name 2017 is not allowed.*in quotes"),
+        ("derived: {paste: {-x: {}}}", r"section 'derived\.paste': the name '-x'"),
+        ("benchmarks: {voc: {splits: {$(x): {}}}}", r"section 'benchmarks\.voc\.splits': the name '\$\(x\)'"),
+        ("benchmarks: {voc: {shifted: {a b: {}}}}", r"section 'benchmarks\.voc\.shifted': the name 'a b'"),
+        ("detectors: {yolo: {passes: {.x: {}}}}", r"section 'detectors\.yolo\.passes': the name '\.x'"),
+        ("methods: {é: {}}", "section 'methods': the name 'é'"),
+        ("methods: {knn: [1]}", r"section 'methods\.knn': expected names with values, found \[1\]"),
+        ("datasets: {pets: photos}", r"section 'datasets\.pets': expected names with values, found 'photos'"),
+        ("evaluate: 1.5", "section 'evaluate': expected names with values, found 1.5"),
+        ("[1, 2]", "expected sections, found"),
+        ("fit: {a: 2020-13-45}", r"not YAML: not a value of the type 'timestamp'.*\(line 1, column 10\)"),
+    ],
+)
+def test_names_and_sections_of_other_kinds_are_refused_with_their_place(tmp_path, text, message):
+    file = tmp_path / "params.yaml"
+    file.write_text(text)
+    with pytest.raises(ParameterError, match=rf"params\.yaml: {message}"):
+        section("fit", file=file)
+
+
+def test_a_name_with_shell_syntax_stops_a_repro_before_any_command(tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    for name in ("stages", "data"):
+        shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__", "demo"))
+    (project / "lib").mkdir()
+    (project / "lib" / "farther").symlink_to(ROOT / "lib" / "farther")
+    shutil.copy(ROOT / "dvc.yaml", project)
+    params = parse((ROOT / "params.yaml").read_text())
+    evil = {name: {"format": "coco", "root": "data"} for name in ("x; touch PWNED", "x'; touch PWNED; '")}
+    (project / "params.yaml").write_text(yaml.safe_dump({**params, "datasets": evil}))
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "lib"))
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    Repo.init(no_scm=True).close()
+    with Repo() as repo, pytest.raises(ReproductionError, match="code"):
+        repo.reproduce()
+    assert not list(project.rglob("PWNED*"))
+    assert not (project / "artifacts" / "tables").exists()
 
 
 def test_the_code_of_a_name_that_the_stage_code_has_not_seen_is_an_error_that_says_what_to_run(tmp_path):

@@ -114,7 +114,7 @@ def test_json_has_no_nan(tmp_path: Path):
 
 def test_damaged_json_is_named_with_its_line(tmp_path: Path):
     (tmp_path / "value.json").write_text('{"a": 1,\n "b": }')
-    with pytest.raises(DataError, match=r"value\.json: not JSON.*line 2"):
+    with pytest.raises(DataError, match=r"value\.json: row 2: not JSON"):
         read_json(tmp_path / "value.json")
 
 

@@ -244,6 +244,8 @@ def test_compressed_run_lengths_are_cut_out_as_their_numbers_are(tmp_path):
         ({"size": [30, 40], "counts": [5, 5]}, r"found 10; the image has 40 × 30"),
         ({"size": [30, 40], "counts": [-5, 1205]}, r"expected run lengths of 1200 pixels"),
         ({"size": [30, 40], "counts": "P"}, "end with a number"),
+        ({"size": [30, 40], "counts": "P" * 3_000_000 + "1"}, "a number of more than 7 characters"),
+        ({"size": [30, 40], "counts": "0" * 3_000_000}, "3000000 run lengths, but the image has 40 × 30 pixels"),
         ({"size": [30, 40], "counts": "0 1"}, "not run lengths"),
         ({"size": [30, 40], "counts": ""}, "not run lengths"),
         ({"size": [30, 40], "counts": "0PPPPP1"}, "not run lengths of an image with 40 × 30 pixels"),

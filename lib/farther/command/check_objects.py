@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,6 +12,7 @@ import typer
 
 from farther.command.project import argument
 from farther.errors import DataError, ParameterError
+from farther.tables.files import parse_json
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -114,7 +114,7 @@ def _read(odb: Any, entry: Entry) -> Entry:
     found = replace(entry, digest=digest.hexdigest(), size=size)
     if not listing or not found.is_whole:
         return found
-    lines = json.loads(b"".join(listing))
+    lines = parse_json(b"".join(listing), entry.path)
     return replace(
         found, files=tuple(Entry(f"{entry.path}/{line['relpath']}", line["md5"], folder=entry.oid) for line in lines)
     )

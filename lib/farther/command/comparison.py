@@ -6,7 +6,6 @@ A revision's metrics are in git. Its evaluation is read through DVC, from its ca
 from __future__ import annotations
 
 import io
-import json
 import subprocess
 import tarfile
 import tempfile
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farther.command.project import git
 from farther.errors import DataError, FartherError, ParameterError, choose
+from farther.tables.files import parse_json
 
 if TYPE_CHECKING:
     from farther.evaluation.paired import Replicates, StoredEvaluation
@@ -292,10 +292,7 @@ def _subject(path: PurePosixPath, runs: set[str]) -> Subject | None:
 
 def _numbers(text: str, source: str) -> dict[str, float | None]:
     """The numbers of a JSON object; nested ones by their path."""
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error.msg}", file=source, row=error.lineno) from None
+    value = parse_json(text, source)
     if not isinstance(value, dict):
         raise DataError("expected metrics by name", file=source)
     return dict(_flat(value, ""))

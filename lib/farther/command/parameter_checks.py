@@ -79,10 +79,7 @@ def _section(project: Project, name: str, cls: type) -> None:
 def _dataset(project: Project, name: str) -> None:
     from farther import datasets
 
-    entry = project.section("datasets")[name]
-    if not isinstance(entry, Mapping):
-        raise ParameterError(f"expected {{format, root}}, found {entry!r}")
-    datasets.create(**entry)
+    datasets.create(**(project.section("datasets")[name] or {}))
 
 
 def _benchmark(project: Project, name: str) -> None:

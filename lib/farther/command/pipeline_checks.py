@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from farther.command.machine import Finding
-from farther.command.project import Project, read_yaml
+from farther.command.project import Project
+from farther.tables.files import read_yaml
 
 #: A value that DVC fills in: `${item.root}`, `${embed.weights}`.
 FILLED = re.compile(r"\$\{([\w.]+)\}")
@@ -19,7 +20,7 @@ def pipeline(project: Project) -> list[Finding]:
     if not file.is_file():
         text = "no dvc.yaml here: `dvc repro` runs in a project's folder, which has stages/ and dvc.yaml"
         return [Finding("pipeline", "dvc.yaml", "note", text)]
-    stages = (read_yaml(file.read_text(encoding="utf-8")) or {}).get("stages") or {}
+    stages = (read_yaml(file) or {}).get("stages") or {}
     texts = {f: None for name, stage in stages.items() for f in _lacking(project, name, stage)}
     wrong = [Finding("pipeline", name, "missing", text) for name, text in texts]
     return wrong or [Finding("pipeline", "dvc.yaml", "ok", "has every value and file that it names")]

@@ -13,18 +13,12 @@ from typing import Annotated, Any
 import typer
 
 from farther.errors import FartherError, ParameterError, choose
+from farther.params import read_params
 
 PARAMS = Path("params.yaml")
 
 #: Adapters of imported detections: no network runs.
 IMPORTED = ("coco_results", "parquet")
-
-
-def read_yaml(text: str) -> Any:
-    """The value of a YAML text, by libyaml where it is installed: a `dvc.lock` of many stages takes seconds without."""
-    import yaml
-
-    return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 @dataclass(frozen=True)
@@ -47,25 +41,11 @@ class Project:
     @cached_property
     def params(self) -> dict[str, Any]:
         """All parameters."""
-        import yaml
-
-        try:
-            params = read_yaml(self.file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            problem = "the file does not exist. Run this in a project's folder, or name the file with --params"
-            raise ParameterError(f"{self.file}: {problem}") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ParameterError(f"{self.file}: not YAML: {error}") from None
-        if not isinstance(params, dict):
-            raise ParameterError(f"{self.file}: expected sections, found {params!r}")
-        return params
+        return read_params(self.file)
 
     def section(self, name: str) -> dict[str, Any]:
         """A section; {} where it is absent or empty."""
-        found = self.params.get(name) or {}
-        if not isinstance(found, dict):
-            raise ParameterError(f"{self.file}: section {name!r}: expected names, found {found!r}")
-        return found
+        return self.params.get(name) or {}
 
     def entry(self, section: str, name: str) -> Any:
         """An entry of a section."""

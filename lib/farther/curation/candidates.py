@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from farther.datasets.records import read_text
 from farther.errors import DataError
-from farther.tables.files import write_aside
+from farther.tables.files import read_text, write_aside
 
 #: Columns of a frame of candidates: the image; its distance by the rules; the category it was chosen for, or ""
 #: for an image reviewed before; images with this category among the benchmark's splits of that distance and the

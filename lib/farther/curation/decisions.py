@@ -24,8 +24,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import polars as pl
 
-from farther.datasets.records import read_text
 from farther.errors import DataError, FartherError
+from farther.tables.files import read_text
 
 Choice = Literal["keep", "remove", "near", "far"]
 

@@ -15,10 +15,10 @@ from pydantic.dataclasses import dataclass
 from farther.curation.class_similarity import FARTHEST, ROUNDING, ClassesBy, ClassSimilarity
 from farther.curation.sources import Categories
 from farther.datasets import ClassNames
-from farther.datasets.records import read_yaml
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, build
 from farther.tables import SortedClasses
+from farther.tables.files import read_yaml
 
 Kind = Literal["ID class", "overlap", "near"]
 

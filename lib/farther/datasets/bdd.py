@@ -24,9 +24,10 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.records import Record, read_json, records
+from farther.datasets.records import Record, records
 from farther.errors import DataError
 from farther.registry import STRICT
+from farther.tables.files import read_json
 
 CLASSES = (
     "pedestrian", "rider", "car", "truck", "bus", "train", "motorcycle", "bicycle", "traffic light", "traffic sign",

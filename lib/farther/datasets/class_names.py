@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from farther.datasets.records import are_texts, read_yaml
+from farther.datasets.records import are_texts
 from farther.errors import DataError
+from farther.tables.files import read_yaml
 
 
 class ClassNames:

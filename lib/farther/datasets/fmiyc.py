@@ -10,7 +10,8 @@ from pydantic.dataclasses import dataclass
 from farther.datasets.base import register
 from farther.datasets.huggingface import HuggingFace
 from farther.datasets.huggingface_files import data_files, split_of
-from farther.datasets.records import Record, shorten
+from farther.datasets.records import Record
+from farther.errors import shorten
 from farther.registry import STRICT
 
 IDS = ("id", "ids", "category_id", "category_ids")

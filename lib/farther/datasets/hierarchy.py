@@ -11,8 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from farther.datasets.records import are_texts, read_yaml
+from farther.datasets.records import are_texts
 from farther.errors import DataError
+from farther.tables.files import read_yaml
 
 Scale = Literal["normalised", "raw"]
 

@@ -25,8 +25,8 @@ from farther.datasets.base import (
     register,
 )
 from farther.datasets.huggingface_files import METADATA, card, class_names, data_files, rows, schema_features, split_of
-from farther.datasets.records import Location, Record, shorten
-from farther.errors import DataError
+from farther.datasets.records import Location, Record
+from farther.errors import DataError, shorten
 from farther.registry import STRICT
 from farther.tables.files import inside
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import yaml
 
-from farther.datasets.records import read_json, shorten
-from farther.errors import DataError
+from farther.errors import DataError, shorten
+from farther.tables.files import parse_json, parse_yaml, read_json, read_text
 
 #: Rows that are held in memory at once, images included.
 BATCH = 64
@@ -63,14 +61,16 @@ def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
         with path.open(encoding="utf-8-sig") as file:
             for number, line in enumerate(file, start=1):
                 if line.strip():
-                    value = json.loads(line)
+                    value = parse_json(line, path, row=number)
                     if not isinstance(value, dict):
                         raise DataError(f"expected an object, found {shorten(value)}", file=path, row=number)
                     yield value
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error.msg}; is the file whole?", file=path, row=number) from None
+    except FileNotFoundError:
+        raise DataError("the file does not exist", file=path) from None
+    except OSError as error:
+        raise DataError(f"the file cannot be read: {error.strerror}", file=path) from None
 
 
 def schema_features(path: Path) -> Any:
@@ -83,11 +83,9 @@ def schema_features(path: Path) -> Any:
         return None
     try:
         metadata = pq.read_schema(path).metadata or {}
-        content = json.loads(metadata.get(b"huggingface", b"{}"))
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError) as error:
         raise DataError(f"not a readable parquet file: {error}; is it whole?", file=path) from None
-    except ValueError as error:
-        raise DataError(f"not JSON: {error}", file=path, field="huggingface (in the schema)") from None
+    content = parse_json(metadata.get(b"huggingface", b"{}"), path, field="huggingface (in the schema)")
     return content.get("info") if isinstance(content, dict) else None
 
 
@@ -116,11 +114,8 @@ def card(root: Path) -> dict[str, Any]:
     path = root / "README.md"
     if not path.exists():
         return {}
-    try:
-        match = re.match(r"---\s*\n(.*?)\n---", path.read_text(encoding="utf-8-sig"), re.DOTALL)
-        content = yaml.safe_load(match[1]) if match else {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise DataError(f"not YAML between the lines ---: {error}", file=path) from None
+    match = re.match(r"---\s*\n(.*?)\n---", read_text(path), re.DOTALL)
+    content = parse_yaml(match[1], path) if match else {}
     return content if isinstance(content, dict) else {}
 
 

@@ -16,10 +16,10 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.records import Record, read_json, records, shorten
-from farther.errors import DataError
+from farther.datasets.records import Record, records
+from farther.errors import DataError, shorten
 from farther.registry import STRICT
-from farther.tables.files import inside
+from farther.tables.files import inside, read_json
 
 #: The ten classes of detection by the categories that they group, as for nuScenes; other categories keep their names.
 RENAMED = {

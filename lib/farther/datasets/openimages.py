@@ -28,10 +28,10 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.records import Location, Record, read_json
+from farther.datasets.records import Location, Record
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import inside
+from farther.tables.files import inside, read_json
 
 EDGES = ("XMin", "YMin", "XMax", "YMax")
 ORIGINALS = ("train", "validation", "test")

@@ -1,8 +1,7 @@
-"""Text, YAML and JSON files of datasets; JSON objects whose fields are checked as they are read."""
+"""JSON objects of datasets whose fields are checked as they are read, and JSON files of any size."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -11,9 +10,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import ijson
-import yaml
 
-from farther.errors import DataError
+from farther.errors import DataError, shorten
+from farther.tables.files import read_text
 
 _INT64 = 2**63
 
@@ -156,63 +155,9 @@ def repeated(names: Iterable[str]) -> str | None:
     return next((name for name, count in counts.items() if count > 1), None)
 
 
-def shorten(value: Any) -> str:
-    """`repr` of a value, cut where it is long."""
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}…"
-
-
-def read_text(path: Path, absent: str = "the file does not exist") -> str:
-    """Content of a file in UTF-8.
-
-    Raises:
-        DataError: the file does not exist (with the message `absent`) or is not UTF-8.
-    """
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(absent, file=path) from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
-
-
 def read_lines(path: Path, absent: str) -> list[str]:
     """The lines of a text file without surrounding blanks; see `read_text`."""
     return [line.strip() for line in read_text(path, absent).splitlines()]
-
-
-def read_yaml(path: Path, absent: str = "the file does not exist") -> Any:
-    """Content of a YAML file.
-
-    Raises:
-        DataError: the file does not exist (with the message `absent`) or is not YAML.
-    """
-    try:
-        return yaml.safe_load(read_text(path, absent))
-    except yaml.YAMLError as error:
-        raise DataError(f"not YAML: {error}", file=path) from None
-
-
-def read_json(path: Path, without: Iterable[str] = ()) -> Any:
-    """Reads a JSON file that may be large.
-
-    Raises:
-        DataError: the file is absent, is not UTF-8, or is not JSON (truncated, for instance); names the line.
-    """
-    unwanted = tuple(without)
-
-    def drop(fields: dict[str, Any]) -> dict[str, Any]:
-        for name in unwanted:
-            fields.pop(name, None)
-        return fields
-
-    try:
-        return json.loads(read_text(path), object_hook=drop)
-    except json.JSONDecodeError as error:
-        problem = f"not JSON: {error.msg} (column {error.colno}); is the file whole?"
-        raise DataError(problem, file=path, row=error.lineno) from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, unlimited nesting
-        raise DataError(f"not JSON that can be read: {error}", file=path) from None
 
 
 def stream(path: Path, field: str, *, required: bool = True) -> Iterator[Record]:

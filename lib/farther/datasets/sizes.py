@@ -7,14 +7,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-import yaml
+from farther.tables.files import parse_yaml
 
 MB = 10**6
 
 
 @cache
 def _sizes() -> dict[str, Any]:
-    return yaml.safe_load(files(__package__).joinpath("sizes.yaml").read_text(encoding="utf-8"))
+    return parse_yaml(files(__package__).joinpath("sizes.yaml").read_text(encoding="utf-8"))
 
 
 def bytes_of(format: str, paths: Sequence[str], subsets: Sequence[str] = ()) -> int:

@@ -19,10 +19,10 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.records import Location, are_texts, read_lines, read_yaml, repeated, shorten
-from farther.errors import DataError
+from farther.datasets.records import Location, are_texts, read_lines, repeated
+from farther.errors import DataError, shorten
 from farther.registry import STRICT
-from farther.tables.files import files_below, inside
+from farther.tables.files import files_below, inside, read_yaml
 
 ABSENT = "the file does not exist, but the YAML file names it"
 ORIGINALS = ("train", "val", "test")

@@ -16,7 +16,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from farther.errors import DataError
-from farther.tables.files import write_aside
+from farther.tables.files import parse_json, write_aside
 
 #: Where training programs store the state dict: PyTorch Lightning, torchvision's scripts and Detectron2, and others.
 PARTS = ("state_dict", "model", "model_state_dict", "net")
@@ -83,11 +83,10 @@ def json_field(path: str | Path, metadata: Mapping[str, str], name: str) -> Any:
         DataError: the field is missing, or is not JSON; names the file `path`.
     """
     try:
-        return json.loads(metadata[name])
+        text = metadata[name]
     except KeyError:
         raise DataError("the field is missing from the checkpoint's metadata", file=path, field=name) from None
-    except json.JSONDecodeError as error:
-        raise DataError(f"not JSON: {error.msg}", file=path, field=name) from None
+    return parse_json(text, path, field=name)
 
 
 def refuse_format(path: str | Path, metadata: Mapping[str, str], kind: str) -> None:

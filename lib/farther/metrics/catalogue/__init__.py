@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any, Literal
 
-import yaml
+from farther.tables.files import parse_yaml
 
 Group = Literal[
     "ood",
@@ -101,7 +101,7 @@ class Metric:
 
 def _read() -> Iterator[Metric]:
     text = files(__name__).joinpath("metrics.yaml").read_text(encoding="utf-8")
-    groups = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    groups = parse_yaml(text)
     sources = groups.pop("sources")
     for group, given in groups.items():
         metrics = [Metric(name=name, group=group, **fields) for name, fields in given.items()]

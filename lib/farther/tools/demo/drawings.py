@@ -14,10 +14,10 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
-import yaml
 from PIL import Image
 
 from farther.errors import DataError, FartherError
+from farther.tables.files import parse_yaml
 
 #: Side of the square that all art is drawn on.
 GRID = 72
@@ -199,4 +199,4 @@ def _rasterise(svg: str, size: int) -> Image.Image:
 @lru_cache(maxsize=8)
 def demo_table(name: str) -> dict[str, Any]:
     """A table of the demo world."""
-    return yaml.safe_load((files(__package__) / name).read_text(encoding="utf-8"))
+    return parse_yaml((files(__package__) / name).read_text(encoding="utf-8"))

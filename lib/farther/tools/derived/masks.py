@@ -12,11 +12,11 @@ from pydantic.dataclasses import dataclass
 
 from farther.curation.sources import Categories
 from farther.datasets.base import Location, image_file
-from farther.datasets.records import Record, read_json
+from farther.datasets.records import Record
 from farther.errors import DataError
 from farther.images import read as pictures
 from farther.registry import STRICT
-from farther.tables.files import inside
+from farther.tables.files import inside, read_json
 from farther.tools.derived.cutouts import AnnotatedSource, CutOut, CutOuts, register
 
 #: Fields that parsing skips.
@@ -24,6 +24,9 @@ UNREAD = ("area", "license", "url", "coco_url", "flickr_url", "date_captured")
 
 #: Factor by which polygons are drawn larger and reduced again, for soft edges (pycocotools' masks have hard ones).
 OVERSAMPLING = 4
+
+#: Most characters of a run length as text: 5 bits each, of 32.
+LONGEST_NUMBER = 7
 
 
 @register("masks")
@@ -161,15 +164,22 @@ def _mask(runs: Record, size: tuple[int, int]) -> np.ndarray:
         codes = np.frombuffer(counts.encode(), np.uint8).astype(int) - ord("0")
         if not len(codes) or codes.min() < 0 or codes.max() > 63 or codes[-1] & 32:
             raise runs.error("not run lengths: expected characters '0' to 'o' that end with a number", "counts")
+        ends = np.flatnonzero(codes < 32)
+        if np.diff(ends, prepend=-1).max() > LONGEST_NUMBER:
+            raise runs.error(f"not run lengths: a number of more than {LONGEST_NUMBER} characters", "counts")
+        count = len(ends)
         encoded = {"size": [height, width], "counts": counts}
     else:
         lengths = runs.numbers("counts", len(counts)) if isinstance(counts, list) else []
+        count = len(lengths)
         if min(lengths, default=-1) < 0 or sum(lengths) != width * height:
             problem = f"expected run lengths of {width * height} pixels, found {sum(lengths):g}"
             raise runs.error(f"{problem}; the image has {width} × {height}", "counts")
         encoded = rle.frPyObjects(
             {"size": [height, width], "counts": [int(length) for length in lengths]}, height, width
         )
+    if count > width * height + 1:
+        raise runs.error(f"{count} run lengths, but the image has {width} × {height} pixels", "counts")
     try:
         return rle.decode(encoded).astype(bool)
     except ValueError as error:

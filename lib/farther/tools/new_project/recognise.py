@@ -12,11 +12,10 @@ from typing import Any
 import ijson
 
 from farther import datasets, detectors
-from farther.datasets.records import read_yaml
 from farther.detectors.imported.json_stream import list_elements
 from farther.errors import DataError, FartherError
 from farther.tables import Header
-from farther.tables.files import files_below
+from farther.tables.files import files_below, read_yaml
 
 #: Endings of images, in lower case.
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})

@@ -6,7 +6,6 @@ Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from farther.tables.files import parse_json
 from farther.tools.publication.card import COLUMNS
 from farther.tools.publication.contents import Publication, PublishedSplit
 from farther.tools.publication.parquet import described
@@ -32,7 +32,7 @@ def croissant(publication: Publication, shards: Mapping[str, Sequence[Path]], fo
     """
     words = publication.words
     described_by = {
-        "@context": json.loads(files(__package__).joinpath("croissant_context.json").read_text(encoding="utf-8")),
+        "@context": parse_json(files(__package__).joinpath("croissant_context.json").read_text(encoding="utf-8")),
         "@type": "sc:Dataset",
         "conformsTo": CONFORMS_TO,
         "name": publication.title,

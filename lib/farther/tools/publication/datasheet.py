@@ -11,13 +11,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.records import read_yaml
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, build
+from farther.tables.files import parse_yaml, read_yaml
 
 
 class Question(NamedTuple):
@@ -32,7 +31,7 @@ class Question(NamedTuple):
 @cache
 def datasheet() -> tuple[Question, ...]:
     """The questions of a datasheet, in the order of FMIYC's Appendix A."""
-    content = yaml.safe_load(files(__package__).joinpath("datasheet.yaml").read_text(encoding="utf-8"))
+    content = parse_yaml(files(__package__).joinpath("datasheet.yaml").read_text(encoding="utf-8"))
     return tuple(
         Question(key, section, entry["question"], entry.get("answer", "").strip())
         for section, entries in content.items()

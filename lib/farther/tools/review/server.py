@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import io
-import json
 import secrets
 import socket
 from collections.abc import Callable
@@ -38,6 +37,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from farther.errors import DataError, FartherError, ParameterError
 from farther.images.read import FORMATS
 from farther.registry import build
+from farther.tables.files import parse_json
 from farther.tools.review.session import Filters, Session
 
 HOST = "127.0.0.1"
@@ -208,14 +208,14 @@ async def _body(request: Request) -> dict[str, Any]:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(415, "expected application/json")
     length = request.headers.get("content-length", "")
-    if not length.isdecimal() or int(length) > MAX_BODY:
+    if not length.isdecimal() or len(length) > 9 or int(length) > MAX_BODY:
         raise HTTPException(413, f"expected at most {MAX_BODY} bytes")
     try:
         async with asyncio.timeout(TIMEOUT):
-            body = json.loads(await request.body())
+            body = parse_json(await request.body())
     except TimeoutError:
         raise HTTPException(408, "the request did not arrive in time") from None
-    except ValueError:
+    except DataError:
         raise HTTPException(400, "expected JSON") from None
     if not isinstance(body, dict):
         raise HTTPException(400, "expected a JSON object")

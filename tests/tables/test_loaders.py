@@ -1,0 +1,77 @@
+"""The loaders of all YAML and JSON: a damaged or hostile text is an error that names file and line."""
+
+import json
+import os
+
+import pytest
+
+from farther.errors import DataError
+from farther.tables.files import DEPTH, parse_json, parse_yaml, read_json, read_text, read_yaml
+
+LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (LAUGHS, r"more than 1,000,000 values, those that aliases repeat included \(line 18\)"),
+        ("a: &a [*a]", "the alias 'a' has no anchor before it, or is within it"),
+        ("a: 1\nb: " + "[" * 5000, r"nested more than 100 levels deep \(line 2\)"),
+        ("a: " + "9" * 5000, "a number of 5,000 characters"),
+        ("a: " + ":".join("1" * 300_000), "a number of 599,999 characters"),
+        ("a: !!int '" + "9" * 5000 + "'", "a number of 5,000 characters"),
+        ("a: 1\nb: 2020-13-45", r"not a value of the type 'timestamp'.*: month must be in 1..12.*\(line 2, column 4\)"),
+        ("a: !!int x", r"not a value of the type 'int'.*\(line 1, column 4\)"),
+        ("a: !!bool x", "not a value of the type 'bool'"),
+        ("a: !!float x", "not a value of the type 'float'"),
+        ("a: !!timestamp x", "not a value of the type 'timestamp'"),
+        ("a: !!python/object/apply:os.system [touch PWNED]", "could not determine a constructor"),
+        ("a: [1\nb: 2", r"\(line 2, column"),
+        ("a: \0", "unacceptable character"),
+        ("{[1]: 2}", "unhashable key"),
+    ],
+)
+def test_yaml_that_is_damaged_or_hostile_is_refused_with_file_and_line(tmp_path, text, problem):
+    file = tmp_path / "rules.yaml"
+    file.write_text(text)
+    with pytest.raises(DataError, match=rf"rules\.yaml: not YAML.*{problem}") as error:
+        read_yaml(file)
+    assert len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"a": ' + "[" * 90_000, "nested more than 100 levels deep"),
+        ("[" * (DEPTH + 1) + "1" + "]" * (DEPTH + 1), "nested more than 100 levels deep"),
+        ("9" * 5000, "not JSON that can be read: Exceeds the limit"),
+        ('{"a": "\\ud800"}', "occur in pairs only"),
+        ('{"a": 1,\n"b": x}', r"row 2: not JSON: Expecting value \(column 6\)"),
+    ],
+)
+def test_json_that_is_damaged_or_hostile_is_refused_with_its_file(tmp_path, text, problem):
+    file = tmp_path / "a.json"
+    file.write_text(text)
+    with pytest.raises(DataError, match=rf"a\.json: .*{problem}"):
+        read_json(file)
+
+
+def test_ordinary_texts_are_read_as_ever():
+    assert parse_yaml("a: &x {b: 0x1F, c: 1:30}\nd: {<<: *x, b: 2001-02-03}\ne: [*x, *x]")["e"][1] == {"b": 31, "c": 90}
+    assert parse_yaml("") is None
+    assert parse_yaml("a: '" + "7" * 5000 + "'") == {"a": "7" * 5000}
+    assert parse_json("[" * DEPTH + "]" * DEPTH) is not None
+    assert parse_json(json.dumps({"a": "😀"})) == {"a": "😀"}
+    assert parse_json(b'\xef\xbb\xbf{"a": 1}') == {"a": 1}
+
+
+def test_a_path_that_is_not_a_file_of_text_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "latin").write_bytes(b"\xe9")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("latin", "loop", "folder", "pipe", "absent", "n" * 300, "nul\0"):
+        for read in (read_text, read_json, read_yaml):
+            with pytest.raises(DataError) as error:
+                read(tmp_path / name)
+            assert error.value.file == str(tmp_path / name)
