@@ -19,7 +19,7 @@ from pydantic import ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from farther.errors import ParameterError, choose
+from farther.errors import ParameterError, choose, shorten
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -118,7 +118,7 @@ def _explain(cls: type, what: str, error: ValidationError) -> str:
         elif problem["type"] == "missing":
             lines.append(f"{what}: parameter {name!r} is missing")
         elif name:
-            lines.append(f"{what}: parameter {name!r}: {problem['msg']}, found {problem.get('input')!r}")
+            lines.append(f"{what}: parameter {name!r}: {problem['msg']}, found {shorten(problem.get('input'))}")
         else:  # several parameters do not fit together: a class says which
             lines.append(f"{what}: {problem['msg'].removeprefix('Value error, ')}")
     return "\n".join(lines)

@@ -1,12 +1,13 @@
 """What must hold of every method, whatever its formula."""
 
 import dataclasses
+import json
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from farther import methods
 from farther.errors import DataError, ParameterError
@@ -247,6 +248,26 @@ def test_a_damaged_state_is_named(make, tmp_path):
     (tmp_path / "state" / "state.safetensors").write_bytes(b"nothing")
     with pytest.raises(DataError, match=r"state\.safetensors"):
         methods.load(tmp_path / "state")
+
+
+def test_a_state_of_another_shape_value_or_parameter_is_refused(make, tmp_path):
+    create("knn").fit(make()).save(tmp_path / "state")
+    arrays, described = (tmp_path / "state" / name for name in ("state.safetensors", "method.json"))
+    whole, text = arrays.read_bytes(), described.read_text()
+    save_file({name: values[:1] for name, values in load_file(arrays).items()}, arrays)
+    with pytest.raises(DataError, match=r"method\.json: field 'digest'.*fit again"):
+        methods.load(tmp_path / "state")
+    arrays.write_bytes(whole)
+    methods.load(tmp_path / "state")
+    for change, field in (
+        ({"params": {"k": 3}}, "digest"),
+        ({"state": {"fitted_on_": 1}}, "state.fitted_on_"),
+        ({"params": [1]}, "params"),
+        ({"digest": None}, "digest"),
+    ):
+        described.write_text(json.dumps({**json.loads(text), **change}))
+        with pytest.raises(DataError, match=rf"method\.json: field '{field}'"):
+            methods.load(tmp_path / "state")
 
 
 def test_importing_the_methods_loads_no_heavy_library():

@@ -9,7 +9,7 @@ from typing import Any
 
 from farther.command.machine import Finding
 from farther.command.project import Project, make_detector
-from farther.errors import FartherError, ParameterError, choose
+from farther.errors import FartherError, ParameterError, choose, shorten
 
 #: What an entry of section `detectors` may have.
 OF_DETECTOR = ("adapter", "benchmark", "weights", "params", "classes", "threshold", "passes")
@@ -163,7 +163,7 @@ def _detector(project: Project, name: str) -> None:
 
     entry = project.section("detectors")[name]
     if not isinstance(entry, Mapping):
-        raise ParameterError(f"expected {{adapter, benchmark, weights}}, found {entry!r}")
+        raise ParameterError(f"expected {{adapter, benchmark, weights}}, found {shorten(entry)}")
     for key in entry:
         choose("parameter of a detector", str(key), OF_DETECTOR)
     make_detector(entry)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from farther.command.project import PARAMS, git, option
-from farther.errors import ParameterError, choose
+from farther.errors import ParameterError, choose, shorten
 
 #: The folder of profiles, and the folder that they name for data.
 PROFILES = Path("profiles")
@@ -70,7 +70,9 @@ def placed(text: str, data: str) -> str:
     """
     folder = str(Path(data).expanduser())
     if not Path(folder).is_absolute() or re.search(r"[^\w./@+-]", folder):
-        raise ParameterError(f"--data: expected an absolute path without spaces, quotes and the like, found {data!r}")
+        raise ParameterError(
+            f"--data: expected an absolute path without spaces, quotes and the like, found {shorten(data)}"
+        )
     return re.sub(rf"(?<![\w./-]){DATA}/", lambda _: f"{folder}/", text)
 
 

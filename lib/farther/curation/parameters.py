@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.errors import ParameterError
+from farther.errors import ParameterError, shorten
 from farther.registry import STRICT, build, parameters
 
 T = TypeVar("T")
@@ -231,7 +231,7 @@ def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[s
 def _split(cls: type[T], what: str, params: Any) -> T:
     if not isinstance(params, Mapping):
         required = ", ".join(name for name, default in parameters(cls).items() if default is MISSING)
-        raise ParameterError(f"{what}: expected {{{required}}}, found {params!r}")
+        raise ParameterError(f"{what}: expected {{{required}}}, found {shorten(params)}")
     return build(cls, what, dict(params))
 
 

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from farther.curation.class_similarity import FARTHEST, ROUNDING, ClassesBy, ClassSimilarity
 from farther.curation.sources import Categories
 from farther.datasets import ClassNames
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT, build
 from farther.tables import SortedClasses
 from farther.tables.files import read_yaml
@@ -300,7 +300,7 @@ def _plain(name: str) -> str:
 def _read(path: Path) -> _File | _NamedFile:
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise DataError(f"expected a mapping, found {content!r}", file=path)
+        raise DataError(f"expected a mapping, found {shorten(content)}", file=path)
     protocols = content.get("protocols")
     if isinstance(protocols, dict):
         content["protocols"] = {

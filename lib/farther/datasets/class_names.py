@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from farther.datasets.records import are_texts
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.tables.files import read_yaml
 
 
@@ -71,7 +71,7 @@ class ClassNames:
         if not isinstance(by_dataset, dict) or not all(
             are_texts(names) and all(names) for names in by_dataset.values()
         ):
-            problem = f"expected {{dataset: [names]}}, found {by_dataset!r}"
+            problem = f"expected {{dataset: [names]}}, found {shorten(by_dataset)}"
             raise DataError(problem, file=self.path, field=name)
         self._names[name] = {str(dataset): tuple(names) for dataset, names in by_dataset.items()}
         for dataset, names in self._names[name].items():
@@ -85,5 +85,5 @@ class ClassNames:
 def _read(path: Path) -> dict[str, Any]:
     content = read_yaml(path)
     if not isinstance(content, dict):
-        raise DataError(f"expected a mapping from classes to names, found {content!r}", file=path)
+        raise DataError(f"expected a mapping from classes to names, found {shorten(content)}", file=path)
     return {str(name): by_dataset for name, by_dataset in content.items()}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 from farther.datasets.records import are_texts
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.tables.files import read_yaml
 
 Scale = Literal["normalised", "raw"]
@@ -194,7 +194,7 @@ class HierarchyFile(ClassHierarchy):
     def _add(self, content: Any, above: Node | None) -> None:
         below = dict.fromkeys(content) if are_texts(content) else content
         if not isinstance(below, dict) or not all(isinstance(name, str) for name in below):
-            raise DataError(f"expected names of kinds, found {content!r}", file=self.path, field=above)
+            raise DataError(f"expected names of kinds, found {shorten(content)}", file=self.path, field=above)
         for name, kinds in below.items():
             node = name.casefold()
             if node in self._parent:
@@ -234,7 +234,7 @@ def read_synsets(path: str | Path) -> dict[str, tuple[str, ...]]:
         listed = [words] if isinstance(words, str) else words
         if not isinstance(name, str) or not are_texts(listed):
             raise DataError(
-                f"expected a synset, a word, or a list of them; found {words!r}", file=path, field=str(name)
+                f"expected a synset, a word, or a list of them; found {shorten(words)}", file=path, field=str(name)
             )
         mapping[name] = tuple(listed)
     return mapping

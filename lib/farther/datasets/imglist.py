@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.datasets.base import WHOLE_IMAGE, Annotations, Collector, Expected, Reader, fill, image_file, register
 from farther.datasets.records import Location, read_lines
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.registry import STRICT
 from farther.tables.files import inside
 
@@ -102,7 +102,7 @@ class ImgList(Reader):
             location = Location(path, str(number), "path")
             if text and not (image and label.removeprefix("-").isdecimal()):
                 raise Location(path, str(number), "label").error(
-                    f"expected a path, a space and a whole number, found {text!r}"
+                    f"expected a path, a space and a whole number, found {shorten(text)}"
                 )
             if text:
                 yield _Line(image.rstrip().lstrip("/"), int(label), location)

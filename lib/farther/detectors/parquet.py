@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import register
 from farther.detectors.imported.base import Imported, Place, Placed, Source
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.files import read_json
@@ -145,7 +145,7 @@ def _described(path: Path) -> _Described:
         return _Described({}, {})
     info = read_json(source)
     if not isinstance(info, dict):
-        raise DataError(f"expected an object, found {info!r}", file=source)
+        raise DataError(f"expected an object, found {shorten(info)}", file=source)
     if "format" in info:
         header = RegionsFolder(source.parent).header
         facts = {name: getattr(header, name) for name in FACTS}
@@ -159,7 +159,7 @@ def _described(path: Path) -> _Described:
         if value is not None and (
             isinstance(value, bool) != (kinds[name] is bool) or not isinstance(value, kinds[name])
         ):
-            raise DataError(f"found {value!r}", file=source, field=name)
+            raise DataError(f"found {shorten(value)}", file=source, field=name)
     return _Described({**info, "classes": tuple(info["classes"])} if info.get("classes") else dict(info), {})
 
 

@@ -20,6 +20,7 @@ from farther.metrics.outcomes import Outcome, Split
 from farther.metrics.user_defined import Case, UserDefinedMetric
 from farther.tables import ObjectOutcomes, RegionOutcomes
 from farther.tables.files import read_json, write_json
+from farther.tables.table import read_parquet
 
 
 @dataclass(frozen=True)
@@ -77,10 +78,10 @@ class Evaluated:
     @classmethod
     def read(cls, folder: Path, splits: Sequence[str]) -> Evaluated:
         """What `write` wrote."""
-        replicates = {split: pl.read_parquet(folder / f"{split}.replicates.parquet") for split in splits}
+        replicates = {split: read_parquet(folder / f"{split}.replicates.parquet") for split in splits}
         return cls(
             results=read_json(folder / "results.json"),
-            frames={kind: pl.read_parquet(folder / f"{kind}.parquet") for kind in plots.OF_METHODS},
+            frames={kind: read_parquet(folder / f"{kind}.parquet") for kind in plots.OF_METHODS},
             replicates={split: {column.name: column.to_numpy() for column in of} for split, of in replicates.items()},
         )
 

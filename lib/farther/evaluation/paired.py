@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles
 from farther.metrics import bootstrap
 from farther.tables.files import inside, read_json
+from farther.tables.table import read_parquet
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,8 @@ class StoredEvaluation:
             id_images, images = (
                 self.report["splits"][name]["inputs"]["readable"] for name in (settings["id_split"], split)
             )
-            frame = pl.read_parquet(file)
-        except (KeyError, OSError, pl.exceptions.PolarsError):
+            frame = read_parquet(file)
+        except (KeyError, TypeError, DataError):
             raise DataError(f"no replicates of {method}; rerun the stage `evaluate`", file=file) from None
         draws = {"ID images": id_images, "OOD images": images, "number of replicates": settings["replicates"]}
         metrics = {column.name: column.to_numpy() for column in frame}

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.evaluation.files import RunFiles, RunSplit
 from farther.metrics import operating_threshold
 from farther.metrics.matching import true_classes
@@ -56,5 +56,5 @@ def read_threshold(file: Path) -> float:
     content = read_json(file)
     value: Any = content.get("threshold") if isinstance(content, dict) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
-        raise DataError(f"expected a number, found {value!r}", file=file, field="threshold")
+        raise DataError(f"expected a number, found {shorten(value)}", file=file, field="threshold")
     return float(value)

@@ -13,7 +13,7 @@ from contextlib import redirect_stdout
 
 import numpy as np
 
-from farther.errors import DataError, ParameterError, choose
+from farther.errors import DataError, ParameterError, choose, shorten
 
 #: The 15 corruptions of ImageNet-C; its four for validation are left out.
 KINDS = (
@@ -86,7 +86,7 @@ def corrupt(image: np.ndarray, kind: str, severity: int, seed: int = 0) -> np.nd
     """
     choose("corruption", kind, KINDS)
     if severity not in SEVERITIES:
-        raise ParameterError(f"severity is one of {', '.join(map(str, SEVERITIES))}, found {severity!r}")
+        raise ParameterError(f"severity is one of {', '.join(map(str, SEVERITIES))}, found {shorten(severity)}")
     if image.ndim != 3 or image.shape[2] != 3 or image.dtype != np.uint8 or min(image.shape[:2]) < SHORTEST:
         expected = f"uint8 of shape (height, width, 3), both sides at least {SHORTEST} pixels"
         raise DataError(f"expected {expected}, found {image.dtype} of shape {image.shape}", field="image")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -17,8 +18,9 @@ from safetensors.numpy import load_file, save_file
 from farther.errors import DataError, FartherError
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
-from farther.tables.files import read_json, write_aside, write_json
+from farther.tables.files import digest, read_json, write_aside, write_json
 from farther.tables.regions import GRAM, LAYER
+from farther.tables.schema import Schema, check
 
 VERSION = 1
 
@@ -205,7 +207,8 @@ class Method(ABC):
         others = {k: v for k, v in state.items() if k not in arrays}
         folder.mkdir(parents=True, exist_ok=True)
         save_file(arrays, folder / "state.safetensors")
-        write_json(folder / "method.json", {**describe(self), "remarks": self.remarks(), "state": others})
+        info = json.loads(json.dumps({**describe(self), "remarks": self.remarks(), "state": others}))
+        write_json(folder / "method.json", {**info, "digest": _digest(folder, info)})
 
     def _state(self) -> dict[str, Any]:
         return {k: v for k, v in sorted(vars(self).items()) if k.endswith("_") and not k.startswith("_")}
@@ -290,6 +293,32 @@ def describe(method: Method) -> dict[str, Any]:
     }
 
 
+class _FittedOn(Schema):
+    classes: list[str]
+    background_index: int | None
+    widths: dict[str, int] | None = None
+
+
+class _State(Schema):
+    fitted_on_: _FittedOn | None = None
+
+
+class _Described(Schema):
+    """Fields and types of `method.json`."""
+
+    name: str
+    params: dict[str, Any]
+    state: _State
+    not_applicable: str | None = None
+    digest: str | None = None
+
+
+def _digest(folder: Path, info: dict[str, Any]) -> str:
+    """Digest of name, parameters and fitted state: a changed shape or value must not be taken for what was fitted."""
+    facts = [info["name"], info["params"], info["state"]]
+    return digest(json.dumps(facts, sort_keys=True), folder / "state.safetensors")
+
+
 def load(path: str | Path) -> Method:
     """A fitted method from the folder that `save` wrote.
 
@@ -303,10 +332,12 @@ def load(path: str | Path) -> Method:
     if info.get("not_applicable"):
         raise FitError(f"{info['name']} does not apply: {info['not_applicable']}")
     method = METHODS.create(info["name"], **info["params"])
-    for attribute, value in info["state"].items():
-        setattr(method, attribute, value)
-    for attribute, value in _arrays(folder / "state.safetensors").items():
-        setattr(method, attribute, value.copy())
+    arrays = _arrays(folder / "state.safetensors")
+    if info.get("digest") != _digest(folder, info):
+        problem = "the fitted state or its parameters are not those that were written: delete the folder and fit again"
+        raise DataError(problem, file=folder / "method.json", field="digest")
+    for attribute, value in [*info["state"].items(), *arrays.items()]:
+        setattr(method, attribute, value.copy() if isinstance(value, np.ndarray) else value)
     return method
 
 
@@ -331,9 +362,7 @@ def read_method(folder: Path) -> dict[str, Any]:
         raise DataError("not the state of a method", file=source, field="format")
     if info.get("version") != VERSION:
         raise DataError(f"version {info.get('version')!r}, this farther reads {VERSION}", file=source, field="version")
-    for field, kind in (("name", str), ("params", dict), ("state", dict)):
-        if not isinstance(info.get(field), kind):
-            raise DataError(f"expected a {kind.__name__}, found {info.get(field)!r}", file=source, field=field)
+    check(_Described, info, source)
     for field in info["state"]:
         if not field.endswith("_") or field.startswith("_"):
             raise DataError(f"{field!r} is not a name of fitted state", file=source, field="state")

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, shorten
 from farther.metrics.boxes import image_numbers
 from farther.metrics.precision_recall import accumulated
 from farther.metrics.weighting import RowWeights, blocks, each_once, plain
@@ -199,7 +199,7 @@ def per_image(
     (['a', 'b'], [1.0, 2.0])
     """
     if reduce not in ("min", "max"):
-        raise ValueError(f"reduce is 'min' or 'max', found {reduce!r}")
+        raise ValueError(f"reduce is 'min' or 'max', found {shorten(reduce)}")
     names, (number,) = image_numbers(image_id)
     least = reduce == "min"
     result = np.full(len(names), np.inf if least else -np.inf)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.metrics.catalogue import METRICS
 from farther.report.charts.vega import read_csv
 from farther.report.listing import ABSENT, Listing
@@ -47,7 +47,7 @@ def read(folder: Path) -> pl.DataFrame:
             outside = table.with_row_index("row").filter(~pl.col(name).is_between(0, 1))
             if len(outside):
                 row, value = outside["row"][0], outside[name][0]
-                raise DataError(f"expected a fraction, 0 to 1, found {value!r}", file=file, row=row, field=name)
+                raise DataError(f"expected a fraction, 0 to 1, found {shorten(value)}", file=file, row=row, field=name)
         values = table.unpivot(present, index=list(PLACE), variable_name="metric", value_name="published")
         frames.append(
             values.select(*PLACE, "metric", "published", origin=pl.lit(FILES[file.name])).select(frames[0].columns)

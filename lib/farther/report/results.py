@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from farther import curation, methods
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, shorten
 from farther.evaluation.files import RunFiles
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.listing import between, percent
@@ -264,7 +264,7 @@ def _checked(content: Mapping[str, Any], file: Path) -> dict[str, float | None]:
     for metric in SHOWN:
         value = content.get(metric.name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise DataError(f"expected a number or null, found {value!r}", file=file, field=metric.name)
+            raise DataError(f"expected a number or null, found {shorten(value)}", file=file, field=metric.name)
     return {metric.name: content.get(metric.name) for metric in SHOWN}
 
 
@@ -279,5 +279,5 @@ def _object(file: Path) -> dict[str, Any]:
     """The object in a JSON file, {} where the file is absent."""
     content = read_json(file) if file.exists() else {}
     if not isinstance(content, dict):
-        raise DataError(f"expected an object, found {content!r}", file=file)
+        raise DataError(f"expected an object, found {shorten(content)}", file=file)
     return content

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from pydantic import NonNegativeInt
 
 from farther.errors import DataError
 from farther.tables import VECTOR, Column, Table
 from farther.tables.files import inside, read_json
+from farther.tables.schema import Schema, check
 from farther.tables.shards import ShardWriter
 
 #: Version of the folder's layout.
@@ -52,6 +54,16 @@ class NameEmbeddings(Table):
         _check_lengths(self.embedding, source)
 
 
+class _EmbeddingsInfo(Schema):
+    """Fields and types of `embeddings.json`."""
+
+    key: str
+    encoder: dict[str, Any]
+    images: NonNegativeInt
+    failures: list[dict[str, str]]
+    shards: list[str]
+
+
 class EmbeddingsFolder:
     """The embeddings of one subset of a dataset, as `farther.similarity.embed` writes them.
 
@@ -75,9 +87,7 @@ class EmbeddingsFolder:
         if info.get("version") != VERSION:
             found = f"version {info.get('version')!r}, this farther reads {VERSION}"
             raise DataError(found, file=source, field="version")
-        for name in ("key", "encoder", "images", "failures", "shards"):
-            if name not in info:
-                raise DataError("the field is missing", file=source, field=name)
+        check(_EmbeddingsInfo, info, source)
         self.info: dict[str, Any] = info
 
     @property

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import numpy as np
 import polars as pl
 
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 
 if TYPE_CHECKING:
     from farther.tables.table import Table
@@ -120,7 +120,7 @@ class OptionalColumn:
             raise DataError(f"expected one value per row, found shape {array.shape}")
         cast = array.astype(target, copy=False)
         if array.dtype != target and target.kind in "iu" and (row := _first(cast != array)) is not None:
-            raise DataError(f"expected {target}, found {array[row]!r}", row=row)
+            raise DataError(f"expected {target}, found {shorten(array[row])}", row=row)
         return cast
 
     def _check(self, values: pl.Series) -> None:
@@ -193,5 +193,5 @@ def _texts(name: str, values: Any) -> pl.Series:
         found = None
     if found is None or found.null_count():
         row = next(row for row, value in enumerate(array) if not isinstance(value, str))
-        raise DataError(f"expected text, found {array[row]!r}", row=row)
+        raise DataError(f"expected text, found {shorten(array[row])}", row=row)
     return found

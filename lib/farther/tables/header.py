@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+from pydantic import NonNegativeInt
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.tables.files import digest, write_aside
+from farther.tables.schema import Schema, check
 
 VERSION = 1
 LAYER = "last_layer.safetensors"
@@ -109,15 +112,48 @@ class Header:
             problem = f"version {info.get('version')!r}, this farther reads {VERSION}"
             raise DataError(problem, file=source, field="version")
         names = [f.name for f in fields(cls) if f.name not in ("weight", "bias")]
-        info = {"whole_images": False, **info}  # folders written before have no such field
-        for name in [*names, "columns", "shards", "failures"]:
-            if name not in info:
-                raise DataError("the field is missing", file=source, field=name)
-        layer = load_file(folder / LAYER) if (folder / LAYER).exists() else {}
+        check(_RegionsInfo, info, source)
+        info = {"whole_images": False, **info}
+        layer = _read_last_layer(folder / LAYER)
         try:
             return cls(**{name: info[name] for name in names}, weight=layer.get("weight"), bias=layer.get("bias"))
         except DataError as error:
             raise DataError(error.problem, file=source, field=error.field) from None
+
+
+class _Shard(Schema):
+    file: str
+    regions: NonNegativeInt
+    images: NonNegativeInt = 0
+
+
+class _RegionsInfo(Schema):
+    """Fields and types of `regions.json`."""
+
+    key: str = ""
+    classes: list[str]
+    background_index: int | None
+    activation: str
+    score_threshold: float
+    whole_images: bool = False  # folders written before have no such field
+    detector: dict[str, Any]
+    columns: list[str]
+    shards: list[_Shard]
+    failures: list[dict[str, str]]
+
+
+def _read_last_layer(file: Path) -> dict[str, np.ndarray]:
+    """The arrays of `last_layer.safetensors`; none where the folder has no such file."""
+    if not file.exists():
+        return {}
+    try:
+        layer = load_file(file)
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+        raise DataError(f"not a readable safetensors file: {shorten(str(error))}", file=file) from None
+    for name, array in layer.items():
+        if array.dtype.kind != "f" or not np.isfinite(array).all():
+            raise DataError(f"expected finite numbers, found {array.dtype} values", file=file, field=name)
+    return layer
 
 
 class WithHeader:

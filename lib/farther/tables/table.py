@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import polars as pl
 
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.tables.columns import OptionalColumn
 from farther.tables.files import write_aside
 
@@ -181,9 +181,7 @@ class Table:
         Raises:
             DataError: the file is absent or not Parquet, or see the class.
         """
-        with parquet_errors(path):
-            frame = pl.read_parquet(path, glob=False)
-        return cls.from_frame(frame, path)
+        return cls.from_frame(read_parquet(path), path)
 
 
 def as_numpy(series: pl.Series) -> np.ndarray:
@@ -199,6 +197,16 @@ def as_numpy(series: pl.Series) -> np.ndarray:
 def write_parquet(frame: pl.DataFrame, path: str | Path) -> None:
     """Writes a Parquet file (zstd) in row groups of `ROW_GROUP`; the same rows give the same bytes."""
     frame.write_parquet(path, compression="zstd", compression_level=1, row_group_size=ROW_GROUP)
+
+
+def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
+    """All rows of a Parquet file, of all columns or of `columns`.
+
+    Raises:
+        DataError: the file is absent, is not Parquet, or lacks a column.
+    """
+    with parquet_errors(path):
+        return pl.read_parquet(path, columns=None if columns is None else list(columns), glob=False)
 
 
 def read_batches(
@@ -232,5 +240,5 @@ def parquet_errors(path: str | Path) -> Iterator[None]:
         yield
     except FileNotFoundError:
         raise DataError("the file does not exist", file=path) from None
-    except pl.exceptions.PolarsError as error:
-        raise DataError(f"not a readable Parquet file: {error}", file=path) from None
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, MemoryError) as error:
+        raise DataError(f"not a readable Parquet file: {shorten(str(error))}", file=path) from None

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import ijson
 
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 
 
 def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
@@ -29,7 +29,7 @@ def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
         opening = _first_character(file)
         if opening != ("[" if key is None else "{"):
             expected = "a list" if key is None else "an object"
-            raise DataError(f"expected {expected}, found {opening!r} at its start", file=path)
+            raise DataError(f"expected {expected}, found {shorten(opening)} at its start", file=path)
         try:
             for element in ijson.items(file, "item" if key is None else f"{key}.item", use_float=True):
                 yield element

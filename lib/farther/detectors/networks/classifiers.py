@@ -25,7 +25,7 @@ from farther.detectors.networks.weights import (
     write_checkpoint,
 )
 from farther.detectors.scaling import Scaled
-from farther.errors import DataError, choose
+from farther.errors import DataError, choose, shorten
 
 FORMAT = "farther.classifier"
 
@@ -134,7 +134,7 @@ def read_description(path: Path) -> dict[str, Any]:
         return {}
     preprocessing = json_field(path, metadata, "preprocessing")
     if not isinstance(preprocessing, dict):
-        raise DataError(f"expected an object, found {preprocessing!r}", file=path, field="preprocessing")
+        raise DataError(f"expected an object, found {shorten(preprocessing)}", file=path, field="preprocessing")
     classes = as_names(path, json_field(path, metadata, "classes"))
     return {"architecture": metadata.get("architecture"), "classes": classes, "preprocessing": preprocessing}
 

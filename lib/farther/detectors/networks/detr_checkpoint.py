@@ -24,7 +24,7 @@ from farther.detectors.networks.weights import (
     refuse_misfit,
     write_checkpoint,
 )
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, shorten
 from farther.tables.files import read_json
 
 FORMAT = "farther.detr"
@@ -145,7 +145,7 @@ def _blueprint(path: Path, config: Any, processor: Any, classes: Any) -> DetrBlu
     """A blueprint whose fields are of the right types, for a family that farther reads."""
     for name, value in (("config", config), ("processor", processor)):
         if not isinstance(value, dict):
-            raise DataError(f"expected an object, found {value!r}", file=path, field=name)
+            raise DataError(f"expected an object, found {shorten(value)}", file=path, field=name)
     names = as_names(path, classes)
     try:
         family_of(config.get("model_type"))

@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.tables.files import parse_json, write_aside
 
 #: Where training programs store the state dict: PyTorch Lightning, torchvision's scripts and Detectron2, and others.
@@ -92,14 +92,14 @@ def json_field(path: str | Path, metadata: Mapping[str, str], name: str) -> Any:
 def refuse_format(path: str | Path, metadata: Mapping[str, str], kind: str) -> None:
     """Refuses a file that `write_checkpoint` did not write in this format."""
     if metadata.get("format") != kind:
-        problem = f"expected {kind!r}, found {metadata.get('format')!r}: not a checkpoint that farther wrote"
+        problem = f"expected {kind!r}, found {shorten(metadata.get('format'))}: not a checkpoint that farther wrote"
         raise DataError(problem, file=path, field="format")
 
 
 def as_names(path: str | Path, found: Any) -> tuple[str, ...]:
     """Names of classes, from a checkpoint's field "classes"."""
     if not isinstance(found, list | tuple) or not found or not all(isinstance(name, str) for name in found):
-        raise DataError(f"expected a list of names, found {found!r}", file=path, field="classes")
+        raise DataError(f"expected a list of names, found {shorten(found)}", file=path, field="classes")
     return tuple(found)
 
 
@@ -111,7 +111,7 @@ def numbered(names: Sequence[str]) -> tuple[str, ...]:
 def as_pixels(path: str | Path, found: Any, field: str) -> int:
     """A number of pixels, from a checkpoint's field."""
     if not isinstance(found, int) or found < 1:
-        raise DataError(f"expected a number of pixels, found {found!r}", file=path, field=field)
+        raise DataError(f"expected a number of pixels, found {shorten(found)}", file=path, field=field)
     return found
 
 

@@ -21,7 +21,7 @@ from farther.detectors.networks.weights import (
     write_checkpoint,
 )
 from farther.detectors.networks.yolo import DetectionModel, YoloBlueprint, build_network, padding_stride
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, shorten
 
 FORMAT = "farther.yolo"
 
@@ -92,7 +92,9 @@ def _read_safetensors(path: Path) -> YoloCheckpoint:
 def _blueprint(path: Path, architecture: Any, classes: Any, image_size: Any) -> YoloBlueprint:
     """A blueprint with fields of the right types."""
     if not isinstance(architecture, dict):
-        raise DataError(f"expected a description of layers, found {architecture!r}", file=path, field="architecture")
+        raise DataError(
+            f"expected a description of layers, found {shorten(architecture)}", file=path, field="architecture"
+        )
     return YoloBlueprint(architecture, as_names(path, classes), as_pixels(path, image_size, "image_size"))
 
 

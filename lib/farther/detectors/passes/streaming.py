@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 from farther.detectors.imported import Imported
 from farther.detectors.inference import Detection, InferenceParams
@@ -19,6 +18,7 @@ from farther.errors import DataError, ParameterError
 from farther.images.stream import cache_key, stream
 from farther.keyed import Keyed
 from farther.tables import Regions, RegionsFolder, RegionsWriter, Table
+from farther.tables.table import read_parquet
 
 if TYPE_CHECKING:
     from farther.detectors.base import Detector
@@ -73,7 +73,7 @@ class PassModel(Detection):
         """
         numbered = super().finish(table, rows)
         shard = self.regions.shards[int(rows[0]) // self.shard_images]
-        found = pl.read_parquet(shard, columns=["image_id", "region_id", *SHARED])
+        found = read_parquet(shard, columns=["image_id", "region_id", *SHARED])
         keys = ["image_id", "region_id"]
         same = found.select(keys).equals(numbered.frame.select(keys)) and all(
             np.allclose(found[name].to_numpy(), numbered.frame[name].to_numpy(), rtol=0, atol=tolerance)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from farther.errors import DataError, FartherError
+from farther.errors import DataError, FartherError, shorten
 from farther.tables.files import parse_yaml
 
 #: Side of the square that all art is drawn on.
@@ -125,7 +125,7 @@ def _piece(concept: str, row: object) -> Piece:
     fields: dict[str, Any] = {"art": row} if isinstance(row, str) else dict(row) if isinstance(row, dict) else {}
     unknown = set(fields) - {"art", "swap", "cut", "at"}
     if unknown or not isinstance(fields.get("art"), str):
-        problem = f"expected the name of an art in quotes, or art, swap, cut, at, layers; found {row!r}"
+        problem = f"expected the name of an art in quotes, or art, swap, cut, at, layers; found {shorten(row)}"
         raise DataError(problem, file="drawings.yaml", row=concept)
     swap = fields.get("swap", {})
     if not set(swap) | set(swap.values()) <= set(COLOURS):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT, build
 from farther.tables.files import parse_yaml, read_yaml
 
@@ -83,7 +83,7 @@ def read_words(path: str | Path) -> Words:
     if content is None:
         return Words()
     if not isinstance(content, dict):
-        raise DataError(f"expected a mapping, found {content!r}", file=path)
+        raise DataError(f"expected a mapping, found {shorten(content)}", file=path)
     try:
         return build(Words, "words", {str(key): value for key, value in content.items()})
     except ParameterError as error:

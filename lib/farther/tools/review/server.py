@@ -34,7 +34,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from farther.errors import DataError, FartherError, ParameterError
+from farther.errors import DataError, FartherError, ParameterError, shorten
 from farther.images.read import FORMATS
 from farther.registry import build
 from farther.tables.files import parse_json
@@ -249,5 +249,5 @@ def _row(request: Request) -> int:
 def _field(body: dict[str, Any], name: str, kind: type) -> Any:
     value = body.get(name, "" if kind is str else None)
     if type(value) is not kind:
-        raise ParameterError(f"field {name!r}: expected {kind.__name__}, found {value!r}")
+        raise ParameterError(f"field {name!r}: expected {kind.__name__}, found {shorten(value)}")
     return value

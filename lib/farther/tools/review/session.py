@@ -22,7 +22,7 @@ from farther.curation import (
     why,
 )
 from farther.curation.decisions import IMAGE
-from farther.errors import ParameterError
+from farther.errors import ParameterError, shorten
 from farther.registry import STRICT
 from farther.tools.review.agreement import agreements
 from farther.tools.review.catalogue import Catalogue
@@ -136,7 +136,7 @@ class Session:
     def decide(self, row: int, decision: str, id_class: str = "", note: str = "") -> None:
         """Writes a decision, unless it repeats the reviewer's last one on the image: a page may send it twice."""
         if decision not in self._choices(row):
-            raise ParameterError(f"expected one of {', '.join(self._choices(row))}, found {decision!r}")
+            raise ParameterError(f"expected one of {', '.join(self._choices(row))}, found {shorten(decision)}")
         if id_class and id_class not in self.catalogue.id_classes:
             raise ParameterError(f"{id_class!r} is not an ID class. Known: {', '.join(self.catalogue.id_classes)}")
         with self._lock, self.file.locked() as descriptor:

@@ -1,0 +1,80 @@
+"""Tables, headers and last layers that are damaged: errors of farther that name the file."""
+
+import json
+import random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from farther.errors import DataError
+from farther.tables import Images, Regions
+from farther.tables.regions import RegionsFolder
+
+
+@pytest.fixture
+def folder(tmp_path):
+    boxes, rows = np.tile([0, 0, 2, 2], (40, 1)), np.arange(40)
+    texts = [f"image {n}" for n in rows]
+    logits, features = np.ones((40, 2)), np.ones((40, 3))
+    header = {"classes": ("a", "b"), "weight": np.ones((2, 3)), "bias": np.ones(2)}
+    columns = {"image_id": texts, "region_id": rows, "box": boxes, "score": rows / 40, "label": rows % 2}
+    Regions(**columns, logits=logits, features=features, **header).write(tmp_path / "r")
+    return tmp_path / "r"
+
+
+def flipped(content: bytes, chance: random.Random) -> bytes:
+    damaged = bytearray(content)
+    for _ in range(chance.choice([1, 1, 3, 20])):
+        damaged[chance.randrange(max(0, len(damaged) - 1500), len(damaged))] = chance.randrange(256)
+    return bytes(damaged[: chance.randrange(len(damaged))] if chance.random() < 0.2 else damaged)
+
+
+@pytest.mark.parametrize("name", ["part-00000.parquet", "last_layer.safetensors", "regions.json"])
+def test_damaged_bytes_are_read_or_refused_with_the_name_of_the_file(folder, name):
+    content, chance, refused = (folder / name).read_bytes(), random.Random(7), 0
+    for _ in range(200):
+        (folder / name).write_bytes(flipped(content, chance))
+        try:
+            list(RegionsFolder(folder).batches())
+        except DataError as error:
+            assert error.file and len(str(error)) < 800
+            refused += 1
+    assert refused > 20
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "named"),
+    [
+        ("classes", 1.5, "classes"),
+        ("classes", ["a", 2], r"classes\.1"),
+        ("shards", {}, "shards"),
+        ("shards", [{"regions": 40}], r"shards\.0\.file"),
+        ("shards", [{"file": "part-00000.parquet", "regions": -1}], r"shards\.0\.regions"),
+        ("columns", None, "columns"),
+        ("detector", [], "detector"),
+        ("failures", [1], r"failures\.0"),
+        ("background_index", "0", "background_index"),
+        ("score_threshold", float("inf"), "score_threshold"),
+        ("activation", ["softmax"], "activation"),
+    ],
+)
+def test_a_header_field_of_another_type_is_named(folder, field, value, named):
+    info = json.loads((folder / "regions.json").read_text())
+    (folder / "regions.json").write_text(json.dumps({**info, field: value}))
+    with pytest.raises(DataError, match=rf"regions\.json: field '{named}'"):
+        RegionsFolder(folder)
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path):
+    column = pa.array(["a"])
+    pq.write_table(pa.Table.from_arrays([column, column], names=["image_id", "image_id"]), tmp_path / "images.parquet")
+    with pytest.raises(DataError, match=r"images\.parquet"):
+        Images.read(tmp_path / "images.parquet")
+
+
+def test_a_folder_in_the_place_of_a_table_is_refused(tmp_path):
+    (tmp_path / "images.parquet").mkdir()
+    with pytest.raises(DataError, match=r"images\.parquet"):
+        Images.read(tmp_path / "images.parquet")
