@@ -239,10 +239,11 @@ class Rules:
             nearest=[found[name][0] for name in categories.names],
         )
 
-    def doubtful(self, vocabulary: str, categories: Categories) -> list[str]:
+    def doubtful(self, vocabulary: str, categories: Categories, *, keeps_known: bool = False) -> list[str]:
         """One message per category without a rule that resembles a name of an ID class: a typo, or a missing rule.
 
-        Such a category counts as unknown. The list `far` of a protocol says that it is meant. Errors as for `of`.
+        Such a category counts as unknown. The list `far` of a protocol says that it is meant. With
+        `keeps_known` a category that is called as an ID class is one. Errors as for `of`.
         """
         decided, far = self.by_category(vocabulary, categories), self._far.get(vocabulary, ())
         names = {_plain(name): name for name in self.id_classes}
@@ -250,7 +251,7 @@ class Rules:
             names |= {_plain(rule.category): rule.id_class for rule in rules if rule.kind == "ID class"}
         found = []
         for category in categories.names:
-            if category in decided or category.casefold() in far:
+            if category in decided or category.casefold() in far or (keeps_known and category in self.id_classes):
                 continue
             plain = _plain(category)
             close = [plain] if plain in names else get_close_matches(plain, names, n=1, cutoff=ALIKE)

@@ -261,8 +261,9 @@ def _ruled(
     vocabulary = _vocabulary(dataset, members)
     farther = any(split.distance == "farther" for split in members.values())
     deciding = rules.by_category(vocabulary, categories)
-    warnings = _of_vocabulary(rules, dataset, vocabulary, categories)
-    if _shared(members, "known") == "keep":
+    keeps_known = _shared(members, "known") == "keep"
+    warnings = _of_vocabulary(rules, dataset, vocabulary, categories, keeps_known=keeps_known)
+    if keeps_known:
         deciding = {category: rule for category, rule in deciding.items() if rule.kind != "ID class"}
     near = {category: rule for category, rule in deciding.items() if rule.kind == "near"}
     fates = decide(source, deciding, subset=subset, farther=farther, empty=empty)
@@ -270,7 +271,9 @@ def _ruled(
     return RuledSource(source, members, fates, kept, warnings)
 
 
-def _of_vocabulary(rules: Rules, dataset: str, vocabulary: str, categories: Categories) -> list[str]:
+def _of_vocabulary(
+    rules: Rules, dataset: str, vocabulary: str, categories: Categories, *, keeps_known: bool
+) -> list[str]:
     """Messages about rules without a category, and about categories that a rule is missing for."""
     if vocabulary == dataset:
         absent = rules.without_category(vocabulary, categories)
@@ -279,7 +282,7 @@ def _of_vocabulary(rules: Rules, dataset: str, vocabulary: str, categories: Cate
         unnamed = rules.unnamed(vocabulary, categories)
         text = f"{dataset}: vocabulary {vocabulary!r} does not have {', '.join(map(repr, unnamed))}: counted as unknown"
         found = [text] if unnamed else []
-    return [*found, *rules.doubtful(vocabulary, categories)]
+    return [*found, *rules.doubtful(vocabulary, categories, keeps_known=keeps_known)]
 
 
 def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSource], rules: Rules) -> Decisions:
