@@ -545,7 +545,8 @@ def test_the_pasted_dataset_is_ingested_and_curated_like_any_other(tmp_path):
     assert int(np.sum(both.category == "cat")) == 6
     kept = [Images.read(splits / f"pasted_{name}" / "images.parquet").image_id.tolist() for name in ("near", "far")]
     assert sorted(kept[0] + kept[1]) == given.source.images.image_id.tolist()
-    assert json.loads((splits / "warnings.json").read_text())["count"] == 0
+    expected = "id_pasted: vocabulary 'photos' does not have 'Kite': counted as unknown"
+    assert json.loads((splits / "warnings.json").read_text())["warnings"] == [expected]
 
 
 def test_difficult_and_crowd_objects_stay_so(tmp_path, rules):
