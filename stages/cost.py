@@ -15,6 +15,7 @@ from farther.detectors.passes import read_passes
 from farther.params import section
 from farther.registry import build
 from farther.scoring.entries import read_entry
+from farther.stage import run_stage
 from farther.tables import Images
 from farther.tables.files import digest, read_json, write_json
 from farther.tools.cost import CostParams, RunFolders, machine, measure
@@ -64,4 +65,4 @@ def _summary(measured: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run_stage(main)

@@ -407,7 +407,7 @@ def test_other_kinds_of_network_are_refused_by_name(kind, tmp_path, folders):
     [
         ("config.json", None, r"config.json: the file does not exist"),
         ("config.json", "[]", r"field 'id2label': expected names for the numbers"),
-        ("config.json", "{", r"config.json: not JSON"),
+        ("config.json", "{", r"config.json: row 1: not JSON"),
         ("config.json", '{"model_type": "rt_detr", "id2label": {"1": "cat"}}', r"field 'id2label'"),
         ("preprocessor_config.json", None, r"preprocessor_config.json: the file does not exist"),
         ("preprocessor_config.json", "{}", r"image_processor_type None is not one of transformers"),

@@ -263,7 +263,7 @@ def test_what_an_experiment_changed_is_shown_by_every_diff(project: Clone):
 
 def test_an_experiment_runs_only_what_its_parameters_concern(experiment: str):
     ran = re.findall(r"^Running stage '(.+)':$", experiment, flags=re.MULTILINE)
-    assert ran == [f"evaluate@{RUN}"]
+    assert ran == ["code", f"evaluate@{RUN}"]
 
 
 @pytest.mark.usefixtures("experiment")

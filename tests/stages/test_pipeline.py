@@ -151,7 +151,7 @@ def test_a_changed_parameter_of_one_method_runs_only_that_method_and_what_aggreg
     project.change(lambda params: params["methods"]["knn"].update(k=5))
     before = scores_of_others(project, "knn")
     printed = project.run("dvc", "repro")
-    assert set(stages_in(printed)) == {*(f"evaluate@{run}" for run in RUNS), "cost", "report"}
+    assert set(stages_in(printed)) == {"code", *(f"evaluate@{run}" for run in RUNS), "cost", "report"}
     for run in RUNS:
         assert re.search(
             rf"^{run}: fitted knn; scored [a-z0-9_, ]+; evaluated knn; 2 methods unchanged$",
@@ -189,7 +189,7 @@ def test_a_new_method_runs_alone(project: Project):
     project.change(lambda params: params["methods"].update(mls={}))
     printed = project.run("dvc", "repro")
     assert printed.count(": fitted mls; scored ") == len(RUNS)
-    assert families(stages_in(printed)) == {"evaluate", "cost", "report"}
+    assert families(stages_in(printed)) == {"code", "evaluate", "cost", "report"}
     assert scores_of_others(project, "mls") == before
 
 
@@ -245,8 +245,8 @@ def test_a_new_detector_runs_alone(project: Project):
     }
     project.change(lambda params: params["detectors"].update({"voc-strict": line}))
     ran = project.repro()
-    assert all("voc-strict" in stage for stage in ran if stage not in ("cost", "report"))
-    assert families(ran) == {"infer", "evaluate", "cost", "report"}
+    assert all("voc-strict" in stage for stage in ran if stage not in ("code", "cost", "report"))
+    assert families(ran) == {"code", "infer", "evaluate", "cost", "report"}
 
 
 def test_the_same_inputs_give_the_same_metrics(project: Project):

@@ -12,7 +12,6 @@ import typer
 
 from farther.command.project import argument
 from farther.errors import DataError, ParameterError
-from farther.tables.files import parse_json
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -101,6 +100,8 @@ def _outputs(repo: Repo) -> list[Entry]:
 
 def _read(odb: Any, entry: Entry) -> Entry:
     """Reads one object whole, a block at a time; a folder's is kept, as it lists files."""
+    from farther.tables.files import parse_json
+
     digest, size, listing = hashlib.md5(usedforsecurity=False), 0, []
     try:
         with odb.fs.open(odb.oid_to_path(entry.oid), "rb") as file:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from farther.command.project import git
 from farther.errors import DataError, FartherError, ParameterError, choose
-from farther.tables.files import parse_json
 
 if TYPE_CHECKING:
     from farther.evaluation.paired import Replicates, StoredEvaluation
@@ -292,6 +291,8 @@ def _subject(path: PurePosixPath, runs: set[str]) -> Subject | None:
 
 def _numbers(text: str, source: str) -> dict[str, float | None]:
     """The numbers of a JSON object; nested ones by their path."""
+    from farther.tables.files import parse_json
+
     value = parse_json(text, source)
     if not isinstance(value, dict):
         raise DataError("expected metrics by name", file=source)

@@ -20,7 +20,6 @@ from farther.command.measured import Measured, measure_detector, measure_pass
 from farther.command.output import duration, hanging, paragraph, size
 from farther.command.project import IMPORTED, Project, make_detector
 from farther.errors import FartherError, ParameterError, choose
-from farther.tables.files import files_below
 
 if TYPE_CHECKING:
     from farther.scoring.entries import Entry
@@ -123,6 +122,7 @@ def _ingest(project: Project, name: str, sample: int) -> Cost:
 def _sample(root: Path, count: int) -> list[Path]:
     """Some image files of a folder, spread over those that are found first."""
     from farther.datasets.presence import EXTRACTED
+    from farther.tables.files import files_below
 
     found = (file for file in files_below(root) if file.suffix.lower() in PICTURES)
     # The root of a dataset whose files hold its images is the folder of the extracted ones.

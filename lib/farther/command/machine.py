@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from farther.command.output import size
 from farther.command.project import Project, git
-from farther.tables.files import read_yaml
 
 
 @dataclass(frozen=True)
@@ -211,6 +210,8 @@ def made_with(project: Project, stage: str, *keys: str) -> bool:
 @cache
 def _recorded(lock: Path, changed: int) -> dict[str, Any]:
     """The parameters of each stage in a dvc.lock, read once for as long as it stays as it is."""
+    from farther.tables.files import read_yaml
+
     held = read_yaml(lock)
     stages = (held.get("stages") if isinstance(held, dict) else None) or {}
     return {name: (stage.get("params") or {}).get("params.yaml") for name, stage in stages.items()}

@@ -8,7 +8,6 @@ from typing import Any
 
 from farther.command.machine import Finding
 from farther.command.project import Project
-from farther.tables.files import read_yaml
 
 #: A value that DVC fills in: `${item.root}`, `${embed.weights}`.
 FILLED = re.compile(r"\$\{([\w.]+)\}")
@@ -19,6 +18,8 @@ DEMO = "artifacts/demo/"
 
 def pipeline(project: Project) -> list[Finding]:
     """One finding for each value or file that dvc.yaml needs and that is not there."""
+    from farther.tables.files import read_yaml
+
     file = project.folder / "dvc.yaml"
     if not file.is_file():
         text = "no dvc.yaml here: `dvc repro` runs in a project's folder, which has stages/ and dvc.yaml"

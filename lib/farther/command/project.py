@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from farther.errors import FartherError, ParameterError, choose
-from farther.params import read_params
 
 PARAMS = Path("params.yaml")
 
@@ -41,6 +40,8 @@ class Project:
     @cached_property
     def params(self) -> dict[str, Any]:
         """All parameters."""
+        from farther.params import read_params
+
         return read_params(self.file)
 
     def section(self, name: str) -> dict[str, Any]:

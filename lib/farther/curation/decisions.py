@@ -52,14 +52,14 @@ _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
     (
         "reviewer",
         ~pl.col("reviewer").str.contains(r"^[\w.@-](?:[\w .@-]{0,78}[\w.@-])?$"),
-        "expected letters, digits, spaces and '.@_-', at most 80 of them, found {shorten(reviewer)}",
+        "expected letters, digits, spaces and '.@_-', at most 80 of them, found {reviewer!r:.200}",
     ),
     (
         "decision",
         ~pl.col("decision").is_in([*CHOICES, UNDO]),
         f"expected one of {', '.join((*CHOICES, UNDO))}, found {{decision!r}}",
     ),
-    ("id_class", (pl.col("id_class") != "") & ~_REMOVES, "only 'remove' has an ID class, found {shorten(id_class)}"),
+    ("id_class", (pl.col("id_class") != "") & ~_REMOVES, "only 'remove' has an ID class, found {id_class!r:.200}"),
     (
         "note",
         _REMOVES & (pl.col("id_class") == "") & (pl.col("note") == ""),
@@ -290,7 +290,7 @@ def _lines(path: Path) -> pl.DataFrame:
         raise DataError(f"not CSV: {error}", file=path, row=reader.line_num) from None
     written = pl.DataFrame(rows, schema={**LINES, "time": pl.String})
     lines = written.with_columns(time=pl.col("time").str.to_datetime("%+", time_unit="us", strict=False), given="time")
-    problem = "expected a time with its zone, like 2026-11-21T09:30:02.114Z, found {shorten(given)}"
+    problem = "expected a time with its zone, like 2026-11-21T09:30:02.114Z, found {given!r:.200}"
     _refuse(lines, pl.col("time").is_null(), "time", problem, path)
     return lines.select(pl.col(name).cast(dtype) for name, dtype in LINES.items())
 
