@@ -163,6 +163,14 @@ def written(path: str, text: str) -> Callable[[], None]:
     return lambda: Path(path).write_text(text) and None
 
 
+def detection(row: int, **values: Any) -> Callable[[], None]:
+    return edits("results.json", lambda found: found[row].update(values))
+
+
+def cut(path: str) -> None:
+    Path(path).write_bytes(Path(path).read_bytes()[:-40])
+
+
 TRAIN, ALL = "photos/pets/annotations/instances_train.json", "photos/wild/annotations/instances_all.json"
 
 NAMES = "../names/classes.yaml"
@@ -247,6 +255,27 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
     "truncated annotations": (written(TRAIN, '{"images": [{"id": 1, "file'), "is the file whole?"),
     "no images": (edits(ALL, lambda a: a.update(images=[], annotations=[])), "all has no image"),
     "absent image": (removed("photos/pets/val/val3.png"), "val3.png: the file does not exist (1 of 6 images of val)"),
+    "text for an image": (
+        written("photos/pets/val/val3.png", "no image"),
+        "val3.png: no image format that is known (1 of 6 images of val, more than max_warnings = 0.05 allows)",
+    ),
+    "an image without bytes": (written("photos/wild/all/all0.png", ""), "all0.png: no image format that is known"),
+    "truncated detections": (
+        written("results.json", '[{"image_id": "val0", "category_id": "cat", "bbox": [1, 2'), "results.json",
+    ),
+    "category of a detection": (detection(5, category_id="cow"), 'row 5: field \'category_id\': unknown cat'),
+    "box of a detection": (detection(7, bbox=[1, 2, -3, 4]), "row 7: field 'bbox': expected x, y, width, height"),
+    "score of a detection": (detection(9, score=1.5), "row 9: field 'score': expected 0 to 1, found 1.5"),
+    "no score": (edits("results.json", lambda found: found[3].pop("score")), "row 3: field 'score': the fie"),
+    "logits of some": (detection(4, logits=[0.1, 0.2]), "row 4: field 'logits'"),
+    "other names of images": (
+        edits("results.json", lambda found: [one.update(image_id=f"x{one['image_id']}") for one in found]),
+        "no image of split 'train' is in the detections. They name 'xtrain0'",
+    ),
+    "detections of one split only": (
+        edits("results.json", lambda found: found.__delitem__(slice(12, None))),
+        "no image of split 'val' is in the detections",
+    ),
     "fractions": (
         edits(TRAIN, lambda a: [one.update(bbox=[0.1, 0.2, 0.3, 0.4]) for one in a["annotations"]]),
         "6 of 6 boxes lie between 0 and 1",
@@ -259,6 +288,24 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
 
 def test_there_are_forty_damages_and_more():
     assert len(DAMAGES) >= 40
+
+
+def notes() -> list[str]:
+    return [one.text for one in examine(Project()) if one.state == "note"]
+
+
+def test_a_truncated_image_stops_only_a_run_that_opens_images(project):
+    cut("photos/pets/val/val3.png")
+    message = "val3.png: cannot be read: image file is truncated"
+    assert problems() == []
+    (note,) = [text for text in notes() if message in text]
+    assert note.endswith("(1 of 6 images of val that were looked at). Only detectors would open them")
+    run(adapter="yolo", weights=str(ROOT / "data/demo/voc-yolov8.safetensors"), params={})()
+    (wrong,) = [text for text in problems() if message in text]
+    assert wrong.endswith("These are more than max_failures = 0.01 allows: replace or delete them")
+    params(lambda content: content["inference"].update(max_failures=0.5))()
+    (note,) = [text for text in notes() if message in text]
+    assert note.endswith("`infer` leaves them out")
 
 
 @pytest.mark.parametrize("name", DAMAGES)

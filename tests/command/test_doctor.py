@@ -15,7 +15,8 @@ import yaml
 
 from farther.code import packages_of
 from farther.command import main
-from farther.command.doctor import checkpoints, datasets
+from farther.command.dataset_checks import datasets
+from farther.command.detector_checks import checkpoints
 from farther.command.estimate import REGIONS, _many, _sample, estimate
 from farther.command.machine import disk, gpu, made_with, split_images, subset_images
 from farther.command.project import Project

@@ -198,3 +198,27 @@ def test_a_page_of_postscript_called_jpeg_starts_no_program(tmp_path, monkeypatc
     (tmp_path / "photo.jpg").write_text(page)
     with pytest.raises(DataError, match="not an image, or in another format than JPEG"):
         pictures.load(tmp_path / "photo.jpg")
+
+
+def test_a_file_that_is_not_an_image_installs_nothing_beside_ultralytics(tmp_path, monkeypatch):
+    from ultralytics.utils import checks
+
+    monkeypatch.setattr(checks, "check_requirements", lambda *_, **__: pytest.fail("installs a package"))
+    (tmp_path / "a.jpg").write_text("not an image")
+    with pytest.raises(DataError, match="not an image"):
+        pictures.load(tmp_path / "a.jpg")
+
+
+def test_the_problem_of_a_file_is_found_by_its_header_and_its_end(tmp_path):
+    for name in ("a.jpg", "a.png", "a.webp"):
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)).save(tmp_path / name)
+        assert pictures.problem_of(tmp_path / name) == ("", True)
+        content = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(content + b"more")
+        assert pictures.problem_of(tmp_path / name) == ("", True)
+        (tmp_path / name).write_bytes(content[: len(content) // 2])
+        reason, is_image = pictures.problem_of(tmp_path / name)
+        assert reason and is_image == (name != "a.webp")
+        (tmp_path / name).write_bytes(content[:5])
+        assert pictures.problem_of(tmp_path / name) == ("no image format that is known", False)
+    assert pictures.problem_of(tmp_path / "b.jpg") == ("[Errno 2] No such file or directory: 'b.jpg'", False)

@@ -74,6 +74,22 @@ def test_each_split_of_the_benchmark_gets_its_regions_and_only_once(project, cap
     assert capsys.readouterr().out.splitlines() == ["coco_far: unchanged", "test: unchanged"]
 
 
+def test_other_names_of_the_classes_do_not_run_the_detector_again(project, capsys):
+    run("demo")
+    before = Regions.read(project / "artifacts/regions/demo/test")
+    write_json(project / "artifacts/splits/voc/id_classes.json", ["cat", "hound"])
+    params = parse((project / "params.yaml").read_text())
+    params["detectors"]["demo"]["classes"] = {"dog": "hound"}
+    (project / "params.yaml").write_text(json.dumps(params))
+    capsys.readouterr()
+    run("demo")
+    assert capsys.readouterr().out.splitlines() == ["coco_far: unchanged", "test: unchanged"]
+    after = Regions.read(project / "artifacts/regions/demo/test")
+    assert (before.header.known_classes, after.header.known_classes) == (("dog", "cat"), ("hound", "cat"))
+    assert after.frame.equals(before.frame)
+    np.testing.assert_array_equal(after.weight, before.weight)
+
+
 def test_a_misspelt_setting_ends_the_stage_with_the_known_ones(project):
     params = parse((project / "params.yaml").read_text())
     params["inference"]["batchsize"] = 2

@@ -1,6 +1,8 @@
 """Results of other libraries as regions, and back."""
 
+import re
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
@@ -9,7 +11,7 @@ import torch
 from ultralytics.engine.results import Results
 
 from farther.errors import DataError
-from farther.tables import Regions
+from farther.tables import Objects, Regions
 
 BOXES = [[1.0, 2.0, 11.0, 22.0], [3.0, 4.0, 9.0, 8.0]]
 
@@ -76,3 +78,49 @@ def test_boxes_for_fiftyone_are_fractions(monkeypatch):
 def test_results_and_names_of_images_must_be_as_many():
     with pytest.raises(DataError, match="1 results, but 2 names of images"):
         Regions.from_torchvision([{"boxes": [], "scores": [], "labels": []}], ["a", "b"], ["cat"])
+
+
+def test_dicts_of_arrays_name_or_number_their_labels():
+    rows = [
+        {"boxes": torch.tensor(BOXES[:1]), "scores": torch.tensor([0.9]), "labels": ["dog"], "logits": [[0.0, 1.0]]},
+        {"boxes": [], "scores": [], "labels": [], "masks": None},
+        {"boxes": BOXES[1:], "scores": [0.4], "labels": ["cat"], "logits": [[1.0, 0.0]]},
+    ]
+    regions = Regions.from_dicts(rows)
+    assert regions.classes == ("cat", "dog")
+    assert regions.logits.tolist() == [[0, 1], [1, 0]]
+    assert regions.image_id.tolist() == ["0", "2"]
+    numbers = [{**row, "labels": [("cat", "dog").index(name) for name in row["labels"]]} for row in rows]
+    assert Regions.from_dicts(numbers, ["cat", "dog"]).frame.equals(regions.frame)
+    assert Regions.from_dicts(numbers, image_ids=["a", "b", "c"]).classes == ("0", "1")
+    with pytest.raises(DataError, match="label 'dog' is not among the classes: cat, cow"):
+        Regions.from_dicts(rows, ["cat", "cow"])
+    with pytest.raises(DataError, match="label 1 is not among the classes: cat"):
+        Regions.from_dicts(numbers, ["cat"])
+
+
+def test_objects_are_made_of_the_same_dicts():
+    objects = Objects.from_dicts(
+        [
+            {"boxes": BOXES, "labels": torch.tensor([1, 0]), "iscrowd": [0, 1], "area": None},
+            {"boxes": [], "labels": []},
+        ],
+        ["cat", "dog"],
+    )
+    assert objects.image_id.tolist() == ["0", "0"]
+    assert objects.category.tolist() == ["dog", "cat"]
+    assert objects.is_crowd.tolist() == [False, True]
+    assert len(Objects.from_dicts([])) == 0
+    with pytest.raises(DataError, match="2 rows, but 1 in 'image_id'"):
+        Objects.from_dicts([{"boxes": BOXES, "labels": ["cat"]}])
+
+
+def test_the_example_of_the_docs_has_the_values_in_its_comments():
+    page = (Path(__file__).parents[2] / "docs/python.md").read_text()
+    (example,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "from_dicts" in block)
+    made: dict = {}
+    exec(example, made)
+    commented = re.findall(r"^(\w+\.evaluate.*?)\s+# ([\d.]+)", example, re.MULTILINE)
+    assert len(commented) == 2
+    for expression, value in commented:
+        assert eval(expression, made) == float(value)

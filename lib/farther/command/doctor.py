@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from farther.command.machine import Finding
 from farther.command.output import as_json, coloured, hanging, paragraph, size
-from farther.command.project import IMPORTED, PARAMS, Json, Params, Project, make_detector, option
-from farther.errors import DataError, FartherError
+from farther.command.project import PARAMS, Json, Params, Project, option
+from farther.errors import FartherError
 
 if TYPE_CHECKING:
-    from farther.datasets import Missing
+    from farther.command.dataset_checks import Found
 
 #: States of findings that keep something from running.
 PROBLEMS = ("missing", "wrong")
-
-#: The folder that stages write, datasets of the demo included.
-ARTIFACTS = "artifacts"
-
-#: Where a checkpoint comes from if section `sources` does not name it.
-ELSEWHERE = "your own training (docs/training.md), or the detector's authors"
 
 
 def doctor(
@@ -70,16 +61,19 @@ def doctor(
 def examine(project: Project, *, quick: bool = False) -> list[Finding]:
     """All findings about a project; `quick` opens neither annotations nor checkpoints, and tests no GPU."""
     from farther.command import machine
+    from farther.command.dataset_checks import datasets
+    from farther.command.detector_checks import checkpoints
     from farther.command.packages import packages
     from farther.command.parameter_checks import parameters
     from farther.command.pipeline_checks import pipeline
 
     findings = [*pipeline(project), *parameters(project)]
     data: list[Finding] = []
+    found: Found | None = None if quick else {}
     topics: dict[str, Callable[[], Sequence[Finding]]] = {
         "packages": lambda: packages(project),
-        "datasets": lambda: data.extend(datasets(project, opened=not quick)) or data,  # type: ignore[func-returns-value]
-        "checkpoints": lambda: checkpoints(project, opened=not quick),
+        "datasets": lambda: data.extend(datasets(project, found)) or data,  # type: ignore[func-returns-value]
+        "checkpoints": lambda: checkpoints(project, found, opened=not quick),
         "warnings": lambda: warnings(project),
         "disk": lambda: machine.disk(project, data),
         "GPU": lambda: [] if quick else machine.gpu(project),
@@ -109,49 +103,6 @@ def _shown(findings: Sequence[Finding], problems: int) -> str:
     return "\n".join([*lines[1:], "", coloured(result, "missing" if problems else "ok")])
 
 
-def datasets(project: Project, *, opened: bool = False) -> list[Finding]:
-    """One finding per file or folder that a dataset lacks, or one for a complete dataset.
-
-    Args:
-        project: The project.
-        opened: Read the annotations where they are small, as `ingest` does, and look whether their images exist.
-    """
-    from farther.curation import subsets_used
-    from farther.datasets import missing
-
-    needed = subsets_used(project.section("benchmarks"))
-    findings = []
-    for name, params in project.section("datasets").items():
-        root = Path(str(params.get("root", "")))
-        if not root.is_absolute():
-            params = {**params, "root": str(project.folder / root)}
-        lacking = missing({name: params}, {name: needed.get(name, set())})
-        if root.is_relative_to(ARTIFACTS):
-            text = "the pipeline will write it" if lacking else f"at {root}, written by the pipeline"
-            findings.append(Finding("datasets", name, "ok", text))
-        elif lacking:
-            findings += [_absent(one, str(params["format"]), Path(params["root"])) for one in lacking]
-        elif problem := _problem(params, needed.get(name, set())) if opened else "":
-            findings.append(Finding("datasets", name, "wrong", problem))
-        else:
-            findings.append(Finding("datasets", name, "ok", f"at {root}"))
-    return findings
-
-
-def _problem(params: Mapping[str, Any], subsets: Set[str]) -> str:
-    """What `ingest` would refuse in a dataset, or "" where that is nothing or too large to look."""
-    from farther.datasets import create, unreadable
-
-    try:
-        reader = create(**params)
-        read = reader.subsets()
-        if absent := sorted(subsets - set(read)):
-            return f"a benchmark uses the subset {absent[0]!r}, but only {', '.join(read)} are read"
-        return next((problem for subset in read if (problem := unreadable(reader, subset))), "")
-    except DataError as error:
-        return str(error)
-
-
 def warnings(project: Project) -> list[Finding]:
     """What `ingest` and `curate` warned about when they ran last, and methods whose pass no run has."""
     from farther.tables.files import read_json
@@ -173,80 +124,3 @@ def warnings(project: Project) -> list[Finding]:
         if wanted is not None and wanted not in passes:
             findings.append(Finding("warnings", f"methods.{name}", "note", f"no run has a pass {wanted!r}"))
     return findings
-
-
-def _absent(missing: Missing, format: str, root: Path) -> Finding:
-    from farther.datasets.sizes import bytes_of
-
-    inner = [Path(os.path.relpath(path, root)).as_posix() for path in missing.paths]
-    text = missing.what + (f" ({', '.join(missing.subsets)})" if missing.subsets else "")
-    more = {"belongs at": " or ".join(map(str, missing.paths)), "comes from": missing.source}
-    return Finding("datasets", missing.dataset, "missing", text, more, bytes_of(format, inner, missing.subsets))
-
-
-NOT_OPENED = " (not opened)"
-#: Adapters whose `weights` may be the name of a model on the hub.
-FROM_HUB = ("detr", "transformers_classifier", "open_clip_classifier")
-
-
-def checkpoints(project: Project, *, opened: bool = True) -> list[Finding]:
-    """One finding per run, and one for the image encoder that section `embed` names."""
-    sources = project.section("sources")
-    entries = project.section("detectors").items()
-    found = []
-    for name, entry in entries:
-        finding = _checkpoint(name, entry, str(sources.get(name, ELSEWHERE)), opened=opened)
-        found.append(_compared(project, entry, finding) if finding.state == "ok" else finding)
-    return [*found, *_embedder(project, str(sources.get("embed", "open_clip's models on the hub")))]
-
-
-def _embedder(project: Project, source: str) -> list[Finding]:
-    """The weights that section `embed` names; they are not opened."""
-    weights = project.section("embed").get("weights")
-    if weights is None:
-        return []
-    if Path(str(weights)).exists():
-        return [Finding("checkpoints", "embed", "ok", f"{weights} (not opened)")]
-    more = {"belongs at": str(weights), "comes from": source}
-    return [Finding("checkpoints", "embed", "missing", "weights of the image encoder", more)]
-
-
-def _compared(project: Project, entry: Mapping[str, Any], finding: Finding) -> Finding:
-    """The finding on a checkpoint that could be opened, or what is wrong with its classes."""
-    from farther.command.parameter_checks import id_classes
-    from farther.detectors.known_classes import check_classes
-
-    if finding.text.endswith(NOT_OPENED):
-        return finding
-    try:
-        header = make_detector(entry).header()
-        absent = check_classes(header, entry.get("classes"), id_classes(project, str(entry.get("benchmark"))))
-    except FartherError as error:
-        return replace(finding, state="wrong", text=str(error))
-    more = f"; it does not have the ID classes {', '.join(absent)}" if absent else ""
-    return replace(finding, text=finding.text + more)
-
-
-def _checkpoint(name: str, entry: Mapping[str, Any], source: str, *, opened: bool) -> Finding:
-    weights = Path(str(entry.get("weights", "")))
-    config = (entry.get("params") or {}).get("config")  # a folder beside the weights
-    lacking = [path for path in (weights, *([] if config is None else [Path(str(config))])) if not path.exists()]
-    # The name may be a model's on the hub: owner/name, without the ending of a file.
-    named = len(weights.parts) == 2 and weights.suffix in ("", weights.name)
-    of_hub = entry.get("adapter") in FROM_HUB and named
-    if lacking == [weights] and of_hub:
-        return Finding("checkpoints", name, "note", f"{weights}: a model of the hub, fetched when `infer` runs")
-    if lacking:
-        more = {"belongs at": ", ".join(map(str, lacking)), "comes from": source}
-        return Finding("checkpoints", name, "missing", f"{entry.get('adapter')} checkpoint", more)
-    try:
-        detector = make_detector(entry)
-        if not opened and detector.name not in IMPORTED:
-            return Finding("checkpoints", name, "ok", f"{weights}{NOT_OPENED}")
-        header = detector.header()
-    except ModuleNotFoundError as error:
-        return Finding("checkpoints", name, "note", f"{weights}: cannot be opened without the package {error.name}")
-    except FartherError as error:
-        return Finding("checkpoints", name, "wrong", str(error), {"comes from": source})
-    layer = "" if header.weight is None else f", last layer {header.weight.shape[0]}×{header.weight.shape[1]}"
-    return Finding("checkpoints", name, "ok", f"{weights}: {len(header.known_classes)} classes{layer}")

@@ -6,18 +6,19 @@ adds what only the image files contain (size, digest), checks, and writes the ta
 
 from farther.datasets.base import Annotations, DataWarning, Expected, Reader, create, names
 from farther.datasets.class_names import ClassNames
-from farther.datasets.presence import Missing, image_roots, missing, unreadable
+from farther.datasets.presence import Checked, Missing, check_subset, image_roots, missing
 
 __all__ = [
     "Annotations",
+    "Checked",
     "ClassNames",
     "DataWarning",
     "Expected",
     "Missing",
     "Reader",
+    "check_subset",
     "create",
     "image_roots",
     "missing",
     "names",
-    "unreadable",
 ]

@@ -17,7 +17,7 @@ from tqdm import tqdm
 from farther.datasets.base import Annotations, DataWarning, Reader
 from farther.datasets.presence import EXTRACTED, refuse_fractions
 from farther.errors import DataError
-from farther.images.read import FORMATS
+from farther.images.read import open_image
 from farther.tables import Images, Objects
 from farther.tables.files import digest, inside, write_aside, write_json
 
@@ -176,7 +176,7 @@ def _read_headers(annotations: Annotations) -> list[_Header]:
 
 def _read_header(path: Path) -> _Header:
     try:
-        with Image.open(path, formats=FORMATS) as image:
+        with open_image(path) as image:
             width, height = image.size
         return _Header(width, height, digest(path))
     except FileNotFoundError:

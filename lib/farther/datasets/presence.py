@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from farther.datasets.base import Annotations, Expected, Reader, create
+import numpy as np
+
+from farther.datasets.base import AnnotatedImages, Annotations, Expected, Reader, create
 from farther.errors import DataError
+from farther.images.read import problem_of
 from farther.tables.files import inside
 
 #: Folder, in a dataset's tables, of the images that its files held: `ingest` writes it, once.
@@ -22,6 +25,8 @@ FRACTIONS = 0.9
 
 #: Annotations are opened up to this size, and folders of up to so many files.
 OPENED_BYTES, OPENED_FILES = 50_000_000, 5_000
+#: Images of a subset whose files are looked at, evenly chosen.
+LOOKED_AT = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +70,58 @@ def missing(
     return found
 
 
-def unreadable(reader: Reader, subset: str) -> str:
-    """What `ingest` would refuse in the annotations of a subset; "" for nothing, or where they are large.
+@dataclass(frozen=True)
+class Checked:
+    """What was found in a subset before `ingest` reads it.
 
-    Annotations are read, images are only looked for.
+    Args:
+        problem: What `ingest` would refuse; "" for nothing, or where the annotations are large.
+        images: The images as annotated; None where the annotations are large, or hold the images.
+        looked_at: Number of image files that were looked at.
+        not_images: Reason by file that is not an image: `ingest` drops these.
+        broken: Reason by file that has the header of an image and cannot be decoded: no detector can use these.
     """
+
+    problem: str = ""
+    images: AnnotatedImages | None = None
+    looked_at: int = 0
+    not_images: dict[Path, str] = field(default_factory=dict)
+    broken: dict[Path, str] = field(default_factory=dict)
+
+
+def check_subset(reader: Reader, subset: str) -> Checked:
+    """Reads the annotations of a subset where they are small, and looks at `LOOKED_AT` of its images."""
     files = [path for expected in reader.expects(subset) for path in _paths(reader, expected) if path.is_file()]
     folders = [path for expected in reader.expects(subset) for path in _paths(reader, expected) if path.is_dir()]
     if sum(path.stat().st_size for path in files) > OPENED_BYTES:
-        return ""
+        return Checked()
     if any(sum(1 for _ in islice(os.scandir(path), OPENED_FILES + 1)) > OPENED_FILES for path in folders):
-        return ""
+        return Checked()
     try:
         annotations = reader.read(subset)
         refuse_fractions(annotations)
     except DataError as error:
-        return str(error)
+        return Checked(str(error))
     if annotations.embedded is not None:
-        return ""
-    absent = [row for row in range(len(annotations.images)) if not annotations.image_path(row).is_file()]
-    if not len(annotations.images):
-        return f"{subset} has no image"
-    if absent and (reader.missing_images == "error" or len(absent) == len(annotations.images)):
-        file = annotations.image_path(absent[0])
-        return f"{file}: the file does not exist ({len(absent)} of {len(annotations.images)} images of {subset})"
-    return ""
+        return Checked()
+    count = len(annotations.images)
+    if not count:
+        return Checked(f"{subset} has no image")
+    paths = [annotations.image_path(row) for row in range(count)]
+    absent = [path for path in paths if not path.is_file()]
+    if absent and (reader.missing_images == "error" or len(absent) == count):
+        return Checked(f"{absent[0]}: the file does not exist ({len(absent)} of {count} images of {subset})")
+    there = [path for path in paths if path.is_file()]
+    chosen = [there[row] for row in np.unique(np.linspace(0, len(there) - 1, LOOKED_AT).astype(int))]
+    found = {path: problem_of(path) for path in chosen}
+    not_images = {path: reason for path, (reason, is_image) in found.items() if not is_image}
+    broken = {path: reason for path, (reason, is_image) in found.items() if is_image and reason}
+    problem = ""
+    if len(not_images) > reader.max_warnings * len(chosen):
+        path, reason = next(iter(not_images.items()))
+        limit = f"more than max_warnings = {reader.max_warnings:g} allows"
+        problem = f"{path}: {reason} ({len(not_images)} of {len(chosen)} images of {subset}, {limit})"
+    return Checked(problem, annotations.images, len(chosen), not_images, broken)
 
 
 def refuse_fractions(annotations: Annotations) -> None:

@@ -31,9 +31,9 @@ class Detection(Model):
     header: Header
 
     @classmethod
-    def of(cls, detector: Detector, classes: Mapping[str, str] | None = None) -> Detection:
-        """The model of a detector, whose checkpoint is read for its header; `classes` as for `renamed`."""
-        return cls(detector, renamed(detector.header(), classes))
+    def of(cls, detector: Detector) -> Detection:
+        """The model of a detector, whose checkpoint is read for its header."""
+        return cls(detector, detector.header())
 
     @property
     def device(self) -> str:  # type: ignore[override]
@@ -82,7 +82,6 @@ def infer(
     work: str | Path,
     params: InferenceParams | None = None,
     *,
-    classes: Mapping[str, str] | None = None,
     progress: bool = True,
 ) -> RegionsFolder:
     """Runs a detector over images and writes its regions as a regions folder.
@@ -97,14 +96,13 @@ def infer(
         out: The regions folder to be; it is replaced when all is done.
         work: Folder for unfinished work, on the same file system.
         params: How to stream the images.
-        classes: Other names of the detector's classes, see `farther.detectors.known_classes.renamed`.
         progress: Whether to show images per second and the time left, on stderr.
 
     Raises:
         ParameterError, DataError, FartherError: see `farther.images.stream.stream`.
     """
     params = params or InferenceParams()
-    model = Detection.of(detector, classes)
+    model = Detection.of(detector)
     writer = RegionsWriter(out, model.header, work, cache_key(model, images, params))
     stream(model, images, roots, writer, params, progress=progress)
     return RegionsFolder(out)
@@ -143,12 +141,14 @@ def infer_splits(
         DataError: the folder has no splits; see also `infer`.
     """
     params = params or InferenceParams()
-    tables, model = read_splits(splits), Detection.of(detector, classes)
+    tables, model = read_splits(splits), Detection.of(detector)
+    names = renamed(model.header, classes).classes
 
     def make(split: str, to: Path, unfinished: Path) -> str:
-        made = infer(detector, tables[split], roots, to, unfinished, params, classes=classes, progress=progress)
+        made = infer(detector, tables[split], roots, to, unfinished, params, progress=progress)
         info = made.info
         return f"{info['images']} images, {info['regions']} regions, {len(info['failures'])} failures"
 
     keys = {split: cache_key(model, images, params) for split, images in tables.items()}
-    return update_splits(keys, out, work, make, log)
+    # Names are no part of the keys: a changed mapping does not run the detector again.
+    return {split: folder.renamed(names) for split, folder in update_splits(keys, out, work, make, log).items()}

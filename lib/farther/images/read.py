@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 from typing import IO, Literal
@@ -18,6 +19,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "JPEG2000", "AVIF
 
 #: Where Pillow refuses by itself (it warns from half of it): 13,377 × 13,377 pixels, half a gigabyte as RGB.
 MAX_PIXELS = 178_956_970
+
+#: How files of these formats end, in their last `TAIL` bytes.
+ENDS, TAIL = {"JPEG": b"\xff\xd9", "PNG": b"IEND\xaeB`\x82"}, 16
 
 _pillow_limit = threading.Lock()
 
@@ -60,6 +64,29 @@ def load(path: str | Path, exif: Exif = "ignore", max_pixels: int = MAX_PIXELS) 
         raise DataError(f"cannot be read: {error or type(error).__name__}", file=path) from None
 
 
+def problem_of(path: str | Path) -> tuple[str, bool]:
+    """Why an image file cannot be used, "" where nothing was found, and whether it has the header of an image.
+
+    Cheap: the header and the last bytes are read. Only a file without the end of a JPEG or PNG file is decoded.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            with _open(file, MAX_PIXELS) as image:
+                end = ENDS.get(str(image.format))
+            file.seek(-min(path.stat().st_size, TAIL), 2)
+            if end is not None and end in file.read():
+                return "", True
+    except Exception as error:  # as in `load`
+        reason = "no image format that is known" if isinstance(error, UnidentifiedImageError) else str(error)
+        return reason.replace(str(path), path.name) or type(error).__name__, False
+    try:
+        load(path)
+    except DataError as error:
+        return error.problem, True
+    return "", True
+
+
 def as_pixels(image: np.ndarray | str | Path | Image.Image, name: str) -> np.ndarray:
     """The pixels of an image file, of a PIL image, or of an array that holds them already.
 
@@ -78,12 +105,22 @@ def as_pixels(image: np.ndarray | str | Path | Image.Image, name: str) -> np.nda
     return image
 
 
+def open_image(file: IO[bytes] | Path) -> Image.Image:
+    """Pillow's `Image.open`, of `FORMATS` only.
+
+    Ultralytics puts a function in its place that installs a package where a file is not an image.
+    """
+    replaced = sys.modules.get("ultralytics.utils.patches")
+    opened: Image.Image = getattr(replaced, "_image_open", Image.open)(file, formats=FORMATS)
+    return opened
+
+
 def _open(file: IO[bytes], max_pixels: int) -> Image.Image:
     """Opens an image under our limit. Pillow's is one number for the whole process, so it is put back at once."""
     with _pillow_limit:
         usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, max_pixels
         try:
-            return Image.open(file, formats=FORMATS)
+            return open_image(file)
         finally:
             Image.MAX_IMAGE_PIXELS = usual
 

@@ -36,11 +36,11 @@ OVER_IOU = ("nose", "p_u", "r_u", "ap_u", "ap_u_11")
 def evaluate(
     objects: Objects,
     regions: Regions,
-    is_unknown: np.ndarray,
+    is_unknown: Sequence[bool] | np.ndarray,
     iou: float = 0.5,
     protocol: Protocol = "paper",
     *,
-    unknown_score: np.ndarray | None = None,
+    unknown_score: Sequence[float] | np.ndarray | None = None,
     known_classes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Open-set metrics of one split.
@@ -62,15 +62,15 @@ def evaluate(
 
     >>> from farther.tables import Objects, Regions
     >>> fox, bear = [0, 0, 10, 10], [20, 0, 30, 10]
-    >>> objects = Objects(image_id=["a", "a"], object_id=[0, 1], box=[fox, bear], category=["fox", "bear"])
-    >>> regions = Regions(image_id=["a", "a"], region_id=[0, 1], box=[fox, bear], score=[0.9, 0.8], label=[0, 0],
-    ...                   logits=[[2.0], [1.0]], classes=("cat",))
-    >>> found = evaluate(objects, regions, is_unknown=np.array([True, False]))
+    >>> objects = Objects.from_dicts([{"boxes": [fox, bear], "labels": ["fox", "bear"]}])
+    >>> regions = Regions.from_dicts([{"boxes": [fox, bear], "scores": [0.9, 0.8], "labels": ["cat", "cat"]}])
+    >>> found = evaluate(objects, regions, is_unknown=[True, False])
     >>> found["r_u"], found["nose"], found["fn_missed"]
     (0.5, 0.5, 0)
     """
     settings = Settings(iou, protocol, known_classes)
-    return metrics(Split.of(objects, regions, settings).match(is_unknown), unknown_score)
+    ranked_by = None if unknown_score is None else np.asarray(unknown_score)
+    return metrics(Split.of(objects, regions, settings).match(np.asarray(is_unknown)), ranked_by)
 
 
 def metrics(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
 import polars as pl
 
 from farther.tables.columns import BOX, Column
+from farther.tables.conversions import array_of, boxes_of, numbered, repeated
 from farther.tables.table import Table
 
 
@@ -45,6 +50,39 @@ class Objects(Table):
     category = Column(pl.String)
     is_crowd = Column(pl.Boolean, default=False)
     is_difficult = Column(pl.Boolean, default=False)
+
+    @classmethod
+    def from_dicts(
+        cls,
+        targets: Sequence[Mapping[str, Any]],
+        classes: Sequence[str] | None = None,
+        image_ids: Sequence[str] | None = None,
+    ) -> Self:
+        """Objects of one dict of arrays per image, as torchmetrics' `MeanAveragePrecision` takes `target`.
+
+        Args:
+            targets: `boxes` and `labels` of each image, and `iscrowd` where there are crowds. Labels are names of
+                classes, or indices into `classes`. Other keys are not read.
+            classes: Names of the classes; left out, a number is called by itself.
+            image_ids: Names of the images; "0", "1", … by default.
+
+        Raises:
+            DataError: a label is not among `classes`, or arrays differ in length.
+
+        >>> target = {"boxes": [[0, 0, 10, 10], [20, 0, 30, 10]], "labels": ["fox", "cat"]}
+        >>> Objects.from_dicts([target]).category.tolist()
+        ['fox', 'cat']
+        """
+        labels, names = numbered([one["labels"] for one in targets], classes)
+        counts = [len(part) for part in labels]
+        crowds = [array_of(one.get("iscrowd", [False] * n)) for one, n in zip(targets, counts, strict=True)]
+        return cls(
+            image_id=repeated(image_ids, counts),
+            object_id=np.arange(sum(counts)),
+            box=boxes_of([one["boxes"] for one in targets]),
+            category=np.array(names, dtype=object)[np.concatenate([np.zeros(0, np.int64), *labels])],
+            is_crowd=np.concatenate([np.zeros(0, bool), *crowds]).astype(bool),
+        )
 
 
 class Scores(Table):

@@ -1,4 +1,7 @@
-"""Detections of other libraries as regions, and regions as theirs. Nothing is imported but what `to_…` makes."""
+"""Plain arrays and detections of other libraries as regions, and regions as theirs.
+
+Nothing is imported but what `to_…` makes.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,33 @@ if TYPE_CHECKING:
 
 
 class Conversions:
-    """Constructors from the results of other libraries, and the way back. Boxes are xmin, ymin, xmax, ymax in pixels.
+    """Constructors from arrays and from the results of other libraries, and the way back.
 
-    The results have no logits: methods that need more than boxes, classes and scores do not apply.
+    Boxes are xmin, ymin, xmax, ymax in pixels. Results of libraries have no logits: methods that need more than boxes,
+    classes and scores do not apply.
     """
+
+    @classmethod
+    def from_dicts(
+        cls, predictions: Any, classes: Sequence[str] | None = None, image_ids: Sequence[str] | None = None
+    ) -> Self:
+        """Regions of one dict of arrays per image, as torchmetrics' `MeanAveragePrecision` takes `preds`.
+
+        Args:
+            predictions: `boxes`, `scores` and `labels` of each image, and `logits` where there are some. Labels are
+                names of classes, or indices into `classes`. Other keys are not read.
+            classes: Names of all classes of the detector; left out, those that occur, or "0", "1", … for numbers.
+            image_ids: Names of the images; "0", "1", … by default.
+
+        Raises:
+            DataError: a label is not among `classes`, or arrays differ in length.
+        """
+        many = _dicts(predictions)
+        labels, names = numbered([one["labels"] for one in many], classes)
+        rows = [(array_of(one["boxes"]), array_of(one["scores"]), k) for one, k in zip(many, labels, strict=True)]
+        logits = [array_of(one["logits"]) for one in many if "logits" in one and len(one["boxes"])]
+        more = {"logits": np.concatenate(logits)} if logits else {}
+        return cls._from_rows(rows, image_ids, names, **more)
 
     @classmethod
     def from_ultralytics(cls, results: Any, image_ids: Sequence[str] | None = None) -> Self:
@@ -30,7 +56,7 @@ class Conversions:
         many = list(results) if isinstance(results, (list, tuple)) else [results]
         _given(many, "results")
         names = _class_names(many[0].names)
-        rows = [(_array(one.boxes.xyxy), _array(one.boxes.conf), _array(one.boxes.cls)) for one in many]
+        rows = [(array_of(one.boxes.xyxy), array_of(one.boxes.conf), array_of(one.boxes.cls)) for one in many]
         return cls._from_rows(rows, image_ids or [str(one.path) for one in many], names)
 
     @classmethod
@@ -42,7 +68,7 @@ class Conversions:
             image_ids: Names of the images.
             classes: Name of each label, that of label 0 (`__background__`) included.
         """
-        return cls._from_dicts(outputs, image_ids, classes, background_index=0)
+        return cls._from_rows(_rows(outputs), image_ids, classes, background_index=0)
 
     @classmethod
     def from_transformers(cls, outputs: Any, image_ids: Sequence[str], classes: Mapping[int, str]) -> Self:
@@ -53,7 +79,7 @@ class Conversions:
             image_ids: Names of the images.
             classes: The model's `config.id2label`.
         """
-        return cls._from_dicts(outputs, image_ids, _class_names(classes))
+        return cls._from_rows(_rows(outputs), image_ids, _class_names(classes))
 
     @classmethod
     def from_supervision(cls, detections: Any, image_ids: Sequence[str], classes: Sequence[str]) -> Self:
@@ -65,7 +91,7 @@ class Conversions:
             classes: Name of each `class_id`.
         """
         many = list(detections) if isinstance(detections, (list, tuple)) else [detections]
-        rows = [(_array(one.xyxy), _array(one.confidence), _array(one.class_id)) for one in many]
+        rows = [(array_of(one.xyxy), array_of(one.confidence), array_of(one.class_id)) for one in many]
         return cls._from_rows(rows, image_ids, classes)
 
     def to_supervision(self: Any) -> dict[str, Any]:
@@ -103,35 +129,73 @@ class Conversions:
         return found
 
     @classmethod
-    def _from_dicts(
-        cls, outputs: Any, image_ids: Sequence[str], classes: Sequence[str], background_index: int | None = None
-    ) -> Self:
-        many = [outputs] if isinstance(outputs, Mapping) else list(outputs)
-        rows = [(_array(one["boxes"]), _array(one["scores"]), _array(one["labels"])) for one in many]
-        return cls._from_rows(rows, image_ids, classes, background_index)
-
-    @classmethod
     def _from_rows(
         cls,
         rows: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]],
-        image_ids: Sequence[str],
+        image_ids: Sequence[str] | None,
         classes: Sequence[str],
         background_index: int | None = None,
+        **more: np.ndarray,
     ) -> Self:
         """Regions of boxes, scores and labels of each image."""
-        if len(rows) != len(image_ids):
-            raise DataError(f"{len(rows)} results, but {len(image_ids)} names of images", field="image_id")
         _given(rows, "results")
         counts = [len(scores) for _, scores, _ in rows]
         return cls(
-            image_id=np.repeat(np.array([str(name) for name in image_ids], dtype=object), counts),
+            image_id=repeated(image_ids, counts),
             region_id=np.arange(sum(counts)),
-            box=np.concatenate([boxes.reshape(-1, 4) for boxes, _, _ in rows]),
+            box=boxes_of([boxes for boxes, _, _ in rows]),
             score=np.concatenate([scores for _, scores, _ in rows]),
             label=np.concatenate([labels for _, _, labels in rows]).astype(np.int16),
             classes=tuple(classes),
             background_index=background_index,
+            **more,
         )  # type: ignore[call-arg]
+
+
+def repeated(image_ids: Sequence[str] | None, counts: Sequence[int]) -> np.ndarray:
+    """The image of each row: its name, or its number where there are no names.
+
+    Args:
+        image_ids: Names of the images.
+        counts: Rows of each image.
+    """
+    names = range(len(counts)) if image_ids is None else image_ids
+    if len(names) != len(counts):
+        raise DataError(f"{len(counts)} results, but {len(names)} names of images", field="image_id")
+    return np.repeat(np.array([str(name) for name in names], dtype=object), counts)
+
+
+def numbered(labels: Sequence[Any], classes: Sequence[str] | None) -> tuple[list[np.ndarray], tuple[str, ...]]:
+    """Labels of each image as indices into names of classes, and these names.
+
+    Args:
+        labels: Names of classes, or indices.
+        classes: The names; None: those that occur, or "0", "1", … up to the largest index.
+    """
+    parts = [array_of(part) for part in labels]
+    texts = any(part.dtype.kind in "OU" for part in parts)
+    found = sorted({label for part in parts for label in part.tolist()})
+    if classes is None:
+        classes = found if texts else [str(k) for k in range(int(found[-1]) + 1 if found else 0)]
+    index = {name: k for k, name in enumerate(classes)} if texts else {k: k for k in range(len(classes))}
+    if unknown := [label for label in found if label not in index]:
+        raise DataError(f"label {unknown[0]!r} is not among the classes: {', '.join(classes)}", field="labels")
+    return [np.array([index[label] for label in part.tolist()], dtype=np.int64) for part in parts], tuple(classes)
+
+
+def boxes_of(boxes: Sequence[Any]) -> np.ndarray:
+    """The boxes of all images, shape (N, 4)."""
+    return np.concatenate([np.zeros((0, 4), np.float32), *(array_of(part).reshape(-1, 4) for part in boxes)])
+
+
+def _dicts(outputs: Any) -> list[Mapping[str, Any]]:
+    """One dict per image."""
+    return [outputs] if isinstance(outputs, Mapping) else list(outputs)
+
+
+def _rows(outputs: Any) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Boxes, scores and labels of each image."""
+    return [(array_of(one["boxes"]), array_of(one["scores"]), array_of(one["labels"])) for one in _dicts(outputs)]
 
 
 def _given(many: Sequence[Any], what: str) -> None:
@@ -139,7 +203,7 @@ def _given(many: Sequence[Any], what: str) -> None:
         raise DataError(f"no {what}: expected one per image", field="image_id")
 
 
-def _array(values: Any) -> np.ndarray:
+def array_of(values: Any) -> np.ndarray:
     """An array of a tensor, on whatever device it is, or of an array."""
     for step in ("detach", "cpu"):
         values = getattr(values, step)() if hasattr(values, step) else values

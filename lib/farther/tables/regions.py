@@ -20,7 +20,7 @@ import polars as pl
 from farther.errors import DataError
 from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColumn, named_column
 from farther.tables.conversions import Conversions
-from farther.tables.files import inside, read_json
+from farther.tables.files import inside, read_json, write_json
 from farther.tables.header import VERSION, Header, WithHeader
 from farther.tables.shards import ShardWriter
 from farther.tables.table import ROW_GROUP, Table, parquet_errors, read_batches
@@ -226,6 +226,12 @@ class RegionsFolder(WithHeader):
                     raise DataError(error.problem, file=shard, row=row, field=error.field) from None
                 first += len(batch)
                 yield batch.above(self.min_score) if self.min_score > 0 else batch
+
+    def renamed(self, classes: Sequence[str]) -> RegionsFolder:
+        """The folder, stored with other names of its classes; the rows, which have indices, stay as they are."""
+        if self.info["classes"] != list(classes):
+            write_json(self.path / "regions.json", {**self.info, "classes": list(classes)})
+        return RegionsFolder(self.path, self.min_score)
 
     def scan(self) -> pl.LazyFrame:
         """The rows at or above `min_score` as a lazy frame: predicates and columns are pushed down to the shards.

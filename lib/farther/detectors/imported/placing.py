@@ -57,11 +57,35 @@ def import_splits(
     """
     work, tables = Path(work), read_splits(splits)
     with ExitStack() as stack:
-        header = renamed(adapter.header(), classes)
+        header = adapter.header()
+        names = renamed(header, classes).classes
         making = _Making(adapter, header, tables, shard_images, stack, work / ".rows", log)
         folders = update_splits({split: making.key(split) for split in tables}, out, work, making.make, log)
         making.log_unused()
-    return folders
+    return {split: folder.renamed(names) for split, folder in folders.items()}
+
+
+def check_import(adapter: Imported, splits: Mapping[str, Images], names: Scopes, folder: Path) -> int:
+    """Reads all detections as `import_splits` does, and looks for the images of splits.
+
+    Args:
+        adapter: Reads the detections.
+        splits: Images that each split selects from.
+        names: All splits and datasets of the benchmark.
+        folder: Folder for unfinished work.
+
+    Returns:
+        The number of detections.
+
+    Raises:
+        DataError: as in `import_splits`.
+    """
+    with spooled(adapter, adapter.header(), folder) as spool:
+        for split, images in splits.items():
+            place = places(spool.names, split, images, names)
+            _refuse_unknown_split(spool, place, split, images)
+            _refuse_two_sources(spool, place, split, images)
+        return len(spool)
 
 
 @dataclass(frozen=True)

@@ -126,7 +126,7 @@ def infer_passes(
             raise ParameterError(f"passes: {name!r} needs a network, but {detector.name} imports detections")
         again.check(detector)
         again.learn(regions)
-        header = renamed(again.header(detector), classes)
+        header = again.header(detector)
         for split in [split for split in tables if split not in again.skip]:
             folder = RegionsFolder(regions / split)
             models[f"{name}/{split}"] = PassModel(detector, header, again, folder, params.shard_images)
@@ -139,3 +139,5 @@ def infer_passes(
 
     Path(out).mkdir(parents=True, exist_ok=True)
     Keyed(out).update(keys, make, log, is_whole)
+    for item, model in models.items():
+        RegionsFolder(Path(out) / item).renamed(renamed(model.header, classes).classes)
