@@ -95,17 +95,16 @@ def _seconds(call: Callable[[], Any], tries: int = 1) -> float:
 
 def _ingest(project: Project, name: str, sample: int) -> Cost:
     """Reading and digesting each image; parsing annotations is not measured."""
-    from PIL import Image
 
     from farther.curation import subsets_used
-    from farther.images.read import FORMATS
+    from farther.images.read import open_image
     from farther.tables.files import digest
 
     stage, root = f"ingest@{name}", project.section("datasets")[name].get("root")
     files = _sample(project.folder / str(root), sample)
 
     def read(file: Path) -> tuple[Any, str]:
-        with Image.open(file, formats=FORMATS) as image:
+        with open_image(file) as image:
             return image.size, digest(file)
 
     if not files:

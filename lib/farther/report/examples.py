@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from PIL import Image, UnidentifiedImageError
+from PIL import UnidentifiedImageError
 
 from farther.errors import DataError
-from farther.images.read import FORMATS
+from farther.images.read import open_image
 from farther.report.outcomes import SplitOutcomes
 from farther.tables.files import inside
 
@@ -108,7 +108,7 @@ def _thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> 
     if root is None:
         return None
     try:
-        with Image.open(inside(root, row["file"]), formats=FORMATS) as image:
+        with open_image(inside(root, row["file"])) as image:
             if image.size != (row["width"], row["height"]):
                 return None
             small = image.convert("RGB")

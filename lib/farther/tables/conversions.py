@@ -42,8 +42,7 @@ class Conversions:
         labels, names = numbered([one["labels"] for one in many], classes)
         rows = [(array_of(one["boxes"]), array_of(one["scores"]), k) for one, k in zip(many, labels, strict=True)]
         logits = [array_of(one["logits"]) for one in many if "logits" in one and len(one["boxes"])]
-        more = {"logits": np.concatenate(logits)} if logits else {}
-        return cls._from_rows(rows, image_ids, names, **more)
+        return cls._from_rows(rows, image_ids, names, logits=np.concatenate(logits) if logits else None)
 
     @classmethod
     def from_ultralytics(cls, results: Any, image_ids: Sequence[str] | None = None) -> Self:
@@ -135,7 +134,7 @@ class Conversions:
         image_ids: Sequence[str] | None,
         classes: Sequence[str],
         background_index: int | None = None,
-        **more: np.ndarray,
+        logits: np.ndarray | None = None,
     ) -> Self:
         """Regions of boxes, scores and labels of each image."""
         _given(rows, "results")
@@ -148,7 +147,7 @@ class Conversions:
             label=np.concatenate([labels for _, _, labels in rows]).astype(np.int16),
             classes=tuple(classes),
             background_index=background_index,
-            **more,
+            logits=logits,
         )  # type: ignore[call-arg]
 
 

@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.curation.sources import Categories
 from farther.errors import DataError
-from farther.images.read import FORMATS, MAX_PIXELS
+from farther.images.read import MAX_PIXELS, open_image
 from farther.registry import STRICT
 from farther.tools.derived.cutouts import CutOut, CutOuts, Source, register
 
@@ -45,7 +45,7 @@ def _opened(path: Path) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `MAX_PIXELS` decides
-            image = Image.open(path, formats=FORMATS)
+            image = open_image(path)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise DataError(f"cannot be read: {error}", file=path) from None
     if image.width * image.height > MAX_PIXELS:

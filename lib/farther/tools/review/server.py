@@ -35,7 +35,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from farther.errors import DataError, FartherError, ParameterError, shorten
-from farther.images.read import FORMATS
+from farther.images.read import open_image
 from farther.registry import build
 from farther.tables.files import parse_json
 from farther.tools.review.session import Filters, Session
@@ -227,7 +227,7 @@ def _picture(session: Session, row: int) -> Response:
     file = session.catalogue.file(row)
     try:
         content = file.read_bytes()
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        with open_image(io.BytesIO(content)) as image:
             if image.format in SHOWN:
                 return Response(content, media_type=SHOWN[image.format])
             converted = io.BytesIO()
