@@ -261,9 +261,9 @@ def test_numbers_that_nothing_names_are_an_error_that_says_how_to_name_them(lay)
 @pytest.mark.parametrize(
     ("files", "problem"),
     [
-        ({SHARD: b"PAR1"}, "not a readable parquet file"),
-        ({SHARD: parquet([row(LISTS)], labelled())[:-20]}, "not a readable parquet file"),
-        ({"data/train-00000-of-00001.arrow": b"\xff\xff\xff\xff0000"}, "not a readable arrow file"),
+        ({SHARD: b"PAR1"}, "not a readable Parquet file"),
+        ({SHARD: parquet([row(LISTS)], labelled())[:-20]}, "not a readable Parquet file"),
+        ({"data/train-00000-of-00001.arrow": b"\xff\xff\xff\xff0000"}, "not a readable Arrow file"),
         ({"train/metadata.jsonl": '{"file_name": '}, "row 1: not JSON"),
         ({"train/metadata.jsonl": "[]"}, "row 1: expected an object, found []"),
         ({"train/metadata.jsonl": "é".encode("latin-1")}, "not UTF-8 at byte 0"),

@@ -230,25 +230,23 @@ def _of_image(file: Path, image_id: str) -> list[dict[str, Any]]:
 
 def _rows(file: Path, wanted: pl.Expr) -> list[dict[str, Any]]:
     """Rows of a table, read lazily; none where there is no such table."""
-    import polars as pl
 
-    from farther.tables.table import parquet_errors
+    from farther.tables.parquet import scan_parquet
 
-    if not file.is_file():
-        return []
-    with parquet_errors(file):
-        return pl.scan_parquet(file, glob=False).filter(wanted).collect().to_dicts()
+    return scan_parquet([file]).filter(wanted).collect().to_dicts() if file.is_file() else []
 
 
 def _hint(project: Project, image: str) -> str:
     """Where to begin, or names that are nearly the same: file names for a file name, else ids."""
     import polars as pl
 
+    from farther.tables.parquet import scan_parquet
+
     files = sorted((project.artifacts / "tables").glob("*/*/images.parquet"))
     if not files:
         return " None is ingested: run `dvc repro` first"
     column = "file" if PurePath(image).suffix else "image_id"
-    names = pl.scan_parquet(files, glob=False).select(pl.col(column).unique()).collect()[column].sort().to_list()
+    names = scan_parquet(files).select(pl.col(column).unique()).collect()[column].sort().to_list()
     if column == "file":
         image, names = PurePath(image).name, list(dict.fromkeys(PurePath(name).name for name in names))
     near = [name for name in names if image in name][:3]

@@ -64,7 +64,7 @@ DRAWN = "artifacts/demo"
 
 def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
     """Images of each split: counted where `curate` ran, else as many as its subset has; None if unknown."""
-    import pyarrow.parquet as pq
+    from farther.tables.parquet import count_rows
 
     checked = project.benchmark(benchmark)
     sources = checked.id_sources
@@ -75,7 +75,7 @@ def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
         known = subset_images(project, dataset, subset)
         most = checked.most.get(name)
         if table.is_file() and made_with(project, f"curate@{benchmark}", f"benchmarks.{benchmark}"):
-            counts[name] = pq.read_metadata(table).num_rows
+            counts[name] = count_rows(table)
         else:
             counts[name] = known if most is None else min(most, most if known is None else known)
     return counts
@@ -83,14 +83,13 @@ def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
 
 def subset_images(project: Project, dataset: str, subset: str) -> int | None:
     """Images of a subset: counted where `ingest` ran, else its size in the demo or as published; None if unknown."""
-    import pyarrow.parquet as pq
-
     from farther.datasets.sizes import images_of
+    from farther.tables.parquet import count_rows
 
     params = project.section("datasets").get(dataset) or {}
     table = project.artifacts / "tables" / dataset / subset / "images.parquet"
     if table.is_file() and made_with(project, f"ingest@{dataset}", f"datasets.{dataset}"):
-        return pq.read_metadata(table).num_rows
+        return count_rows(table)
     if not str(params.get("root", "")).startswith(DRAWN):
         return images_of(params, subset)
     sizes = project.section("demo").get(dataset)

@@ -7,11 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from farther.errors import DataError, shorten
-from farther.tables.files import parse_json, parse_yaml, read_json, read_text
+from farther.tables.files import open_binary, parse_json, parse_yaml, read_json, read_text
+from farther.tables.parquet import arrow_rows, parquet_schema
 
 #: Rows that are held in memory at once, images included.
 BATCH = 64
@@ -25,52 +23,17 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         DataError: it is something else; names the file.
     """
-    if path.name == METADATA:
-        yield from _json_lines(path)
-        return
-    try:
-        for batch in _parquet_batches(path) if path.suffix == ".parquet" else _arrow_batches(path):
-            yield from batch.to_pylist()
-    except FileNotFoundError:
-        raise DataError("the file does not exist", file=path) from None
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"not a readable {path.suffix[1:]} file: {error}; is it whole?", file=path) from None
-
-
-def _parquet_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(path, pre_buffer=False) as file:
-        yield from file.iter_batches(batch_size=BATCH)
-
-
-def _arrow_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Batches of the stream format, which `datasets` writes, or of the file format."""
-    with pa.memory_map(str(path)) as file:
-        is_file = file.read(6) == b"ARROW1"
-        file.seek(0)
-        if is_file:
-            reader = pa.ipc.open_file(file)
-            batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
-        else:
-            batches = iter(pa.ipc.open_stream(file))
-        for batch in batches:
-            yield from (batch.slice(start, BATCH) for start in range(0, batch.num_rows, BATCH))
+    yield from _json_lines(path) if path.name == METADATA else arrow_rows(path, BATCH)
 
 
 def _json_lines(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    value = parse_json(line, path, row=number)
-                    if not isinstance(value, dict):
-                        raise DataError(f"expected an object, found {shorten(value)}", file=path, row=number)
-                    yield value
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
-    except FileNotFoundError:
-        raise DataError("the file does not exist", file=path) from None
-    except OSError as error:
-        raise DataError(f"the file cannot be read: {error.strerror}", file=path) from None
+    with open_binary(path) as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip():
+                value = parse_json(line, path, row=number)
+                if not isinstance(value, dict):
+                    raise DataError(f"expected an object, found {shorten(value)}", file=path, row=number)
+                yield value
 
 
 def schema_features(path: Path) -> Any:
@@ -81,10 +44,7 @@ def schema_features(path: Path) -> Any:
         return content.get("features") if isinstance(content, dict) else None
     if path.suffix != ".parquet":
         return None
-    try:
-        metadata = pq.read_schema(path).metadata or {}
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"not a readable parquet file: {error}; is it whole?", file=path) from None
+    metadata = parquet_schema(path).metadata or {}
     content = parse_json(metadata.get(b"huggingface", b"{}"), path, field="huggingface (in the schema)")
     return content.get("info") if isinstance(content, dict) else None
 

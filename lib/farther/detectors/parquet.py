@@ -19,7 +19,7 @@ from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.files import read_json
 from farther.tables.header import Activation
-from farther.tables.table import read_batches
+from farther.tables.parquet import read_batches
 
 #: Fields of a `regions.json` beside the files, which are also parameters.
 FACTS = ("classes", "background_index", "activation", "score_threshold", "whole_images")

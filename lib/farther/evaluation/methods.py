@@ -20,7 +20,7 @@ from farther.metrics.outcomes import Outcome, Split
 from farther.metrics.user_defined import Case, UserDefinedMetric
 from farther.tables import ObjectOutcomes, RegionOutcomes
 from farther.tables.files import read_json, write_json
-from farther.tables.table import read_parquet
+from farther.tables.parquet import read_parquet, write_parquet
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class Evaluated:
         """Writes everything but the outcomes."""
         write_json(folder / "results.json", self.results)
         for kind, frame in self.frames.items():
-            frame.write_parquet(folder / f"{kind}.parquet")
+            write_parquet(frame, folder / f"{kind}.parquet")
         for split, values in self.replicates.items():
-            pl.DataFrame(values).write_parquet(folder / f"{split}.replicates.parquet")
+            write_parquet(pl.DataFrame(values), folder / f"{split}.replicates.parquet")
 
     @classmethod
     def read(cls, folder: Path, splits: Sequence[str]) -> Evaluated:

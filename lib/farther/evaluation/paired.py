@@ -16,7 +16,7 @@ from farther.errors import DataError
 from farther.evaluation.files import RunFiles
 from farther.metrics import bootstrap
 from farther.tables.files import inside, read_json
-from farther.tables.table import read_parquet
+from farther.tables.parquet import read_parquet
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import RunRegions, folder_digest
 from farther.tables import RegionsFolder, Scores
 from farther.tables.files import digest
-from farther.tables.table import ROW_GROUP
+from farther.tables.parquet import ROW_GROUP
 
 
 @dataclass
@@ -140,7 +140,9 @@ def _score_split(regions: RegionsFolder, states: Keyed, tables: Keyed, stale: Ma
         writers = {}
         for name, key in stale.items():
             path = stack.enter_context(tables.make(_item(name, regions.path.name), key))
-            writers[name] = stack.enter_context(pq.ParquetWriter(path, schema, compression="zstd"))
+            writers[name] = stack.enter_context(
+                pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
+            )
         title = f"{regions.path.parent.name} {regions.path.name}"
         progress = stack.enter_context(tqdm(total=len(regions), desc=title, unit="region", disable=None))
         for batch in regions.batches(columns):

@@ -10,8 +10,10 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -97,23 +99,46 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), [*"tTfF"])
 
 
+def regular_file(path: str | Path, absent: str = "the file does not exist") -> Path:
+    """The path of a file that exists: not a folder, a FIFO, or a loop of links.
+
+    Raises:
+        DataError: there is none (with the message `absent`), it is something else, or its name is too long.
+    """
+    path = Path(path)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise DataError("not a file", file=path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise DataError(absent, file=path) from None
+    except (OSError, ValueError) as error:  # a loop of links, a name that is too long or has a NUL
+        raise _unreadable(path, error) from None
+    return path
+
+
+def open_binary(path: str | Path, absent: str = "the file does not exist") -> BufferedReader:
+    """A file, opened to read its bytes; errors as in `regular_file`."""
+    try:
+        return regular_file(path, absent).open("rb")
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: str | Path, error: Exception) -> DataError:
+    return DataError(f"the file cannot be read: {getattr(error, 'strerror', error)}", file=path)
+
+
 def read_text(path: str | Path, absent: str = "the file does not exist") -> str:
     """Content of a file in UTF-8, without a byte order mark.
 
     Raises:
         DataError: the file does not exist (with the message `absent`), cannot be read or is not UTF-8.
     """
-    path = Path(path)
     try:
-        if path.exists() and not path.is_file():
-            raise DataError("not a file", file=path)
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise DataError(absent, file=path) from None
+        with open_binary(path, absent) as file:
+            return file.read().decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
-    except (OSError, ValueError) as error:  # a loop of links, a name that is too long or has a NUL
-        raise DataError(f"the file cannot be read: {getattr(error, 'strerror', error)}", file=path) from None
 
 
 def read_yaml(path: str | Path, absent: str = "the file does not exist") -> Any:
@@ -252,7 +277,7 @@ def digest(*parts: str | bytes | Path) -> str:
     total = hashlib.blake2b(digest_size=16)
     for part in parts:
         if isinstance(part, Path):
-            with part.open("rb") as file:
+            with open_binary(part) as file:
                 content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
         else:
             content = part.encode() if isinstance(part, str) else part

@@ -22,8 +22,9 @@ from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColum
 from farther.tables.conversions import Conversions
 from farther.tables.files import inside, read_json, write_json
 from farther.tables.header import VERSION, Header, WithHeader
+from farther.tables.parquet import ROW_GROUP, read_batches, scan_parquet
 from farther.tables.shards import ShardWriter
-from farther.tables.table import ROW_GROUP, Table, parquet_errors, read_batches
+from farther.tables.table import Table
 
 #: Beginnings of the names of columns of further layers: averages of activations, and rows of their Gram matrices.
 LAYER, GRAM = "latent.", "gram."
@@ -241,7 +242,7 @@ class RegionsFolder(WithHeader):
         shards = [path for path, shard in zip(self.shards, self.info["shards"], strict=True) if shard["regions"]]
         if not shards:
             return Regions.empty(self.header).frame.lazy()
-        lazy = pl.scan_parquet(shards, glob=False)
+        lazy = scan_parquet(shards)
         return lazy.filter(pl.col("score") >= pl.lit(self.min_score, pl.Float32)) if self.min_score > 0 else lazy
 
 
@@ -301,9 +302,8 @@ def scan_regions(path: str | Path, min_score: float = 0.0, columns: Sequence[str
         [('a', 1)]
     """
     folder = RegionsFolder(path, min_score)
-    with parquet_errors(folder.path):
-        lazy = folder.scan()
-        known = lazy.collect_schema().names()
+    lazy = folder.scan()
+    known = lazy.collect_schema().names()
     for name in columns or ():
         if name not in known:
             raise DataError(f"the column is missing; the table has {', '.join(known)}", file=folder.path, field=name)

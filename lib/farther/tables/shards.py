@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 from farther.errors import DataError
 from farther.tables.files import read_json, write_aside, write_json
-from farther.tables.table import Table, write_parquet
+from farther.tables.parquet import write_parquet
+from farther.tables.table import Table
 
 
 class ShardWriter(ABC):

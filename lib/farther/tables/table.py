@@ -6,20 +6,17 @@ A table class declares its columns as class attributes; constructor, reader, wri
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
 
-from farther.errors import DataError, shorten
+from farther.errors import DataError
 from farther.tables.columns import OptionalColumn
 from farther.tables.files import write_aside
-
-#: Rows per Parquet row group and per batch of a reader that streams.
-ROW_GROUP = 16_384
+from farther.tables.parquet import read_parquet, write_parquet
 
 #: Whether this process was forked. Polars' threads are in the parent only, and operations on frames would wait for them
 #: forever; operations on Series do not.
@@ -192,53 +189,3 @@ def as_numpy(series: pl.Series) -> np.ndarray:
     if 2 * np.count_nonzero(starts) > len(series):
         return series.to_numpy()
     return series.filter(starts).to_numpy()[np.cumsum(starts) - 1]
-
-
-def write_parquet(frame: pl.DataFrame, path: str | Path) -> None:
-    """Writes a Parquet file (zstd) in row groups of `ROW_GROUP`; the same rows give the same bytes."""
-    frame.write_parquet(path, compression="zstd", compression_level=1, row_group_size=ROW_GROUP)
-
-
-def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """All rows of a Parquet file, of all columns or of `columns`.
-
-    Raises:
-        DataError: the file is absent, is not Parquet, or lacks a column.
-    """
-    with parquet_errors(path):
-        return pl.read_parquet(path, columns=None if columns is None else list(columns), glob=False)
-
-
-def read_batches(
-    path: str | Path, columns: Sequence[str] | None = None, size: int = ROW_GROUP
-) -> Iterator[pl.DataFrame]:
-    """The rows of a Parquet file, `size` at a time, one of them in memory; a file without rows gives an empty frame.
-
-    Args:
-        path: The file.
-        columns: Columns to read, those that the file has; None for all.
-        size: Rows per frame.
-
-    Raises:
-        DataError: the file is absent or is not Parquet.
-    """
-    with parquet_errors(path):
-        lazy = pl.scan_parquet(path, glob=False)
-        if columns is not None:
-            lazy = lazy.select(pl.col([name for name in lazy.collect_schema() if name in columns]))
-        count = lazy.select(pl.len()).collect().item()
-    for start in range(0, max(count, 1), size):
-        with parquet_errors(path):
-            frame = lazy.slice(start, size).collect()
-        yield frame
-
-
-@contextmanager
-def parquet_errors(path: str | Path) -> Iterator[None]:
-    """Turns what Polars raises while it reads `path` into a DataError."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise DataError("the file does not exist", file=path) from None
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError, MemoryError) as error:
-        raise DataError(f"not a readable Parquet file: {shorten(str(error))}", file=path) from None

@@ -18,7 +18,7 @@ from farther.errors import DataError, ParameterError
 from farther.images.stream import cache_key, stream
 from farther.keyed import Keyed
 from farther.tables import Regions, RegionsFolder, RegionsWriter, Table
-from farther.tables.table import read_parquet
+from farther.tables.parquet import read_parquet
 
 if TYPE_CHECKING:
     from farther.detectors.base import Detector
