@@ -13,7 +13,7 @@ SOURCES := lib stages training tests benchmarks
 .PHONY: demo test lint machine repro lock checkpoints clean
 
 demo: repro
-	@farther summary
+	@farther summary --short
 
 repro: $(VENV)/ready
 	dvc repro

@@ -12,7 +12,7 @@ from farther.command.project import Project, make_detector
 from farther.errors import FartherError, ParameterError, choose, shorten
 
 #: What an entry of section `detectors` may have.
-OF_DETECTOR = ("adapter", "benchmark", "weights", "params", "classes", "threshold", "passes")
+OF_DETECTOR = ("title", "adapter", "benchmark", "weights", "params", "classes", "threshold", "passes")
 
 #: The folder of decisions that `curate` depends on.
 DECISIONS = Path("data/decisions")

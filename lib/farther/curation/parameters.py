@@ -130,6 +130,7 @@ class Benchmark:
         empty: Fate of an OOD image without any labelled object. Nothing unknown is labelled there that could be
             found or missed, so `remove` is the default (FMIYC keeps images with labelled unknowns only).
         decisions: The file of reviewers' decisions, see `farther.curation.decisions`; they override the rules.
+        title: Its name in reports.
     """
 
     id: str
@@ -144,6 +145,7 @@ class Benchmark:
     protocol: str = "paper"
     empty: Literal["keep", "remove"] = "remove"
     decisions: Path | None = None
+    title: str | None = None
 
     @property
     def id_sources(self) -> dict[str, tuple[str, str]]:

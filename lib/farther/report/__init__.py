@@ -1,7 +1,7 @@
 """The report: pages to look at, tables to paste into a paper, and the main tables in a terminal.
 
 `build(params, root)` writes `artifacts/report/index.html` and the tables beside it; `summary(params, root)` returns the
-main tables as text.
+main tables as text, `headline(params, root)` what the results show in up to three sentences.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from farther.report.distances import headline
 from farther.report.tables import summary
 
-__all__ = ["build", "summary"]
+__all__ = ["build", "headline", "summary"]
 
 
 def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None) -> Path:

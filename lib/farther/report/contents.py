@@ -15,7 +15,9 @@ from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
 from farther.report import documented, overview, problems, published, seeds, tables, wilderness
 from farther.report.charts import curves
+from farther.report.charts import distances as distance_charts
 from farther.report.charts import results as charts
+from farther.report.distances import Distances
 from farther.report.examples import examples
 from farther.report.listing import Listing
 from farther.report.outcomes import SplitOutcomes
@@ -33,6 +35,9 @@ DETECTOR = {
     "thresholds": "Thresholds and parameters",
     "inputs": "Inputs",
 }
+
+#: Formats of the first figure's files.
+FIGURES = ("svg", "png", "pdf")
 
 #: Headings of the files of a run, by kind of table.
 FILES = {"open_set": "Unknown objects", "ood": "Detections"}
@@ -78,6 +83,11 @@ class Contents:
         """`Run.values` of all runs."""
         return pl.concat([pl.DataFrame(schema=VALUES), *(run.values for run in self.evaluated)])
 
+    @cached_property
+    def distances(self) -> Distances:
+        """Outcomes of unknown objects by distance."""
+        return Distances(self.evaluated, self.artifacts, self.settings.method)
+
     def by_benchmark(self) -> dict[str, list[Run]]:
         """Runs with values of methods, by their benchmark."""
         found = {name: [run for run in self.evaluated if run.benchmark == name] for name in self.params["benchmarks"]}
@@ -89,13 +99,17 @@ class Contents:
         without_method = [run for run in self.measured if run.has_no_method]
         results = {f"results-{k}": f"Results on {name}" for k, name in enumerate(self.by_benchmark(), start=1)}
         if results:
-            results |= {"unknown": "Unknown objects", "metrics": "Metrics"}
+            results |= {"unknown": "Unknown objects by split", "metrics": "Metrics"}
         warnings = problems.warnings(self.artifacts, self.params)
         unusable = problems.unusable_images(self.artifacts, self.params, [run.name for run in self.runs])
         if warnings or unusable:
             results |= {"warnings": "Warnings"}
         return {
             "title": self.settings.title,
+            "hero": distance_charts.panels(self.distances.rows),
+            "hero_methods": list(dict.fromkeys(run.label(method) for run, method in self.distances.shown)),
+            "sentences": self.distances.sentences(),
+            "figures": FIGURES if self.evaluated else (),
             "tiles": {
                 "detectors evaluated": len(self.evaluated),
                 "methods compared": self.values["method"].n_unique(),

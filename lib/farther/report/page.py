@@ -11,7 +11,8 @@ from farther.errors import ParameterError
 from farther.keyed import Keyed
 from farther.registry import build as checked
 from farther.report import across, classes, cost, seeds, self_awareness, tables
-from farther.report.contents import Contents
+from farther.report.charts import distances
+from farther.report.contents import FIGURES, Contents
 from farther.report.documented import texts_of
 from farther.report.gallery.page import PAGE as GALLERY
 from farther.report.gallery.page import Gallery
@@ -82,6 +83,9 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
         gallery.write()
         for name, text in _tables(contents.evaluated):
             site.write_text(f"{TABLES}/{name}", text)
+        if contents.evaluated:
+            for kind, data in distances.drawn(contents.distances.rows, FIGURES).items():
+                site.write_bytes(f"figures/outcomes.{kind}", data)
         write_json(artifacts / "seeds.json", seeds.statistics(runs, settings.seeds))
     return artifacts / "report" / PAGE
 

@@ -57,6 +57,8 @@ class Run:
         values: One row per split, method and metric, in this order; columns `VALUES`.
         detector: Metrics of the detector alone; {} where the run is not evaluated.
         evaluation: All details (`evaluation/<run>.json`); {} where they are not on this machine.
+        title: Its title in params.yaml; without one, its name without the benchmark's.
+        known_title: The benchmark's title in params.yaml; without one, its name.
     """
 
     name: str
@@ -67,6 +69,13 @@ class Run:
     values: pl.DataFrame
     detector: Mapping[str, Any]
     evaluation: Mapping[str, Any]
+    title: str = ""
+    known_title: str = ""
+
+    @property
+    def full_title(self) -> str:
+        """Its title with the benchmark's name."""
+        return f"{self.title} ({self.known_title})"
 
     @property
     def methods(self) -> list[str]:
@@ -129,15 +138,16 @@ class Run:
         return means.drop_nulls().sort("value", descending=higher, maintain_order=True)["method"].to_list()
 
     def shown_method(self, wanted: str | None) -> str | None:
-        """The method whose outcomes are shown: the one asked for, else the best by mean AP_U, else by mean AUROC.
+        """The method whose outcomes are shown: the one asked for, else the detector's own confidence, else the first.
 
-        A method that does not apply to this detector counts as not asked for.
+        It is never chosen by its results. A method that does not apply to this detector counts as not asked for.
         """
         if wanted is not None and wanted not in self.not_applicable:
             if self.is_evaluated and wanted not in self.methods:
                 raise ParameterError(f"report: {self.name} has no method {wanted!r}. Known: {', '.join(self.methods)}")
             return wanted
-        return next(iter([*self.ranked("ap_u"), *self.ranked("auroc"), *self.methods]), None)
+        own = [name for name in self.methods if self.fitted(name).get("name", name) == "confidence"]
+        return next(iter([*own, *self.methods]), None)
 
 
 def title_of(method: str) -> str:
@@ -173,6 +183,8 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
     return Run(
         name=name,
         benchmark=benchmark,
+        title=str(detector.get("title") or name.removeprefix(f"{benchmark}-")),
+        known_title=str(params["benchmarks"][benchmark].get("title") or benchmark),
         adapter=str(detector.get("adapter", "")),
         weights=str(detector.get("weights", "")),
         splits=splits,

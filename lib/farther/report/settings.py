@@ -41,7 +41,7 @@ class ReportSettings:
     Args:
         title: Heading of the first page.
         examples: Example images per run and OOD split.
-        method: The method whose outcomes are drawn; each run's method with the highest mean AP_U when None.
+        method: The method whose outcomes are drawn; when None the detector's own confidence, or else the first method.
         image_side: Longest side of an example image in pixels.
         curves: Methods in a chart of curves, those with the highest mean AUROC.
         curve_points: Points per curve.

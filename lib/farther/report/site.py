@@ -72,6 +72,14 @@ class Site:
         """
         self._place(name).write_text(text, encoding="utf-8")
 
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Writes a binary file, such as a picture.
+
+        Raises:
+            DataError: the name leaves the report's folder.
+        """
+        self._place(name).write_bytes(data)
+
     def keep(self, name: str, key: str, text: Callable[[], str]) -> None:
         """Writes a file that is not a page, or takes that of the earlier site where it was made under the same key.
 

@@ -1,0 +1,241 @@
+"""Outcomes of unknown objects by distance from what a detector knows, and the sentences that say what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from farther.evaluation.files import RunFiles
+from farther.metrics.bootstrap import interval
+from farther.report.results import DISTANCES, Run, read_runs, title_of
+from farther.tables.table import read_parquet
+
+#: Counts of an evaluation → outcome of an unknown object, in the order in which bars stack them.
+OUTCOMES = {"tp_u": "found", "fn_missed": "missed", "fn_misclassified": "misclassified"}
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Outcomes of the unknown objects of several splits together, under one method.
+
+    Args:
+        objects: Number of unknown objects.
+        counts: Outcome → how many of them have it.
+        drawn: Outcome → its share in each bootstrap replicate, ndarray of shape (B,); {} without replicates.
+    """
+
+    objects: int
+    counts: Mapping[str, int]
+    drawn: Mapping[str, np.ndarray]
+
+    def share(self, outcome: str) -> float:
+        """Share of the objects with an outcome."""
+        return self.counts[outcome] / self.objects
+
+    def interval(self, outcome: str) -> tuple[float, float] | None:
+        """Its 95% interval over images; None without replicates."""
+        return interval(self.drawn[outcome]) if self.drawn else None
+
+
+@dataclass(frozen=True)
+class Distances:
+    """The evaluated runs of a report.
+
+    Args:
+        runs: All of them.
+        artifacts: The artifacts folder.
+        wanted: The method that is shown, by its name in params.yaml; None for the default of each run.
+    """
+
+    runs: Sequence[Run]
+    artifacts: Path
+    wanted: str | None = None
+
+    def shares(self, run: Run, method: str, distance: str) -> Shares | None:
+        """Outcomes in all splits of a distance; None where they have no unknown object."""
+        splits = [split.name for split in run.splits if split.distance == distance]
+        counts = dict.fromkeys(OUTCOMES.values(), 0)
+        for split in splits:
+            of_split = run.details(split, method).get("open_set", {})
+            for key, outcome in OUTCOMES.items():
+                counts[outcome] += of_split.get(key, 0)
+        objects = sum(counts.values())
+        return Shares(objects, counts, self._drawn(run, method, splits)) if objects else None
+
+    def _drawn(self, run: Run, method: str, splits: Sequence[str]) -> dict[str, np.ndarray]:
+        files = RunFiles(run.name, run.benchmark, self.artifacts)
+        paths = [files.replicates(method, split) for split in splits]
+        tables = [read_parquet(path) for path in paths if path.exists()]
+        if len(tables) < len(paths) or not all("unknown_objects" in table.columns for table in tables):
+            return {}
+        total = np.sum([table["unknown_objects"].to_numpy() for table in tables], axis=0)
+        with np.errstate(invalid="ignore"):
+            return {
+                outcome: np.sum([table[key].to_numpy() for table in tables], axis=0) / total
+                for key, outcome in OUTCOMES.items()
+            }
+
+    @cached_property
+    def shown(self) -> list[tuple[Run, str]]:
+        """The runs, and the method that each is shown with."""
+        found = [(run, run.shown_method(self.wanted)) for run in self.runs]
+        return [(run, method) for run, method in found if method is not None]
+
+    @cached_property
+    def compared(self) -> list[tuple[Run, str]]:
+        """Those of `shown` that sentences compare: detectors of boxes, or classifiers where there are no others."""
+        return [pair for pair in self.shown if not pair[0].whole_images] or self.shown
+
+    @cached_property
+    def panels(self) -> dict[str, list[tuple[Run, str, str, Shares]]]:
+        """Title → run, method, distance and outcomes of each bar, the nearest first.
+
+        Runs with one title, such as a detector trained on two ID datasets, share a panel unless they have a distance in
+        common.
+        """
+        bars = [
+            (run, method, distance, shares)
+            for run, method in self.shown
+            for distance in DISTANCES
+            if (shares := self.shares(run, method, distance))
+        ]
+        found: dict[str, list[tuple[Run, str, str, Shares]]] = {}
+        for title in dict.fromkeys(run.title for run, *_ in bars):
+            of_title = sorted((bar for bar in bars if bar[0].title == title), key=lambda bar: DISTANCES.index(bar[2]))
+            distances = [distance for _, _, distance, _ in of_title]
+            if len(set(distances)) == len(distances):
+                found[title] = of_title
+            else:
+                found |= {run.name: [bar for bar in of_title if bar[0] is run] for run, *_ in of_title}
+        return found
+
+    @cached_property
+    def rows(self) -> pl.DataFrame:
+        """One row per bar and outcome, as the figure's data: shares with 95% intervals."""
+        rows: list[dict[str, Any]] = []
+        for panel, bars in self.panels.items():
+            for run, method, distance, shares in bars:
+                place = {"panel": panel, "run": run.name, "known": run.known_title, "method": method}
+                for outcome in OUTCOMES.values():
+                    low, high = shares.interval(outcome) or (None, None)
+                    value = {"share": shares.share(outcome), "low": low, "high": high, "objects": shares.objects}
+                    rows.append({**place, "distance": distance, "outcome": outcome, **value})
+        texts = dict.fromkeys(("panel", "run", "known", "method", "distance", "outcome"), pl.String)
+        numbers = dict.fromkeys(("share", "low", "high"), pl.Float64)
+        return pl.DataFrame(rows, schema={**texts, **numbers, "objects": pl.Int64})
+
+    def sentences(self) -> list[str]:
+        """What the figure shows, in up to three sentences computed from the results."""
+        found = [self._nearest(), self._trend(), self._methods()]
+        return [sentence for sentence in found if sentence]
+
+    def _nearest(self) -> str | None:
+        """The detector that takes most of the nearest unknown objects for a known class."""
+        distance = next((d for d in DISTANCES if any(self.shares(*pair, d) for pair in self.compared)), None)
+        bars = [(*pair, shares) for pair in self.compared if (shares := self.shares(*pair, distance or ""))]
+        if not bars:
+            return None
+        run, method, shares = max(bars, key=lambda bar: bar[2].share("misclassified"))
+        taken = f"takes {_percent(shares, 'misclassified')} of {shares.objects:,} {distance} unknown objects"
+        parts = [
+            f"{taken} for known ones",
+            *([] if run.whole_images else [f"misses {_percent(shares, 'missed')}"]),
+            f"finds {_percent(shares, 'found')} as unknown",
+        ]
+        parts[0] += f" (the most of {len(bars)} detectors)" if len(bars) > 1 else ""
+        return f"{run.full_title} {', '.join(parts[:-1])} and {parts[-1]}, with {run.label(method)}."
+
+    def _trend(self) -> str | None:
+        """Change of misclassification from the nearest to the farthest distance within a run, mean over runs."""
+        pairs = []
+        for run, method in self.compared:
+            of_run = [shares for distance in DISTANCES if (shares := self.shares(run, method, distance))]
+            present = [d for d in DISTANCES if any(split.distance == d for split in run.splits)]
+            if len(of_run) > 1:
+                pairs.append((present[0], present[-1], of_run[0], of_run[-1]))
+        kinds = {(first, last) for first, last, *_ in pairs}
+        if len(kinds) != 1:
+            return None
+        (first, last), outcome = kinds.pop(), "misclassified"
+        change = float(np.mean([far.share(outcome) - near.share(outcome) for *_, near, far in pairs]))
+        within = ""
+        if all(near.drawn and far.drawn for *_, near, far in pairs):
+            drawn = np.mean([far.drawn[outcome] - near.drawn[outcome] for *_, near, far in pairs], axis=0)
+            low, high = interval(drawn) or (np.nan, np.nan)
+            if low <= 0 <= high:
+                return (
+                    f"From {first} to {last}, no change of the share taken for known ones can be told: "
+                    f"{100 * change:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}], {_mean_of(len(pairs))}."
+                )
+            within = _bracket(*sorted((abs(low), abs(high))))
+        verb = "falls" if change < 0 else "rises"
+        points = f"{100 * abs(change):.0f} points{within}"
+        return f"From {first} to {last}, the share taken for known ones {verb} by {points}, {_mean_of(len(pairs))}."
+
+    def _methods(self) -> str | None:
+        """The method that finds most unknown objects, against the one that is shown."""
+        reference = {method for _, method in self.compared}
+        common = set.intersection(*(set(run.methods) for run, _ in self.compared)) if self.compared else set()
+        if len(reference) != 1 or not reference <= common or len(common) < 2:
+            return None
+        (shown,) = reference
+        gains = {
+            name: [self._gain(run, split.name, name, shown) for run, _ in self.compared for split in run.splits]
+            for name in sorted(common - reference)
+        }
+        found = {name: [gain for gain in of if gain is not None] for name, of in gains.items()}
+        means = {name: float(np.mean([value for value, _ in of])) for name, of in found.items() if of}
+        if not means:
+            return None
+        best = max(means, key=lambda name: means[name])
+        drawn = [replicates for _, replicates in found[best] if replicates is not None]
+        text = f"{100 * means[best]:+.1f} points"
+        if len(drawn) < len(found[best]):
+            return f"Of {len(common)} methods, {title_of(best)} finds most: {text} against {title_of(shown)}."
+        low, high = interval(np.mean(drawn, axis=0)) or (np.nan, np.nan)
+        text += f" [{100 * low:+.1f}, {100 * high:+.1f}]"
+        significant = sum((interval(one) or (0, 0))[0] > 0 for one in drawn)
+        most = f"finds most of the unknown objects, {text} against {title_of(shown)}"
+        if not low > 0:
+            most = f"finds most, but not measurably more of the unknown objects than {title_of(shown)}: {text}"
+        pairs = f"significant on {significant} of {len(drawn)} pairs of detector and split"
+        return f"Of {len(common)} methods, {title_of(best)} {most} on average; the gain is {pairs}."
+
+    def _gain(self, run: Run, split: str, method: str, reference: str) -> tuple[float, np.ndarray | None] | None:
+        """Difference in the share that is found, and its paired replicates."""
+        found = [run.details(split, name).get("open_set", {}) for name in (method, reference)]
+        if not all(of.get("unknown_objects") for of in found):
+            return None
+        value = found[0]["tp_u"] / found[0]["unknown_objects"] - found[1]["tp_u"] / found[1]["unknown_objects"]
+        first, second = (self._drawn(run, name, [split]).get("found") for name in (method, reference))
+        return value, None if first is None or second is None else first - second
+
+
+def headline(params: Mapping[str, Any], root: str | Path = ".") -> list[str]:
+    """What the results show, in up to three sentences; `root` is the project's folder.
+
+    Raises:
+        ParameterError: `report.method` names no method of a run, or a section of params.yaml is absent.
+        DataError: a file is damaged.
+    """
+    artifacts = Path(root) / "artifacts"
+    runs = [run for run in read_runs(params, artifacts) if run.is_evaluated]
+    return Distances(runs, artifacts, (params.get("report") or {}).get("method")).sentences()
+
+
+def _percent(shares: Shares, outcome: str) -> str:
+    return f"{100 * shares.share(outcome):.0f}%{_bracket(*(shares.interval(outcome) or (None, None)))}"
+
+
+def _bracket(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" [{100 * low:.0f}, {100 * high:.0f}]"
+
+
+def _mean_of(runs: int) -> str:
+    return f"mean over {runs} detectors" if runs > 1 else "for its one detector"
