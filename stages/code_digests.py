@@ -34,14 +34,15 @@ def main() -> None:
 def write_digests() -> None:
     """Writes {stage: digest}, or {stage: {name: digest}} where names are registered that a stage runs.
 
-    The stage `evaluate` redoes only what changed, so `kept` has a digest for each method and one for the metrics; the
-    digest of the stage itself is of all of these.
+    The stage `evaluate` redoes only what changed, so `kept` has a digest for each method, one for the metrics and
+    one for the choice of what to deploy; the digest of the stage itself is of all of these.
     """
     methods = registered("farther.methods") | {file.stem: file for file in sorted(METHODS.glob("*.py"))}
     metrics = registered("farther.metrics").values()  # user-defined metrics
     found: dict[str, object] = {
         "kept": {
             "metrics": digest_of("farther.evaluation.evaluate", *metrics),
+            "choice": digest_of("farther.evaluation.choosing"),
             "methods": {name: digest_of("farther.scoring.score", place) for name, place in methods.items()},
         }
     }

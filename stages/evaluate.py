@@ -1,9 +1,11 @@
 """Fits the methods on the regions of a run, scores all splits, and evaluates them: python stages/evaluate.py RUN.
 
 First comes the operating threshold t*, below which regions are discarded. Methods are fitted, scored and evaluated
-again only where inputs, parameters or code changed; docs/dvc.md says which.
+again only where inputs, parameters or code changed; docs/dvc.md says which. Last, what to deploy is chosen.
 """
 
+from farther.evaluation.choice import Budget
+from farther.evaluation.choosing import store_choice
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
@@ -24,6 +26,7 @@ def main(run: str) -> None:
     thresholds = build(ThresholdSettings, "params.yaml: threshold", rule)
     fit = build(FitSettings, "params.yaml: fit", section("fit"))
     settings = build(EvaluationSettings, "params.yaml: evaluate", section("evaluate"))
+    budget = build(Budget, "params.yaml: deploy", section("deploy"))
     entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
     code = {entry.name: " ".join(code_digest("kept", "methods", name) for name in entry.methods) for entry in entries}
 
@@ -35,6 +38,7 @@ def main(run: str) -> None:
     done = score_run(entries, regions, files.root / "fitted" / run, files.root / "scores" / run, code)
     inputs = RunInputs(files, roles, settings)
     evaluate_run(inputs, done.entries, code_digest("kept", "metrics"), log=done.evaluated.extend)
+    store_choice(inputs, done.entries, budget, code_digest("kept", "choice"))
     print(f"{run}: {done}")
 
 

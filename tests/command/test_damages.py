@@ -76,6 +76,7 @@ PARAMS: dict[str, Any] = {
     "fit": {},
     "methods": {"confidence": {}},
     "evaluate": {"replicates": 0, "kept": [0.95], "confidences": [0.5]},
+    "deploy": {"max_false_alarms": 2},
     "report": {"examples": 0},
 }
 

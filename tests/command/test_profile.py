@@ -11,6 +11,7 @@ from farther.curation import benchmark
 from farther.curation.rules import Rules
 from farther.datasets import create
 from farther.detectors.inference import InferenceParams
+from farther.evaluation.choice import Budget
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings
 from farther.params import parse
@@ -105,6 +106,7 @@ def test_every_parameter_of_a_profile_is_known(name):
         (ThresholdSettings, "threshold"),
         (FitSettings, "fit"),
         (EvaluationSettings, "evaluate"),
+        (Budget, "deploy"),
     ):
         build(cls, section, params[section])
     for values in params["detectors"].values():

@@ -30,6 +30,7 @@ PARAMS = {
     "methods": {"msp": {}, "knn": {"k": 2}, "vim": {}},
     "fit": {"keep": 0.9, "max_regions": None, "seed": 0},
     "evaluate": {"replicates": 5},
+    "deploy": {"max_false_alarms": 2},
 }
 
 

@@ -103,6 +103,7 @@ def project(tmp_path_factory):
                 "fit": {},
                 "methods": METHODS,
                 "evaluate": {"replicates": 0, "kept": [0.95], "confidences": [0.5]},
+                "deploy": {"max_false_alarms": 2},
                 "report": {"examples": 0},
             }
         )

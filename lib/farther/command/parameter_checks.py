@@ -35,6 +35,7 @@ def parameters(project: Project) -> list[Finding]:
 def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
     """The name of each entry, and a function that raises where it is wrong."""
     from farther.detectors.inference import InferenceParams
+    from farther.evaluation.choice import Budget
     from farther.evaluation.settings import EvaluationSettings
     from farther.evaluation.threshold import ThresholdSettings
     from farther.registry import build
@@ -57,6 +58,7 @@ def _checks(project: Project) -> Iterator[tuple[str, Callable[[], Any]]]:
         "threshold": ThresholdSettings,
         "fit": FitSettings,
         "evaluate": EvaluationSettings,
+        "deploy": Budget,
         "report": ReportSettings,
     }
     for name, cls in sections.items():

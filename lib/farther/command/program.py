@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from farther.command import (
     check_objects,
+    choose,
     compare,
     doctor,
     duplicates,
@@ -47,6 +48,7 @@ SUBCOMMANDS: dict[str, dict[str, Callable[..., int | None] | typer.Typer]] = {
         "explain": explain.app,
         "compare": compare.compare,
         "uncertainty": uncertainty.uncertainty,
+        "choose": choose.choose,
     },
     "Check storage": {"check-objects": check_objects.check_objects},
 }

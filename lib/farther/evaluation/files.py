@@ -12,6 +12,7 @@ Below the artifacts folder:
     scores/<run>/<method>/<split>.parquet    its scores
     outcomes/<run>/<method>/<split>.parquet, <split>.objects.parquet    see `farther.tables.annotations`
     metrics/<run>/, plots/<run>/, evaluation/<run>.json, evaluation/<run>/    see `farther.evaluation.evaluate`
+    evaluation/<run>/choice.json             what to deploy; see `farther.evaluation.choice`
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class RunFiles:
         self.outcomes = inside(self.root / "outcomes", run)
         self.parts = inside(self.root / "evaluation", run)
         self.evaluation = inside(self.root / "evaluation", f"{run}.json")
+        self.choice = inside(self.parts, "choice.json")
 
     @property
     def roles(self) -> Roles:

@@ -179,12 +179,13 @@ class TestSplit:
             rows=rows,
             is_ood=self._stored_is_ood[rows],
             id_rows=self.inputs.id_split.regions().score >= confidence,
-            split=self._stored_split.keeping(rows),
+            split=self.stored_split.keeping(rows),
             no_detection=1 - seen / images if images else None,
         )
 
     @cached_property
-    def _stored_split(self) -> Split:
+    def stored_split(self) -> Split:
+        """All stored regions, with their overlaps."""
         return Split.of(self.data.objects, self.data.regions(), self.matching)
 
     @cached_property

@@ -14,8 +14,8 @@ from farther.keyed import Keyed
 from farther.metrics.user_defined import UserDefinedMetric
 from farther.tables.files import digest, read_json, write_json
 
-#: The kept part of the detector.
-DETECTOR = "detector.json"
+#: The kept part of the detector, and the choice of what to deploy (`farther.evaluation.choosing`).
+DETECTOR, CHOICE = "detector.json", "choice.json"
 
 
 class Parts:
@@ -39,19 +39,19 @@ class Parts:
         settings = asdict(inputs.settings)
         roles = asdict(inputs.roles)
         distance = roles.pop("distance")
-        self._of_detector = _text({"self_awareness": settings.pop("self_awareness"), "roles": roles})
+        self._of_detector = as_text({"self_awareness": settings.pop("self_awareness"), "roles": roles})
         self._shared = digest(
             code,
-            _text({**settings, "distance": distance}),
+            as_text({**settings, "distance": distance}),
             repr(inputs.threshold),
-            *(text for split in (inputs.id_split, *inputs.tested, *inputs.shifted) for text in _key_of(split)),
+            *(text for split in (inputs.id_split, *inputs.tested, *inputs.shifted) for text in key_of(split)),
         )
 
     def detector(self) -> dict[str, Any]:
         """The part of the detector; see `farther.evaluation.detector`."""
         roles = self._inputs.roles
         names = [self._inputs.settings.calibration_split, *roles.shifted, *filter(None, [roles.pseudo_ood])]
-        more = (text for name in names for text in _key_of(RunSplit(self._inputs.files, name)))
+        more = (text for name in names for text in key_of(RunSplit(self._inputs.files, name)))
         key = digest(self._shared, self._of_detector, *more)
         if not self._kept.is_current(DETECTOR, key):
             from farther.evaluation.detector import evaluate_detector  # imports scipy: half a second
@@ -82,14 +82,15 @@ class Parts:
 
     def keep_only(self, methods: Sequence[str]) -> None:
         """Deletes the parts of all other methods."""
-        self._kept.keep_only([DETECTOR, *(f"methods/{name}" for name in methods)])
+        self._kept.keep_only([DETECTOR, CHOICE, *(f"methods/{name}" for name in methods)])
         self._outcomes.keep_only(methods)
 
 
-def _text(values: Any) -> str:
-    """JSON, not repr: a number that YAML reads as 1 or 1.0 is one parameter."""
+def as_text(values: Any) -> str:
+    """Parameters as a part of a key. JSON, not repr: a number that YAML reads as 1 or 1.0 is one parameter."""
     return json.dumps(values, sort_keys=True, default=str)
 
 
-def _key_of(split: RunSplit) -> list[str]:
+def key_of(split: RunSplit) -> list[str]:
+    """Parts of a key: the detector, and what was read of a split."""
     return [split.name, json.dumps(split.folder.header.detector, sort_keys=True), *split.inputs().values()]

@@ -206,6 +206,8 @@ def _params(sources: Sequence[Source], entry: Mapping[str, Any], *, clip: bool) 
         "  mahalanobis: {}",
         "",
         "evaluate: {iou: 0.5, protocol: paper}",
+        "# What deploying the detector may cost; `farther choose` answers with a method and thresholds.",
+        "deploy: {max_misclassified: 0.01, max_false_alarms: 2, max_recall_loss: 0.01}",
         "cost: {images: 16}",
         "report: {examples: 6}",
     ]

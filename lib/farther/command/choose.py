@@ -1,0 +1,90 @@
+"""`farther choose`: which method and thresholds to deploy for a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+from farther.command.budget import GivenBudget, budget_options
+from farther.command.output import as_json, coloured, paragraph, table
+from farther.command.project import PARAMS, Json, Params, Project, argument, option
+from farther.errors import choose as known_name
+
+if TYPE_CHECKING:
+    from farther.evaluation.choice import Choices
+
+
+@budget_options
+def choose(
+    run: Annotated[str, argument("RUN", "A run that was evaluated.", "detectors")],
+    budget: GivenBudget,
+    method: Annotated[list[str] | None, option("METHOD", "Only this method; repeatable.", "methods")] = None,
+    json: Json = False,
+    params: Params = PARAMS,
+) -> None:
+    """Print what to deploy for a budget: method, t* and τ.
+
+    Thresholds are chosen on the ID validation split and on OOD images, and measured on the ID test split and on other
+    OOD images: by cross-fitting on halves of the OOD splits, or by --choose-on. Limits that are given replace those in
+    section 'deploy' of params.yaml.
+
+    \b
+    Examples:
+      farther choose voc-yolov8
+      farther choose voc-yolov8 --max-misclassified 0.01
+      farther choose voc-yolov8 --max-false-alarms 2 --max-recall-loss 0.01
+      farther choose voc-yolov8 --max-false-alarms 2 --guarantee conformal --json
+    """
+    found = chosen(Project(params), run, budget, method or ())
+    print(as_json(found.to_json()) if json else _shown(found))
+
+
+def chosen(project: Project, run: str, given: GivenBudget, methods: Sequence[str] = ()) -> Choices:
+    """What to deploy of a run: what the stage `evaluate` stored, or for another budget computed now.
+
+    Args:
+        project: The project.
+        run: A run that was evaluated.
+        given: The budget as given on the command line.
+        methods: The methods to choose from; all when empty.
+
+    Raises:
+        DataError: the run was not evaluated, or a file is damaged.
+        ParameterError: a name is unknown, or the budget is wrong.
+    """
+    from farther.evaluation.choice import Choices
+    from farther.evaluation.choosing import choose as choose_setting
+    from farther.evaluation.files import RunFiles
+    from farther.evaluation.inputs import RunInputs
+    from farther.evaluation.settings import EvaluationSettings
+    from farther.registry import build
+
+    entry = project.section("detectors")[known_name("run", run, project.section("detectors"))]
+    names = [known_name("method", name, project.section("methods")) for name in methods]
+    budget = given.budget(project)
+    files = RunFiles(run, entry["benchmark"], project.artifacts)
+    if files.choice.is_file() and not names:
+        stored = Choices.read(files.choice)
+        if stored.budget == budget:
+            return stored
+    settings = build(EvaluationSettings, "params.yaml: evaluate", project.section("evaluate"))
+    return choose_setting(RunInputs(files, files.roles, settings), names or list(project.section("methods")), budget)
+
+
+def _shown(found: Choices) -> str:
+    from farther.report import deploy
+
+    parts = [coloured(f"{found.run}: {deploy.limits(found.budget)}", "head"), paragraph(deploy.answer(found))]
+    if found.choice is None:
+        return "\n\n".join(parts)
+    parts.append(_table(deploy.axis_rows(found.choice, found.budget), 6))
+    if found.alone:
+        titles = {deploy.limit(axis, most): found.alone[axis] for axis, most in found.budget.limits.items()}
+        parts.append("Each limit alone\n" + _table(deploy.setting_rows(titles, None, "limit"), 0))
+    parts.append("Each method\n" + _table(deploy.setting_rows(found.methods, found.budget, "method"), 0))
+    parts += [paragraph(note) for note in found.notes]
+    return "\n\n".join(parts)
+
+
+def _table(rows: Sequence[dict[str, str]], numbers: int) -> str:
+    return table(list(rows[0]), [list(row.values()) for row in rows], numbers)

@@ -1,0 +1,210 @@
+"""What a detector may cost where it is deployed, and the method and thresholds that were chosen for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic_core import to_jsonable_python
+
+from farther.errors import DataError, ParameterError, shorten
+from farther.registry import STRICT
+from farther.tables.files import read_json
+
+#: Axes that a budget may limit, and the parameter of each limit.
+LIMITS = {"misclassified": "max_misclassified", "false_alarms": "max_false_alarms", "recall_lost": "max_recall_loss"}
+
+#: Values of t* that are tried above the run's own.
+CONFIDENCES = tuple(round(0.05 * step, 2) for step in range(1, 20))
+
+
+@dataclass(config=STRICT, kw_only=True, frozen=True)
+class Budget:
+    """What deploying a detector may cost: section `deploy` of params.yaml.
+
+    Args:
+        max_misclassified: Largest share of the unknown objects that are misclassified; None for no limit.
+        max_false_alarms: Largest number of detections flagged as unknown per 100 ID images; None for no limit.
+        max_recall_loss: Largest share of the known objects that are lost: detected as their class at the run's t*
+            without flagging, but not with it; None for no limit.
+        guarantee: "none": limits hold on the held-out data. "conformal": they hold in expectation on new images that
+            are exchangeable with it; see `farther.metrics.conformal`.
+        choose_on: OOD split that is chosen on and left out of the measured values; None for halves of the images of all
+            splits: what is chosen on one half is measured on the other.
+        confidences: Values of t* that are tried where they are above the run's own and recall has a limit.
+
+    Raises:
+        ParameterError: nothing is limited, or a guarantee is asked for a limit of 0.
+    """
+
+    max_misclassified: float | None = Field(default=None, ge=0, le=1)
+    max_false_alarms: float | None = Field(default=None, ge=0)
+    max_recall_loss: float | None = Field(default=None, ge=0, le=1)
+    guarantee: Literal["none", "conformal"] = "none"
+    choose_on: str | None = None
+    confidences: tuple[float, ...] = CONFIDENCES
+
+    def __post_init__(self) -> None:
+        if not self.limits:
+            raise ParameterError(f"a budget limits something: give {', '.join(LIMITS.values())}, or several of them")
+        if self.guarantee == "conformal":
+            wrong = [LIMITS[axis] for axis, limit in self.limits.items() if limit == 0]
+            if wrong:
+                raise ParameterError(f"{wrong[0]} is 0: a guarantee needs a limit above 0")
+            if (self.max_false_alarms or 0) > 100:
+                raise ParameterError("max_false_alarms: a guarantee counts images, so the limit is at most 100 per 100")
+
+    @property
+    def limits(self) -> dict[str, float]:
+        """The limits that are given, by axis."""
+        given = {axis: getattr(self, name) for axis, name in LIMITS.items()}
+        return {axis: limit for axis, limit in given.items() if limit is not None}
+
+    def only(self, axis: str) -> Budget:
+        """The budget with the limit of one axis alone."""
+        others = {name: None for other, name in LIMITS.items() if other != axis}
+        return Budget(**{**vars(self), **others})
+
+
+@dataclass(config=STRICT, kw_only=True, frozen=True)
+class Value:
+    """One value with what it was counted from.
+
+    Args:
+        value: Fraction; `false_alarms` per 100 images. None where it is not defined.
+        count, of: The value is count / of; None for a value that is not a ratio of counts.
+        images: Images that it was measured on.
+        interval: 95% interval over draws of the images; None where it was not computed.
+    """
+
+    value: float | None
+    count: int | None = None
+    of: int | None = None
+    images: int = 0
+    interval: tuple[float, float] | None = None
+
+
+@dataclass(config=STRICT, kw_only=True, frozen=True)
+class Setting:
+    """A method with its thresholds.
+
+    Args:
+        method: Name in section `methods` of params.yaml.
+        operating: The operating threshold t*.
+        tau: The threshold τ: detections whose score is below it are flagged as unknown.
+    """
+
+    method: str
+    operating: float
+    tau: float
+
+
+@dataclass(config=STRICT, kw_only=True, frozen=True)
+class Choice:
+    """A setting that was chosen for a budget, and what was measured of it on other images.
+
+    Args:
+        method, operating, tau: See `Setting`.
+        reached: Whether the limits hold on the data that was chosen on (with a guarantee: whether it can be given). If
+            not, the setting is the one that misclassifies the fewest unknown objects within the other limits.
+        chosen_on: {axis: value on the data that was chosen on}.
+        measured: {axis: value on other images}: `misclassified`, `found`, `missed` (of the unknown objects; by
+            cross-fitting where halves are chosen on), `false_alarms`, `images_with_false_alarms`, `recall_lost`,
+            `map50_lost` (of this setting on the ID test split).
+        by_split: {OOD split: {axis: value}} of the outcomes of unknown objects.
+        folds: Settings chosen on either half, whose outcomes on the other are measured; empty with `choose_on`.
+    """
+
+    method: str
+    operating: float
+    tau: float
+    reached: bool
+    chosen_on: dict[str, Value]
+    measured: dict[str, Value]
+    by_split: dict[str, dict[str, Value]]
+    folds: tuple[Setting, ...] = ()
+
+    def status(self, axis: str, limit: float) -> str:
+        """ "met" or "exceeded" if the whole interval of a measured value is within or beyond a limit, else "open"."""
+        found = self.measured[axis]
+        if found.value is None:
+            return "open"
+        low, high = found.interval or (found.value, found.value)
+        return "met" if high <= limit else "exceeded" if low > limit else "open"
+
+
+@dataclass(config=STRICT, kw_only=True, frozen=True)
+class Curve:
+    """The trade-off of a method at the run's t*, over τ, on the images that values are measured on.
+
+    Args:
+        false_alarms: Detections flagged as unknown per 100 ID images.
+        misclassified: Share of the unknown objects.
+    """
+
+    false_alarms: list[float]
+    misclassified: list[float]
+
+
+@dataclass(config=STRICT, kw_only=True, frozen=True)
+class Choices:
+    """What to deploy of a run for a budget; `artifacts/evaluation/<run>/choice.json` for that of params.yaml.
+
+    Args:
+        run, benchmark: Names.
+        budget: The budget.
+        id_splits: ID splits that were chosen on, and measured on.
+        choice: The best setting of all methods; None where nothing can be chosen, and `notes` say why.
+        methods: The best setting of each method.
+        alone: {axis: the best setting for the limit of this axis alone}, where there are several limits.
+        left_out: {method: why it is not considered}.
+        curves: {method: its trade-off}.
+        notes: Remarks on what the data can and cannot show.
+    """
+
+    run: str
+    benchmark: str
+    budget: Budget
+    id_splits: tuple[str, str]
+    choice: Choice | None
+    methods: dict[str, Choice]
+    alone: dict[str, Choice]
+    left_out: dict[str, str]
+    curves: dict[str, Curve]
+    notes: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """All values, as JSON holds them."""
+        found: dict[str, Any] = to_jsonable_python(self)
+        return found
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any], file: str | Path | None = None) -> Choices:
+        """What `to_json` gave.
+
+        Raises:
+            DataError: a field is missing or of another type; names file and field.
+        """
+        return _checked(cls, values, file)
+
+    @classmethod
+    def read(cls, file: str | Path) -> Choices:
+        """The content of a `choice.json`; errors as in `from_json`, and where the file is absent."""
+        return cls.from_json(read_json(file), file)
+
+
+def choice_from_json(values: Mapping[str, Any], file: str | Path | None = None) -> Choice:
+    """A `Choice` from JSON; errors as in `Choices.from_json`."""
+    return _checked(Choice, values, file)
+
+
+def _checked(cls: type, values: Any, file: str | Path | None) -> Any:
+    try:
+        return TypeAdapter(cls).validate_python(values)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        field = ".".join(map(str, problem["loc"])) or None
+        raise DataError(f"{problem['msg']}, found {shorten(problem['input'])}", file=file, field=field) from None

@@ -1,0 +1,320 @@
+"""Chooses what to deploy: the method and the thresholds t* and τ that fit a budget, from data that is not reported.
+
+Thresholds are chosen on the ID validation split, and false alarms and recall measured on the ID test split. For unknown
+objects, the images of every OOD split are halved: what is chosen on one half is measured on the other, and the reverse
+(cross-fitting), so the values are those of choosing on half of the data; the setting to deploy is chosen on all of it.
+With `choose_on` it is chosen on one OOD split and measured on the others.
+
+With a guarantee, the images that are chosen on are halved once more where there are several methods or values of t*:
+these are chosen on one part, and τ on the other, as the guarantee holds for a setting that was fixed before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import cached_property
+
+import numpy as np
+
+from farther.errors import choose as known_name
+from farther.evaluation import plots
+from farther.evaluation.budget_search import Part, Point, best_tau
+from farther.evaluation.choice import LIMITS, Budget, Choice, Choices, Curve, Setting, Value
+from farther.evaluation.files import RunSplit
+from farther.evaluation.inputs import RunInputs, TestSplit
+from farther.evaluation.methods import read_methods
+from farther.evaluation.parts import CHOICE, as_text, key_of
+from farther.evaluation.trade_offs import IdImages, IdSteps, OodImages, OodSteps, Steps, halves
+from farther.keyed import Keyed
+from farther.metrics import bootstrap
+from farther.metrics.conformal import images_needed, zero_count_limit
+from farther.metrics.weighting import ratio
+from farther.tables.files import digest, write_json
+
+#: Points of a curve.
+POINTS = 60
+
+OUTCOMES = ("misclassified", "found", "missed")
+
+
+def choose(inputs: RunInputs, methods: Sequence[str], budget: Budget) -> Choices:
+    """What to deploy of a run for a budget.
+
+    Args:
+        inputs: The run's inputs; all methods have been fitted and have scores.
+        methods: Names in section `methods` of params.yaml.
+        budget: What it may cost.
+
+    Raises:
+        DataError: an input is absent or wrong.
+        ParameterError: `budget.choose_on` is not an OOD split of the run.
+
+    Of the settings that meet a limit on misclassified objects, the one with the fewest false alarms is chosen. Without
+    such a limit, or where no setting meets it together with the others, it is the one with the fewest misclassified
+    objects within the other limits.
+    """
+    applicable, left_out = read_methods(inputs.files, list(methods))
+    oracle = {m.name for m in applicable if (m.fitted.get("choice") or {}).get("oracle")}
+    left_out |= dict.fromkeys(sorted(oracle), "its parameters were chosen on test data")
+    names = [method.name for method in applicable if method.name not in oracle]
+    return _Chooser(inputs, names, budget).choices(left_out)
+
+
+def store_choice(inputs: RunInputs, methods: Sequence[str], budget: Budget, code: str) -> None:
+    """Writes `evaluation/<run>/choice.json` if an input, the budget or the code changed; see `choose`.
+
+    Args:
+        code: Digest of the code of choosing.
+    """
+    files, settings = inputs.files, inputs.settings
+    held_out = RunSplit(files, settings.calibration_split)
+    ood = [split.data for split in _ood_splits(inputs, budget.choose_on)]
+    splits = [held_out, inputs.id_split, *ood]
+    parameters = {"budget": vars(budget), "evaluate": asdict(settings), "threshold": inputs.threshold}
+    of_methods = [file for name in methods for file in sorted(files.fitted(name).glob("*.json"))]
+    scores = [files.scores(name, split.name) for name in methods for split in splits]
+    key = digest(
+        code,
+        as_text({**parameters, "methods": list(methods)}),
+        *(text for split in splits for text in key_of(split)),
+        *(file for file in (*of_methods, *scores) if file.is_file()),
+    )
+    kept = Keyed(files.parts)
+    if not kept.is_current(CHOICE, key):
+        with kept.make(CHOICE, key) as path:
+            write_json(path, choose(inputs, methods, budget).to_json())
+
+
+class _Chooser:
+    """The images of a run that are chosen on and measured on, and the steps of each method and t*."""
+
+    def __init__(self, inputs: RunInputs, methods: Sequence[str], budget: Budget):
+        self._inputs, self._methods, self._budget = inputs, methods, budget
+        self._held_out = IdImages(inputs, RunSplit(inputs.files, inputs.settings.calibration_split))
+        self._tested = IdImages(inputs, inputs.id_split)
+        self._ood = OodImages(inputs, _ood_splits(inputs, budget.choose_on))
+        self._all_id = np.ones(len(self._held_out.names), dtype=bool)
+        self._id_steps: dict[tuple[str, float], IdSteps] = {}
+        self._ood_steps: dict[tuple[str, float], OodSteps] = {}
+        if budget.choose_on is None:
+            first = halves(self._ood.names, self._ood.split, inputs.settings.seed)
+            self._chosen_on, self._measured_on = np.ones(len(first), dtype=bool), np.ones(len(first), dtype=bool)
+            self._folds = [(first, ~first), (~first, first)]
+        else:
+            self._chosen_on = self._ood.in_split(budget.choose_on)
+            self._measured_on = ~self._chosen_on
+            self._folds = []
+
+    def choices(self, left_out: dict[str, str]) -> Choices:
+        """The best setting of all methods, of each, and for each limit alone."""
+        budget, settings = self._budget, self._inputs.settings
+        objects = self._unknown_objects if self._methods else np.zeros(len(self._ood.names))
+        can = bool(self._methods) and all(objects[mask].sum() for mask in (self._chosen_on, self._measured_on))
+        missing = "no method applies" if not self._methods else "no unknown object is annotated in the OOD splits"
+        several = can and len(budget.limits) > 1
+        return Choices(
+            run=self._inputs.files.run,
+            benchmark=self._inputs.files.benchmark,
+            budget=budget,
+            id_splits=(settings.calibration_split, settings.id_split),
+            choice=self._choice(self._methods, budget) if can else None,
+            methods={name: self._choice([name], budget) for name in self._methods} if can else {},
+            alone={axis: self._choice(self._methods, budget.only(axis)) for axis in budget.limits} if several else {},
+            left_out=left_out,
+            curves={name: self._curve(name) for name in self._methods} if can else {},
+            notes=list(self._notes(objects)) if can else [f"Nothing can be chosen: {missing}."],
+        )
+
+    @cached_property
+    def _unknown_objects(self) -> np.ndarray:
+        """Number of unknown objects of each OOD image."""
+        return self._steps_of(self._methods[0], self._inputs.threshold)[1].misclassified.counts(len(self._ood.names))
+
+    def _steps_of(self, method: str, operating: float) -> tuple[IdSteps, OodSteps]:
+        key = method, operating
+        if key not in self._id_steps:
+            self._id_steps[key] = self._held_out.steps(*key)
+            self._ood_steps[key] = self._ood.steps(*key)
+        return self._id_steps[key], self._ood_steps[key]
+
+    def _operating(self, budget: Budget) -> list[float]:
+        """The values of t* to try: the run's own, and larger ones where a limit on recall says how large."""
+        own = self._inputs.threshold
+        if budget.max_recall_loss is None or self._inputs.whole_images:
+            return [own]
+        tried = [own]
+        for operating in sorted(value for value in budget.confidences if value > own):
+            lost = self._held_out.lost_by(operating)
+            if np.sum(np.isneginf(lost.at)) > budget.max_recall_loss * len(lost.at):
+                break
+            tried.append(operating)
+        return tried
+
+    def _choice(self, methods: Sequence[str], budget: Budget) -> Choice:
+        """The best setting of some methods, and what was measured of it."""
+        candidates = list(itertools.product(methods, self._operating(budget)))
+        final = self._best(candidates, Part(self._all_id, self._chosen_on), budget)
+        folds = [(self._best(candidates, Part(self._all_id, on), budget).setting, other) for on, other in self._folds]
+        measured, by_split = self._outcomes(folds or [(final.setting, self._measured_on)])
+        return Choice(
+            **vars(final.setting),
+            reached=final.reached,
+            chosen_on=self._values(final),
+            measured=measured | self._id_values(final.setting),
+            by_split=by_split,
+            folds=tuple(setting for setting, _ in folds),
+        )
+
+    def _best(self, candidates: Sequence[tuple[str, float]], part: Part, budget: Budget) -> Point:
+        """The best setting on some images."""
+        if budget.guarantee == "none":
+            return self._first(candidates, part, budget)
+        if len(candidates) > 1:
+            seed = self._inputs.settings.seed + 1
+            of_id = halves(self._held_out.names, np.zeros(len(part.id), dtype=np.int64), seed)
+            of_ood = halves(self._ood.names, self._ood.split * 2 + part.ood, seed)
+            found = self._first(candidates, Part(part.id & of_id, part.ood & of_ood), budget).setting
+            candidates = [(found.method, found.operating)]
+            part = Part(part.id & ~of_id, part.ood & ~of_ood)
+        return self._first(candidates, replace(part, guaranteed=True), budget)
+
+    def _first(self, candidates: Sequence[tuple[str, float]], part: Part, budget: Budget) -> Point:
+        """The best of some methods with a t*; of equal ones the first."""
+        points = [best_tau(*one, self._steps_of(*one), part, budget) for one in candidates]
+        return min(points, key=lambda point: point.rank(budget))
+
+    def _values(self, point: Point) -> dict[str, Value]:
+        """The costs of a setting on the images that it was chosen on."""
+        setting, part = point.setting, point.part
+        of_id, of_ood = self._steps_of(setting.method, setting.operating)
+        lost, misclassified = of_id.lost.of(part.id), of_ood.misclassified.of(part.ood)
+        flagged = int(np.sum(of_id.flagged.of(part.id).at < setting.tau))
+        return {
+            "misclassified": _counted(misclassified.at >= setting.tau, misclassified),
+            "false_alarms": Value(
+                value=100 * point.false_alarms, count=flagged, of=int(part.id.sum()), images=int(part.id.sum())
+            ),
+            "recall_lost": _counted(lost.at < setting.tau, lost),
+        }
+
+    def _outcomes(
+        self, folds: Sequence[tuple[Setting, np.ndarray]]
+    ) -> tuple[dict[str, Value], dict[str, dict[str, Value]]]:
+        """Outcomes of unknown objects, each under the setting of its fold; of all splits, and of each."""
+        images = len(self._ood.names)
+        counts = {name: np.zeros(images, dtype=np.int64) for name in OUTCOMES}
+        for setting, mask in folds:
+            _, steps = self._steps_of(setting.method, setting.operating)
+            wrong, found = steps.misclassified.at >= setting.tau, steps.found.at < setting.tau
+            for name, rows in zip(OUTCOMES, (wrong, found, ~wrong & ~found), strict=True):
+                counts[name] += np.where(mask, steps.misclassified[rows].counts(images), 0)
+        objects = np.sum(list(counts.values()), axis=0)
+        weights = self._ood.weights()
+
+        def shares(rows: np.ndarray) -> dict[str, Value]:
+            drawn = None if weights is None else weights[:, rows]
+            return {name: _share(count[rows], objects[rows], drawn) for name, count in counts.items()}
+
+        by_split = {
+            split.name: shares(rows)
+            for split in self._ood.splits
+            if (rows := self._ood.in_split(split.name) & self._measured_on).any()
+        }
+        return shares(self._measured_on), by_split
+
+    def _id_values(self, setting: Setting) -> dict[str, Value]:
+        """The costs of a setting on the ID test split."""
+        steps, images = self._tested.steps(setting.method, setting.operating), len(self._tested.names)
+        draws = self._inputs.id_draws
+        weights = None if draws is None else draws.weights
+        alarms = steps.flagged[steps.flagged.at < setting.tau].counts(images)
+        lost = steps.lost[steps.lost.at < setting.tau].counts(images)
+        once = np.ones(images, dtype=np.int64)
+        return {
+            "false_alarms": _share(alarms, once, weights, per=100),
+            "images_with_false_alarms": _share((alarms > 0).astype(np.int64), once, weights),
+            "recall_lost": _share(lost, steps.lost.counts(images), weights),
+            "map50_lost": self._map50_lost(setting, weights),
+        }
+
+    def _map50_lost(self, setting: Setting, weights: np.ndarray | None) -> Value:
+        plain, drawn = (
+            before - self._tested.map50(setting.method, setting.operating, setting.tau, of_images)
+            for before, of_images in zip(self._map50_before, (None, weights), strict=True)
+        )
+        change = float(plain[0])
+        return Value(
+            value=None if math.isnan(change) else change,
+            images=len(self._tested.names),
+            interval=None if weights is None else bootstrap.interval(drawn),
+        )
+
+    @cached_property
+    def _map50_before(self) -> tuple[np.ndarray, np.ndarray]:
+        """mAP50 at the run's t* without flagging, and its replicates (the same again without draws)."""
+        draws = self._inputs.id_draws
+        weights = (None, None if draws is None else draws.weights)
+        plain, drawn = (self._tested.map50(None, self._inputs.threshold, 0.0, one) for one in weights)
+        return plain, drawn
+
+    def _curve(self, method: str) -> Curve:
+        """Misclassified unknown objects by false alarms at the run's t*, for all τ."""
+        operating = self._inputs.threshold
+        flagged = np.sort(self._tested.steps(method, operating).flagged.at)
+        steps = np.sort(self._steps_of(method, operating)[1].misclassified.of(self._measured_on).at)
+        taus = np.unique(np.concatenate([flagged, steps[np.isfinite(steps)]]))
+        taus = np.append(taus, np.inf)
+        alarms = np.searchsorted(flagged, taus) / max(len(self._tested.names), 1)
+        share = 1 - np.searchsorted(steps, taus) / max(len(steps), 1)
+        x, y = plots.thin(alarms / max(alarms[-1], 1e-9), share, POINTS)
+        return Curve(false_alarms=(100 * alarms[-1] * x).tolist(), misclassified=y.tolist())
+
+    def _notes(self, objects: np.ndarray) -> Iterator[str]:
+        """Remarks on what the data can and cannot show."""
+        count = int(objects[self._measured_on].sum())
+        limit = self._budget.max_misclassified
+        if limit is not None and limit * count < 1:
+            yield f"One of the {count} unknown objects is {1 / count:.1%}, more than the limit of {limit:.2%}."
+        if self._budget.guarantee == "conformal":
+            of_ood = int(np.sum(objects[self._chosen_on] > 0))
+            for axis, value in self._budget.limits.items():
+                needed = images_needed(value / 100 if axis == "false_alarms" else value)
+                there = of_ood if axis == "misclassified" else len(self._held_out.names)
+                if there < needed:
+                    yield f"{LIMITS[axis]} {value:g} needs {needed} images for a guarantee; there are {there}."
+
+
+def _ood_splits(inputs: RunInputs, choose_on: str | None) -> list[TestSplit]:
+    """The OOD test splits, and the one to choose on where that is another one."""
+    splits = list(inputs.test_splits)
+    if choose_on is not None and choose_on not in inputs.roles.test:
+        folder, settings, roles = inputs.files.regions(choose_on).parent, inputs.settings, inputs.roles
+        others = {settings.id_split, settings.calibration_split, "train", *roles.shifted, roles.pseudo_ood}
+        known = {entry.name for entry in folder.iterdir() if entry.is_dir()} - others
+        split = RunSplit(inputs.files, known_name("OOD split", choose_on, {*roles.test, *known}))
+        splits.append(TestSplit(inputs, split, seed=settings.seed + 1))
+    return splits
+
+
+def _counted(flags: np.ndarray, units: Steps) -> Value:
+    """The share of units, without an interval."""
+    value = float(np.mean(flags)) if len(flags) else None
+    return Value(value=value, count=int(flags.sum()), of=len(flags), images=len(np.unique(units.image)))
+
+
+def _share(count: np.ndarray, of: np.ndarray, weights: np.ndarray | None, per: int = 1) -> Value:
+    """A ratio of counts per image, with its interval; one of 0 or of all has the limit of a count of 0."""
+    total, images = int(of.sum()), int(np.sum(of > 0))
+    counted = int(count.sum())
+    value = per * counted / total if total else None
+    interval = None
+    if weights is not None and total:
+        interval = bootstrap.interval(per * ratio(weights @ count, weights @ of))
+        if counted == 0:
+            interval = 0.0, per * zero_count_limit(images)
+        elif counted == total and count.max() <= of.max():
+            interval = per * (1 - zero_count_limit(images)), float(per)
+    return Value(value=value, count=counted, of=total, images=images, interval=interval)
