@@ -63,8 +63,8 @@ def test_a_run_that_is_not_evaluated_is_named(index):
     assert "Not evaluated: pets-later." in index.texts("p")
 
 
-def test_it_lists_digests_of_its_inputs(index, evaluated):
-    cells = index.texts("td")
+def test_it_lists_digests_of_its_inputs(index, report, read, evaluated):
+    cells = read(report / "provenance.html").texts("td")
     assert "abc123" in cells
     images = evaluated / "artifacts" / "splits" / "pets" / "photos_near" / "images.parquet"
     assert digest(images)[:12] in cells
@@ -73,7 +73,7 @@ def test_it_lists_digests_of_its_inputs(index, evaluated):
 
 def test_other_parameters_have_another_name(project, params, read):
     def named(settings):
-        rows = [row.split() for row in read(build(settings, project)).texts("tr")]
+        rows = [row.split() for row in read(build(settings, project).with_name("provenance.html")).texts("tr")]
         return next(row[2] for row in rows if row[:2] == ["pets-net", "abc123"])
 
     assert named({**params, "evaluate": {"iou": 0.7}}) != named(params)

@@ -28,6 +28,7 @@ PAGES = [
     "charts.html",
     "published.html",
     "gallery.html",
+    "provenance.html",
     "detectors/pets-net.html",
     "methods/energy.html",
     "methods/knn.html",

@@ -116,7 +116,7 @@ class Contents:
                 "OOD splits": len(images),
                 "images in them": sum(images.values()),
             },
-            "contents": {**results, "runs": "Runs", "inputs": "Inputs", "files": "Downloads"},
+            "contents": {**results, "runs": "Runs", "files": "Downloads"},
             "without_method": [run.name for run in without_method],
             "without_reason": _not_applicable(without_method),
             "unmeasured": [run.name for run in self.runs if run not in self.measured],
@@ -127,10 +127,15 @@ class Contents:
             "runs": overview.runs_table(self.runs),
             "run_pages": self._run_pages(),
             "methods": {name: title_of(name) for name in self.params["methods"]},
-            "checkpoints": overview.checkpoints(self.measured, self.params),
-            "splits": overview.tables_of_splits(self.measured),
             "file_heads": FILES,
             "files": [run.name for run in self.evaluated],
+        }
+
+    def provenance(self) -> dict[str, Any]:
+        """Digests of what the results were computed from."""
+        return {
+            "checkpoints": overview.checkpoints(self.measured, self.params),
+            "splits": overview.tables_of_splits(self.measured),
         }
 
     def _results(self, name: str, runs: list[Run]) -> dict[str, Any]:

@@ -40,6 +40,7 @@ NAVIGATION = {
     "charts.html": "Charts",
     "published.html": "Published",
     GALLERY: "Gallery",
+    "provenance.html": "Provenance",
 }
 
 
@@ -103,6 +104,7 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "cost.html", "cost.html", cost.content(contents.evaluated, contents.root / "artifacts" / "cost.json")
     yield "charts.html", "charts.html", contents.charts()
     yield "published.html", "published.html", contents.published()
+    yield "provenance.html", "provenance.html", contents.provenance()
     for method in contents.params["methods"]:
         yield f"methods/{method}.html", "method.html", contents.method(method)
     for benchmark in contents.params["benchmarks"]:
