@@ -6,12 +6,12 @@ Reads the scripts of the stages, lib/farther and data/methods. Writes artifacts/
 for: the names in params.yaml, which become part of commands and paths, are checked here before any of them runs.
 """
 
-import json
 from pathlib import Path
 
 from farther.code import CODE, digest_of, modules_of, registered
 from farther.params import read_params
 from farther.stage import run_stage
+from farther.tables.files import write_json
 
 STAGES = (Path(__file__).parent, Path(__file__).parents[1] / "training" / "stages")
 #: User-defined methods, `<name>.py` each.
@@ -54,9 +54,8 @@ def write_digests() -> None:
             found[name] = {kind: digest_of(script, module, *also) for kind, module in known}
         else:
             found[name] = digest_of(script, *((*metrics, *methods.values()) if name == "evaluate" else ()))
-    CODE.parent.mkdir(exist_ok=True)
-    CODE.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    write_json(CODE, found)
 
 
 if __name__ == "__main__":
-    run_stage(main)
+    run_stage(main, "artifacts/code.json")

@@ -65,4 +65,4 @@ def _summary(measured: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    run_stage(main)
+    run_stage(main, "artifacts/cost.json")

@@ -16,4 +16,4 @@ def main(name: str) -> None:
 
 
 if __name__ == "__main__":
-    run_stage(main)
+    run_stage(main, "artifacts/demo/{}")

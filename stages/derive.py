@@ -25,4 +25,4 @@ def main(kind: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    run_stage(main)
+    run_stage(main, "artifacts/derived/{}/{}")

@@ -45,4 +45,4 @@ def main(run: str) -> None:
 
 
 if __name__ == "__main__":
-    run_stage(main)
+    run_stage(main, "artifacts/regions/{}")

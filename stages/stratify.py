@@ -35,4 +35,4 @@ def _distances(summary: dict[str, float]) -> list[str]:
 
 
 if __name__ == "__main__":
-    run_stage(main)
+    run_stage(main, "artifacts/similarity/{}")

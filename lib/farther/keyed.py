@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from farther.errors import DataError
-from farther.tables.files import inside, read_json, write_aside, write_json
+from farther.tables.files import inside, read_json, write_json
+from farther.tables.writing import locked, write_aside
 
 KEYS = "keys.json"
 
@@ -91,15 +92,16 @@ class Keyed:
             log: Takes one line per item.
             is_whole: Whether the file or folder of an item that was made is undamaged.
         """
-        for item in self.keep_only(keys):
-            log(f"{item}: removed")
-        for item, key in keys.items():
-            if self.is_current(item, key) and is_whole(self.path(item)):
-                log(f"{item}: unchanged")
-                continue
-            with self.make(item, key) as aside:
-                summary = make(item, aside)
-            log(f"{item}: {summary}")
+        with locked(self.folder):
+            for item in self.keep_only(keys):
+                log(f"{item}: removed")
+            for item, key in keys.items():
+                if self.is_current(item, key) and is_whole(self.path(item)):
+                    log(f"{item}: unchanged")
+                    continue
+                with self.make(item, key) as aside:
+                    summary = make(item, aside)
+                log(f"{item}: {summary}")
 
     def keep_only(self, items: Collection[str]) -> list[str]:
         """Deletes all items but these, and everything else in the folder that belongs to none of them.

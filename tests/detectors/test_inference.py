@@ -301,8 +301,9 @@ def test_a_killed_process_leaves_whole_shards_and_no_workers_and_the_next_run_fi
         # The workers hold the other end of the pipe too: it only ends when all of them are gone.
         assert process.stdout.read() == b""
     assert process.returncode == -signal.SIGKILL
-    (world.work / "rows" / ".4711.part-00002.parquet").write_bytes(b"half a shard")
-    (world.work / ".4711.part-00002.json").write_bytes(b"{")
+    (world.work / ".work").mkdir(exist_ok=True)
+    (world.work / ".work" / "a1.lock").write_text("4711")
+    (world.work / ".work" / "a1.4711.0.part-00002.parquet").write_bytes(b"half a shard")
     detector = WaitsToBeKilled(stop_after=100)
     resumed = world.run("killed", detector)
     assert content(resumed.path) == whole

@@ -220,7 +220,7 @@ def test_a_split_without_detections_gets_an_empty_file(run, score, tmp_path, mak
 
 
 def test_unfinished_work_is_not_a_split(run, score):
-    shutil.copytree(run / "test", run / ".test.unfinished")
+    shutil.copytree(run / "test", run / ".work")
     assert sorted(score({"msp": {}}).scored) == ["msp/coco_far", "msp/test", "msp/val"]
 
 

@@ -1,4 +1,3 @@
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,30 +78,14 @@ def test_a_shard_counts_only_with_its_rows(tmp_path):
 
 def test_half_written_files_of_a_killed_run_do_not_get_into_the_folder(tmp_path):
     RegionsWriter(tmp_path / "r", HEADER, tmp_path / "work")
-    (tmp_path / "work/rows/.99.part-00000.parquet").write_bytes(b"half")
+    for folder in ("work/rows/.work", "work/.work"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a1.lock").write_text("99")
+        (tmp_path / folder / "a1.99.0.part-00000.parquet").write_bytes(b"half")
     writer = RegionsWriter(tmp_path / "r", HEADER, tmp_path / "work")
     writer.write_shard(0, rows(0, 1))
     writer.close(1)
     assert names(tmp_path / "r") == ["last_layer.safetensors", "part-00000.parquet", "regions.json"]
-
-
-def test_a_kill_while_the_old_folder_is_removed_costs_no_shard_and_leaves_no_half_folder(tmp_path, monkeypatch):
-    rows(0, 5).write(tmp_path / "r")
-    writer = RegionsWriter(tmp_path / "r", HEADER, tmp_path / "work")
-    writer.write_shard(0, rows(0, 2))
-
-    def killed(folder):
-        next(Path(folder).glob("*.parquet")).unlink()
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(shutil, "rmtree", killed)
-        writer.close(1)
-    assert not (tmp_path / "r").exists()
-    again = RegionsWriter(tmp_path / "r", HEADER, tmp_path / "work")
-    assert again.finished(0)
-    again.close(1)
-    assert len(Regions.read(tmp_path / "r")) == 2
 
 
 def test_a_missing_shard_is_named(tmp_path):

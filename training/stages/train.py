@@ -6,6 +6,7 @@ from pathlib import Path
 from farther.datasets import image_roots
 from farther.params import section
 from farther.stage import run_stage
+from farther.tables.writing import write_aside
 from farther.tools.training.job import make_job, run_job
 
 ARTIFACTS = Path("artifacts")
@@ -18,12 +19,12 @@ def main(name: str) -> None:
     root = image_roots(section("datasets"), ARTIFACTS / "tables")[job.dataset]
     card = run_job(name, job, root, ARTIFACTS)
     log = TRAINING / "logs" / f"{name}.csv"
-    log.parent.mkdir(exist_ok=True)
-    shutil.copyfile(ARTIFACTS / "train" / name / "log.csv", log)
+    with write_aside(log) as aside:
+        shutil.copyfile(ARTIFACTS / "train" / name / "log.csv", aside)
     metric = next(iter(card["metrics"][job.test]))
     values = ", ".join(f"{found[metric]:.3f} on {subset}" for subset, found in card["metrics"].items())
     print(f"{name}: {metric} {values}")
 
 
 if __name__ == "__main__":
-    run_stage(main)
+    run_stage(main, "artifacts/train/{}")

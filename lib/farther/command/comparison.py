@@ -141,12 +141,14 @@ class FolderSide(Side):
     """A folder of metrics: `artifacts/metrics`, `artifacts`, a project's folder, or a run's folder of metrics."""
 
     def __init__(self, name: str, folder: Path):
+        from farther.tables.files import listed
+
         root = next(one for one in (folder / METRICS, folder / "metrics", folder) if one.is_dir())
         files = "**/*.json"
         if (root / f"{DETECTOR}.json").is_file():
             root, files = root.parent, f"{root.name}/**/*.json"
         self._root = root.parent
-        found = {file.relative_to(root).as_posix(): file for file in sorted(root.glob(files))}
+        found = {file.relative_to(root).as_posix(): file for file in listed(root, files)}
         super().__init__(name, {PurePosixPath(k): file.read_text(encoding="utf-8") for k, file in found.items()})
 
     def artifacts(self, name: str) -> Path:

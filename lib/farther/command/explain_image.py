@@ -102,11 +102,12 @@ def _sources(project: Project, image: str) -> Iterator[dict[str, Any]]:
     import polars as pl
 
     from farther.datasets import image_roots
+    from farther.tables.files import listed
 
     tables = project.artifacts / "tables"
     roots = image_roots(project.section("datasets"), tables, project.folder)
     name = PurePath(image).name
-    for file in sorted(tables.glob("*/*/images.parquet")):
+    for file in listed(tables, "*/*/images.parquet"):
         dataset = file.parts[-3]
         for row in _rows(file, (pl.col("image_id") == image) | pl.col("file").str.ends_with(name)):
             path = roots[dataset] / row["file"] if dataset in roots else Path(row["file"])
@@ -240,9 +241,10 @@ def _hint(project: Project, image: str) -> str:
     """Where to begin, or names that are nearly the same: file names for a file name, else ids."""
     import polars as pl
 
+    from farther.tables.files import listed
     from farther.tables.parquet import scan_parquet
 
-    files = sorted((project.artifacts / "tables").glob("*/*/images.parquet"))
+    files = listed(project.artifacts / "tables", "*/*/images.parquet")
     if not files:
         return " None is ingested: run `dvc repro` first"
     column = "file" if PurePath(image).suffix else "image_id"

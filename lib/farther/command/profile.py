@@ -42,7 +42,7 @@ def profile(
       farther doctor && dvc repro report
       git switch main                              # back to the demo
     """
-    from farther.tables.files import write_aside
+    from farther.tables.writing import write_aside
 
     known = _known()
     if not known:

@@ -16,7 +16,8 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
-from farther.tables.files import read_text, write_aside
+from farther.tables.files import read_text
+from farther.tables.writing import write_aside
 
 #: Columns of a frame of candidates: the image; its distance by the rules; the category it was chosen for, or ""
 #: for an image reviewed before; images with this category among the benchmark's splits of that distance and the

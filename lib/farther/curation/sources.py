@@ -13,7 +13,7 @@ import polars as pl
 from farther.datasets.records import are_texts
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
-from farther.tables.files import digest, inside, read_json
+from farther.tables.files import digest, inside, listed, read_json
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class TablesFolder:
 def _known(folder: Path, name: str, what: str) -> Path:
     path = inside(folder, name)
     if not path.is_dir():
-        folders = sorted(p.name for p in folder.iterdir() if p.is_dir()) if folder.is_dir() else []
+        folders = [path.name for path in listed(folder, "*") if path.is_dir()]
         known = ", ".join(folders) or f"none, {folder} does not contain a folder"
         raise ParameterError(f"no {what} is called {name!r}. Known: {known}")
     return path

@@ -20,7 +20,8 @@ from farther.curation.rules import Rule, Rules
 from farther.curation.sources import Categories, LabelledImages, Tables
 from farther.errors import DataError, ParameterError
 from farther.tables import ClassPairs, ImageClasses, SortedClasses
-from farther.tables.files import write_aside, write_json
+from farther.tables.files import write_json
+from farther.tables.writing import write_aside
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ from farther.datasets.presence import EXTRACTED, refuse_fractions
 from farther.errors import DataError
 from farther.images.read import open_image
 from farther.tables import Images, Objects
-from farther.tables.files import digest, inside, write_aside, write_json
+from farther.tables.files import digest, inside, write_json
+from farther.tables.writing import write_aside
 
 #: A box that leaves its image by no more pixels than this was rounded; it is clipped and not listed.
 ROUNDING = 1.0

@@ -12,6 +12,7 @@ import polars as pl
 from farther.errors import DataError
 from farther.keyed import Keyed
 from farther.tables import Images, RegionsFolder
+from farther.tables.files import listed
 
 #: `region_id` is the row of its image times this, plus its rank among the image's regions.
 REGIONS_PER_IMAGE = 1 << 16
@@ -45,7 +46,7 @@ def read_splits(folder: str | Path) -> dict[str, Images]:
         DataError: the folder has no splits, or a table is missing or damaged.
     """
     folder = Path(folder)
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
+    names = [entry.name for entry in listed(folder, "*") if entry.is_dir()]
     if not names:
         raise DataError("no split here: expected sub-folders with images.parquet, as curate writes them", file=folder)
     return {name: Images.read(folder / name / "images.parquet") for name in names}

@@ -18,9 +18,10 @@ from safetensors.numpy import load_file, save_file
 from farther.errors import DataError, FartherError
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
-from farther.tables.files import digest, read_json, write_aside, write_json
+from farther.tables.files import digest, read_json, write_json
 from farther.tables.regions import GRAM, LAYER
 from farther.tables.schema import Schema, check
+from farther.tables.writing import write_aside
 
 VERSION = 1
 

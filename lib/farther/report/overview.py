@@ -13,7 +13,7 @@ import farther
 from farther.report.documented import remarks
 from farther.report.listing import Listing, between, percent
 from farther.report.results import VALUES, Run, title_of
-from farther.tables.files import digest, read_json
+from farther.tables.files import digest, listed, read_json
 
 #: Digits of a digest that are printed.
 SHORT = 12
@@ -180,7 +180,7 @@ def inputs(run: Run) -> Listing:
 def datasets(artifacts: Path) -> Listing | None:
     """Images and objects of each ingested subset; None where there is none."""
     rows = []
-    for file in sorted((artifacts / "counts" / "ingest").glob("*.json")):
+    for file in listed(artifacts / "counts" / "ingest", "*.json"):
         for subset, counts in sorted(read_json(file).items()):
             of_subset = {kind.title(): counts.get(kind, 0) for kind in ("images", "objects", "categories", "warnings")}
             rows.append({"Dataset": file.stem, "Subset": subset, **of_subset})

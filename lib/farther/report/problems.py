@@ -8,7 +8,7 @@ from typing import Any
 
 from farther.report.listing import Listing
 from farther.tables import RegionsFolder
-from farther.tables.files import read_json
+from farther.tables.files import listed, read_json
 
 #: Most images that a page lists.
 LISTED = 100
@@ -44,7 +44,7 @@ def _dropped(artifacts: Path, params: Mapping[str, Any]) -> Iterator[dict[str, A
 def _failed(artifacts: Path, runs: Iterable[str]) -> list[dict[str, Any]]:
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}
     for run in runs:
-        for file in sorted((artifacts / "regions" / run).glob("*/regions.json")):
+        for file in listed(artifacts / "regions" / run, "*/regions.json"):
             for failure in RegionsFolder(file.parent).failures:
                 image, where, reason = failure["image_id"], f"split {file.parent.name}", failure["reason"]
                 row = rows.setdefault((image, where, reason), {"Image": image, "Where": where, "Reason": reason})

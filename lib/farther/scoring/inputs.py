@@ -17,7 +17,7 @@ from farther.methods.base import FitError, Method, RegionsLike, count_rows
 from farther.methods.tau import Rule
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
-from farther.tables.files import digest, inside
+from farther.tables.files import digest, inside, listed
 
 if TYPE_CHECKING:
     from farther.scoring.entries import Entry
@@ -144,9 +144,8 @@ class RunRegions:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """A digest of the stored regions of each split, sorted by name; hidden folders hold unfinished work."""
-        folders = sorted(file.parent for file in self.folder.glob("*/regions.json"))
-        return {folder.name: folder_digest(folder) for folder in folders if not folder.name.startswith(".")}
+        """A digest of the stored regions of each split, sorted by name."""
+        return {file.parent.name: folder_digest(file.parent) for file in listed(self.folder, "*/regions.json")}
 
     def fit_digest(self, *, passes: bool) -> str:
         """A digest of the stored regions that methods learn from; empty where there are none.
@@ -155,7 +154,7 @@ class RunRegions:
             passes: Whether those of all passes count too.
         """
         split = self.settings.split
-        others = sorted(self.passes.glob(f"*/{split}")) if passes and self.passes else []
+        others = listed(self.passes, f"*/{split}") if passes and self.passes else []
         folders = [(self.fit_folder or self.folder) / split, *others]
         return digest(*(folder_digest(folder) for folder in folders if folder.is_dir()))
 
@@ -199,5 +198,4 @@ class RegionsSample:
 
 def folder_digest(folder: str | Path) -> str:
     """Digest of the names and the content of the files of a folder."""
-    files = sorted(file for file in Path(folder).iterdir() if file.is_file())
-    return digest(*(part for file in files for part in (file.name, file)))
+    return digest(*(part for file in listed(folder, "*") if file.is_file() for part in (file.name, file)))

@@ -26,7 +26,8 @@ from farther.similarity.stratify import (
     split_similarities,
     stratify,
 )
-from farther.tables.files import write_aside, write_csv, write_json
+from farther.tables.files import write_csv, write_json
+from farther.tables.writing import write_aside
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from farther.keyed import Keyed
 from farther.registry import STRICT
 from farther.similarity.embeddings import Embeddings, EmbeddingsFolder, EmbeddingsWriter, NameEmbeddings
 from farther.tables import Images
-from farther.tables.files import digest, read_json
+from farther.tables.files import digest, listed, read_json
 
 NAMES = "names.parquet"
 
@@ -111,7 +111,7 @@ def embed_dataset(
     """
     params = params or EmbedParams()
     tables, out, work = Path(tables), Path(out), Path(work)
-    subsets = {file.parent.name: Images.read(file) for file in sorted(tables.glob("*/images.parquet"))}
+    subsets = {file.parent.name: Images.read(file) for file in listed(tables, "*/images.parquet")}
     if not subsets:
         raise DataError("no subset here: expected sub-folders with images.parquet, as ingest writes them", file=tables)
     names = _names(tables / "categories.json")

@@ -9,10 +9,8 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import polars as pl
 import yaml
 
 from farther.errors import DataError, shorten
+from farther.tables.writing import write_aside
 
 #: Most characters of a YAML text.
 YAML_SIZE = 32 * 2**20
@@ -51,28 +50,6 @@ class _Loader(_BASE):
             kind = node.tag.rpartition(":")[2]
             problem = f"not a value of the type {kind!r} that can be read: {_cut(error)}"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
-
-
-@contextmanager
-def write_aside(path: str | Path) -> Iterator[Path]:
-    """A path to write to, renamed to `path` when the block ends without an error.
-
-    The name that is written to starts with a dot and ends as `path` does, in the same folder, so that the rename is
-    atomic. After an error nothing is left behind, and `path` is as before.
-    """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        yield aside
-        if path.is_dir():
-            shutil.rmtree(path)
-        aside.replace(path)
-    finally:
-        if aside.is_dir():
-            shutil.rmtree(aside)
-        else:
-            aside.unlink(missing_ok=True)
 
 
 def write_json(path: str | Path, value: Any) -> None:
@@ -293,6 +270,12 @@ def files_below(folder: str | Path) -> Iterator[Path]:
         seen.add(os.path.realpath(place))
         folders[:] = sorted(name for name in folders if os.path.realpath(Path(place, name)) not in seen)
         yield from (Path(place, name) for name in files)
+
+
+def listed(folder: str | Path, pattern: str) -> list[Path]:
+    """The files and folders that match a pattern, sorted, without hidden ones, whose names begin with a dot."""
+    found = Path(folder).glob(pattern)
+    return sorted(path for path in found if not any(n.startswith(".") for n in path.relative_to(folder).parts))
 
 
 def inside(folder: str | Path, name: str) -> Path:

@@ -12,8 +12,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from farther.errors import DataError, shorten
-from farther.tables.files import digest, write_aside
+from farther.tables.files import digest
 from farther.tables.schema import Schema, check
+from farther.tables.writing import write_aside
 
 VERSION = 1
 LAYER = "last_layer.safetensors"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -11,9 +10,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from farther.errors import DataError
-from farther.tables.files import read_json, write_aside, write_json
+from farther.tables.files import read_json, write_json
 from farther.tables.parquet import write_parquet
 from farther.tables.table import Table
+from farther.tables.writing import delete_work, unfinished, write_aside
 
 
 class ShardWriter(ABC):
@@ -27,7 +27,7 @@ class ShardWriter(ABC):
         path: The folder to be.
         key: Digest of all that the rows are made from. A run with the same key keeps the finished shards that it finds
             in the work folder; other work is deleted.
-        work: Folder for unfinished work, on the file system of `path`; `.<name>.unfinished` beside it by default.
+        work: Folder for unfinished work, on the file system of `path`; see `unfinished` for the default.
         facts: What else must be the same, as JSON.
 
     Raises:
@@ -40,7 +40,7 @@ class ShardWriter(ABC):
     def __init__(self, path: str | Path, key: str, work: str | Path | None = None, facts: dict[str, Any] | None = None):
         self.path = Path(path)
         self.key = key
-        self.work = Path(work) if work is not None else self.path.with_name(f".{self.path.name}.unfinished")
+        self.work = Path(work) if work is not None else unfinished(self.path)
         self.rows = self.work / "rows"
         started = {**(facts or {}), "key": key}
         earlier = self.work / "started.json"
@@ -50,7 +50,6 @@ class ShardWriter(ABC):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if self.rows.stat().st_dev != self.path.parent.stat().st_dev:
             raise DataError(f"not on the file system of {self.path}; choose a work folder that is", file=self.work)
-        self._clear_half_written()
         write_json(earlier, started)
 
     @abstractmethod
@@ -74,8 +73,10 @@ class ShardWriter(ABC):
 
         `images` counts those that failed too; `failures` holds `{"image_id": …, "reason": …}` for each of these.
         """
-        with write_aside(self.rows / _file(shard)) as aside:
+        whole = self.work / _file(shard)  # not in the folder to be, where a killed process would leave half of it
+        with write_aside(whole) as aside:
             write_parquet(table.frame, aside)
+        whole.replace(self.rows / whole.name)
         entry = {"file": _file(shard), "rows": len(table), "images": images, "columns": table.frame.columns}
         write_json(self._part(shard), {**entry, "failures": list(failures)})
 
@@ -90,22 +91,13 @@ class ShardWriter(ABC):
             if not self.finished(shard):
                 raise DataError(f"shard {shard} of {shards} was never written", file=self.work)
             parts.append(read_json(self._part(shard)))
-        self._clear_half_written()  # another process that wrote shards may have been killed
         write_json(self.rows / self.DESCRIPTION, self._describe(parts))
-        if self.path.exists():
-            # Renamed away before it is deleted: a half-deleted folder must not bear the name of a whole one.
-            replaced = self.path.with_name(f".{os.getpid()}.{self.path.name}")
-            self.path.replace(replaced)
-            shutil.rmtree(replaced)
-        self.rows.replace(self.path)
-        shutil.rmtree(self.work)
+        with write_aside(self.path) as aside:
+            self.rows.replace(aside)
+        delete_work(self.work)
 
     def _part(self, shard: int) -> Path:
         return self.work / f"part-{shard:05d}.json"
-
-    def _clear_half_written(self) -> None:
-        for half_written in [*self.work.glob(".*"), *self.rows.glob(".*")]:
-            half_written.unlink(missing_ok=True)
 
 
 def _file(shard: int) -> str:

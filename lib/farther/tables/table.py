@@ -15,8 +15,8 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.tables.columns import OptionalColumn
-from farther.tables.files import write_aside
 from farther.tables.parquet import read_parquet, write_parquet
+from farther.tables.writing import write_aside
 
 #: Whether this process was forked. Polars' threads are in the parent only, and operations on frames would wait for them
 #: forever; operations on Series do not.

@@ -16,7 +16,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from farther.errors import DataError, shorten
-from farther.tables.files import parse_json, write_aside
+from farther.tables.files import parse_json
+from farther.tables.writing import write_aside
 
 #: Where training programs store the state dict: PyTorch Lightning, torchvision's scripts and Detectron2, and others.
 PARTS = ("state_dict", "model", "model_state_dict", "net")

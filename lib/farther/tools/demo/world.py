@@ -13,7 +13,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from farther.errors import FartherError, ParameterError
-from farther.tables.files import write_aside
+from farther.tables.writing import write_aside
 from farther.tools.demo.recipes import CROPS, ID_DATASETS, OOD_SOURCES, UNKNOWN, DemoWorld
 from farther.tools.demo.scene import Record, record, scene
 from farther.tools.demo.writers import FORMATS, Writer

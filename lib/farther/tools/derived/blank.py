@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import write_aside
+from farther.tables.writing import write_aside
 from farther.tools.derived.base import KINDS, CocoFile, Derived, Scenes, refuse_failures, write_summary
 
 #: Name of the dataset's only subset.

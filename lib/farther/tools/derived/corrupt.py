@@ -18,7 +18,7 @@ from farther.errors import DataError, ParameterError, choose
 from farther.images import corruptions
 from farther.images.read import load
 from farther.registry import STRICT
-from farther.tables.files import write_aside
+from farther.tables.writing import write_aside
 from farther.tools.derived.base import KINDS, CocoFile, Derived, Scenes, refuse_failures, write_summary
 
 #: Columns of `corruptions.csv`.

@@ -19,7 +19,8 @@ from farther.curation.sources import LabelledImages
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables import Objects
-from farther.tables.files import digest, write_aside
+from farther.tables.files import digest
+from farther.tables.writing import write_aside
 from farther.tools.derived.base import KINDS, CocoFile, Derived, Scenes, refuse_failures, write_summary
 from farther.tools.derived.cutouts import CutOut, CutOuts, create
 from farther.tools.derived.pasting import Canvas, Pasting, place, trimmed

@@ -27,7 +27,7 @@ EMPTY = ("data/candidates", "data/methods", "data/published", "data/similarity")
 #: Stages of the demo, and those that need a CLIP model.
 DEMO, CLIP = ("demo",), ("embed", "stratify")
 #: What git leaves out: artifacts but for the small ones.
-IGNORED = "/artifacts/*\n" + "".join(
+IGNORED = ".work/\n/artifacts/*\n" + "".join(
     f"!/artifacts/{name}\n" for name in ("counts/", "cost.json", "metrics/", "plots/", "seeds.json")
 )
 SUBSETS = ("train", "val", "test")

@@ -11,6 +11,7 @@ from farther.curation import Benchmark, Rules, benchmark
 from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError
 from farther.tables import RegionsFolder
+from farther.tables.files import listed
 
 #: Name of each class in each dataset.
 CLASS_NAMES = Path("data/names/classes.yaml")
@@ -65,8 +66,8 @@ def watcher_for(
 
 def _classes(regions: Path) -> Sequence[str]:
     """Classes of a run, as any of its regions folders names them."""
-    folders = sorted(file.parent for file in regions.glob("*/regions.json"))
-    return RegionsFolder(folders[0]).classes if folders else ()
+    folders = listed(regions, "*/regions.json")
+    return RegionsFolder(folders[0].parent).classes if folders else ()
 
 
 def _id_classes(classes: Sequence[str], dataset: str, reviewed: Benchmark, file: Path) -> dict[str, str]:

@@ -7,7 +7,6 @@ The network is open_clip's, in a folder that open_clip can load: `open_clip_conf
 from __future__ import annotations
 
 import json
-import shutil
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
@@ -24,7 +23,8 @@ from tqdm import tqdm
 from farther.detectors.networks.weights import floats, read_tensors, write_tensors
 from farther.images.device import torch_device
 from farther.registry import STRICT
-from farther.tables.files import digest, inside, write_aside, write_json
+from farther.tables.files import digest, inside, write_json
+from farther.tables.writing import delete_work, write_aside
 from farther.tools.training.clip_pictures import (
     Captioned,
     caption,
@@ -343,7 +343,7 @@ def run_job(name: str, job: ClipJob, artifacts: Path) -> dict[str, Any]:
         card = _card(name, job, sum(p.numel() for p in network.parameters()), metrics)
         write_json(aside / "card.json", card)
         (aside / "README.md").write_text(_markdown(card), encoding="utf-8")
-    shutil.rmtree(work, ignore_errors=True)
+    delete_work(work)
     return card
 
 

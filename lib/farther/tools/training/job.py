@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.metadata import version
@@ -15,7 +14,8 @@ from farther.errors import DataError, ParameterError
 from farther.images.device import torch_device
 from farther.registry import build
 from farther.tables import Images, Objects
-from farther.tables.files import inside, read_json, write_aside, write_json
+from farther.tables.files import inside, read_json, write_json
+from farther.tables.writing import delete_work, write_aside
 from farther.tools.training import trainers
 from farther.tools.training.samples import Samples
 from farther.tools.training.trainers import Job, Task, Trained
@@ -79,7 +79,7 @@ def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
     write_json(job.weights.with_suffix(".json"), card)
     with write_aside(job.weights.with_suffix(".md")) as aside:
         aside.write_text(_markdown(card, trained), encoding="utf-8")
-    shutil.rmtree(task.work, ignore_errors=True)
+    delete_work(task.work)
     return card
 
 

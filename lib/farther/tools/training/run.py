@@ -20,7 +20,7 @@ from tqdm import tqdm
 from farther.errors import FartherError
 from farther.metrics import closed_set
 from farther.tables import Regions
-from farther.tables.files import write_aside
+from farther.tables.writing import write_aside
 from farther.tools.training.recipe import Augmentation, Recipe
 from farther.tools.training.samples import Sample, Samples, augment
 from farther.tools.training.trainers import Task

@@ -1,0 +1,274 @@
+"""Writing of outputs: aside first, then renamed, by one process at a time.
+
+What is being written is in `.work/` of the folder `artifacts` that contains the output, outside of all outputs of DVC;
+for an output elsewhere, in `.work/` beside it. The process that writes an output locks `.work/<digest>.lock` and writes
+to `.work/<digest>.*`. The kernel releases the lock when the process ends, however it ends, and the next process that
+writes anything deletes what was left.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import itertools
+import os
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from farther.errors import FartherError
+
+#: Folder of unfinished work.
+WORK = ".work"
+
+#: Seconds to wait for another process that writes the same output: a shard is written in less.
+PATIENCE = 1.0
+
+#: Errors of the disk, and their messages.
+DISK = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "the file is larger than the file system or `ulimit -f` allows",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.ENAMETOOLONG: "the name is too long",
+    errno.ENOTDIR: "a file has the name of a folder of this path",
+    errno.EEXIST: "a file has the name of this folder",
+    errno.ELOOP: "a loop of links",
+    errno.EIO: "the disk has an input/output error",
+}
+_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass
+class _Lock:
+    """A lock of this process.
+
+    Args:
+        file: The lock file, `<digest>.lock`.
+        descriptor: The open lock file.
+        blocks: Number of blocks of code that hold the lock.
+    """
+
+    file: Path
+    descriptor: int
+    blocks: int = 0
+
+    def leftovers(self) -> Iterator[Path]:
+        """What was written under this lock and not renamed."""
+        return (path for path in self.file.parent.glob(f"{self.file.stem}.*") if path != self.file)
+
+    def delete(self) -> None:
+        """Deletes the lock and what was left under it."""
+        for path in self.leftovers():
+            _delete(path)
+        self.file.unlink(missing_ok=True)
+        os.close(self.descriptor)
+        with suppress(OSError):  # there is other work
+            self.file.parent.rmdir()
+
+
+#: The lock of this process in each folder of unfinished work.
+_held: dict[Path, _Lock] = {}
+_mutex = threading.Lock()
+#: What this process is writing → where it will be.
+_asides: dict[Path, Path] = {}
+_count = itertools.count()
+
+
+def _leave_locks_to_parent() -> None:
+    global _mutex
+    _mutex = threading.Lock()
+    for lock in _held.values():
+        os.close(lock.descriptor)
+    _held.clear()
+
+
+# A forked worker may outlive the process that writes, and must not keep its locks.
+os.register_at_fork(after_in_child=_leave_locks_to_parent)
+
+
+@contextmanager
+def write_aside(path: str | Path) -> Iterator[Path]:
+    """A path to write to, which ends as `path` does, renamed to `path` when the block ends without an error.
+
+    After an error nothing is left behind, and `path` is as before. A process that is killed leaves `path` as before, or
+    absent, but never half-written.
+
+    Raises:
+        FartherError: the disk is full or refuses to write, or another process writes `path`.
+    """
+    path = Path(path)
+    with locked(path) as lock:
+        # Not the name of an earlier process: its workers may still write.
+        aside = lock.with_suffix(f".{os.getpid()}.{next(_count)}.{path.name[-50:]}")
+        _asides[aside] = path
+        try:
+            with disk_errors(path, aside):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                yield aside
+                if path.is_dir():  # renamed away: a half-deleted folder must not have the name of a whole one
+                    path.replace(f"{aside}.replaced")
+                aside.replace(path)
+        finally:
+            del _asides[aside]
+            _delete(aside)
+            _delete(Path(f"{aside}.replaced"))
+
+
+@contextmanager
+def locked(path: str | Path) -> Iterator[Path]:
+    """Keeps other processes from writing `path`, unless this one already holds a lock there; yields the lock file.
+
+    Raises:
+        FartherError: another process writes `path`, or the disk refuses to write.
+    """
+    path = Path(path)
+    with disk_errors(path):
+        work = work_folder(path)
+        with _mutex:
+            if work not in _held:
+                _held[work] = _taken(work / f"{_name(path)}.lock", path)
+            lock = _held[work]
+            lock.blocks += 1
+    try:
+        yield lock.file
+    finally:
+        with _mutex:
+            lock.blocks -= 1
+            if not lock.blocks:
+                del _held[work]
+                lock.delete()
+
+
+def work_folder(path: str | Path) -> Path:
+    """The folder `.work` for what is written to `path`, on the same file system."""
+    path = Path(path).absolute()
+    for artifacts in (above for above in path.parents if above.name == "artifacts"):
+        home = _existing(artifacts)
+        if os.access(home, os.W_OK) and home.stat().st_dev == _existing(path.parent).stat().st_dev:
+            return artifacts / WORK
+    return path.parent / WORK
+
+
+def unfinished(path: str | Path) -> Path:
+    """A folder for the work on `path` that a killed process leaves and another one resumes."""
+    return work_folder(path) / f"unfinished-{_name(path)}"
+
+
+def delete_work(folder: Path) -> None:
+    """Deletes a folder of finished work, and the one above it if that is left empty."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):
+        folder.parent.rmdir()
+
+
+@contextmanager
+def disk_errors(path: str | Path, folder: Path | None = None) -> Iterator[None]:
+    """Turns an error of the disk while `path` is written into one message with the file and the space.
+
+    Args:
+        path: The file or folder that is written.
+        folder: Where it is written to first.
+    """
+    try:
+        yield
+    except FartherError:
+        raise
+    except Exception as error:
+        place = Path(path) if folder is None else folder
+        if (number := _error_number(error, place)) not in DISK:
+            raise
+        name = getattr(error, "filename", None)
+        file = _final(Path(os.fsdecode(name))) if isinstance(name, (str, bytes)) else Path(path)
+        problem = DISK[number]
+        if number in _SPACE:
+            problem += f": {_space(folder, _existing(place))}. Free more than that and run the command again"
+            file = Path(path)
+        raise FartherError(f"{_final(file)}: {problem}") from error
+
+
+def _final(path: Path) -> Path:
+    """Where a path that is written aside will be."""
+    for aside, final in _asides.items():
+        if path.is_relative_to(aside):
+            return _final(final / path.relative_to(aside))
+    return path
+
+
+def _error_number(error: BaseException, place: Path) -> int | None:
+    """Number of the error of the disk behind an exception; libraries say it in their text, or not at all."""
+    number = getattr(error, "errno", None)
+    if number is None and (found := re.search(r"os error (\d+)|\[?[Ee]rrno (\d+)", str(error))):
+        number = int(found[1] or found[2])
+    if number is None and shutil.disk_usage(_existing(place)).free < 2**16:
+        number = errno.ENOSPC
+    return number
+
+
+def _space(written: Path | None, place: Path) -> str:
+    free = f"{shutil.disk_usage(place).free / 1e6:,.1f} MB are free"
+    if written is None:
+        return free
+    files = (Path(above, name) for above, _, names in os.walk(written) for name in names)
+    return f"more than {sum(file.lstat().st_size for file in files) / 1e6:,.1f} MB are needed, {free}"
+
+
+def _name(path: str | Path) -> str:
+    return hashlib.blake2b(os.path.realpath(path).encode(errors="surrogateescape"), digest_size=12).hexdigest()
+
+
+def _existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that exists."""
+    path = path.absolute()
+    return next(place for place in (path, *path.parents) if os.path.exists(place))  # noqa: PTH110
+
+
+def _taken(file: Path, path: Path) -> _Lock:
+    """A new lock on `path`, after deleting the locks of ended processes and what they left."""
+    for other in file.parent.glob("*.lock"):
+        with suppress(PermissionError):  # of another user
+            if (ended := _opened(other)) is not None:
+                os.ftruncate(ended.descriptor, 0)
+                ended.delete()
+    deadline = time.monotonic() + PATIENCE
+    while (lock := _opened(file)) is None:
+        with suppress(FileNotFoundError):
+            owner = file.read_text(encoding="utf-8")
+            if owner and time.monotonic() > deadline:  # none while another process deletes an earlier lock
+                raise FartherError(f"{path}: process {owner} is writing it: wait until it has ended, or end it")
+        time.sleep(0.02)
+    try:
+        os.write(lock.descriptor, f"{os.getpid()} on {socket.gethostname()}".encode())
+    except OSError:
+        lock.delete()
+        raise
+    return lock
+
+
+def _opened(file: Path) -> _Lock | None:
+    """The lock of a file, created where it is absent; None where another process has locked or deleted it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+    except FileNotFoundError:  # the folder was deleted
+        return None
+    with suppress(BlockingIOError, FileNotFoundError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.path.samestat(os.fstat(descriptor), file.stat()):
+            return _Lock(file, descriptor)
+    os.close(descriptor)
+    return None
+
+
+def _delete(path: Path) -> None:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        path.unlink() if not path.is_dir() or path.is_symlink() else shutil.rmtree(path, ignore_errors=True)
