@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from farther.errors import DataError
 from farther.keyed import Keyed
 from farther.tables import Images, RegionsFolder
 from farther.tables.files import listed
+from farther.tables.writing import delete_work
 
 #: `region_id` is the row of its image times this, plus its rank among the image's regions.
 REGIONS_PER_IMAGE = 1 << 16
@@ -73,7 +73,7 @@ def update_splits(
     out, work = Path(out), Path(work)
     for entry in sorted(work.iterdir()) if work.is_dir() else []:
         if entry.name not in keys:
-            shutil.rmtree(entry)
+            delete_work(entry)
     Keyed(out).update(keys, lambda split, to: make(split, to, work / split), log, is_whole)
     return {split: RegionsFolder(out / split) for split in keys}
 
