@@ -4,11 +4,11 @@
     >>> method = farther.methods.create("energy", temperature=1.0)
 
 The parts load when they are first used: `farther.tables`, `datasets`, `detectors`, `methods`, `metrics`, `scoring`,
-`evaluation`, `curation`, `similarity`, `report`, `tools`.
+`evaluation`, `curation`, `similarity`, `report`, `monitor`, `tools`; and `farther.Monitor`.
 """
 
 import importlib
-from types import ModuleType
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -21,6 +21,7 @@ _PARTS = (
     "images",
     "methods",
     "metrics",
+    "monitor",
     "report",
     "scoring",
     "similarity",
@@ -29,11 +30,13 @@ _PARTS = (
 )
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> Any:
+    if name == "Monitor":
+        return importlib.import_module("farther.monitor").Monitor
     if name in _PARTS:
         return importlib.import_module(f"farther.{name}")
     raise AttributeError(f"module 'farther' has no attribute {name!r}; it has {', '.join(_PARTS)}")
 
 
 def __dir__() -> list[str]:
-    return [*_PARTS, "__version__"]
+    return [*_PARTS, "Monitor", "__version__"]

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from farther.command import (
+    bundle,
     check_objects,
     choose,
     compare,
@@ -50,6 +51,7 @@ SUBCOMMANDS: dict[str, dict[str, Callable[..., int | None] | typer.Typer]] = {
         "uncertainty": uncertainty.uncertainty,
         "choose": choose.choose,
     },
+    "Deploy": {"bundle": bundle.bundle},
     "Check storage": {"check-objects": check_objects.check_objects},
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
@@ -79,6 +79,9 @@ class Detector(Adapter):
     precision: Precision = "float32"
     features_dtype: StoredType = "float32"
 
+    #: Names of the optional columns that are computed, None for all; see `only`.
+    computed: ClassVar[frozenset[str] | None] = None
+
     @property
     @abstractmethod
     def network(self) -> Any:
@@ -131,6 +134,15 @@ class Detector(Adapter):
         """
         raise ParameterError(f"detector {self.name!r}: the size of its input cannot be scaled by {factor:g}")
 
+    def only(self, columns: Collection[str]) -> Self:
+        """This detector without the optional columns (`features`, `latent`, `box_variance`, …) that are not listed.
+
+        What they cost is saved; all other values stay the same, bit for bit. The network is shared.
+        """
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), computed=frozenset(columns))
+        return other
+
     def detect(
         self,
         images: Picture | Sequence[Picture],
@@ -169,6 +181,10 @@ class Detector(Adapter):
         together = Regions.concatenate(found)
         return together.with_columns(region_id=np.arange(len(together)))
 
+    def files(self) -> tuple[Path, ...]:
+        """The files that the network is read from; none where they are not on this machine."""
+        return (self.weights,)
+
     @cached_property
     def identity(self) -> dict[str, Any]:
         """Where the numbers come from: adapter, content of the checkpoint, and every parameter but the device.
@@ -194,7 +210,7 @@ class Detector(Adapter):
         return self.torch_device().type == "cpu"
 
     def __getstate__(self) -> dict[str, Any]:
-        names = {f.name for f in fields(self)}
+        names = {f.name for f in fields(self)} | {"computed"}
         return {name: value for name, value in self.__dict__.items() if name in names}
 
 
@@ -219,7 +235,7 @@ class LayeredDetector(Detector):
         """The modules that are stored."""
         from farther.detectors.networks.taps import Layers
 
-        return Layers(self.latents, self.grams, self.gram_powers)
+        return Layers(self.latents, self.grams, self.gram_powers).only(self.computed)
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -270,4 +286,4 @@ class LatentDetector(LayeredDetector, BoxDetector):
             all_levels=all_levels,
             published_rois=self.published_rois,
         )
-        return StoredColumns(pooling, self.features_dtype, log_scores, self.layers())
+        return StoredColumns(pooling, self.features_dtype, log_scores, self.layers(), self.computed)

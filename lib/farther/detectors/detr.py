@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.image_processing_utils import BaseImageProcessor
 
-    from farther.detectors.networks.detection import Selection
     from farther.detectors.networks.detr_checkpoint import DetrCheckpoint
     from farther.detectors.networks.detr_inference import Prepared
     from farther.detectors.networks.replay import GroupedReplay
@@ -76,6 +76,12 @@ class Detr(LatentDetector):
             local_files_only=self.local_files_only,
         )
 
+    def files(self) -> tuple[Path, ...]:
+        """See `Detector.files`."""
+        from farther.detectors.networks.transformers_files import with_index
+
+        return with_index(self.checkpoint.files)
+
     @cached_property
     def identity(self) -> dict[str, Any]:
         """See `Detector.identity`; the content of the description counts, its folder does not."""
@@ -129,24 +135,26 @@ class Detr(LatentDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.detr_inference import detect_regions
+        from torch import inference_mode
 
-        settings = self._selection(), self.precision, self.stored_columns()
-        return detect_regions(self.network, self._header, prepared, image_ids, *settings)
+        detect = self._detection(prepared)  # loads the network, whose weights must be ordinary tensors
+        with inference_mode():
+            return detect().regions(image_ids)
 
     def replay(self, prepared: list) -> GroupedReplay:
         """See `Detector.replay`: the rows are queries; those of RT-DETR and its like stay the same proposals."""
-        from farther.detectors.networks.detr_inference import replay, unit
+        from farther.detectors.networks.detr_inference import unit
         from farther.detectors.networks.replay import ordinary_tensors
 
-        settings = self._selection(), self.precision, self.stored_columns()
         with ordinary_tensors():
-            found = replay(self.network, self._header, prepared, *settings)
+            found = self._detection(prepared)()
             found.unit = unit(self.processor).to(self.torch_device())
         return found
 
-    def _selection(self) -> Selection:
+    def _detection(self, prepared: list) -> Callable[[], GroupedReplay]:
         from farther.detectors.networks.detection import Selection
+        from farther.detectors.networks.detr_inference import replay
 
         usual = self.checkpoint.blueprint.family.per_query if self.protocol == "paper" else "one"
-        return Selection(self.score_threshold, self.nms_iou, self.max_detections, self.per_query or usual)
+        selection = Selection(self.score_threshold, self.nms_iou, self.max_detections, self.per_query or usual)
+        return partial(replay, self.network, self._header, prepared, selection, self.precision, self.stored_columns())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -56,6 +57,12 @@ class OpenClipClassifier(ImageClassifier):
         elif not self.weights.is_dir():
             name = f"{HUB}{self.weights.as_posix()}"
         return Encoder(EncoderParams(model=name, pretrained=pretrained, device=self.device))
+
+    def files(self) -> tuple[Path, ...]:
+        """See `Detector.files`."""
+        if self.weights.is_dir():
+            return tuple(sorted(file for file in self.weights.iterdir() if file.is_file()))
+        return (self.weights,) if self.weights.is_file() else ()
 
     @cached_property
     def identity(self) -> dict[str, Any]:

@@ -55,6 +55,13 @@ class TransformersClassifier(ImageClassifier):
 
         return find_folder(self.weights, self.revision, local_files_only=self.local_files_only)
 
+    def files(self) -> tuple[Path, ...]:
+        """See `Detector.files`."""
+        from farther.detectors.networks.transformers_classifier import files_of
+        from farther.detectors.networks.transformers_files import with_index
+
+        return with_index(files_of(self.folder))
+
     @cached_property
     def identity(self) -> dict[str, Any]:
         """See `Detector.identity`; the content of the folder counts, its place does not."""

@@ -59,4 +59,5 @@ class ImageClassifier(LayeredDetector):
         """See `Detector.replay`."""
         from farther.detectors.networks.classification import ClassifierReplay
 
-        return ClassifierReplay(self.network, self._header, prepared, self.precision, self.features_dtype)
+        settings = self.precision, self.features_dtype, self.computed
+        return ClassifierReplay(self.network, self._header, prepared, *settings)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
@@ -17,7 +18,6 @@ from farther.tables import Header, Regions
 if TYPE_CHECKING:
     from ultralytics.nn.tasks import DetectionModel
 
-    from farther.detectors.networks.detection import Selection
     from farther.detectors.networks.replay import GroupedReplay
     from farther.detectors.networks.yolo_checkpoint import YoloCheckpoint
 
@@ -88,26 +88,30 @@ class Yolo(LatentDetector):
     def scaled(self, factor: float) -> Self:
         """See `Detector.scaled`."""
         other = replace(self, image_size=round((self.image_size or self.checkpoint.blueprint.image_size) * factor))
-        vars(other).update({name: value for name, value in vars(self).items() if name in ("checkpoint", "network")})
+        vars(other).update(
+            {name: value for name, value in vars(self).items() if name in ("checkpoint", "network", "computed")}
+        )
         return other
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.yolo import detect_regions
+        from torch import inference_mode
 
-        settings = self._selection(), self.precision, self.stored_columns(log_scores=self.log_scores)
-        return detect_regions(self.network, self.header(), prepared, image_ids, *settings)
+        detect = self._detection(prepared)  # loads the network, whose weights must be ordinary tensors
+        with inference_mode():
+            return detect().regions(image_ids)
 
     def replay(self, prepared: list) -> GroupedReplay:
         """See `Detector.replay`: the rows are anchors."""
         from farther.detectors.networks.replay import ordinary_tensors
+
+        with ordinary_tensors():
+            return self._detection(prepared)()
+
+    def _detection(self, prepared: list) -> Callable[[], GroupedReplay]:
+        from farther.detectors.networks.detection import Selection
         from farther.detectors.networks.yolo import replay
 
-        settings = self._selection(), self.precision, self.stored_columns(log_scores=self.log_scores)
-        with ordinary_tensors():
-            return replay(self.network, self.header(), prepared, *settings)
-
-    def _selection(self) -> Selection:
-        from farther.detectors.networks.detection import Selection
-
-        return Selection(self.score_threshold, self.nms_iou, self.max_detections)
+        selection = Selection(self.score_threshold, self.nms_iou, self.max_detections)
+        settings = selection, self.precision, self.stored_columns(log_scores=self.log_scores)
+        return partial(replay, self.network, self.header(), prepared, *settings)

@@ -112,12 +112,22 @@ class Header:
         if info.get("version") != VERSION:
             problem = f"version {info.get('version')!r}, this farther reads {VERSION}"
             raise DataError(problem, file=source, field="version")
-        names = [f.name for f in fields(cls) if f.name not in ("weight", "bias")]
         check(_RegionsInfo, info, source)
-        info = {"whole_images": False, **info}
+        return cls.from_json(info, folder, source)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any], folder: Path, source: Path) -> Header:
+        """What `to_json` gave, with the last layer that `write_last_layer` wrote into the folder.
+
+        Raises:
+            DataError: a field of the file `source` is missing, wrong, or contradicts the last layer.
+        """
+        names = [f.name for f in fields(cls) if f.name not in ("weight", "bias")]
+        check(_HeaderInfo, values, source)
+        values = {"whole_images": False, **values}
         layer = _read_last_layer(folder / LAYER)
         try:
-            return cls(**{name: info[name] for name in names}, weight=layer.get("weight"), bias=layer.get("bias"))
+            return cls(**{name: values[name] for name in names}, weight=layer.get("weight"), bias=layer.get("bias"))
         except DataError as error:
             raise DataError(error.problem, file=source, field=error.field) from None
 
@@ -128,16 +138,21 @@ class _Shard(Schema):
     images: NonNegativeInt = 0
 
 
-class _RegionsInfo(Schema):
-    """Fields and types of `regions.json`."""
+class _HeaderInfo(Schema):
+    """Fields and types of what `Header.to_json` gives."""
 
-    key: str = ""
     classes: list[str]
     background_index: int | None
     activation: str
     score_threshold: float
     whole_images: bool = False  # folders written before have no such field
     detector: dict[str, Any]
+
+
+class _RegionsInfo(_HeaderInfo):
+    """Fields and types of `regions.json`."""
+
+    key: str = ""
     columns: list[str]
     shards: list[_Shard]
     failures: list[dict[str, str]]

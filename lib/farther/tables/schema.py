@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -16,14 +16,17 @@ class Schema(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
 
 
-def check(schema: type[Schema], value: Any, file: str | Path) -> None:
-    """Checks the content of a JSON file.
+S = TypeVar("S", bound=Schema)
+
+
+def check(schema: type[S], value: Any, file: str | Path) -> S:
+    """The content of a JSON file, checked.
 
     Raises:
         DataError: a field is missing or of another type; names file and field.
     """
     try:
-        schema.model_validate(value)
+        return schema.model_validate(value)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
         field = ".".join(map(str, problem["loc"])) or None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -60,9 +60,7 @@ class Classifier:
     ):
         self.network = network.requires_grad_(False)
         self.device = next(network.parameters()).device
-        named = Layers(() if latent is None else (latent,))
-        self._tap = Taps(network, named, "latent", channels_last=channels_last)
-        self._taps = Taps(network, layers, channels_last=channels_last)
+        self._latent, self._layers, self._channels_last = latent, layers, channels_last
         self.normalisation = normalisation
         self._last: nn.Linear | None = None
         # Two images: outputs of the inner module whose first dimension is not that of images are then refused.
@@ -83,14 +81,21 @@ class Classifier:
         mean, std = (torch.tensor(values, device=self.device)[:, None, None] for values in self.normalisation)
         return ((pixels.permute(0, 3, 1, 2).contiguous().float() / 255) - mean) / std
 
-    def __call__(self, pixels: Tensor, precision: str = "float32") -> Seen:
-        """Output for images (B, 3, H, W); whatever the precision, the last layer computes in float32."""
+    def __call__(self, pixels: Tensor, precision: str = "float32", only: Collection[str] | None = None) -> Seen:
+        """Output for images (B, 3, H, W); whatever the precision, the last layer computes in float32.
+
+        Args:
+            only: Names of the columns that are pooled; None for all.
+        """
+        named = Layers((self._latent,) if self._latent and (only is None or "latent" in only) else ())
+        tap = Taps(self.network, named, "latent", channels_last=self._channels_last)
+        taps = Taps(self.network, self._layers.only(only), channels_last=self._channels_last)
         kept: dict[str, Any] = {}
         hooks = []
         if self._last is not None:
             hooks.append(self._last.register_forward_pre_hook(lambda _, given: kept.update(features=given[0])))
         try:
-            with self._tap, self._taps, autocast(self.device, precision):
+            with tap, taps, autocast(self.device, precision):
                 logits = _logits(self.network(pixels))
         finally:
             for hook in hooks:
@@ -98,8 +103,8 @@ class Classifier:
         features = kept["features"].float() if self._last is not None else None
         if features is not None and precision != "float32":
             logits = self.logits_of(features)
-        columns = self._taps.over_images(len(pixels))
-        for usual in self._tap.over_images(len(pixels)).values():  # of one module, or none
+        columns = taps.over_images(len(pixels))
+        for usual in tap.over_images(len(pixels)).values():  # of one module, or none
             columns["latent"] = usual
         return Seen(logits.float(), features, columns)
 
@@ -145,10 +150,20 @@ class ClassifierReplay:
         prepared: The images.
         precision: Type of the activations.
         dtype: Type of `features` and `latent`.
+        only: Names of the optional columns that are computed; None for all.
     """
 
-    def __init__(self, classifier: Classifier, header: Header, prepared: Sequence[Scaled], precision: str, dtype: str):
+    def __init__(
+        self,
+        classifier: Classifier,
+        header: Header,
+        prepared: Sequence[Scaled],
+        precision: str,
+        dtype: str,
+        only: Collection[str] | None = None,
+    ):
         self._classifier, self._header, self._precision, self._dtype = classifier, header, precision, dtype
+        self._only = only
         frames = [[0, 0, width, height] for height, width in (image.original for image in prepared)]
         with ordinary_tensors():
             self.images = [classifier.inputs([image])[0] for image in prepared]
@@ -170,7 +185,9 @@ class ClassifierReplay:
         if not torch.isfinite(seen.logits).all():
             raise DataError("the network gives logits that are not finite", field="logits")
         score, label = seen.logits.softmax(1).max(1)
-        vectors = dict(seen.latents) if seen.features is None else {"features": seen.features, **seen.latents}
+        vectors = dict(seen.latents)
+        if seen.features is not None and (self._only is None or "features" in self._only):
+            vectors["features"] = seen.features
         return Regions(
             header=self._header,
             image_id=list(image_ids),
@@ -203,9 +220,8 @@ class ClassifierReplay:
         groups: dict[tuple[int, ...], list[int]] = {}
         for number, image in enumerate(images):
             groups.setdefault(tuple(image.shape), []).append(number)
-        parts = [
-            self._classifier(torch.stack([images[n] for n in group]), self._precision) for group in groups.values()
-        ]
+        batches = (torch.stack([images[n] for n in group]) for group in groups.values())
+        parts = [self._classifier(batch, self._precision, self._only) for batch in batches]
         order = torch.tensor([n for group in groups.values() for n in group], device=self._boxes.device).argsort()
         together = lambda values: torch.cat(list(values))[order]  # noqa: E731
         features = None if parts[0].features is None else together(part.features for part in parts)

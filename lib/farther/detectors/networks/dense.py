@@ -109,7 +109,9 @@ def detect_regions(
     columns["logits"] = to_numpy(torch.cat([of_image[one.rows] for of_image, one in zip(logits, found, strict=True)]))
     height, width = batch.tensors.shape[2:]
     latents = stored.tapped(taps, [one.boxes for one in found], (height, width))
-    columns |= stored.arrays({"latent": pyramid_latent(levels, FIRST_STRIDE, found, frames, stored), **latents})
+    if stored.wants("latent"):
+        latents["latent"] = pyramid_latent(levels, FIRST_STRIDE, found, frames, stored)
+    columns |= stored.arrays(latents)
     return Regions(header=header, **columns)
 
 

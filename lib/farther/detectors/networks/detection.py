@@ -47,12 +47,18 @@ class StoredColumns:
         dtype: Type of `features` and `latent`.
         log_scores: For sigmoid heads: `logits` is log(sigmoid(logit)).
         layers: Further modules, which give the columns `latent.<name>` and `gram.<name>`.
+        only: Names of the other optional columns that are computed; None for all.
     """
 
     pooling: Pooling
     dtype: str = "float32"
     log_scores: bool = False
     layers: Layers = NO_LAYERS
+    only: frozenset[str] | None = None
+
+    def wants(self, column: str) -> bool:
+        """True if an optional column is computed."""
+        return self.only is None or column in self.only
 
     def taps(self, network: torch.nn.Module) -> Taps:
         """Hooks on the modules in `layers`."""
@@ -63,8 +69,9 @@ class StoredColumns:
         return taps.over_boxes(boxes, size, self.pooling)
 
     def arrays(self, columns: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-        """Columns of features or activations as they are stored."""
-        return {name: to_numpy(values).astype(self.dtype) for name, values in columns.items()}
+        """Columns of features or activations as they are stored; those that are not wanted are left out."""
+        wanted = {name: values for name, values in columns.items() if self.wants(name)}
+        return {name: to_numpy(values).astype(self.dtype, copy=False) for name, values in wanted.items()}
 
 
 @dataclass
@@ -134,9 +141,3 @@ def columns_of(found: Sequence[Detections], image_ids: Sequence[str], frames: Se
 def to_numpy(tensor: Tensor) -> np.ndarray:
     """The same values in an array on the CPU, floating-point ones in float32."""
     return tensor.float().cpu().numpy() if tensor.is_floating_point() else tensor.cpu().numpy()
-
-
-def split_by_image(columns: Mapping[str, np.ndarray], counts: Sequence[int]) -> list[dict[str, np.ndarray]]:
-    """Columns of each image from those of all images, one after the other, `counts` rows each."""
-    parts = {name: np.split(values, np.cumsum(counts)[:-1]) for name, values in columns.items()}
-    return [{name: of[number] for name, of in parts.items()} for number in range(len(counts))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from farther.detectors.networks.detection import (
     Selection,
     StoredColumns,
     autocast,
-    split_by_image,
     to_numpy,
 )
 from farther.detectors.networks.detr import class_head, family_of
@@ -28,7 +28,7 @@ from farther.detectors.networks.pooling import Pooling, box_means, published_cel
 from farther.detectors.networks.replay import Answer, Candidates, Dropout, GroupedReplay, ordinary_tensors
 from farther.detectors.networks.taps import NO_LAYERS, Taps, answering, kept_calls
 from farther.errors import DataError, ParameterError
-from farther.tables import Header, Regions
+from farther.tables import Header
 
 #: Index of the latent map among those that were flattened into the encoder's tokens: of stride 32, or the coarsest.
 LATENT_LEVEL = 2
@@ -132,7 +132,7 @@ class DetrGroup:
         }
         if stored is not None and answer.features is not None:
             whole |= stored.arrays({"features": answer.features, **answer.latents})
-        self.columns = split_by_image(whole, [len(queries) for queries in self._queries])
+        self.columns, self.counts = whole, [len(queries) for queries in self._queries]
 
     def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
         """See `Replay.again`."""
@@ -195,7 +195,7 @@ class DetrGroup:
         size = self._pixels.new_tensor([width, height, width, height])
         shown = [boxes * extent * size for boxes, extent in zip(self._placed, extents, strict=True)]
         further = stored.tapped(self._taps, shown, (height, width))
-        if seen.latent is None:
+        if seen.latent is None or not stored.wants("latent"):
             return further
         means = []
         for number, level in enumerate(seen.latent):
@@ -254,37 +254,9 @@ def replay(
     precision: str = "float32",
     stored: StoredColumns | None = None,
 ) -> GroupedReplay:
-    """Detections of one batch that can be computed again; see `DetrGroup`."""
-
-    def detect(numbers: list[int]) -> DetrGroup:
-        return DetrGroup(network, [images[number] for number in numbers], selection, precision, stored)
-
-    return GroupedReplay(header, [(*image.pixels.shape, image.mask is None) for image in images], detect)
-
-
-@torch.inference_mode()
-def detect_regions(
-    network: PreTrainedModel,
-    header: Header,
-    images: Sequence[Prepared],
-    image_ids: Sequence[str],
-    selection: Selection,
-    precision: str = "float32",
-    stored: StoredColumns | None = None,
-) -> Regions:
-    """Detects objects in one batch of images; detections do not depend on an image's neighbours in the batch.
-
-    Args:
-        network: In evaluation mode.
-        stored: The columns `features` and `latent`; None leaves them out.
-
-    Returns:
-        The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of the original images.
-
-    Raises:
-        DataError: the network gives numbers that are not finite.
-    """
-    return replay(network, header, images, selection, precision, stored).regions(image_ids)
+    """Detections of one batch that do not depend on their neighbours, and can be computed again; see `DetrGroup`."""
+    detect = partial(DetrGroup, network, selection=selection, precision=precision, stored=stored)
+    return GroupedReplay(header, images, lambda image: (*image.pixels.shape, image.mask is None), detect)
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,8 @@ class FasterRCNNReplay:
     def regions(self, image_ids: Sequence[str]) -> Regions:
         """See `Replay.regions`."""
         columns = {**columns_of(self._found, image_ids, self._pooled.frames), "logits": to_numpy(self._logits)}
-        if (head := getattr(self._network, VARIANCE_HEAD, None)) is not None:
+        head = getattr(self._network, VARIANCE_HEAD, None)
+        if head is not None and (self._stored is None or self._stored.wants("box_variance")):
             likely = self._of_labels(self._deltas), self._of_labels(head(self._features))
             variances = corner_variances(self._network.roi_heads.box_coder, *likely, self._picked)
             pairs = zip(self._by_image(variances), self._pooled.frames, strict=True)
@@ -284,12 +285,11 @@ class FasterRCNNReplay:
         """The columns `latent` and `latent.<name>` of all rows."""
         if self._stored is None:
             return {}
+        further = self._stored.tapped(pooled.taps, [one.boxes for one in self._found], pooled.input_size)
+        if not self._stored.wants("latent"):
+            return further
         stride = pooled.input_size[1] // pooled.shared[0].shape[-1]
-        latent = pyramid_latent(pooled.shared, stride, self._found, pooled.frames, self._stored)
-        return {
-            "latent": latent,
-            **self._stored.tapped(pooled.taps, [one.boxes for one in self._found], pooled.input_size),
-        }
+        return {"latent": pyramid_latent(pooled.shared, stride, self._found, pooled.frames, self._stored), **further}
 
     def _of_labels(self, values: Tensor) -> Tensor:
         """The four values of each row's label, from (N, 4 K) or (N, K, 4) values."""

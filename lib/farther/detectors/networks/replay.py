@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from farther.detectors.networks.detection import Detections
 from farther.detectors.networks.taps import find_module
 from farther.errors import ParameterError
 from farther.tables import Header, Regions
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -192,11 +194,13 @@ class Group(Protocol):
 
     Attributes:
         images: See `Replay`.
-        columns: Of each image, the columns of its detections.
+        columns: The columns of the detections, image by image.
+        counts: Number of detections of each image.
     """
 
     images: list[Tensor]
-    columns: list[dict[str, np.ndarray]]
+    columns: dict[str, np.ndarray]
+    counts: list[int]
 
     def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
         """See `Replay.again`."""
@@ -216,43 +220,44 @@ class GroupedReplay:
 
     Args:
         header: Header of the regions.
-        shapes: Shape of each prepared image.
-        detect: Numbers of images of one shape → their detections.
-        unit: See `Replay`.
+        images: The prepared images.
+        shape: Shape of a prepared image.
+        detect: Images of one shape → their detections.
     """
 
+    unit: Tensor | float = 1.0
+
     def __init__(
-        self,
-        header: Header,
-        shapes: Sequence[tuple],
-        detect: Callable[[list[int]], Group],
-        unit: Tensor | float = 1.0,
+        self, header: Header, images: Sequence[T], shape: Callable[[T], tuple], detect: Callable[[list[T]], Group]
     ):
-        self._header, self.unit = header, unit
+        self._header = header
         numbers: dict[tuple, list[int]] = {}
-        for number, shape in enumerate(shapes):
-            numbers.setdefault(shape, []).append(number)
-        self._groups = [(of_shape, detect(of_shape)) for of_shape in numbers.values()]
-        by_number = {n: (image, found) for members, group in self._groups for n, image, found in _items(members, group)}
-        self.images = [by_number[number][0] for number in range(len(shapes))]
-        self._columns = [by_number[number][1] for number in range(len(shapes))]
+        for number, image in enumerate(images):
+            numbers.setdefault(shape(image), []).append(number)
+        self._groups = [(members, detect([images[n] for n in members])) for members in numbers.values()]
+        inputs = {n: image for members, group in self._groups for n, image in zip(members, group.images, strict=True)}
+        self.images = [inputs[number] for number in range(len(images))]
+        #: The image of each row, in the order of the groups, and the rows in the order of the images.
+        self._numbers = np.concatenate([np.repeat(members, group.counts) for members, group in self._groups])
+        self._order = self._numbers.argsort(kind="stable")
 
     def regions(self, image_ids: Sequence[str]) -> Regions:
         """See `Replay.regions`."""
-        found = self._columns
-        columns = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
-        image_id = np.repeat(np.array(image_ids, dtype=object), [len(one["score"]) for one in found])
+        parts = [group.columns for _, group in self._groups]
+        columns = parts[0]
+        if len(parts) > 1:
+            columns = {name: np.concatenate([part[name] for part in parts])[self._order] for name in columns}
+        image_id = np.array(image_ids, dtype=object)[self._numbers[self._order]]
         return Regions(header=self._header, image_id=image_id, region_id=np.arange(len(image_id)), **columns)
 
     def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
         """See `Replay.again`."""
-        answers, numbers = [], []
+        answers = []
         for members, group in self._groups:
             part = None if images is None else [images[n] for n in members]
             masks = dropout and replace(dropout, image_ids=[dropout.image_ids[n] for n in members])
             answers.append(group.again(part, masks))
-            numbers += [n for n in members for _ in self._columns[n]["score"]]
-        order = torch.tensor(numbers, dtype=torch.long, device=answers[0].logits.device).argsort(stable=True)
+        order = torch.from_numpy(self._order).to(answers[0].logits.device)
         features = [one.features for one in answers if one.features is not None]
         return Answer(
             torch.cat([one.logits for one in answers])[order],
@@ -282,11 +287,6 @@ class GroupedReplay:
     def _place(self, number: int) -> tuple[Group, int]:
         """The group of an image, and its number in there."""
         return next((group, of.index(number)) for of, group in self._groups if number in of)
-
-
-def _items(members: Sequence[int], group: Group) -> Iterator[tuple[int, Tensor, dict[str, np.ndarray]]]:
-    """Number, input and columns of each image of a group."""
-    return zip(members, group.images, group.columns, strict=True)
 
 
 @contextmanager

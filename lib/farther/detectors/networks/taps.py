@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -29,6 +29,13 @@ class Layers:
     latents: tuple[str, ...] = ()
     grams: tuple[str, ...] = ()
     powers: int = 5
+
+    def only(self, columns: Collection[str] | None) -> Layers:
+        """Those whose columns are listed; all for None."""
+        if columns is None:
+            return self
+        latents = tuple(name for name in self.latents if f"{LAYER}{name}" in columns)
+        return Layers(latents, tuple(name for name in self.grams if f"{GRAM}{name}" in columns), self.powers)
 
 
 NO_LAYERS = Layers()

@@ -53,6 +53,12 @@ def weight_files(folder: Path) -> tuple[Path, ...]:
     return tuple(inside(folder, name) for name in sorted(set(shards.values())))
 
 
+def with_index(files: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Files of a checkpoint, the list of its shards included where there is one."""
+    index = files[0].parent / INDEX
+    return (*files, index) if index.is_file() else files
+
+
 def class_names(path: Path, config: Any) -> list[str]:
     """The classes that a configuration names, in the order of its logits; a name that comes twice gets its number."""
     named = config.get("id2label") if isinstance(config, dict) else None

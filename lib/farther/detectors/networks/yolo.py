@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -21,7 +22,6 @@ from farther.detectors.networks.detection import (
     Selection,
     StoredColumns,
     autocast,
-    split_by_image,
     to_numpy,
 )
 from farther.detectors.networks.pooling import latent_means, pixels_to_cells, published_cells
@@ -30,7 +30,7 @@ from farther.detectors.networks.taps import NO_LAYERS, Taps, kept_calls
 from farther.detectors.networks.ultralytics_import import import_quietly
 from farther.detectors.scaling import Scaled
 from farther.errors import DataError, ParameterError
-from farther.tables import Header, Regions
+from farther.tables import Header
 
 import_quietly()
 
@@ -204,7 +204,7 @@ class YoloGroup:
         }
         if stored is not None:
             whole |= stored.arrays(self._latents(seen, stored))
-        self.columns = split_by_image(whole, [len(one) for one in found])
+        self.columns, self.counts = whole, [len(one) for one in found]
 
     def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
         """See `Replay.again`."""
@@ -247,7 +247,11 @@ class YoloGroup:
 
     def _latents(self, seen: Output, stored: StoredColumns) -> dict[str, Tensor]:
         """The columns `latent` and `latent.<name>` of all rows."""
-        stride = self._batch.shape[-1] // seen.backbone.shape[-1]
+        height, width = self._batch.shape[2:]
+        further = stored.tapped(self._taps, self._shown, (height, width))
+        if not stored.wants("latent"):
+            return further
+        stride = width // seen.backbone.shape[-1]
         boxes = self._boxes.split([len(one) for one in self._shown])
         means = []
         for number, level in enumerate(seen.backbone):
@@ -256,8 +260,7 @@ class YoloGroup:
             else:
                 cells = pixels_to_cells(self._shown[number], [level], stride)
             means.append(latent_means([level], cells, stride, stored.pooling))
-        height, width = self._batch.shape[2:]
-        return {"latent": torch.cat(means), **stored.tapped(self._taps, self._shown, (height, width))}
+        return {"latent": torch.cat(means), **further}
 
     def _class_branch(self, dropout: Dropout) -> Tensor:
         """Logits of all rows, with masks on the inputs of the last convolutions, whose kernels have one cell."""
@@ -313,37 +316,9 @@ def replay(
     precision: str = "float32",
     stored: StoredColumns | None = None,
 ) -> GroupedReplay:
-    """Detections of one batch that can be computed again; see `YoloGroup`."""
-
-    def detect(numbers: list[int]) -> YoloGroup:
-        return YoloGroup(network, [images[number] for number in numbers], selection, precision, stored)
-
-    return GroupedReplay(header, [image.pixels.shape for image in images], detect)
-
-
-@torch.inference_mode()
-def detect_regions(
-    network: DetectionModel,
-    header: Header,
-    images: Sequence[Scaled],
-    image_ids: Sequence[str],
-    selection: Selection,
-    precision: str = "float32",
-    stored: StoredColumns | None = None,
-) -> Regions:
-    """Detects objects in one batch of images; those of one shape go through the network together.
-
-    Args:
-        network: In evaluation mode.
-        stored: Logits and the column `latent`; None leaves `latent` out.
-
-    Returns:
-        The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of the original images.
-
-    Raises:
-        DataError: the network gives numbers that are not finite.
-    """
-    return replay(network, header, images, selection, precision, stored).regions(image_ids)
+    """Detections of one batch that do not depend on their neighbours, and can be computed again; see `YoloGroup`."""
+    detect = partial(YoloGroup, network, selection=selection, precision=precision, stored=stored)
+    return GroupedReplay(header, images, lambda image: image.pixels.shape, detect)
 
 
 class Output(NamedTuple):

@@ -18,7 +18,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 
 from farther.detectors.networks.detection import Selection, autocast
 from farther.detectors.networks.detr import DetrBlueprint, build_network, in_float32, keep_exact
-from farther.detectors.networks.detr_inference import detect_regions, make_processor, prepare
+from farther.detectors.networks.detr_inference import make_processor, prepare, replay
 from farther.errors import ParameterError
 from farther.tables import Header, Regions
 from farther.tables.files import digest
@@ -131,7 +131,8 @@ def evaluate(
 
     def detect(images: list[np.ndarray], names: list[str]) -> Regions:
         prepared = [prepare(processor, image) for image in images]
-        return detect_regions(network, header, prepared, names, selection, recipe.precision)
+        with torch.inference_mode():
+            return replay(network, header, prepared, selection, recipe.precision).regions(names)
 
     return evaluate_on(samples, recipe.batch_size, recipe.workers, detect)
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from farther.detectors.networks.detection import Selection, autocast
-from farther.detectors.networks.yolo import YoloBlueprint, build_network, detect_regions, letterbox, padding_stride
+from farther.detectors.networks.yolo import YoloBlueprint, build_network, letterbox, padding_stride, replay
 from farther.tables import Header, Regions
 from farther.tables.files import digest
 from farther.tools.training.recipe import YoloRecipe
@@ -330,6 +330,7 @@ def evaluate(
 
     def detect(images: list[np.ndarray], names: list[str]) -> Regions:
         prepared = [letterbox(image, blueprint.image_size, stride) for image in images]
-        return detect_regions(network, header, prepared, names, selection)
+        with torch.inference_mode():
+            return replay(network, header, prepared, selection).regions(names)
 
     return evaluate_on(samples, batch_size, 0, detect)

@@ -1,0 +1,12 @@
+"""Deployment of a detector with its OOD score: the bundle that is written of a run, and the monitor that runs it.
+
+Example:
+    >>> import farther.monitor
+    >>> [name for name in farther.monitor.__all__ if name.startswith("M")]
+    ['Monitor', 'Monitored']
+"""
+
+from farther.monitor.bundle import Bundle, BundleSource, Chosen, write_bundle
+from farther.monitor.monitor import Monitor, Monitored
+
+__all__ = ["Bundle", "BundleSource", "Chosen", "Monitor", "Monitored", "write_bundle"]

@@ -1,0 +1,448 @@
+"""A bundle: one folder with all that a method needs to judge detections where a detector is deployed.
+
+    bundle.json                 thresholds, detector, origin, digests; see `BundleInfo`
+    last_layer.safetensors      weight and bias of the detector's last linear layer, where it has one
+    method/                     the fitted method, as `Method.save` writes it
+    checkpoint.*, checkpoint/   the checkpoint, unless it is only referred to
+
+farther writes no pickle into it, and no path leads out of the folder but that of a checkpoint that is referred to.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import NonNegativeInt
+
+from farther import __version__, detectors
+from farther.code import digest_of
+from farther.detectors import Detector
+from farther.detectors.known_classes import renamed
+from farther.detectors.passes import Pass, read_passes
+from farther.errors import DataError, ParameterError
+from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
+from farther.evaluation.threshold import read_threshold
+from farther.images.plan import StreamParams
+from farther.images.read import Exif
+from farther.methods.base import Method, load, not_applicable
+from farther.metrics.self_aware_detector import SelfAwareDetector
+from farther.registry import build
+from farther.scoring.entries import Entry, find
+from farther.scoring.inputs import folder_digest
+from farther.tables import Header, RegionsFolder
+from farther.tables.files import digest, inside, read_json, write_aside, write_json
+from farther.tables.schema import Schema, check
+
+FORMAT, VERSION = "farther.bundle", 1
+FILE, METHOD, CHECKPOINT = "bundle.json", "method", "checkpoint"
+
+#: Parameters that only say where a checkpoint is.
+PLACES = ("config", "revision", "local_files_only")
+
+
+class BundledMethod(Schema):
+    """The method: its entry in params.yaml, its registered name, its title, and the pass that it scores."""
+
+    entry: str
+    name: str
+    title: str
+    pass_name: str | None
+    pass_params: dict[str, Any] | None
+
+
+class BundledDetector(Schema):
+    """The detector: adapter, parameters, other names of its classes, and its checkpoint, in the bundle or elsewhere."""
+
+    adapter: str
+    params: dict[str, Any]
+    classes: dict[str, str]
+    weights: str
+    copied: bool
+    weights_digest: str
+
+
+class Validation(Schema):
+    """Counts on the ID validation split that images are compared with later.
+
+    Args:
+        split: Its name.
+        images: Number of images.
+        detections: Number of detections at or above t*.
+        unknown: Those of them whose score is below τ.
+        rejected: Images that are not accepted.
+    """
+
+    split: str
+    images: NonNegativeInt
+    detections: NonNegativeInt
+    unknown: NonNegativeInt
+    rejected: NonNegativeInt
+
+
+class Digests(Schema):
+    """Digests of the header with the last layer, of the fitted method, and of the code."""
+
+    header: str
+    method: str
+    code: str
+
+
+class Reading(Schema):
+    """How image files are read; see `farther.images.read.load`."""
+
+    exif: Exif
+    max_pixels: NonNegativeInt
+
+
+class BundleInfo(Schema):
+    """Content of `bundle.json`.
+
+    Args:
+        run, benchmark: Names.
+        operating: t*, the smallest confidence of a detection.
+        tau: τ: a detection whose score is below it is unknown.
+        budget, measured: What was asked for when thresholds were chosen, and what was measured; None without a choice.
+        self_aware: What `SelfAwareDetector.to_json` gives; None where the run was not made self-aware.
+        header: What `Header.to_json` gives.
+        farther: Version of farther that wrote the bundle.
+    """
+
+    run: str
+    benchmark: str
+    method: BundledMethod
+    operating: float
+    tau: float
+    budget: dict[str, Any] | None
+    measured: dict[str, Any] | None
+    self_aware: dict[str, Any] | None
+    validation: Validation
+    reading: Reading
+    header: dict[str, Any]
+    detector: BundledDetector
+    digests: Digests
+    farther: str
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Thresholds that were chosen for a budget.
+
+    Args:
+        operating, tau: t* and τ.
+        budget: What was asked for, as JSON.
+        measured: What was measured, as JSON.
+    """
+
+    operating: float
+    tau: float
+    budget: dict[str, Any] = field(default_factory=dict)
+    measured: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BundleSource:
+    """A run and one of its methods.
+
+    Args:
+        files: Paths of the run's files.
+        detector: The run's entry in the section `detectors` of params.yaml.
+        method: The entry in the section `methods`.
+        inference: The section `inference`: how the run read image files.
+        chosen: Thresholds in place of those of the stage `evaluate`.
+    """
+
+    files: RunFiles
+    detector: Mapping[str, Any]
+    method: Entry
+    inference: StreamParams = field(default_factory=StreamParams)
+    chosen: Chosen | None = None
+
+    @cached_property
+    def adapter(self) -> Detector:
+        """The run's detector.
+
+        Raises:
+            ParameterError: its detections are imported.
+        """
+        given = {"weights": self.detector["weights"]} if "weights" in self.detector else {}
+        made = detectors.create(str(self.detector.get("adapter", "")), **given, **(self.detector.get("params") or {}))
+        if not isinstance(made, Detector):
+            problem = "its detections are imported, so there is no network to run. A bundle needs a detector"
+            raise ParameterError(f"{self.files.run}: {problem}")
+        return made
+
+    @cached_property
+    def fitted(self) -> Method:
+        """The fitted method.
+
+        Raises:
+            DataError: it was not fitted, or its state is damaged.
+            ParameterError: it does not apply to the run.
+        """
+        folder = self.files.fitted(self.method.name)
+        _check_there(self.files, folder / "method.json")
+        if reason := not_applicable(folder):
+            raise ParameterError(f"{self.method.name} does not apply to {self.files.run}: {reason}")
+        return load(folder)
+
+    @cached_property
+    def header(self) -> Header:
+        """Header of the run's regions."""
+        return renamed(self.adapter.header(), self.detector.get("classes"))
+
+    @cached_property
+    def thresholds(self) -> tuple[float, float]:
+        """t* and τ."""
+        if self.chosen is not None:
+            return self.chosen.operating, self.chosen.tau
+        tau = self.files.fitted(self.method.name) / "threshold.json"
+        for file in (self.files.threshold, tau):
+            _check_there(self.files, file)
+        return read_threshold(self.files.threshold), read_threshold(tau)
+
+    @cached_property
+    def self_aware(self) -> dict[str, Any] | None:
+        """What makes the run self-aware, as `SelfAwareDetector.to_json` gives it."""
+        _check_there(self.files, self.files.evaluation)
+        found = read_json(self.files.evaluation).get("self_awareness")
+        return found["detector"] if found else None
+
+    def check_regions(self) -> None:
+        """Refuses a detector that is not the one that the run's regions are of.
+
+        Raises:
+            DataError: checkpoint, parameters or classes have changed since.
+        """
+        folder = self.files.regions(self.calibration_split)
+        _check_there(self.files, folder / "regions.json")
+        if header_digest(RegionsFolder(folder).header) != header_digest(self.header):
+            advice = f"run `dvc repro evaluate@{self.files.run}`"
+            raise DataError(
+                f"checkpoint, parameters or classes of the detector have changed since: {advice}", file=folder
+            )
+
+    @cached_property
+    def calibration_split(self) -> str:
+        """Name of the ID validation split."""
+        _check_there(self.files, self.files.threshold)
+        return str(read_json(self.files.threshold)["settings"]["split"])
+
+    def pass_params(self) -> dict[str, Any] | None:
+        """The entry of the pass that the method scores, with its `kind`; None where it scores the run's detections.
+
+        Raises:
+            ParameterError: the pass learns from the training regions, which a bundle does not hold.
+        """
+        name = self.method.pass_name
+        if name is None:
+            return None
+        entry = (self.detector.get("passes") or {}).get(name)
+        made, learned = (read_passes(self.files.run, {name: entry})[name] for _ in range(2))
+        learned.learn(self.files.root / "regions" / self.files.run)
+        if made.identity() != learned.identity():
+            problem = f"its pass {name!r} learns from the training regions, which a bundle does not hold"
+            raise ParameterError(f"{self.method.name} cannot be bundled: {problem}")
+        return {"kind": made.name, **(entry or {})}
+
+    def validation(self) -> dict[str, Any]:
+        """See `Validation`."""
+        split = RunSplit(self.files, self.calibration_split)
+        operating, tau = self.thresholds
+        stored, names = split.regions(), sorted(split.images)
+        scores = aligned_scores(stored, self.files.scores(self.method.name, split.name), len(split.folder))
+        detected = stored.score >= operating
+        rejected = SelfAwareDetector.from_json(self.self_aware).rejected(stored, names) if self.self_aware else []
+        return {
+            "split": split.name,
+            "images": len(names),
+            "detections": int(detected.sum()),
+            "unknown": int((scores[detected] < tau).sum()),
+            "rejected": len(rejected),
+        }
+
+
+def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True) -> Path:
+    """Writes a bundle, aside first, then renamed.
+
+    Args:
+        source: What it is made of.
+        out: The folder to be; an earlier bundle there is replaced.
+        copy: Copy the checkpoint; else only refer to it.
+
+    Returns:
+        The folder.
+
+    Raises:
+        DataError: a file of the run is absent; says what to run. Or `out` holds something else than a bundle.
+        ParameterError: the method does not apply, or cannot be bundled.
+    """
+    out = Path(out)
+    if out.exists() and not (out / FILE).is_file():
+        raise DataError(f"is not a bundle (it has no {FILE}): name another folder", file=out)
+    adapter, fitted = source.adapter, source.fitted
+    (operating, tau), chosen = source.thresholds, source.chosen
+    source.check_regions()
+    params = dict(source.detector.get("params") or {})
+    with write_aside(out) as aside:
+        aside.mkdir(parents=True)
+        weights = str(adapter.weights.resolve() if adapter.weights.exists() else adapter.weights)
+        if copy:
+            weights, several = _copied(adapter, aside)
+            params = {name: value for name, value in params.items() if not (several and name in PLACES)}
+        elif "config" in params:
+            params["config"] = str(Path(params["config"]).resolve())
+        fitted.write_into(aside / METHOD)
+        source.header.write_last_layer(aside)
+        info = {
+            "format": FORMAT,
+            "version": VERSION,
+            "run": source.files.run,
+            "benchmark": source.files.benchmark,
+            "method": {
+                "entry": source.method.name,
+                "name": fitted.name,
+                "title": fitted.title,
+                "pass_name": source.method.pass_name,
+                "pass_params": source.pass_params(),
+            },
+            "operating": operating,
+            "tau": tau,
+            "budget": None if chosen is None else chosen.budget,
+            "measured": None if chosen is None else chosen.measured,
+            "self_aware": source.self_aware,
+            "validation": source.validation(),
+            "reading": {"exif": source.inference.exif, "max_pixels": source.inference.max_pixels},
+            "header": source.header.to_json(),
+            "detector": {
+                "adapter": adapter.name,
+                "params": params,
+                "classes": dict(source.detector.get("classes") or {}),
+                "weights": weights,
+                "copied": copy,
+                "weights_digest": adapter.identity["weights_digest"],
+            },
+            "digests": {
+                "header": header_digest(source.header),
+                "method": folder_digest(aside / METHOD),
+                "code": code_digest(adapter, fitted),
+            },
+            "farther": __version__,
+        }
+        write_json(aside / FILE, info)
+        Bundle.load(aside)
+    return out
+
+
+class Bundle:
+    """A bundle that was read and checked.
+
+    Attributes:
+        folder: The folder.
+        info: Its `bundle.json`.
+        header: Header of the detector's regions.
+        method: The fitted method.
+        self_aware: Thresholds, calibrators and image threshold; None where the run was not made self-aware.
+    """
+
+    def __init__(self, folder: Path, info: BundleInfo, header: Header, method: Method):
+        self.folder, self.info, self.header, self.method = folder, info, header, method
+        self.self_aware = None if info.self_aware is None else SelfAwareDetector.from_json(info.self_aware)
+
+    @classmethod
+    def load(cls, folder: str | Path) -> Bundle:
+        """Reads a bundle; the checkpoint is looked at by `detector`.
+
+        Raises:
+            DataError: the folder is not a bundle, is one of another version, or a file is damaged or was changed.
+            ParameterError: the method or a parameter of it is not known here.
+        """
+        folder = Path(folder)
+        file = folder / FILE
+        values = read_json(file, "the file does not exist: not a bundle. `farther bundle RUN METHOD OUT` writes one")
+        if not isinstance(values, dict) or values.get("format") != FORMAT:
+            raise DataError("not a bundle", file=file, field="format")
+        if values.get("version") != VERSION:
+            problem = f"version {values.get('version')!r}, this farther reads {VERSION}: write the bundle again"
+            raise DataError(problem, file=file, field="version")
+        info = check(BundleInfo, values, file)
+        header = Header.from_json(info.header, folder, file)
+        if header_digest(header) != info.digests.header:
+            raise DataError("header or last layer are not those that were written", file=file, field="digests.header")
+        find(info.method.name)  # a user-defined method is registered
+        method = load(folder / METHOD)
+        if folder_digest(folder / METHOD) != info.digests.method:
+            raise DataError("the fitted method is not the one that was written", file=file, field="digests.method")
+        return cls(folder, info, header, method)
+
+    def detector(self, device: str = "auto") -> Detector:
+        """The detector, for the columns that the method reads; its checkpoint is compared with the digest.
+
+        Args:
+            device: See `farther.detectors.base.Detector`.
+
+        Raises:
+            DataError: the checkpoint is absent, or not the one that the method was fitted on.
+            ParameterError: a parameter of the adapter is not known here.
+        """
+        said, file = self.info.detector, self.folder / FILE
+        weights = inside(self.folder, said.weights) if said.copied else Path(said.weights)
+        cls = detectors.get(said.adapter)
+        if not issubclass(cls, Detector):
+            raise DataError(f"{said.adapter!r} runs no network", file=file, field="detector.adapter")
+        params = {**said.params, "weights": weights, "device": device}
+        adapter: Detector = build(cls, f"detector {said.adapter!r}", params)
+        found = adapter.identity["weights_digest"]
+        if found != said.weights_digest:
+            problem = f"the checkpoint is not the one that the method was fitted on (digest {found}, expected"
+            raise DataError(f"{problem} {said.weights_digest})", file=weights)
+        if code_digest(adapter, self.method) != self.info.digests.code:
+            warnings.warn(
+                f"{self.folder} was written by farther {self.info.farther} with other code of the detector or the "
+                "method: scores may differ from those that were measured. Write the bundle again to be sure",
+                stacklevel=2,
+            )
+        return adapter.only(self.method.columns)
+
+    def scored_pass(self) -> Pass | None:
+        """The pass whose regions the method scores; None where it scores the detections themselves."""
+        name = self.info.method.pass_name
+        return None if name is None else read_passes(self.info.run, {name: self.info.method.pass_params})[name]
+
+
+def header_digest(header: Header) -> str:
+    """Digest of a header and its last layer."""
+    return digest(json.dumps(header.to_json(), sort_keys=True), header.layer_digest())
+
+
+def code_digest(adapter: Detector, method: Method) -> str:
+    """Digest of the code that detects and scores."""
+    return digest_of(type(adapter).__module__, type(method).__module__)
+
+
+def _copied(adapter: Detector, folder: Path) -> tuple[str, bool]:
+    """Copies a detector's checkpoint; returns its name in the folder, and whether it is several files."""
+    files = adapter.files()
+    if not files:
+        problem = "is not a file or folder that can be copied: refer to it with --reference-checkpoint"
+        raise ParameterError(f"the checkpoint {adapter.weights} {problem}")
+    if files == (adapter.weights,):
+        name = f"{CHECKPOINT}{adapter.weights.suffix}"
+        shutil.copyfile(adapter.weights, folder / name)
+        return name, False
+    (folder / CHECKPOINT).mkdir(parents=True)
+    for file in files:
+        shutil.copyfile(file, folder / CHECKPOINT / file.name)
+    return f"{CHECKPOINT}/{adapter.weights.name}" if adapter.weights.is_file() else CHECKPOINT, True
+
+
+def _check_there(files: RunFiles, path: Path) -> None:
+    if not path.is_file():
+        advice = f"the run has no such artifact yet: run `dvc repro evaluate@{files.run}`, or `dvc pull`"
+        raise DataError(f"the file does not exist: {advice}", file=path)

@@ -1,0 +1,277 @@
+"""The monitor: a deployed detector whose detections have an OOD score, and are known or unknown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import polars as pl
+from PIL.Image import Image
+
+from farther.detectors.base import Picture
+from farther.detectors.known_classes import renamed
+from farther.errors import DataError, ParameterError
+from farther.images.device import inference_mode
+from farther.images.read import as_pixels, load
+from farther.metrics import calibration
+from farther.monitor.bundle import Bundle, header_digest
+from farther.tables import Header, Regions
+
+
+@dataclass(frozen=True)
+class Monitored:
+    """One image's detections, with their scores.
+
+    Args:
+        image_id: The image's name.
+        regions: The N detections: regions whose confidence is at or above t*, best first.
+        score: The method's scores, ndarray of shape (N,), float64; higher means more in-distribution.
+        unknown: Scores below τ, ndarray of shape (N,), bool.
+        confidence: The detector's confidence, calibrated where the bundle has calibrators, ndarray of shape (N,).
+        uncertainty: The image's, from all of the detector's regions, those below t* included; 1e12 without a region;
+            None where the run was not made self-aware.
+        accepted: Whether the image is accepted: its uncertainty is at most the bundle's image threshold.
+    """
+
+    image_id: str
+    regions: Regions
+    score: np.ndarray
+    unknown: np.ndarray
+    confidence: np.ndarray
+    uncertainty: float | None = None
+    accepted: bool = True
+
+    def __len__(self) -> int:
+        return len(self.score)
+
+    @property
+    def box(self) -> np.ndarray:
+        """xmin, ymin, xmax, ymax in pixels of the image, ndarray of shape (N, 4)."""
+        return self.regions.box
+
+    @property
+    def label(self) -> np.ndarray:
+        """Logits column of the predicted class, ndarray of shape (N,): an index into `regions.classes`."""
+        return self.regions.label
+
+    @property
+    def classes(self) -> list[str]:
+        """Name of the predicted class of each detection, unknown ones included."""
+        return [self.regions.classes[k] for k in self.label.tolist()]
+
+    def to_supervision(self) -> Any:
+        """The detections as supervision's `Detections`; needs the package supervision.
+
+        `class_id` is the label; `data` has `class_name`, `unknown` and `ood_score`.
+        """
+        import supervision
+
+        return supervision.Detections(
+            xyxy=self.box,
+            confidence=self.confidence,
+            class_id=self.label.astype(int),
+            data={"class_name": np.array(self.classes, dtype=str), "unknown": self.unknown, "ood_score": self.score},
+        )
+
+    def to_coco(self) -> list[dict[str, Any]]:
+        """The detections as COCO's results: `bbox` is x, y, width, height; also `unknown` and `ood_score`.
+
+        `category_id` is the class's name, which the adapter `coco_results` reads without a list of categories.
+        """
+        edges = self.box.astype(np.float64)
+        edges[:, 2:] -= edges[:, :2]
+        rows = zip(edges.tolist(), self.classes, self.confidence.tolist(), self.score.tolist(), strict=True)
+        return [
+            {
+                "image_id": self.image_id,
+                "category_id": name,
+                "bbox": box,
+                "score": confidence,
+                "unknown": unknown,
+                "ood_score": score,
+            }
+            for (box, name, confidence, score), unknown in zip(rows, self.unknown.tolist(), strict=True)
+        ]
+
+
+class Monitor:
+    """Runs the detector and the method of a bundle, with the code that the pipeline runs.
+
+    On one machine, with the pipeline's batches and on the CPU one thread of PyTorch, all values are the pipeline's, bit
+    for bit; in other batches they differ by rounding.
+
+    Args:
+        bundle: What to run.
+        device: Where the network runs; "auto" is the first GPU, or else the CPU.
+
+    Raises:
+        DataError, ParameterError: see `Bundle.detector`; or the checkpoint is not that of the header.
+
+    Example:
+        monitor = farther.Monitor.load("deployed")
+        found = monitor("street.jpg")
+        print(found.box[found.unknown])
+    """
+
+    def __init__(self, bundle: Bundle, device: str = "auto"):
+        self.bundle = bundle
+        self._detector = bundle.detector(device)
+        getattr(self._detector, "network")  # noqa: B009, loaded outside of inference mode: a pass may compute gradients
+        self._pass = bundle.scored_pass()
+        said = bundle.info.detector
+        if header_digest(renamed(self._detector.header(), said.classes)) != bundle.info.digests.header:
+            problem = "the checkpoint's classes or last layer are not those that the method was fitted on"
+            raise DataError(problem, file=self._detector.weights)
+        header = self._detector.header() if self._pass is None else self._pass.header(self._detector)
+        self._header: Header | None = renamed(header, said.classes) if said.classes else None
+
+    @classmethod
+    def load(cls, folder: str | Path, device: str = "auto") -> Self:
+        """The monitor of a bundle's folder; see the class, and `Bundle.load` for errors."""
+        return cls(Bundle.load(folder), device)
+
+    def __call__(
+        self, images: Picture | Iterable[Picture], image_ids: Iterable[str] | None = None, batch_size: int = 8
+    ) -> Monitored | list[Monitored]:
+        """Detects and scores objects in images.
+
+        Args:
+            images: One image, or several: arrays of shape (H, W, 3), uint8, red green blue; image files; PIL images; or
+                an array of shape (B, H, W, 3).
+            image_ids: Their names; left out, a file is called by its path and any other image by its number.
+            batch_size: Images that go through the network together.
+
+        Returns:
+            One `Monitored` for one image, a list for several.
+
+        Raises:
+            DataError: an image cannot be read or has another shape or type, or see `Detector.forward`.
+            ParameterError: there are not as many names as images.
+        """
+        if isinstance(images, (str, Path, Image)) or (isinstance(images, np.ndarray) and images.ndim == 3):
+            names = [image_ids] if isinstance(image_ids, str) else image_ids
+            return next(self.stream([images], names))
+        return list(self.stream(images, image_ids, batch_size))
+
+    def stream(
+        self,
+        images: Iterable[Picture],
+        image_ids: Iterable[str] | None = None,
+        batch_size: int = 8,
+        failed: Callable[[str, DataError], None] | None = None,
+    ) -> Iterator[Monitored]:
+        """Detects and scores objects in images, as they are taken from the result; nothing is kept of those before.
+
+        Args:
+            images, image_ids, batch_size: See `__call__`; there may be no end of them.
+            failed: Called with the name of an image that cannot be used, and why; the image is then left out. None
+                raises the error.
+
+        Raises:
+            DataError, ParameterError: see `__call__`.
+        """
+        named = _named(images, image_ids)
+        while batch := list(islice(named, batch_size)):
+            ids: list[str] = []
+            prepared = []
+            for name, image in batch:
+                if name in ids:
+                    raise ParameterError(f"two images of a batch are called {name!r}: give other image_ids")
+                try:
+                    prepared.append(self._prepare(image, name))
+                    ids.append(name)
+                except DataError as error:
+                    if failed is None:
+                        raise
+                    failed(name, error)
+            yield from self._detect(prepared, ids, failed)
+
+    def _prepare(self, image: Picture, name: str) -> Any:
+        reading = self.bundle.info.reading
+        if isinstance(image, (str, Path)):
+            pixels = load(image, reading.exif, reading.max_pixels)
+        else:
+            pixels = as_pixels(image, name)
+        return self._detector.prepare(pixels) if self._pass is None else self._pass.prepare(self._detector, pixels)
+
+    def _detect(
+        self, prepared: list, ids: list[str], failed: Callable[[str, DataError], None] | None
+    ) -> Iterator[Monitored]:
+        """The result for each image of a batch. If the network's output cannot be used, images are tried one by one."""
+        if not ids:
+            return
+        try:
+            found = self._monitored(prepared, ids)
+        except DataError as error:
+            if failed is None:
+                raise
+            if len(ids) == 1:
+                failed(ids[0], error)
+            else:
+                for image, name in zip(prepared, ids, strict=True):
+                    yield from self._detect([image], [name], failed)
+            return
+        yield from found
+
+    def _monitored(self, prepared: list, ids: list[str]) -> list[Monitored]:
+        regions, info, self_aware = self._regions(prepared, ids), self.bundle.info, self.bundle.self_aware
+        found = regions.above(info.operating)
+        score = self.bundle.method.score(found)
+        unknown = score < info.tau
+        confidence = found.score
+        doubt: list[float | None] = [None] * len(ids)
+        level = None
+        if self_aware is not None:
+            confidence = calibration.apply(self_aware.calibrators, found).score
+            doubt, level = self_aware.uncertainty(regions, ids).tolist(), self_aware.image_threshold
+        starts = _starts(found, ids)
+        return [
+            Monitored(
+                name,
+                found[first:end],
+                score[first:end],
+                unknown[first:end],
+                confidence[first:end],
+                of_image,
+                level is None or of_image is None or of_image <= level,
+            )
+            for name, of_image, (first, end) in zip(ids, doubt, pairwise(starts), strict=True)
+        ]
+
+    def _regions(self, prepared: list, ids: list[str]) -> Regions:
+        """All regions of the detector, or of the pass, numbered within each image."""
+        if self._pass is None:
+            with inference_mode():
+                regions = self._detector.forward(prepared, ids)
+        else:
+            with nullcontext() if self._pass.needs_gradients else inference_mode():
+                regions = self._pass.forward(self._detector, prepared, ids)
+        starts = _starts(regions, ids)
+        rank = np.arange(len(regions)) - np.repeat(starts[:-1], np.diff(starts))
+        made = regions.with_frame(regions.frame.with_columns(pl.Series("region_id", rank, pl.Int64)))
+        made.header = self._header or made.header
+        return made
+
+
+def _named(images: Iterable[Picture], image_ids: Iterable[str] | None) -> Iterator[tuple[str, Picture]]:
+    """Each image with its name."""
+    names = None if image_ids is None else iter(image_ids)
+    for number, image in enumerate(images):
+        if names is None:
+            yield (str(image) if isinstance(image, (str, Path)) else str(number)), image
+        elif (name := next(names, None)) is not None:
+            yield name, image
+        else:
+            raise ParameterError(f"image {number} has no name: there are fewer image_ids than images")
+
+
+def _starts(regions: Regions, ids: Sequence[str]) -> np.ndarray:
+    """First row of each image, and the number of rows; the rows of an image follow each other in the order of `ids`."""
+    counts = Counter(regions.frame["image_id"].to_list())
+    return np.cumsum([0, *(counts[name] for name in ids)])
