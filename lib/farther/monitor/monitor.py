@@ -156,27 +156,30 @@ class Monitor:
         """
         if isinstance(images, (str, Path, Image)) or (isinstance(images, np.ndarray) and images.ndim == 3):
             names = [image_ids] if isinstance(image_ids, str) else image_ids
-            return next(self.stream([images], names))
-        return list(self.stream(images, image_ids, batch_size))
+            return next(self.stream(_paired([images], names)))
+        return list(self.stream(_paired(images, image_ids), batch_size))
 
     def stream(
         self,
-        images: Iterable[Picture],
-        image_ids: Iterable[str] | None = None,
+        images: Iterable[Picture | tuple[str, Picture]],
         batch_size: int = 8,
         failed: Callable[[str, DataError], None] | None = None,
     ) -> Iterator[Monitored]:
         """Detects and scores objects in images, as they are taken from the result; nothing is kept of those before.
 
         Args:
-            images, image_ids, batch_size: See `__call__`; there may be no end of them.
+            images: See `__call__`; or pairs of a name and an image. They are read `batch_size` ahead, and need not end.
+            batch_size: See `__call__`.
             failed: Called with the name of an image that cannot be used, and why; the image is then left out. None
                 raises the error.
+
+        Yields:
+            One `Monitored` for each image, in order.
 
         Raises:
             DataError, ParameterError: see `__call__`.
         """
-        named = _named(images, image_ids)
+        named = _named(images)
         while batch := list(islice(named, batch_size)):
             ids: list[str] = []
             prepared = []
@@ -259,16 +262,25 @@ class Monitor:
         return made
 
 
-def _named(images: Iterable[Picture], image_ids: Iterable[str] | None) -> Iterator[tuple[str, Picture]]:
-    """Each image with its name."""
-    names = None if image_ids is None else iter(image_ids)
+def _paired(
+    images: Iterable[Picture], image_ids: Iterable[str] | None
+) -> Iterable[Picture] | Iterator[tuple[str, Picture]]:
+    """Images with the names that are given."""
+    if image_ids is None:
+        return images
+    many, names = list(images), list(image_ids)
+    if len(many) != len(names):
+        raise ParameterError(f"{len(many)} images, but {len(names)} image_ids")
+    return zip(names, many, strict=True)
+
+
+def _named(images: Iterable[Picture | tuple[str, Picture]]) -> Iterator[tuple[str, Picture]]:
+    """Each image with its name: the one that it is given with, its path, or its number."""
     for number, image in enumerate(images):
-        if names is None:
-            yield (str(image) if isinstance(image, (str, Path)) else str(number)), image
-        elif (name := next(names, None)) is not None:
-            yield name, image
+        if isinstance(image, tuple):
+            yield image
         else:
-            raise ParameterError(f"image {number} has no name: there are fewer image_ids than images")
+            yield (str(image) if isinstance(image, (str, Path)) else str(number)), image
 
 
 def _starts(regions: Regions, ids: Sequence[str]) -> np.ndarray:

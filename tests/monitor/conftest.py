@@ -1,0 +1,138 @@
+"""Fixture `deploy`: a small run of one of the demo's detectors, and bundles of its methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from farther import detectors
+from farther.detectors.inference import InferenceParams, infer_splits
+from farther.detectors.passes import infer_passes, read_passes
+from farther.evaluation.files import RunFiles
+from farther.images.plan import Plan
+from farther.metrics import image_uncertainty
+from farther.metrics.calibration import Linear
+from farther.metrics.self_aware_detector import SelfAwareDetector
+from farther.monitor import BundleSource, Monitor, write_bundle
+from farther.scoring.entries import read_entry
+from farther.scoring.inputs import FitSettings, RunRegions
+from farther.scoring.score import score_run
+from farther.tables import Images, Objects, Regions, Scores
+from farther.tables.files import write_json
+
+DEMO = Path(__file__).parents[2] / "data/demo"
+SIZES = ((96, 64), (64, 96), (80, 80))
+COLOURS = ((200, 40, 40), (250, 220, 40), (20, 20, 20), (40, 90, 200))
+INFERENCE = InferenceParams(batch_size=4, workers=0)
+
+
+def scene(number: int) -> np.ndarray:
+    """Discs and bars on grey, in one of three shapes."""
+    rng = np.random.default_rng(number)
+    width, height = SIZES[number % len(SIZES)]
+    y, x = np.mgrid[:height, :width]
+    pixels = np.full((height, width, 3), 200, np.uint8)
+    for _ in range(3):
+        row, column, radius = rng.integers(height), rng.integers(width), rng.integers(6, 24)
+        pixels[(y - row) ** 2 + (x - column) ** 2 < radius**2] = COLOURS[rng.integers(len(COLOURS))]
+        pixels[row : row + 3] = COLOURS[rng.integers(len(COLOURS))]
+    return pixels
+
+
+@dataclass
+class Deployed:
+    """A run whose artifacts are in a folder, and how it was made."""
+
+    folder: Path
+    entry: dict[str, Any]
+    methods: dict[str, dict[str, Any]]
+    operating: float
+
+    @property
+    def files(self) -> RunFiles:
+        return RunFiles("run", "drawn", self.folder / "artifacts")
+
+    def source(self, method: str) -> BundleSource:
+        return BundleSource(self.files, self.entry, read_entry(method, self.methods[method]), INFERENCE)
+
+    def bundle(self, method: str, **options: Any) -> Path:
+        return write_bundle(self.source(method), self.folder / "bundles" / method, **options)
+
+    def monitor(self, method: str) -> Monitor:
+        return Monitor.load(self.bundle(method), device="cpu")
+
+    def images(self) -> Images:
+        return Images.read(self.files.images("val"))
+
+    def batches(self) -> list[tuple[list[str], list[Path]]]:
+        """Names and files of the pipeline's batches of the validation split."""
+        plan = Plan(self.images(), {"drawn": self.folder}, INFERENCE)
+        return [(batch.image_ids, batch.files) for batch in plan.batches(0)]
+
+    def stored(self, method: str) -> tuple[Regions, np.ndarray]:
+        """The pipeline's regions of the validation split at or above t*, and their scores."""
+        name = read_entry(method, self.methods[method]).pass_name
+        folder = self.files.regions("val") if name is None else self.folder / f"artifacts/passes/run/{name}/val"
+        regions, scores = Regions.read(folder), Scores.read(self.files.scores(method, "val"))
+        rows = regions.score >= self.operating
+        return regions[rows], scores.score[rows]
+
+
+def make(folder: Path, entry: dict[str, Any], methods: dict[str, dict[str, Any]], operating: float) -> Deployed:
+    """Draws images, and runs the pipeline's stages on them."""
+    deployed = Deployed(folder, entry, methods, operating)
+    splits = folder / "artifacts/splits/drawn"
+    for first, split in ((0, "train"), (100, "val")):
+        rows = []
+        for number in range(first, first + 10):
+            pixels = scene(number)
+            (folder / split).mkdir(exist_ok=True)
+            Image.fromarray(pixels).save(folder / split / f"{number}.png")
+            rows.append((f"{split}-{number}", "drawn", f"{split}/{number}.png", pixels.shape[1], pixels.shape[0], ""))
+        names = ("image_id", "dataset", "file", "width", "height", "digest")
+        Images(**dict(zip(names, zip(*rows, strict=True), strict=True))).write(splits / split / "images.parquet")
+        Objects.empty().write(splits / split / "objects.parquet")
+    weights = {"weights": entry["weights"]}
+    detector = detectors.create(entry["adapter"], **weights, **entry["params"])
+    artifacts, log = folder / "artifacts", lambda text: None
+    regions, passes = artifacts / "regions/run", artifacts / "passes/run"
+    roots = {"drawn": folder}
+    names = entry.get("classes")
+    infer_splits(
+        detector, splits, roots, regions, artifacts / ".work/r", INFERENCE, classes=names, progress=False, log=log
+    )
+    made = read_passes("run", entry.get("passes"))
+    infer_passes(
+        detector, made, splits, roots, regions, passes, artifacts / ".work/p", INFERENCE, classes=names, log=log
+    )
+    entries = [read_entry(name, values) for name, values in methods.items()]
+    files = deployed.files
+    score_run(
+        entries,
+        RunRegions(regions, operating, FitSettings(keep=0.7), passes=passes),
+        artifacts / "fitted/run",
+        artifacts / "scores/run",
+        dict.fromkeys(methods, ""),
+    )
+    write_json(files.threshold, {"threshold": operating, "settings": {"split": "val"}})
+    known = detector.header().known_classes
+    calibrators = {name: Linear(0.7, 0.1 / (k + 1)) for k, name in enumerate(known)}
+    doubt = image_uncertainty.of_confidence(Regions.read(files.regions("val")), list(deployed.images().image_id))
+    self_aware = SelfAwareDetector(dict.fromkeys(known, 0.3), calibrators, float(np.sort(doubt)[len(doubt) // 2]))
+    write_json(files.evaluation, {"self_awareness": {"detector": self_aware.to_json()}})
+    return deployed
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """PyTorch on one thread, as in the pipeline."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
