@@ -8,6 +8,7 @@ from typing import Any
 import polars as pl
 
 from farther.metrics.catalogue import METRICS
+from farther.report import ranking
 from farther.report.charts import vega as vl
 from farther.report.listing import ABSENT, Listing, between, percent
 from farther.report.results import DISTANCES, Run, title_of
@@ -27,6 +28,7 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "classifiers": classifiers(runs),
         "ranks": ranks(runs),
+        **ranking.content(runs),
         "means": {name: listing for name, listing in means.items() if listing},
         "errors": {name: listing for name, listing in errors.items() if listing},
     }
