@@ -54,6 +54,12 @@ def test_of_equally_similar_names_one_that_is_found_whole_is_the_nearest(wordnet
     assert wordnet.synsets("dog/outdoor") == ("dog.n.01",)
 
 
+def test_lexnames_which_debian_leaves_out_are_not_needed(wordnet, tmp_path, write_wordnet):
+    folder = write_wordnet(tmp_path / "dict")
+    (folder / "lexnames").unlink()
+    assert WordNet(folder).similarity("dog", "fox") == wordnet.similarity("dog", "fox")
+
+
 TREE = """
 entity:
   object:
@@ -149,7 +155,7 @@ def test_a_near_threshold_below_that_of_id_is_refused(folder):
 
 
 def test_a_folder_without_wordnet_says_what_to_do(tmp_path):
-    with pytest.raises(DataError, match="lexnames is missing: unpack WordNet"):
+    with pytest.raises(DataError, match="index\.noun is missing: unpack WordNet"):
         WordNet(tmp_path)
 
 

@@ -7,6 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+import supervision
 import torch
 from ultralytics.engine.results import Results
 
@@ -51,16 +52,21 @@ def test_outputs_of_transformers_have_named_labels():
     assert regions.classes == ("0", "cat", "2", "dog")
 
 
-def test_detections_of_supervision_there_and_back(monkeypatch):
-    made = SimpleNamespace(xyxy=np.array(BOXES), confidence=np.array([0.9, 0.4]), class_id=np.array([1, 0]))
+def test_detections_of_supervision_there_and_back():
+    made = supervision.Detections(xyxy=np.array(BOXES), confidence=np.array([0.9, 0.4]), class_id=np.array([1, 0]))
     regions = Regions.from_supervision(made, ["a"], ["cat", "dog"])
     check(regions, ["a", "a"])
-    package = ModuleType("supervision")
-    package.Detections = SimpleNamespace
-    monkeypatch.setitem(sys.modules, "supervision", package)
     back = regions.to_supervision()["a"]
-    check(Regions.from_supervision(back, ["a"], ["cat", "dog"]), ["a", "a"])
+    assert isinstance(back, supervision.Detections)
+    check(Regions.from_supervision([back, supervision.Detections.empty()], ["a", "b"], ["cat", "dog"]), ["a", "a"])
     assert back.data["class_name"].tolist() == ["dog", "cat"]
+    assert back[back.confidence > 0.5].data["region_id"].tolist() == [0]
+
+
+def test_detections_of_supervision_without_confidence_are_refused():
+    tracked = supervision.Detections(xyxy=np.array(BOXES), class_id=np.array([1, 0]))
+    with pytest.raises(DataError, match="field 'confidence': these detections of supervision do not have it"):
+        Regions.from_supervision(tracked, ["a"], ["cat", "dog"])
 
 
 def test_boxes_for_fiftyone_are_fractions(monkeypatch):

@@ -14,6 +14,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from io import StringIO
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,12 +25,15 @@ from farther.datasets.hierarchy import ClassHierarchy, HierarchyFile, NameSimila
 from farther.errors import DataError, FartherError, ParameterError
 from farther.registry import STRICT
 
-#: Files that NLTK's reader opens. `index.sense`, `cntlist.rev` and the verbs' frames are not needed for similarities.
+#: Files that NLTK's reader opens. `index.sense`, `cntlist.rev` and the verbs' frames are not needed for similarities,
+#: nor is `lexnames`, which Debian's package wordnet-base leaves out.
 NEEDED = (
-    "lexnames",
     *(f"{kind}.{part}" for kind in ("index", "data") for part in ("noun", "verb", "adj", "adv")),
     *(f"{part}.exc" for part in ("noun", "verb", "adj", "adv")),
 )
+
+#: Number of lexicographers' files, which `lexnames` names.
+LEXICAL_FILES = 45
 
 #: The published thresholds, as the largest distance (1 - mean similarity) of an ID class.
 PUBLISHED = {"T40": 0.40, "T45": 0.45, "T50": 0.50}
@@ -145,7 +149,13 @@ def _open(folder: Path) -> Any:
         raise FartherError("WordNet is read by NLTK: pip install 'farther[wordnet]'") from error
 
     class Reader(WordNetCorpusReader):
-        """Without the map to WordNets in other languages, which needs a second WordNet."""
+        """Without the map to WordNets in other languages, which needs a second WordNet, and with any `lexnames`."""
+
+        def open(self, file: str) -> Any:
+            """A file; `lexnames` are numbers where there is no such file: no similarity depends on them."""
+            if file == "lexnames" and not (folder / file).is_file():
+                return StringIO("".join(f"{number:02d}\t{number:02d}\t1\n" for number in range(LEXICAL_FILES)))
+            return super().open(file)
 
         def map_wn(self, version: str = "wordnet") -> None:
             """No map."""

@@ -90,6 +90,9 @@ class Conversions:
             classes: Name of each `class_id`.
         """
         many = list(detections) if isinstance(detections, (list, tuple)) else [detections]
+        for name in ("confidence", "class_id"):
+            if any(getattr(one, name) is None for one in many):
+                raise DataError("these detections of supervision do not have it", field=name)
         rows = [(array_of(one.xyxy), array_of(one.confidence), array_of(one.class_id)) for one in many]
         return cls._from_rows(rows, image_ids, classes)
 
