@@ -155,7 +155,7 @@ def test_a_near_threshold_below_that_of_id_is_refused(folder):
 
 
 def test_a_folder_without_wordnet_says_what_to_do(tmp_path):
-    with pytest.raises(DataError, match="index\.noun is missing: unpack WordNet"):
+    with pytest.raises(DataError, match=r"index\.noun is missing: unpack WordNet"):
         WordNet(tmp_path)
 
 

@@ -1,6 +1,7 @@
 """Formats and names that `farther init` recognises, and what it refuses."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,14 @@ import yaml
 from PIL import Image
 
 from farther.command import main
+from farther.curation import Rules
+from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError
 from farther.tools.new_project import init, recognise, recognise_detector
-from farther.tools.new_project.proposals import propose
+from farther.tools.new_project.proposals import Lookup, propose
 
 ROOT = Path(__file__).parents[2]
-NAMES = ROOT / "data/names/classes.yaml"
+NAMES = ClassNames(ROOT / "data/names/classes.yaml")
 
 
 def picture(file: Path) -> None:
@@ -105,13 +108,13 @@ def test_a_file_that_is_not_a_detector_comes_with_every_reason(pets, tmp_path):
 
 
 def test_equal_names_and_synonyms_are_proposed_and_doubtful_ones_are_pointed_out():
-    found = propose(["Person", "cats", "tvmonitor", "persn", "zebra"], ["person", "cat", "tv"], NAMES)
-    assert [(one.category, one.id_class, one.doubtful) for one in found] == [
-        ("Person", "person", ""),
-        ("cats", "cat", ""),
-        ("tvmonitor", "tv", ""),
-        ("persn", "", "person"),
-        ("zebra", "", ""),
+    found = propose(["Person", "cats", "tvmonitor", "persn", "zebra"], ["person", "cat", "tv"], Lookup(NAMES))
+    assert [(one.category, one.relation, one.id_class) for one in found] == [
+        ("Person", "same", "person"),
+        ("cats", "same", "cat"),
+        ("tvmonitor", "same", "tv"),
+        ("persn", "resembles", "person"),
+        ("zebra", "unknown", ""),
     ]
     assert found[2].reason == "a synonym by data/names/classes.yaml"
 
@@ -130,6 +133,30 @@ def test_classes_of_the_detector_get_the_names_of_the_id_dataset(pets, tmp_path)
     assert rules["protocols"]["paper"]["far"] == {"wild": ["zebra"]}
     text = (tmp_path / "made/params.yaml").read_text()
     assert "# Thresholds and results are both of 'val': a third subset would make the results independent." in text
+
+
+def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(pets, tmp_path):
+    picture(tmp_path / "wild/a.jpg")
+    coco(tmp_path / "wild/all.json", "a.jpg", ("elephant", "zebra", "Cat", "guitar", "pizza", "bus"))
+    lines: list[str] = []
+    found, clip = results(tmp_path / "r.json", "cat", "dog"), f"local-dir:{ROOT / 'data/demo/clip'}"
+    init(tmp_path / "made", id=pets, ood=[tmp_path / "wild"], detector=found, clip=clip, log=lines.append)
+    file = tmp_path / "made/data/benchmarks/pets.yaml"
+    text = file.read_text()
+    before = Rules(file)
+    assert {str(rule) for rule in before.of("wild")} == {"ID class: Cat → cat"}
+    proposed = re.findall(r"^      # proposed (wild: .*)$", text, re.MULTILINE)
+    values = re.findall(r"^      #   (\w+): (cat|dog), CLIP (0\.\d\d)$", text, re.MULTILINE)
+    assert proposed and values
+    for line in proposed:
+        text = text.replace(f"wild: {{}}\n      # proposed {line}", line)
+    file.write_text(text)
+    named = {rule.category: rule.id_class for rule in Rules(file).of("wild") if rule.kind != "ID class"}
+    assert named == {name: id_class for name, id_class, _ in values}
+    assert any("may overlap: " in line or "may be near: " in line for line in lines)
+    params = (tmp_path / "made/params.yaml").read_text()
+    if "near:" in " ".join(lines):
+        assert "      # wild_near: {dataset: wild, subset: all, distance: near}" in params
 
 
 def test_parameters_that_are_there_are_kept(pets, tmp_path):

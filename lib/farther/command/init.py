@@ -18,7 +18,8 @@ def init(
     id: Annotated[Path | None, option("DIR", "The ID dataset: what the detector knows.")] = None,
     ood: Annotated[list[Path] | None, option("DIR", "An OOD dataset, repeatable.")] = None,
     detector: Annotated[Path | None, option("FILE", "Checkpoint, or detections.")] = None,
-    wordnet: Annotated[Path | None, option("DIR", "WordNet's dict folder, for synonyms.")] = None,
+    wordnet: Annotated[Path | None, option("DIR", "WordNet's dict folder: synonyms, near categories.")] = None,
+    clip: Annotated[str | None, option("MODEL", "CLIP of open_clip: near categories.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace params.yaml and the rules file.")] = False,
 ) -> None:
     """Make a project for your photographs, labels and detector.
@@ -26,12 +27,15 @@ def init(
     Recognises YOLO folders, COCO JSON, VOC-style XML (LabelImg, Roboflow) and folders of images per class; checkpoints
     (Ultralytics, torchvision, Detectron2, transformers) and detections in COCO's format. Writes params.yaml, a rules
     file that says which categories the detector knows, and an empty file of decisions; every proposal has a comment
-    and can be edited. A new folder also gets the pipeline, git and DVC. What is not given is asked for.
+    and can be edited. A new folder also gets the pipeline, git and DVC. What is not given is asked for. With --wordnet
+    or --clip, categories that are near to an ID class are proposed; MODEL is local-dir:FOLDER, hf-hub:OWNER/NAME, or
+    ARCHITECTURE:WEIGHTS.
 
     \b
     Examples:
       farther init project --id pets --ood wild --detector best.pt
       farther init --force --id pets --ood wild --ood street --detector r.json
+      farther init --id pets --ood wild --detector r.json --wordnet /usr/share/wordnet --clip ViT-B-32:openai
     """
     from farther.tools.new_project import init as make
 
@@ -44,7 +48,7 @@ def init(
         detector = detector or Path(typer.prompt("Checkpoint, or file of detections"))
     assert id is not None and ood and detector is not None
     new = not (folder / "dvc.yaml").exists()
-    make(folder, id, ood, detector, wordnet=wordnet, force=force)
+    make(folder, id, ood, detector, wordnet=wordnet, clip=clip, force=force)
     if new:
         _begin(folder)
     place = "" if folder == Path() else f"cd {folder}; "

@@ -93,6 +93,14 @@ class ClassHierarchy(ABC):
             self._found[name] = self._looked_up(name) if given is None else self._mapped(name, given)
         return self._found[name]
 
+    def has(self, name: str) -> bool:
+        """True if the mapping or the hierarchy has the whole name."""
+        return name.casefold() in self._given or self._first(name) is not None
+
+    def is_a(self, one: str, other: str) -> bool:
+        """True if a node of the one name is, or is below, a node of the other."""
+        return any(node in self._ancestors(below) for below in self.synsets(one) for node in self.synsets(other))
+
     def similarity(self, one: str, other: str) -> NameSimilarity | None:
         """Similarity of two class names: that of their most similar nodes; None if one has none."""
         found = [self._pair(a, b, other) for a in self.synsets(one) for b in self.synsets(other)]

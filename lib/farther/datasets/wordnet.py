@@ -32,6 +32,9 @@ NEEDED = (
     *(f"{part}.exc" for part in ("noun", "verb", "adj", "adv")),
 )
 
+#: The nodes above all physical things, and above all people.
+PHYSICAL, PERSON = "physical_entity.n.01", "person.n.01"
+
 #: Number of lexicographers' files, which `lexnames` names.
 LEXICAL_FILES = 45
 
@@ -75,6 +78,8 @@ class WordNet(ClassHierarchy):
         path: Its `dict` folder.
         synsets: Class name → its synsets ("rider.n.03") or words ("television set").
         scale: See `WordNetParams.leacock_chodorow`.
+        senses: The sense of a word: its "first", or the first "physical" one where it has one ("van" is a truck, not
+            the avant-garde; "crane" is not Stephen Crane; "mug" is neither a quantity nor a person).
 
     Raises:
         FartherError: NLTK is not installed.
@@ -82,9 +87,14 @@ class WordNet(ClassHierarchy):
     """
 
     def __init__(
-        self, path: str | Path, synsets: Mapping[str, Sequence[str]] | None = None, scale: Scale = "normalised"
+        self,
+        path: str | Path,
+        synsets: Mapping[str, Sequence[str]] | None = None,
+        scale: Scale = "normalised",
+        senses: Literal["first", "physical"] = "first",
     ):
         super().__init__(path, synsets, scale)
+        self.senses = senses
         self._reader = _open(self.path)
 
     @cached_property
@@ -100,8 +110,16 @@ class WordNet(ClassHierarchy):
     def _first(self, word: str) -> Node | None:
         if re.fullmatch(r"n\d{8}", word):  # a synset's place in WordNet 3.0, as ImageNet's folders are called
             return self._at(int(word[1:]))
-        found = self._reader.synsets(re.sub(r"[\s-]+", "_", word.strip().lower()), "n")
-        return found[0].name() if found else None
+        found = [synset.name() for synset in self._reader.synsets(re.sub(r"[\s-]+", "_", word.strip().lower()), "n")]
+        if not found or self.senses == "first" or self._is_physical(found[0]):
+            return found[0] if found else None
+        physical = [name for name in found if self._is_physical(name)]
+        things = [name for name in physical if PERSON not in self._ancestors(name)]
+        return [*things, *physical, *found][0]
+
+    def _is_physical(self, node: Node) -> bool:
+        """True for a kind of physical thing, False for a single one ("Stephen Crane") and for abstractions."""
+        return PHYSICAL in self._ancestors(node) and not self._reader.synset(node).instance_hypernyms()
 
     def _at(self, offset: int) -> Node | None:
         """The noun at a place in the file."""

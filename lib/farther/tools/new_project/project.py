@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from farther.curation.decisions import HEADER
 from farther.detectors.known_classes import renamed
 from farther.errors import ParameterError
 from farther.tables import Header
-from farther.tools.new_project.proposals import Proposal, propose
+from farther.tools.new_project.proposals import Lookup, Proposal, Relation, propose
 from farther.tools.new_project.recognise import Dataset, recognise, recognise_detector
 
 #: The folder of a clone: pipeline, scripts and names are taken from there.
@@ -47,6 +47,10 @@ class Source:
     dataset: Dataset
     proposals: list[Proposal] = field(default_factory=list)
 
+    def of(self, relation: str) -> list[Proposal]:
+        """The proposals of a relation."""
+        return [one for one in self.proposals if one.relation == relation]
+
 
 def init(
     folder: str | Path,
@@ -55,6 +59,7 @@ def init(
     detector: str | Path,
     *,
     wordnet: str | Path | None = None,
+    clip: str | None = None,
     force: bool = False,
     log: Callable[[str], None] = print,
 ) -> Path:
@@ -67,7 +72,8 @@ def init(
         id: Folder of the ID dataset.
         ood: Folders of the OOD datasets.
         detector: A checkpoint, a COCO results file, or a folder of detections.
-        wordnet: WordNet's `dict` folder, for synonyms.
+        wordnet: WordNet's `dict` folder, for synonyms and near categories.
+        clip: A CLIP for near categories, see `farther.tools.new_project.proposals.encoder_params`.
         force: Replace a params.yaml and a rules file that are there.
         log: Takes one line per finding.
 
@@ -81,16 +87,16 @@ def init(
     folder, params = Path(folder), Path(folder) / "params.yaml"
     if params.exists() and not force:
         raise ParameterError(f"{params} is there already; name another folder, or add --force to replace it")
-    names = CLONE / "data/names/classes.yaml"
+    lookup = Lookup.open(CLONE / "data", wordnet, clip)
     known = Source(_name(Path(id), []), recognise(Path(id).resolve()))
     entry, header = recognise_detector(Path(detector).resolve(), known.dataset)
-    found = _mapping(known.dataset, header, names)
+    found = _mapping(known.dataset, header, lookup)
     id_classes = renamed(header, found).known_classes
     sources = [Source(known.name, known.dataset, propose(known.dataset.categories, id_classes))]
     for path in ood:
         dataset = recognise(Path(path).resolve())
-        proposals = propose(dataset.categories, id_classes, names, None if wordnet is None else Path(wordnet))
-        sources.append(Source(_name(Path(path), [source.name for source in sources]), dataset, proposals))
+        name = _name(Path(path), [source.name for source in sources])
+        sources.append(Source(name, dataset, propose(dataset.categories, id_classes, lookup)))
     pipeline = not (folder / "dvc.yaml").exists()
     if pipeline:
         _write_pipeline(folder)
@@ -122,10 +128,11 @@ def _name(path: Path, taken: Sequence[str]) -> str:
     return name
 
 
-def _mapping(dataset: Dataset, header: Header, names: Path) -> dict[str, str]:
+def _mapping(dataset: Dataset, header: Header, lookup: Lookup) -> dict[str, str]:
     """Names of the ID dataset for classes of the detector that have another name there."""
-    proposals = propose(header.known_classes, dataset.categories, names)
-    found = {one.category: one.id_class for one in proposals if one.id_class and one.id_class != one.category}
+    proposals = propose(header.known_classes, dataset.categories, replace(lookup, clip=None))
+    same = {one.category: one.id_class for one in proposals if one.relation == "same"}
+    found = {one: other for one, other in same.items() if one != other}
     return {one: other for one, other in found.items() if list(found.values()).count(other) == 1}
 
 
@@ -155,12 +162,7 @@ def _params(sources: Sequence[Source], entry: Mapping[str, Any], *, clip: bool) 
     """Text of params.yaml."""
     known, others = sources[0], sources[1:]
     subsets, note = _id_subsets(known.dataset.subsets)
-    splits = [
-        f"      {source.name}{'' if len(source.dataset.subsets) == 1 else '_' + subset}: "
-        + _flow({"dataset": source.name, "subset": subset, "distance": "farther"})
-        for source in others
-        for subset in source.dataset.subsets
-    ]
+    splits = [line for source in others for subset in source.dataset.subsets for line in _splits(source, subset)]
     run = {**entry, "benchmark": known.name}
     lines = [
         "# Parameters of the pipeline, written by `farther init`. `farther doctor` checks them, `dvc repro` runs them.",
@@ -225,6 +227,16 @@ def _params(sources: Sequence[Source], entry: Mapping[str, Any], *, clip: bool) 
     return "\n".join(lines) + "\n"
 
 
+def _splits(source: Source, subset: str) -> Iterator[str]:
+    """The split of a subset, and in comments those that separate proposed near categories."""
+    name = source.name if len(source.dataset.subsets) == 1 else f"{source.name}_{subset}"
+    entry = {"dataset": source.name, "subset": subset}
+    yield f"      {name}: {_flow({**entry, 'distance': 'farther'})}"
+    if source.of("near"):
+        yield "      # where the rules file lists near categories, instead:"
+        yield from (f"      # {name}_{one}: {_flow({**entry, 'distance': one})}" for one in ("near", "far"))
+
+
 def _id_subsets(subsets: Sequence[str]) -> tuple[dict[str, str], str]:
     """The subset of each ID split, and a remark where there are not three."""
     if set(SUBSETS) <= set(subsets):
@@ -252,38 +264,47 @@ def _rules(id_classes: Sequence[str], sources: Sequence[Source]) -> str:
         "id_classes:",
     ]
     for name in id_classes:
-        named = {source.name: [one.category for one in source.proposals if one.id_class == name] for source in sources}
+        same = {source.name: [one for one in source.of("same") if one.id_class == name] for source in sources}
+        named = {key: [one.category for one in value] for key, value in same.items() if value}
         reasons = dict.fromkeys(
-            f"{source.name}: {one.category} is {one.reason}"
-            for source in sources
-            for one in source.proposals
-            if one.id_class == name and one.category != name
+            f"{key}: {one.category} is {one.reason}"
+            for key, value in same.items()
+            for one in value
+            if one.category != name
         )
-        comment = f"    # {'; '.join(reasons)}" if reasons else ""
-        lines.append(f"  {_flow(name)}: {_flow({key: value for key, value in named.items() if value})}{comment}")
-    unknown = {source.name: [one for one in source.proposals if not one.id_class] for source in sources}
-    others = [source.name for source in sources[1:]]
+        lines.append(f"  {_flow(name)}: {_flow(named)}{'    # ' if reasons else ''}{'; '.join(reasons)}")
     lines += [
         "",
+        "# Lines that begin with `# proposed` are not applied: delete what is wrong, and put the rest of the line in",
+        "# place of the line above.",
         "protocols:",
         "  paper:",
         "    # Categories that contain or may be an ID class, by dataset and ID class: their images are left out.",
         "    overlap:",
-        *(f"      {name}: {{}}" for name in others),
-        "    # Categories that look like an ID class, by dataset and ID class. Then use the distances near and far.",
+        *_listed(sources[1:], "overlap"),
+        "    # Unknown categories similar to an ID class, by dataset and ID class. Then use distances near and far.",
         "    near:",
-        *(f"      {name}: {{}}" for name in others),
+        *_listed(sources[1:], "near"),
         "    # Unknown categories. A name that resembles an ID class stays in a comment: move it to where it belongs.",
         "    far:",
     ]
-    for name in others:
-        sure = [one.category for one in unknown[name] if not one.doubtful]
-        lines.append(f"      {name}: {_flow(sure)}")
-        lines += [f"      # {one.category}: is it {one.doubtful}?" for one in unknown[name] if one.doubtful]
-    if unlearned := unknown[sources[0].name]:
-        listed = ", ".join(one.category for one in unlearned)
-        lines += ["", f"# The detector has no class for these categories of {sources[0].name}: {listed}"]
+    for source in sources[1:]:
+        lines.append(f"      {source.name}: {_flow([one.category for one in source.of('unknown')])}")
+        lines += [f"      # {one.category}: is it {one.id_class}? {one.reason}" for one in source.of("resembles")]
+    if unlearned := [one.category for one in sources[0].proposals if one.relation != "same"]:
+        lines += ["", f"# The detector has no class for these categories of {sources[0].name}: {', '.join(unlearned)}"]
     return "\n".join(lines) + "\n"
+
+
+def _listed(sources: Sequence[Source], relation: Relation) -> Iterator[str]:
+    """Lines of a list by dataset and ID class: empty, with the proposals in comments, the most similar class first."""
+    for source in sources:
+        yield f"      {source.name}: {{}}"
+        if proposals := source.of(relation):
+            by_class = dict.fromkeys(one.id_class for one in proposals)
+            listed = {name: [one.category for one in proposals if one.id_class == name] for name in by_class}
+            yield f"      # proposed {source.name}: {_flow(listed)}"
+            yield from (f"      #   {one.category}: {one.id_class}, {one.reason}" for one in proposals)
 
 
 def _summary(sources: Sequence[Source], entry: Mapping[str, Any], id_classes: Sequence[str]) -> list[str]:
@@ -294,11 +315,15 @@ def _summary(sources: Sequence[Source], entry: Mapping[str, Any], id_classes: Se
     ]
     lines.append(f"detector: adapter {entry['adapter']}, {len(id_classes)} classes")
     for source in sources[1:]:
-        known = [f"{one.category} → {one.id_class}" for one in source.proposals if one.id_class]
-        unknown = [one.category for one in source.proposals if not one.id_class]
-        doubtful = [f"{one.category} ({one.doubtful}?)" for one in source.proposals if one.doubtful]
-        lines.append(f"{source.name}: known {', '.join(known) or 'none'}; unknown {', '.join(unknown) or 'none'}")
-        lines += [f"{source.name}: look at {', '.join(doubtful)}"] if doubtful else []
+        named = {
+            "known": [f"{one.category} → {one.id_class}" for one in source.of("same")],
+            "unknown": [one.category for one in source.proposals if one.relation != "same"],
+        }
+        lines.append(f"{source.name}: " + "; ".join(f"{key} {', '.join(one) or 'none'}" for key, one in named.items()))
+        for relation, question in {"resembles": "look at", "overlap": "may overlap:", "near": "may be near:"}.items():
+            if found := source.of(relation):
+                listed = ", ".join(f"{one.category} ({one.id_class}?)" for one in found)
+                lines.append(f"{source.name}: {question} {listed}")
     return lines
 
 
