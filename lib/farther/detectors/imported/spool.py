@@ -13,6 +13,7 @@ import numpy as np
 from farther.detectors.imported.base import Imported, Placed, Source
 from farther.errors import DataError
 from farther.tables import Header, Regions
+from farther.tables.writing import delete_work
 
 
 class Spool:
@@ -56,7 +57,7 @@ def spooled(adapter: Imported, header: Header, folder: Path) -> Iterator[Spool]:
                     filled.add(source, placed, adapter.score_threshold)
         yield filled.spool(header)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        delete_work(folder)
 
 
 class _Filling:
