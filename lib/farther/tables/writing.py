@@ -67,10 +67,11 @@ class _Lock:
         return (path for path in self.file.parent.glob(f"{self.file.stem}.*") if path != self.file)
 
     def delete(self) -> None:
-        """Deletes the lock and what was left under it."""
+        """Deletes what was left under the lock, and the lock unless workers of an ended process still write there."""
         for path in self.leftovers():
             _delete(path)
-        self.file.unlink(missing_ok=True)
+        if not any(self.leftovers()):
+            self.file.unlink(missing_ok=True)
         os.close(self.descriptor)
         with suppress(OSError):  # there is other work
             self.file.parent.rmdir()
