@@ -12,13 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from dvc.repo import Repo
+from dvc.rwlock import rwlock
 
 from farther.code import packages_of
 from farther.command import main
 from farther.command.dataset_checks import datasets
 from farther.command.detector_checks import checkpoints
 from farther.command.estimate import REGIONS, _many, _sample, estimate
-from farther.command.machine import disk, gpu, made_with, split_images, subset_images
+from farther.command.machine import disk, dvc_locks, gpu, made_with, split_images, subset_images
 from farther.command.project import Project
 from farther.errors import DataError, ParameterError
 from farther.params import parse
@@ -272,3 +274,22 @@ def test_an_estimate_of_an_absent_checkpoint_names_it(data, here):
     change(lambda params: params["datasets"]["voc"].update(root=str(data / "VOCdevkit")))
     with pytest.raises(DataError, match=r"voc-yolov8n\.pt: the checkpoint does not exist"):
         estimate(Project(), 4, ["voc-yolov8"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("rwlock", ""), ("rwlock", "{"), ("rwlock", "[]"), ("lock", ""), ("lock", "?")]
+)
+def test_a_lock_file_that_a_killed_dvc_left_damaged_comes_with_the_remedy(tmp_path, name, text):
+    file = tmp_path / ".dvc/tmp" / name
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    (finding,) = dvc_locks(tmp_path)
+    assert (finding.state, finding.more["remedy"]) == ("wrong", f"rm {file}")
+
+
+def test_the_lock_files_of_dvc_itself_are_not_damaged(tmp_path):
+    with Repo.init(tmp_path, no_scm=True) as repo:
+        with repo.lock, rwlock(repo.tmp_dir, repo.fs, "test", ["a"], ["b"], hardlink=False):
+            assert [finding.state for finding in dvc_locks(tmp_path)] == ["note"]
+        assert (tmp_path / ".dvc/tmp/rwlock").is_file()
+        assert dvc_locks(tmp_path) == []

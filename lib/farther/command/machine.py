@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +14,7 @@ from typing import Any, Literal
 
 from farther.command.output import size
 from farther.command.project import Project, git
+from farther.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -182,7 +186,51 @@ def repository(project: Project) -> list[Finding]:
         return [*findings, Finding("repository", "DVC", "missing", "not initialised", {"remedy": "dvc init"})]
     lock = project.folder / "dvc.lock"
     text = "dvc.lock records an earlier run" if lock.is_file() else "nothing has run yet"
-    return [*findings, Finding("repository", "DVC", "ok", text)]
+    return [*findings, Finding("repository", "DVC", "ok", text), *dvc_locks(project.folder)]
+
+
+def dvc_locks(folder: Path) -> list[Finding]:
+    """Lock files that a killed DVC left empty or damaged: every command of DVC fails until they are deleted."""
+    files = {folder / ".dvc" / "tmp" / name: whole for name, whole in (("rwlock", _is_rwlock), ("lock", _is_lock))}
+    if any(_is_held(file) for file in (*files, folder / ".dvc/tmp/rwlock.lock")):
+        return [Finding("repository", "DVC", "note", "another command of DVC is running")]
+    return [
+        Finding("repository", "DVC", "wrong", f"{file} is damaged, as a killed DVC leaves it", {"remedy": f"rm {file}"})
+        for file, is_whole in files.items()
+        if os.path.lexists(file) and not is_whole(file)
+    ]
+
+
+def _is_rwlock(file: Path) -> bool:
+    from farther.tables.files import read_json
+
+    try:
+        content = read_json(file)
+    except DataError:
+        return False
+    return isinstance(content, dict) and all(isinstance(content.get(kind, {}), dict) for kind in ("read", "write"))
+
+
+def _is_lock(file: Path) -> bool:
+    """Whether a file holds the number of a process, or, with `core.hardlink_lock`, the name of a claim."""
+    from farther.tables.files import read_text
+
+    try:
+        return re.fullmatch(r"\s*\d+\s*|.*\|.*\|.*", read_text(file), re.DOTALL) is not None
+    except DataError:
+        return False
+
+
+def _is_held(file: Path) -> bool:
+    """Whether another process has locked a file."""
+    try:
+        with file.open("rb") as opened:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def made_with(project: Project, stage: str, *keys: str) -> bool:

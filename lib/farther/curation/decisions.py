@@ -49,6 +49,7 @@ _REMOVES = pl.col("decision") == "remove"
 
 #: Field, rows with a wrong value, and the problem, with names of columns in braces.
 _CHECKS: tuple[tuple[str, pl.Expr, str], ...] = (
+    ("time", pl.col("time").dt.year() >= 9999, "expected a year before 9999, found {time}: correct or delete the line"),
     (
         "reviewer",
         ~pl.col("reviewer").str.contains(r"^[\w.@-](?:[\w .@-]{0,78}[\w.@-])?$"),

@@ -48,7 +48,7 @@ def load(path: str | Path, exif: Exif = "ignore", max_pixels: int = MAX_PIXELS) 
     """
     path = Path(path)
     try:
-        with path.open("rb") as file, _open(file, max_pixels) as image:
+        with _open(path, max_pixels) as image:
             if image.width * image.height > max_pixels:
                 raise Image.DecompressionBombError
             return _rgb(ImageOps.exif_transpose(image) if exif == "apply" else image)
@@ -71,9 +71,9 @@ def problem_of(path: str | Path) -> tuple[str, bool]:
     """
     path = Path(path)
     try:
+        with _open(path, MAX_PIXELS) as image:
+            end = ENDS.get(str(image.format))
         with path.open("rb") as file:
-            with _open(file, MAX_PIXELS) as image:
-                end = ENDS.get(str(image.format))
             file.seek(-min(path.stat().st_size, TAIL), 2)
             if end is not None and end in file.read():
                 return "", True
@@ -109,13 +109,18 @@ def open_image(file: IO[bytes] | Path) -> Image.Image:
     """Pillow's `Image.open`, of `FORMATS` only.
 
     Ultralytics puts a function in its place that installs a package where a file is not an image.
+
+    Raises:
+        OSError, ValueError, SyntaxError: the file is absent, no image, or damaged; a pipe or a device is not opened.
     """
+    if isinstance(file, Path) and file.exists() and not file.is_file():
+        raise OSError("not a file")
     replaced = sys.modules.get("ultralytics.utils.patches")
     opened: Image.Image = getattr(replaced, "_image_open", Image.open)(file, formats=FORMATS)
     return opened
 
 
-def _open(file: IO[bytes], max_pixels: int) -> Image.Image:
+def _open(file: Path, max_pixels: int) -> Image.Image:
     """Opens an image under our limit. Pillow's is one number for the whole process, so it is put back at once."""
     with _pillow_limit:
         usual, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, max_pixels

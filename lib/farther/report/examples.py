@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from PIL import UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from farther.errors import DataError
 from farther.images.read import open_image
@@ -115,7 +115,7 @@ def _thumbnail(row: Mapping[str, Any], roots: Mapping[str, Path], side: int) -> 
             small.thumbnail((side, side))
     except (FileNotFoundError, UnidentifiedImageError):
         return None
-    except OSError as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(f"the image cannot be read: {error}", file=row["file"]) from None
     written = io.BytesIO()
     small.save(written, "JPEG", quality=80, optimize=True)

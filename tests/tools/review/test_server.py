@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import threading
+import zlib
 from email.message import Message
 from urllib.parse import urlsplit
 
@@ -157,6 +158,52 @@ def test_a_body_that_is_too_long_or_no_json_is_refused(client, server):
         head = f"POST /{server.token}/api/decide HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
         raw.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 3\r\n\r\n{{a:".encode())
         assert b" 400 " in raw.recv(4096).splitlines()[0]
+
+
+def answer_to(server: ReviewServer, request: str) -> bytes:
+    """The first line of the answer to a request that no library would send."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as raw:
+        raw.sendall(request.replace("\n", "\r\n").encode())
+        return raw.recv(4096).partition(b"\r\n")[0]
+
+
+POST = "POST {path}api/decide HTTP/1.1\nHost: {host}\nContent-Type: application/json\nContent-Length: "
+NESTED = "[" * 32_000 + "]" * 32_000
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (POST + "64000\n\n{nested}", 400),
+        (POST + "{digits}\n\n{{}}", 400),
+        ("GET http://[::1 HTTP/1.1\nHost: {host}\n\n", 403),
+        ("GET {path}http://[::1 HTTP/1.1\nHost: {host}\n\n", 404),
+        ("GET {path}api/image/{digits} HTTP/1.1\nHost: {host}\n\n", 404),
+    ],
+)
+def test_a_damaged_request_gets_an_answer(client, server, request_, status):
+    values = {"path": f"/{server.token}/", "host": f"127.0.0.1:{server.port}", "nested": NESTED, "digits": "9" * 5000}
+    assert answer_to(server, request_.format(**values)).split()[:2] == [b"HTTP/1.1", str(status).encode()]
+
+
+def test_a_picture_with_a_text_bomb_is_refused(client, project):
+    text = zlib.compress(b"Comment" + bytes(64 * 2**20))
+    chunk = b"zTXtComment\0\0" + text
+    head, rest = b"\x89PNG\r\n\x1a\n", (project / "photos/a.png").read_bytes()[8:]
+    bomb = len(chunk[4:]).to_bytes(4, "big") + chunk + zlib.crc32(chunk).to_bytes(4, "big")
+    (project / "photos/a.png").write_bytes(head + rest[:25] + bomb + rest[25:])
+    status, _, content = client.ask(f"/{client.token}/picture/0")
+    assert status == 500
+    assert b"cannot be read" in content
+
+
+def test_a_decision_in_the_year_9999_is_refused_with_its_row(client, file):
+    client.api("decide", keep(0))
+    line = file.path.read_text().splitlines()[-1]
+    file.path.write_text(file.path.read_text() + "9999-12-31T23:59:59.999Z" + line[line.index(",") :] + "\n")
+    status, answer = client.api("decide", keep(1))
+    assert status == 500
+    assert "row 3: field 'time'" in answer["error"]
 
 
 def test_a_queue_is_asked_for_by_filters(client):

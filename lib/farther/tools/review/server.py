@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 import uvicorn
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
@@ -234,7 +234,7 @@ def _picture(session: Session, row: int) -> Response:
             image.convert("RGB").save(converted, "PNG")
     except FileNotFoundError:
         raise HTTPException(404, "the image file is not on this machine") from None
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError) as error:
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(f"the image cannot be read: {error}", file=file) from None
     return Response(converted.getvalue(), media_type="image/png")
 
