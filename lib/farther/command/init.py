@@ -35,7 +35,7 @@ def init(
     Examples:
       farther init project --id pets --ood wild --detector best.pt
       farther init --force --id pets --ood wild --ood street --detector r.json
-      farther init --id pets --ood wild --detector r.json --wordnet /usr/share/wordnet --clip ViT-B-32:openai
+      farther init --id a --ood b --detector d.pt --wordnet /usr/share/wordnet
     """
     from farther.tools.new_project import init as make
 
