@@ -25,6 +25,7 @@ PAGES = [
     "self_awareness.html",
     "classes.html",
     "cost.html",
+    "deploy.html",
     "charts.html",
     "published.html",
     "gallery.html",

@@ -74,16 +74,23 @@ def chosen(project: Project, run: str, given: GivenBudget, methods: Sequence[str
 def _shown(found: Choices) -> str:
     from farther.report import deploy
 
-    parts = [coloured(f"{found.run}: {deploy.limits(found.budget)}", "head"), paragraph(deploy.answer(found))]
-    if found.choice is None:
-        return "\n\n".join(parts)
-    parts.append(_table(deploy.axis_rows(found.choice, found.budget), 6))
-    if found.alone:
-        titles = {deploy.limit(axis, most): found.alone[axis] for axis, most in found.budget.limits.items()}
-        parts.append("Each limit alone\n" + _table(deploy.setting_rows(titles, None, "limit"), 0))
-    parts.append("Each method\n" + _table(deploy.setting_rows(found.methods, found.budget, "method"), 0))
-    parts += [paragraph(note) for note in found.notes]
+    parts = [coloured(found.run, "head") + "\n" + paragraph(deploy.answer(found))]
+    if found.choice is not None:
+        axes = [{_short(k): _short(v) for k, v in row.items() if k != "Chosen on"} for row in deploy.axis_rows(found)]
+        parts += [paragraph(deploy.held_out(found)), _table(axes, 5)]
+        alone = {deploy.named_limit(axis, found.budget): one for axis, one in found.alone.items()}
+        for title, first, named in (("Each limit alone", "limit", alone), ("Each method", "method", found.methods)):
+            if named:
+                parts.append(f"{title}:\n{_table(deploy.short_rows(named, first), 5 if first == 'limit' else 6)}")
+        parts += [paragraph(note) for note in found.notes]
     return "\n\n".join(parts)
+
+
+def _short(words: str) -> str:
+    """Words of an axis for a table of 80 columns."""
+    for long in (" objects", " ID images", "ID ", " limit"):
+        words = words.replace(long, "")
+    return words
 
 
 def _table(rows: Sequence[dict[str, str]], numbers: int) -> str:

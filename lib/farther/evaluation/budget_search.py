@@ -109,9 +109,8 @@ def _between(scores: np.ndarray, least: float, most: float, budget: Budget) -> t
         enough = within[within > least]
         if len(enough):
             return float(enough[0]), True
-    if not len(within):
-        return NOTHING_FLAGGED, False
-    return float(within[-1]), budget.max_misclassified is None
+    # Where no score is within the limits, nothing is flagged, which costs no false alarm and no object.
+    return float(within[-1]) if len(within) else NOTHING_FLAGGED, budget.max_misclassified is None
 
 
 def _of_objects(objects: Steps, limit: float, part: Part) -> tuple[np.ndarray, float]:

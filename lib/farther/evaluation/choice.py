@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
@@ -40,12 +40,12 @@ class Budget:
         ParameterError: nothing is limited, or a guarantee is asked for a limit of 0.
     """
 
-    max_misclassified: float | None = Field(default=None, ge=0, le=1)
-    max_false_alarms: float | None = Field(default=None, ge=0)
-    max_recall_loss: float | None = Field(default=None, ge=0, le=1)
+    max_misclassified: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
+    max_false_alarms: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    max_recall_loss: float | None = Field(default=None, ge=0, le=1, allow_inf_nan=False)
     guarantee: Literal["none", "conformal"] = "none"
     choose_on: str | None = None
-    confidences: tuple[float, ...] = CONFIDENCES
+    confidences: tuple[Annotated[float, Field(ge=0, le=1)], ...] = CONFIDENCES
 
     def __post_init__(self) -> None:
         if not self.limits:

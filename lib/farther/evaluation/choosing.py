@@ -5,8 +5,8 @@ objects, the images of every OOD split are halved: what is chosen on one half is
 (cross-fitting), so the values are those of choosing on half of the data; the setting to deploy is chosen on all of it.
 With `choose_on` it is chosen on one OOD split and measured on the others.
 
-With a guarantee, the images that are chosen on are halved once more where there are several methods or values of t*:
-these are chosen on one part, and τ on the other, as the guarantee holds for a setting that was fixed before.
+With a guarantee, t* is the run's own. Where there are several methods, the images that are chosen on are halved once
+more: the method is chosen on one half, and τ on the other, as the guarantee is of a method that was fixed before.
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ class _Chooser:
         self._held_out = IdImages(inputs, RunSplit(inputs.files, inputs.settings.calibration_split))
         self._tested = IdImages(inputs, inputs.id_split)
         self._ood = OodImages(inputs, _ood_splits(inputs, budget.choose_on))
-        self._all_id = np.ones(len(self._held_out.names), dtype=bool)
         self._id_steps: dict[tuple[str, float], IdSteps] = {}
         self._ood_steps: dict[tuple[str, float], OodSteps] = {}
         if budget.choose_on is None:
@@ -107,6 +106,7 @@ class _Chooser:
             self._chosen_on = self._ood.in_split(budget.choose_on)
             self._measured_on = ~self._chosen_on
             self._folds = []
+        self._all = Part(np.ones(len(self._held_out.names), dtype=bool), self._chosen_on)
 
     def choices(self, left_out: dict[str, str]) -> Choices:
         """The best setting of all methods, of each, and for each limit alone."""
@@ -141,9 +141,9 @@ class _Chooser:
         return self._id_steps[key], self._ood_steps[key]
 
     def _operating(self, budget: Budget) -> list[float]:
-        """The values of t* to try: the run's own, and larger ones where a limit on recall says how large."""
+        """The values of t* to try: the run's own, and larger ones that are within a limit on recall by themselves."""
         own = self._inputs.threshold
-        if budget.max_recall_loss is None or self._inputs.whole_images:
+        if budget.max_recall_loss is None or budget.guarantee != "none" or self._inputs.whole_images:
             return [own]
         tried = [own]
         for operating in sorted(value for value in budget.confidences if value > own):
@@ -153,11 +153,16 @@ class _Chooser:
             tried.append(operating)
         return tried
 
+    def _candidates(self, methods: Sequence[str], budget: Budget) -> list[tuple[str, float]]:
+        return list(itertools.product(methods, self._operating(budget)))
+
     def _choice(self, methods: Sequence[str], budget: Budget) -> Choice:
         """The best setting of some methods, and what was measured of it."""
-        candidates = list(itertools.product(methods, self._operating(budget)))
-        final = self._best(candidates, Part(self._all_id, self._chosen_on), budget)
-        folds = [(self._best(candidates, Part(self._all_id, on), budget).setting, other) for on, other in self._folds]
+        candidates = self._candidates(methods, budget)
+        final = self._best(candidates, self._all, budget)
+        folds = [
+            (self._best(candidates, replace(self._all, ood=on), budget).setting, other) for on, other in self._folds
+        ]
         measured, by_split = self._outcomes(folds or [(final.setting, self._measured_on)])
         return Choice(
             **vars(final.setting),
@@ -270,21 +275,26 @@ class _Chooser:
         alarms = np.searchsorted(flagged, taus) / max(len(self._tested.names), 1)
         share = 1 - np.searchsorted(steps, taus) / max(len(steps), 1)
         x, y = plots.thin(alarms / max(alarms[-1], 1e-9), share, POINTS)
-        return Curve(false_alarms=(100 * alarms[-1] * x).tolist(), misclassified=y.tolist())
+        return Curve(false_alarms=np.round(100 * alarms[-1] * x, 4).tolist(), misclassified=np.round(y, 6).tolist())
 
     def _notes(self, objects: np.ndarray) -> Iterator[str]:
         """Remarks on what the data can and cannot show."""
-        count = int(objects[self._measured_on].sum())
-        limit = self._budget.max_misclassified
+        budget, count = self._budget, int(objects[self._measured_on].sum())
+        limit = budget.max_misclassified
         if limit is not None and limit * count < 1:
             yield f"One of the {count} unknown objects is {1 / count:.1%}, more than the limit of {limit:.2%}."
-        if self._budget.guarantee == "conformal":
-            of_ood = int(np.sum(objects[self._chosen_on] > 0))
-            for axis, value in self._budget.limits.items():
+        if budget.guarantee == "conformal":
+            part = self._best(self._candidates(self._methods, budget), self._all, budget).part
+            known = self._held_out.lost_by(self._inputs.threshold).of(part.id)
+            images = {
+                "misclassified": int(np.sum(objects[part.ood] > 0)),
+                "false_alarms": int(part.id.sum()),
+                "recall_lost": len(np.unique(known.image)),
+            }
+            for axis, value in budget.limits.items():
                 needed = images_needed(value / 100 if axis == "false_alarms" else value)
-                there = of_ood if axis == "misclassified" else len(self._held_out.names)
-                if there < needed:
-                    yield f"{LIMITS[axis]} {value:g} needs {needed} images for a guarantee; there are {there}."
+                if images[axis] < needed:
+                    yield f"A guarantee of {LIMITS[axis]} {value:g} needs {needed} images; {images[axis]} are there."
 
 
 def _ood_splits(inputs: RunInputs, choose_on: str | None) -> list[TestSplit]:

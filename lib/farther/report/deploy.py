@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+from farther.evaluation.budget_search import NOTHING_FLAGGED
 from farther.evaluation.choice import Budget, Choice, Choices, Value
-from farther.report.listing import ABSENT
+from farther.evaluation.files import RunFiles
+from farther.report.charts import deploy as charts
+from farther.report.listing import ABSENT, Listing
+from farther.report.results import Run
 
-#: Words of each axis.
+#: Words of each axis, and shorter ones for the heads of columns.
 AXES = {
     "misclassified": "unknown objects misclassified",
     "found": "unknown objects found",
@@ -17,12 +23,86 @@ AXES = {
     "recall_lost": "known objects lost",
     "map50_lost": "mAP50 lost",
 }
+#: Words after a number, of the axes that a budget may limit.
+OF = {
+    "misclassified": "of the unknown objects misclassified",
+    "false_alarms": "false alarms per 100 ID images",
+    "recall_lost": "of the known objects lost",
+}
 
-#: Axes that methods are compared on.
-COMPARED = ("misclassified", "found", "missed", "false_alarms", "recall_lost")
+HEADS = {
+    "misclassified": "misclassified",
+    "found": "found",
+    "false_alarms": "alarms per 100",
+    "recall_lost": "known lost",
+}
+
+#: Heads in a terminal.
+SHORT = {"misclassified": "misclassified", "found": "found", "false_alarms": "alarms", "recall_lost": "lost"}
 
 #: Words of `Choice.status`.
-STATUS = {"met": "within", "exceeded": "beyond", "open": "undecided"}
+STATUS = {"met": "yes", "exceeded": "no", "open": "undecided"}
+
+
+def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
+    """Variables of the template `deploy.html`."""
+    found = {run.name: choices for run in runs if (choices := _read(run, artifacts)) is not None}
+    titles = {run.name: {name: run.label(name) for name in run.methods} for run in runs}
+    return {
+        "overview": _overview(found, titles),
+        "budgets": list(dict.fromkeys(limits(one.budget) for one in found.values())),
+        "held_out": next((held_out(one) for one in found.values()), ""),
+        "contents": {f"run-{number}": name for number, name in enumerate(found, start=1)},
+        "runs": {name: _of_run(choices, titles[name]) for name, choices in found.items()},
+    }
+
+
+def _read(run: Run, artifacts: Path) -> Choices | None:
+    file = RunFiles(run.name, run.benchmark, artifacts).choice
+    return Choices.read(file) if file.is_file() else None
+
+
+def _overview(found: Mapping[str, Choices], titles: Mapping[str, Mapping[str, str]]) -> Listing | None:
+    rows = []
+    for name, one in found.items():
+        if one.choice is not None:
+            rows += setting_rows({name: one.choice}, "Run", titles[name])
+    caption = (
+        "What to deploy of each run: values with 95% intervals, of images that were not chosen on; n: unknown objects "
+        "and ID images."
+    )
+    return _listing(caption, rows)
+
+
+def _of_run(choices: Choices, titles: Mapping[str, str]) -> dict[str, Any]:
+    """Answer, tables and chart of a run."""
+    said = answer(choices, titles)
+    if choices.choice is None:
+        return {"answer": said, "notes": [], "axes": None, "chart": None, "tables": [], "more": []}
+    budget = choices.budget
+    alone = {named_limit(axis, budget).capitalize(): one for axis, one in choices.alone.items()}
+    named = {titles.get(name, name): one for name, one in choices.methods.items()}
+    axes = _listing("The setting on the images it was chosen on, and measured on others.", axis_rows(choices), "")
+    tables = [_listing("The best setting for each limit alone.", setting_rows(alone, "Limit", titles), "Limit")]
+    more = [
+        _listing("The best setting of each method.", setting_rows(named, "Method", {}), "Method"),
+        _listing("Unknown objects of each OOD split under the chosen setting.", split_rows(choices.choice), "Split"),
+    ]
+    return {
+        "answer": said,
+        "notes": choices.notes,
+        "axes": axes,
+        "tables": [table for table in tables if table],
+        "more": [table for table in more if table],
+        "chart": charts.trade_off(choices, titles, limits_in_words(budget), said),
+    }
+
+
+def _listing(caption: str, rows: Sequence[Mapping[str, str]], *texts: str) -> Listing | None:
+    """A table; all columns but the named ones are flush right."""
+    texts = texts or ("Run", "Method")
+    left = {*texts, "Method", "Reached", "Within limit"}
+    return Listing.of(caption, rows, [head for head in rows[0] if head not in left]) if rows else None
 
 
 def number(axis: str, value: float | None) -> str:
@@ -50,18 +130,41 @@ def limit(axis: str, most: float) -> str:
     >>> limit("misclassified", 0.01), limit("false_alarms", 2)
     ('at most 1% of the unknown objects misclassified', 'at most 2 false alarms per 100 ID images')
     """
-    words = {"misclassified": "of the unknown objects misclassified", "recall_lost": "of the known objects lost"}
-    return f"at most {most:g} {AXES[axis]}" if axis == "false_alarms" else f"at most {100 * most:g}% {words[axis]}"
+    return f"at most {most:g} {OF[axis]}" if axis == "false_alarms" else f"at most {100 * most:g}% {OF[axis]}"
+
+
+def named_limit(axis: str, budget: Budget) -> str:
+    """A limit as the name of a row.
+
+    >>> named_limit("false_alarms", Budget(max_false_alarms=2))
+    'alarms 2'
+    """
+    most = budget.limits[axis]
+    return f"{SHORT[axis]} {most:g}" if axis == "false_alarms" else f"{SHORT[axis]} {100 * most:g}%"
+
+
+def limits_in_words(budget: Budget) -> dict[str, str]:
+    """Each limit of a budget in words, by axis."""
+    return {axis: limit(axis, most) for axis, most in budget.limits.items()}
 
 
 def limits(budget: Budget) -> str:
     """All limits of a budget in one line."""
-    return _and([limit(axis, most) for axis, most in budget.limits.items()])
+    return _and(list(limits_in_words(budget).values()))
 
 
-def setting(choice: Choice, title: str) -> str:
-    """A method with its thresholds."""
-    return f"{title} at t* {choice.operating:.3g} and τ {choice.tau:.6g}"
+def held_out(choices: Choices) -> str:
+    """What was chosen on, and what was measured on, in one sentence."""
+    (chosen, measured), split = choices.id_splits, choices.budget.choose_on
+    halves = "chosen on one half of the images of each OOD split and measured on the other, and the reverse"
+    ood = f"chosen on {split} and measured on the other OOD splits" if split else halves
+    of_id = f"For false alarms and known objects, thresholds are chosen on ID split {chosen} and measured on {measured}"
+    return f"{of_id}; for unknown objects, {ood}."
+
+
+def tau(choice: Choice) -> str:
+    """τ as it is printed."""
+    return "none flagged" if choice.tau == NOTHING_FLAGGED else f"{choice.tau:.5g}"
 
 
 def answer(choices: Choices, titles: Mapping[str, str] | None = None) -> str:
@@ -74,49 +177,91 @@ def answer(choices: Choices, titles: Mapping[str, str] | None = None) -> str:
     if choices.choice is None:
         return " ".join(choices.notes)
     choice, budget = choices.choice, choices.budget
-    chosen = setting(choice, (titles or {}).get(choice.method, choice.method))
-    guaranteed = " with a guarantee" if budget.guarantee == "conformal" else ""
+    name = (titles or {}).get(choice.method, choice.method)
+    chosen = f"{name} with t* = {choice.operating:.3g} and " + (
+        "nothing flagged" if choice.tau == NOTHING_FLAGGED else f"τ = {tau(choice)}"
+    )
+    guaranteed = budget.guarantee == "conformal"
     if choice.reached:
-        return f"Deploy {chosen}: on the images it was chosen on{guaranteed}, {limits(budget)}."
-    others = [limit(axis, most) for axis, most in budget.limits.items() if axis != "misclassified"]
-    found = choice.chosen_on["misclassified"]
-    nearest = f"The nearest is {chosen}: {number('misclassified', found.value)} misclassified"
-    return f"No method reaches {limits(budget)}{guaranteed}. {nearest}, with {_and(others)}."
+        where = "in expectation on new images like those it was chosen on" if guaranteed else "where it was chosen"
+        return f"Deploy {chosen}: {limits(budget)} {where}. {_measured(choice)}"
+    others = [words for axis, words in limits_in_words(budget).items() if axis != "misclassified"]
+    within = f" within {_and(others)}" if others else ""
+    kind = "has a guarantee of" if guaranteed else "reaches"
+    return f"No method {kind} {limits(budget)}. The nearest{within} is {chosen}. {_measured(choice)}"
 
 
-def axis_rows(choice: Choice, budget: Budget) -> list[dict[str, str]]:
+def _measured(choice: Choice) -> str:
+    said = []
+    for axis, words in OF.items():
+        found = choice.measured[axis]
+        interval = between(axis, found)
+        said.append(f"{number(axis, found.value)}{f' ({interval})' if interval else ''} {words}")
+    return f"Measured on other images: {_and(said)}."
+
+
+def axis_rows(choices: Choices) -> list[dict[str, str]]:
     """One row per axis: its limit, the values on the images that were chosen on and on others, and whether it holds."""
-    rows = []
-    for axis, found in choice.measured.items():
+    rows: list[dict[str, str]] = []
+    choice, budget = choices.choice, choices.budget
+    for axis, found in choice.measured.items() if choice else ():
+        assert choice is not None
         most = budget.limits.get(axis)
         rows.append(
             {
                 "": AXES[axis],
-                "limit": "" if most is None else number(axis, most),
-                "chosen on": number(axis, choice.chosen_on[axis].value) if axis in choice.chosen_on else "",
-                "measured": number(axis, found.value),
+                "Limit": "" if most is None else number(axis, most),
+                "Chosen on": number(axis, choice.chosen_on[axis].value) if axis in choice.chosen_on else "",
+                "Measured": number(axis, found.value),
                 "95% interval": between(axis, found),
-                "counted": "" if found.count is None else f"{found.count:,} of {found.of:,}",
-                "limit?": "" if most is None else STATUS[choice.status(axis, most)],
+                "n": "" if found.count is None else f"{found.count:,} of {found.of:,}",
+                "Within limit": "" if most is None else STATUS[choice.status(axis, most)],
             }
         )
     return rows
 
 
-def setting_rows(named: Mapping[str, Choice], budget: Budget | None, first: str) -> list[dict[str, str]]:
-    """One row per choice: thresholds, and measured values with their intervals."""
+def setting_rows(named: Mapping[str, Choice], first: str, titles: Mapping[str, str]) -> list[dict[str, str]]:
+    """One row per choice: thresholds, and measured values with their intervals; `first` heads the names."""
     rows = []
     for name, choice in named.items():
-        row = {first: name, "method": choice.method} if first != "method" else {first: name}
-        row |= {"t*": f"{choice.operating:.3g}", "τ": f"{choice.tau:.4g}"}
-        for axis in COMPARED:
+        row = {first: name} | ({} if first == "Method" else {"Method": titles.get(choice.method, choice.method)})
+        row |= {"t*": f"{choice.operating:.3f}", "τ": tau(choice)}
+        for axis, head in HEADS.items():
             found = choice.measured[axis]
-            interval = between(axis, found)
-            row[AXES[axis]] = number(axis, found.value) + (f" ({interval})" if interval else "")
-        if budget is not None:
-            row["reached"] = "yes" if choice.reached else "no"
-        rows.append(row)
+            interval = between(axis, found) if axis in OF else ""
+            row[head.capitalize()] = number(axis, found.value) + (f" ({interval})" if interval else "")
+        counts = [choice.measured[axis].of or 0 for axis in ("misclassified", "false_alarms")]
+        rows.append({**row, "n": " / ".join(f"{n:,}" for n in counts), "Reached": "yes" if choice.reached else "no"})
     return rows
+
+
+def short_rows(named: Mapping[str, Choice], first: str) -> list[dict[str, str]]:
+    """One row per choice for terminals: measured values without their intervals."""
+    rows = []
+    for name, choice in named.items():
+        thresholds = {"t*": f"{choice.operating:.3f}", "τ": tau(choice)}
+        row = {first: name, **(thresholds if first == "method" else {"method": choice.method})}
+        values = {SHORT[axis]: number(axis, choice.measured[axis].value) for axis in SHORT}
+        rows.append(row | values)
+    return rows
+
+
+def split_rows(choice: Choice) -> list[dict[str, str]]:
+    """Outcomes of the unknown objects of each OOD split."""
+    return [
+        {
+            "Split": split,
+            "Objects": f"{of['misclassified'].of:,}",
+            "Images": f"{of['misclassified'].images:,}",
+            **{
+                head.capitalize(): f"{number(axis, found.value)} ({between(axis, found)})"
+                for axis, head in (*HEADS.items(), ("missed", "missed"))
+                if (found := of.get(axis)) is not None
+            },
+        }
+        for split, of in choice.by_split.items()
+    ]
 
 
 def _and(parts: Sequence[str]) -> str:

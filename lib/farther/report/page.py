@@ -10,7 +10,7 @@ from farther.datasets import image_roots
 from farther.errors import ParameterError
 from farther.keyed import Keyed
 from farther.registry import build as checked
-from farther.report import across, classes, cost, seeds, self_awareness, tables
+from farther.report import across, classes, cost, deploy, seeds, self_awareness, tables
 from farther.report.charts import distances
 from farther.report.contents import FIGURES, Contents
 from farther.report.documented import texts_of
@@ -38,6 +38,7 @@ NAVIGATION = {
     "self_awareness.html": "Self-awareness",
     "classes.html": "Classes",
     "cost.html": "Cost",
+    "deploy.html": "Deploy",
     "charts.html": "Charts",
     "published.html": "Published",
     GALLERY: "Gallery",
@@ -103,6 +104,7 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "self_awareness.html", "self_awareness.html", self_awareness.content(contents.evaluated)
     yield "classes.html", "classes.html", classes.content(contents.evaluated)
     yield "cost.html", "cost.html", cost.content(contents.evaluated, contents.root / "artifacts" / "cost.json")
+    yield "deploy.html", "deploy.html", deploy.content(contents.evaluated, contents.artifacts)
     yield "charts.html", "charts.html", contents.charts()
     yield "published.html", "published.html", contents.published()
     yield "provenance.html", "provenance.html", contents.provenance()

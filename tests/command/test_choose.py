@@ -1,0 +1,102 @@
+"""`farther choose`, on a run whose choices can be worked out by hand."""
+
+import json
+
+import pytest
+from tests.evaluation.deployable import PARAMS, lay
+
+from farther.command import main
+from farther.evaluation.choice import Budget, Choices
+from farther.evaluation.choosing import store_choice
+from farther.evaluation.files import RunFiles
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.settings import EvaluationSettings
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """The current folder: a run that was evaluated."""
+    lay(tmp_path, test=("far", "near"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def found(capsys, *arguments):
+    assert main(["choose", "r", "--json", *arguments]) == 0
+    return Choices.from_json(json.loads(capsys.readouterr().out))
+
+
+def test_the_budget_is_that_of_params_yaml_and_limits_that_are_given_replace_all_of_it(project, capsys):
+    assert found(capsys).budget == Budget(max_false_alarms=25)
+    assert found(capsys, "--choose-on", "far").budget == Budget(max_false_alarms=25, choose_on="far")
+    assert found(capsys, "--max-misclassified", "0.25").budget == Budget(max_misclassified=0.25)
+    asked = found(capsys, "--max-recall-loss", "0.5", "--guarantee", "conformal", "--method", "two")
+    assert asked.budget == Budget(max_recall_loss=0.5, guarantee="conformal")
+    assert list(asked.methods) == ["two"]
+
+
+def test_the_stored_choice_is_printed_and_another_budget_is_computed(project, capsys):
+    files = RunFiles("r", "b")
+    inputs = RunInputs(files, files.roles, EvaluationSettings(**PARAMS["evaluate"]))
+    store_choice(inputs, list(PARAMS["methods"]), Budget(**PARAMS["deploy"]), code="")
+    stored = json.loads(files.choice.read_text())
+    stored["notes"] = ["from the file"]
+    files.choice.write_text(json.dumps(stored))
+    assert found(capsys).notes == ["from the file"]
+    assert found(capsys, "--max-false-alarms", "50").notes == []
+
+
+def test_it_prints_the_answer_the_costs_with_n_and_what_each_limit_costs_alone(project, capsys):
+    asked = ["--max-misclassified", "0.1", "--max-false-alarms", "0", "--choose-on", "far"]
+    assert main(["choose", "r", *asked]) == 0
+    shown = capsys.readouterr().out
+    said = " ".join(shown.split())
+    assert (
+        "No method reaches at most 10% of the unknown objects misclassified and at most 0 false alarms per 100 ID "
+        "images. The nearest within at most 0 false alarms per 100 ID images is one with t* = 0.5 and τ = 0.2. "
+        "Measured on other images: 25.0%"
+    ) in said
+    assert "for unknown objects, chosen on far and measured on the other OOD splits" in said
+    lines = [line.split() for line in shown.splitlines()]
+    # Of the elks, 0.95 is kept, 0.15 flagged, and two are not detected.
+    assert ["unknown", "misclassified", "10.0%", "25.0%"] in [line[:4] for line in lines]
+    assert ["unknown", "missed", "50.0%"] in [line[:3] for line in lines]
+    assert ["misclassified", "10%", "one"] in [line[:3] for line in lines]
+    assert all(len(line) <= 81 for line in shown.splitlines())
+
+
+def test_a_setting_that_meets_the_budget_is_to_be_deployed(project, capsys):
+    assert main(["choose", "r", "--method", "one"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Deploy one with t* = 0.5 and τ = 0.6: at most 25 false alarms per 100 ID images where it was chosen" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["x"], "unknown run 'x'"),
+        (["r", "--method", "three"], "unknown method 'three'"),
+        (["r", "--choose-on", "test"], "unknown OOD split 'test'"),
+        (["r", "--max-misclassified", "2"], "'max_misclassified': Input should be less than or equal to 1, found 2"),
+        (["r", "--max-false-alarms", "many"], "Input should be a valid number"),
+        (["r", "--max-false-alarms", "inf"], "Input should be a finite number"),
+        (["r", "--guarantee", "sure"], "'sure' is not one of"),
+        (["r", "--max-recall-loss", "0", "--guarantee", "conformal"], "a guarantee needs a limit above 0"),
+    ],
+)
+def test_wrong_input_is_refused_in_plain_words(project, capsys, arguments, message):
+    assert main(["choose", *arguments]) == 2
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+def test_without_scores_the_absent_file_is_named(project, capsys):
+    (project / "artifacts/scores/r/one/val.parquet").unlink()
+    assert main(["choose", "r"]) == 2
+    assert "scores/r/one/val.parquet" in capsys.readouterr().err
+
+
+def test_without_a_budget_it_says_what_may_be_limited(project, capsys):
+    text = (project / "params.yaml").read_text().replace("max_false_alarms: 25", "guarantee: none")
+    (project / "params.yaml").write_text(text)
+    assert main(["choose", "r"]) == 2
+    assert "a budget limits something: give max_misclassified" in capsys.readouterr().err

@@ -1,0 +1,266 @@
+"""Choosing what to deploy: numbers worked out by hand, and properties of every choice."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from tests.evaluation.deployable import lay
+
+from farther.errors import DataError, ParameterError
+from farther.evaluation.budget_search import NOTHING_FLAGGED, Part, best_tau
+from farther.evaluation.choice import Budget, Choices, choice_from_json
+from farther.evaluation.choosing import choose, store_choice
+from farther.evaluation.files import RunFiles
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.settings import EvaluationSettings
+from farther.evaluation.trade_offs import IdSteps, OodSteps, Steps, halves
+
+
+def inputs(artifacts, **settings):
+    files = RunFiles("r", "b", artifacts)
+    return RunInputs(files, files.roles, EvaluationSettings(**{"replicates": 20, **settings}))
+
+
+def chosen(artifacts, methods=("one",), **budget):
+    return choose(inputs(artifacts), methods, Budget(**budget))
+
+
+def test_false_alarms_are_limited_on_validation_images_and_measured_on_test_images(tmp_path):
+    found = chosen(lay(tmp_path), max_false_alarms=25).choice
+    # One of four validation detections may be flagged, so τ is the second lowest score there, 0.6.
+    assert (found.method, found.operating, found.tau, found.reached) == ("one", 0.5, 0.6, True)
+    assert found.chosen_on["false_alarms"].value == 25
+    alarms = found.measured["false_alarms"]
+    assert (alarms.value, alarms.count, alarms.of) == (50, 2, 4)  # test detections 0.1 and 0.5
+    assert found.measured["images_with_false_alarms"].value == 0.5
+    lost = found.measured["recall_lost"]
+    assert (lost.value, lost.count, lost.of) == (0.5, 2, 4)  # the fourth cat is not detected in any case
+    # AP50 before: three of four cats at precision 1, that is 76 of COCO's 101 recalls; after: one of four, 26 recalls.
+    assert found.measured["map50_lost"].value == pytest.approx(50 / 101)
+    outcomes = {name: found.measured[name].count for name in ("misclassified", "found", "missed")}
+    assert outcomes == {"misclassified": 1, "found": 3, "missed": 0}  # only the fox with 0.85 is taken for a cat
+    assert found.measured["misclassified"].of == 4
+
+
+def test_misclassified_objects_are_limited_at_the_fewest_false_alarms(tmp_path):
+    artifacts = lay(tmp_path, test=("far", "near"))
+    found = chosen(artifacts, max_misclassified=0.25, choose_on="far").choice
+    # One of the foxes 0.1, 0.3, 0.5, 0.85 may be kept: τ is above 0.5, and 0.6 is the next score of any detection.
+    assert (found.tau, found.reached) == (0.6, True)
+    assert found.chosen_on["misclassified"].value == 0.25
+    assert found.chosen_on["false_alarms"].value == 25
+    # Measured on the other split: elk 0.95 is kept, 0.15 flagged, two are not detected.
+    assert list(found.by_split) == ["near"]
+    counts = {name: (value.count, value.of) for name, value in found.by_split["near"].items()}
+    assert counts == {"misclassified": (1, 4), "found": (1, 4), "missed": (2, 4)}
+    assert found.folds == ()
+
+
+def test_the_method_with_fewer_false_alarms_is_chosen_for_a_limit_on_misclassified_objects(tmp_path):
+    artifacts = lay(tmp_path, test=("far", "near"))
+    found = chosen(artifacts, ("one", "two"), max_misclassified=0.25, choose_on="far")
+    # Method two has to flag the foxes at 0.8 and with them all cats; method one only the cat at 0.2.
+    assert found.choice.method == "one"
+    assert found.methods["two"].chosen_on["false_alarms"].value == 100
+    assert found.methods["one"] == found.choice
+
+
+def test_what_no_setting_reaches_is_said_and_the_nearest_is_within_the_other_limits(tmp_path):
+    artifacts = lay(tmp_path, test=("far", "near"))
+    found = chosen(artifacts, ("one", "two"), max_misclassified=0.1, max_false_alarms=0, choose_on="far")
+    assert not found.choice.reached
+    assert found.choice.chosen_on["false_alarms"].value == 0
+    # Without a false alarm, both methods flag the fox at 0.1 and keep the other three.
+    assert found.choice.chosen_on["misclassified"].value == 0.75
+    assert set(found.alone) == {"misclassified", "false_alarms"}
+    assert all(choice.reached for choice in found.alone.values())
+    assert found.choice.status("misclassified", 0.1) in ("exceeded", "open")
+
+
+def test_each_half_is_measured_with_what_was_chosen_on_the_other(tmp_path):
+    images = 60
+    random = np.random.default_rng(0)
+    far = [("fox", 0.9, score, 0.5) for score in random.random(images)]
+    artifacts = lay(tmp_path, splits={"far": far})
+    found = chosen(artifacts, max_misclassified=0.5).choice
+    scores = np.array([row[2] for row in far])
+    names = np.array(sorted(f"far{n}" for n in range(images)), dtype=object)
+    first = halves(names, np.zeros(images, dtype=int), seed=0)
+    by_name = scores[[int(name[3:]) for name in names]]
+    assert first.sum() == images / 2
+    kept = 0
+    for setting, on in zip(found.folds, (first, ~first), strict=True):
+        assert np.mean(by_name[on] >= setting.tau) <= 0.5
+        kept += np.sum(by_name[~on] >= setting.tau)
+    assert found.measured["misclassified"].count == kept
+    assert np.mean(scores >= found.tau) <= 0.5
+
+
+def test_a_larger_t_is_chosen_where_a_limit_on_recall_allows_it(tmp_path):
+    artifacts = lay(
+        tmp_path,
+        splits={
+            "val": [("cat", 0.9, 0.6, 0), ("cat", 0.9, 0.7, 0), ("cat", 0.9, 0.8, 0), ("cat", 0.6, 0.9, 0)],
+            "far": [("fox", 0.6, 0.9, 0)] * 4,
+        },
+    )
+    found = chosen(artifacts, max_recall_loss=0.25).choice
+    assert 0.6 < found.operating <= 0.9  # the unsure foxes are discarded, and with them one of four cats
+    assert found.measured["missed"].value == 1
+    assert found.chosen_on["recall_lost"].value == 0.25
+    assert chosen(artifacts, max_recall_loss=0.2).choice.operating < 0.6
+    assert chosen(artifacts, max_false_alarms=25).choice.operating == 0.5  # without that limit t* is the run's own
+
+
+def test_a_count_of_zero_has_the_interval_of_the_rule_of_three(tmp_path):
+    artifacts = lay(tmp_path, test=("far", "near"))
+    found = chosen(artifacts, max_misclassified=1.0, choose_on="far").choice
+    assert found.measured["false_alarms"].count == 0
+    assert found.measured["false_alarms"].interval == pytest.approx((0, 100 * (1 - 0.05 ** (1 / 4))))
+    assert found.status("false_alarms", 2) == "open"
+    assert found.status("false_alarms", 60) == "met"
+
+
+def test_methods_whose_parameters_were_chosen_on_test_data_and_those_that_do_not_apply_are_left_out(tmp_path):
+    artifacts = lay(tmp_path)
+    (artifacts / "fitted/r/one/method.json").write_text(json.dumps({"name": "msp", "choice": {"oracle": True}}))
+    found = chosen(artifacts, ("one", "two"), max_false_alarms=25)
+    assert list(found.methods) == ["two"]
+    assert found.left_out == {"one": "its parameters were chosen on test data"}
+    (artifacts / "fitted/r/two/method.json").write_text(json.dumps({"not_applicable": "no logits"}))
+    found = chosen(artifacts, ("one", "two"), max_false_alarms=25)
+    assert found.choice is None
+    assert found.notes == ["Nothing can be chosen: no method applies."]
+
+
+def test_without_unknown_objects_nothing_is_chosen(tmp_path):
+    found = chosen(lay(tmp_path, splits={"far": [("cat", 0.9, 0.5, 0.5)] * 4}), max_false_alarms=25)
+    assert (found.choice, found.methods) == (None, {})
+    assert found.notes == ["Nothing can be chosen: no unknown object is annotated in the OOD splits."]
+
+
+def test_a_limit_finer_than_the_data_and_a_guarantee_of_too_few_images_are_noted(tmp_path):
+    artifacts = lay(tmp_path)
+    assert "One of the 4 unknown objects is 25.0%" in chosen(artifacts, max_misclassified=0.01).notes[0]
+    found = chosen(artifacts, max_false_alarms=10, guarantee="conformal")
+    assert found.notes == ["A guarantee of max_false_alarms 10 needs 9 images; 4 are there."]
+    assert (found.choice.tau, found.choice.measured["false_alarms"].count) == (NOTHING_FLAGGED, 0)
+
+
+def test_a_choice_is_the_same_after_json_and_a_damaged_one_names_its_field(tmp_path):
+    found = chosen(lay(tmp_path), ("one", "two"), max_misclassified=0.1, max_false_alarms=10)
+    written = json.loads(json.dumps(found.to_json()))
+    assert Choices.from_json(written) == found
+    assert choice_from_json(written["choice"]) == found.choice
+    written["choice"]["tau"] = "high"
+    with pytest.raises(DataError, match=r"c\.json: field 'choice\.tau'.*found 'high'"):
+        Choices.from_json(written, "c.json")
+
+
+def test_the_stored_choice_is_written_again_only_where_something_changed(tmp_path):
+    artifacts = lay(tmp_path)
+    file = RunFiles("r", "b", artifacts).choice
+
+    def stored(code="a", **budget):
+        store_choice(inputs(artifacts), ["one"], Budget(**budget), code)
+        return Choices.read(file), file.stat().st_mtime_ns
+
+    first, written = stored(max_false_alarms=25)
+    assert first.choice.tau == 0.6
+    assert stored(max_false_alarms=25) == (first, written)
+    assert stored(max_false_alarms=25, code="b")[1] > written
+    assert stored(max_false_alarms=50)[0].choice.tau == 0.8
+
+
+@pytest.mark.parametrize(
+    ("budget", "problem"),
+    [
+        ({}, "a budget limits something: give max_misclassified, max_false_alarms, max_recall_loss"),
+        ({"max_recall_loss": 0.0, "guarantee": "conformal"}, "max_recall_loss is 0: a guarantee needs a limit above 0"),
+    ],
+)
+def test_a_budget_without_a_limit_or_a_guarantee_of_zero_is_refused(budget, problem):
+    with pytest.raises(ParameterError, match=problem):
+        Budget(**budget)
+
+
+def test_an_unknown_split_to_choose_on_is_refused(tmp_path):
+    with pytest.raises(ParameterError, match=r"unknown OOD split 'fra'\. Did you mean 'far'"):
+        chosen(lay(tmp_path), max_false_alarms=2, choose_on="fra")
+
+
+def test_one_image_is_always_in_one_half_and_every_split_is_halved():
+    names = np.array([f"{n}" for n in range(40)] + [f"{n}" for n in range(20)], dtype=object)
+    split = np.repeat([0, 1], [40, 20])
+    first = halves(names, split, seed=3)
+    assert np.array_equal(first[:20], first[40:])
+    assert first[split == 0].sum() == 20
+    assert first[split == 1].sum() == 10
+    assert not np.array_equal(first, halves(names, split, seed=4))
+
+
+def draw(random, images):
+    """Costs in ID and OOD images whose scores depend on their image; images have 0 to 3 units."""
+
+    def units(centre):
+        image = np.sort(random.integers(0, images, 2 * images))
+        return Steps(random.normal(centre, 1, images)[image] + random.normal(0, 0.5, len(image)), image)
+
+    flagged = units(1.0)
+    unknown = units(0.0)
+    id_steps = IdSteps(
+        flagged, Steps(np.where(random.random(len(flagged.at)) < 0.8, flagged.at, np.inf), flagged.image)
+    )
+    return id_steps, OodSteps(unknown, unknown, unknown)
+
+
+def everything(images, **options):
+    return Part(np.ones(images, dtype=bool), np.ones(images, dtype=bool), **options)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_chosen_threshold_meets_the_budget_where_it_was_chosen_and_a_looser_one_never_costs_more(seed):
+    steps, part = draw(np.random.default_rng(seed), 80), everything(80)
+    points = []
+    for most in (0.0, 0.01, 0.05, 0.2, 0.5, 1.0):
+        point = best_tau("m", 0.5, steps, part, Budget(max_misclassified=most))
+        assert point.reached and point.misclassified <= most
+        points.append(point)
+    assert all(tight.false_alarms >= loose.false_alarms for tight, loose in pairwise(points))
+    points = []
+    for most in (0.0, 1.0, 5.0, 50.0):
+        budget = Budget(max_false_alarms=most, max_recall_loss=0.2)
+        point = best_tau("m", 0.5, steps, part, budget)
+        assert point.reached and 100 * point.false_alarms <= most and point.recall_lost <= 0.2
+        points.append(point)
+        both = best_tau("m", 0.5, steps, part, replace(budget, max_misclassified=0.3))
+        assert both.reached == (point.misclassified <= 0.3)
+    assert all(tight.misclassified >= loose.misclassified for tight, loose in pairwise(points))
+
+
+def test_conformal_thresholds_keep_their_limits_in_expectation_on_new_images():
+    random, images = np.random.default_rng(0), 40
+    losses = {"misclassified": [], "false_alarms": [], "recall_lost": []}
+    budgets = {axis: Budget(**{limit: most, "guarantee": "conformal"}) for axis, limit, most in (
+        ("misclassified", "max_misclassified", 0.1),
+        ("false_alarms", "max_false_alarms", 10.0),
+        ("recall_lost", "max_recall_loss", 0.1),
+    )}  # fmt: skip
+    for _ in range(400):
+        steps, (new_id, new_ood) = draw(random, images), draw(random, 100)
+        for axis, budget in budgets.items():
+            tau = best_tau("m", 0.5, steps, everything(images, guaranteed=True), budget).setting.tau
+            units, wrong = {
+                "misclassified": (new_ood.misclassified, new_ood.misclassified.at >= tau),
+                "false_alarms": (new_id.flagged, new_id.flagged.at < tau),
+                "recall_lost": (new_id.lost, new_id.lost.at < tau),
+            }[axis]
+            total, lost = units.counts(100), units[wrong].counts(100)
+            shown = total > 0
+            each = lost > 0 if axis == "false_alarms" else lost[shown] / total[shown]
+            losses[axis].append(np.mean(each))
+    for axis, of in losses.items():
+        error = 3 * np.std(of) / np.sqrt(len(of))
+        assert 0.03 < np.mean(of) <= 0.1 + error, axis

@@ -1,0 +1,75 @@
+"""The page of what to deploy."""
+
+import json
+
+import pytest
+from tests.evaluation.deployable import lay
+from tests.report.conftest import run_of
+
+from farther.errors import DataError
+from farther.evaluation.choice import Budget
+from farther.evaluation.choosing import store_choice
+from farther.evaluation.files import RunFiles
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.settings import EvaluationSettings
+from farther.report import deploy
+
+
+def content(tmp_path, **budget):
+    """The page of a run called as in `run_of`."""
+    lay(tmp_path, test=("far", "near"))
+    for path in [
+        *tmp_path.glob("artifacts/*/r"),
+        *tmp_path.glob("artifacts/*/r.json"),
+        tmp_path / "artifacts/splits/b",
+    ]:
+        path.rename(path.with_name(path.name.replace("r", "net", 1) if path.name[0] == "r" else "voc"))
+    files = RunFiles("net", "voc", tmp_path / "artifacts")
+    inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=20))
+    store_choice(inputs, ["one", "two"], Budget(**budget), code="")
+    run = run_of({"one": {"auroc": 0.5}, "two": {"auroc": 0.5}})
+    return deploy.content([run], tmp_path / "artifacts")
+
+
+def test_tables_have_limits_values_intervals_and_n(tmp_path):
+    page = content(tmp_path, max_misclassified=0.1, max_false_alarms=0, choose_on="far")
+    run = page["runs"]["net"]
+    assert run["answer"].startswith("No method reaches at most 10% of the unknown objects misclassified and at most 0")
+    rows = {row[0][0]: [text for text, _ in row[1:]] for row in run["axes"].rows}
+    limit, chosen, measured, interval, n, within = rows["unknown objects misclassified"]
+    assert (limit, chosen, measured, n) == ("10.0%", "75.0%", "25.0%", "1 of 4")
+    assert interval.startswith("0.0 to ") and within == "undecided"
+    assert rows["mAP50 lost"][4] == ""
+    (row,) = page["overview"].frame.to_dicts()
+    assert (row["Run"], row["Method"], row["n"], row["Reached"]) == ("net", "one", "4 / 4", "no")
+    assert [table.frame["Limit"].to_list() for table in run["tables"]] == [["Misclassified 10%", "Alarms 0"]]
+
+
+def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(tmp_path):
+    page = content(tmp_path, max_false_alarms=25, choose_on="far")
+    (chart,) = page["runs"]["net"]["chart"].charts
+    front, limit, _, settings, chosen = chart.spec["layer"]
+    assert limit["encoding"] == {"x": {"datum": 25}, "tooltip": limit["encoding"]["tooltip"]}
+    assert {row["series"] for row in settings["data"]["values"]} == {"one", "two"}
+    (place,) = chosen["data"]["values"]
+    assert place == next(row for row in settings["data"]["values"] if row["series"] == place["series"])
+    lines = [line.split(",") for line in chart.spec["data"]["values"].splitlines()[1:]]
+    one = [(float(x), float(y)) for series, _, x, y in lines if series == "one"]
+    # Test detections 0.1, 0.5 and 0.7 in four images; elks 0.15 and 0.95 of four.
+    assert (one[0], one[-1]) == ((0, 0.5), (75, 0))
+    assert (25, 0.25) in one
+    falling = [row["y"] for row in front["data"]["values"]]
+    assert falling == sorted(falling, reverse=True)
+    assert "Deploy" in chart.description
+
+
+def test_a_run_that_nothing_was_chosen_for_is_left_out(tmp_path):
+    assert deploy.content([run_of({"one": {}})], tmp_path)["runs"] == {}
+
+
+def test_a_damaged_choice_names_the_file(tmp_path):
+    content(tmp_path, max_false_alarms=25)
+    file = tmp_path / "artifacts/evaluation/net/choice.json"
+    file.write_text(json.dumps({"run": "net"}))
+    with pytest.raises(DataError, match=r"choice\.json"):
+        deploy.content([run_of({"one": {}})], tmp_path / "artifacts")
