@@ -1,0 +1,83 @@
+"""`farther predict`: a bundle's monitor over images, a video, a camera or a network stream."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from farther.command.project import argument, option
+
+
+def predict(
+    bundle: Annotated[Path, argument("BUNDLE", "Folder that `farther bundle` wrote.")],
+    source: Annotated[
+        str,
+        argument("SOURCE", "Image, folder, pattern in quotes, video, number of a camera, or address (rtsp://…)."),
+    ],
+    out: Annotated[Path, option("DIR", "Folder to write; it must not exist, or be empty.")] = Path("predicted"),
+    no_pictures: Annotated[bool, typer.Option("--no-pictures", help="Write no annotated pictures or video.")] = False,
+    every: Annotated[int, option("N", "Take every n-th image.")] = 1,
+    limit: Annotated[int | None, option("N", "Stop after n images.")] = None,
+    window: Annotated[int, option("N", "Images in a window of drift.")] = 200,
+    batch_size: Annotated[int | None, option("N", "Images in a batch; by default 8, and 1 for live sources.")] = None,
+    device: Annotated[str, option("DEVICE", "cpu, cuda, cuda:1, mps, …")] = "auto",
+    codec: Annotated[str, option("FOURCC", "Codec of the annotated video.")] = "mp4v",
+) -> None:
+    """Detect objects, known and unknown, with a bundle.
+
+    Writes annotated pictures (or a video), the regions and scores as Parquet, COCO results, and drift: the shares of
+    unknown detections and of rejected images over windows, beside those of the ID validation split. Runs until the
+    source ends or Ctrl-C (or SIGTERM) stops it; either way everything found so far is written.
+
+    \b
+    Examples:
+      farther predict deployed photos/
+      farther predict deployed 'photos/*.jpg' --out found --no-pictures
+      farther predict deployed street.mp4 --every 5
+      farther predict deployed 0                                  # the first camera
+      farther predict deployed rtsp://camera.local/stream --out gate
+    """
+    from tqdm import tqdm
+
+    from farther.monitor import Monitor
+    from farther.monitor.predict import PredictSettings
+    from farther.monitor.predict import predict as run
+    from farther.monitor.sources import SourceSettings, open_source
+
+    def log(line: str) -> None:
+        tqdm.write(line, file=sys.stderr)
+
+    monitor = Monitor.load(bundle, device)
+    reading = monitor.bundle.info.reading
+    taken = SourceSettings(every=every, limit=limit, exif=reading.exif, max_pixels=reading.max_pixels)
+    opened = open_source(source, taken)
+    settings = PredictSettings(
+        out=out, pictures=not no_pictures, codec=codec, batch_size=batch_size, window=window
+    )
+    with _stop_signal() as stop:
+        done = run(monitor, opened, settings, log=log, stopped=stop.is_set)
+    print(f"{done}. Written: {out}")
+
+
+@contextmanager
+def _stop_signal() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C or SIGTERM sets; the second one ends the program at once."""
+    stop = threading.Event()
+
+    def ask(number: int, frame: Any) -> None:
+        stop.set()
+        signal.signal(number, before[number])
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

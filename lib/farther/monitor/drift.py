@@ -1,0 +1,282 @@
+"""Drift: whether windows of monitored images look as the ID validation split did.
+
+Three shares are compared: of detections flagged unknown, of images rejected, and of images without a detection. If the
+images of a window and those of validation are exchangeable, the number of such images in the window is hypergeometric,
+given the number in both (Fisher's exact test, Fisher, 1922, https://doi.org/10.2307/2340521); the interval of a window
+holds the shares that this test does not refuse. So the size of the validation split counts as well as that of the
+window. Detections in one image are not independent: both numbers of them are divided by the design effect (Kish, 1965;
+Rao and Scott, 1992, https://doi.org/10.2307/2532311), the variance of the share over images by that of independent
+detections.
+
+Over many windows some would leave an interval of fixed level by chance. The k-th window is tested at the level
+`level` / (3 k (k + 1)), which adds up to `level` over three shares and any number of windows: the probability that a
+stream without drift ever raises a false alarm is at most `level` (5%).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.stats import hypergeom
+
+from farther.errors import ParameterError
+
+if TYPE_CHECKING:
+    from farther.monitor.monitor import Monitored
+
+#: Windows that are kept in memory, the last ones.
+KEPT = 1000
+
+#: The shares that are compared, in words.
+SHARES = {
+    "unknown": "of the detections are unknown",
+    "rejected": "of the images are rejected",
+    "empty": "of the images are without a detection",
+}
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Numbers of images and detections, which shares are computed from.
+
+    Args:
+        images: Number of images.
+        rejected: Images that were rejected.
+        empty: Images without a detection.
+        detections: Number of detections.
+        unknown: Detections that were flagged unknown.
+        design_effect: Variance of the share of unknown detections over images, by that of as many independent
+            detections; 1 or more.
+    """
+
+    images: int = 0
+    rejected: int = 0
+    empty: int = 0
+    detections: int = 0
+    unknown: int = 0
+    design_effect: float = 1.0
+
+    @classmethod
+    def of(cls, image_id: np.ndarray, unknown: np.ndarray, images: Sequence[str], rejected: Sequence[str]) -> Rates:
+        """The rates of a set of images.
+
+        Args:
+            image_id: Image of each detection, ndarray of shape (N,).
+            unknown: Whether it was flagged unknown, ndarray of shape (N,), bool.
+            images: Names of all images.
+            rejected: Names of those that were rejected.
+        """
+        row = {name: number for number, name in enumerate(images)}
+        rows = np.fromiter((row[name] for name in image_id), np.int64, len(image_id))
+        detections = np.bincount(rows, minlength=len(images))
+        flagged = np.bincount(rows[np.asarray(unknown, bool)], minlength=len(images))
+        empty = int((detections == 0).sum())
+        effect = _design_effect(detections, flagged)
+        return cls(len(images), len(rejected), empty, int(detections.sum()), int(flagged.sum()), effect)
+
+    def with_image(self, detections: int, unknown: int, *, accepted: bool) -> Rates:
+        """These rates and one more image."""
+        return Rates(
+            self.images + 1,
+            self.rejected + (not accepted),
+            self.empty + (detections == 0),
+            self.detections + detections,
+            self.unknown + unknown,
+            self.design_effect,
+        )
+
+    def counts(self, share: str) -> tuple[int, int]:
+        """Number of a share, and what it is a share of."""
+        return getattr(self, share), self.detections if share == "unknown" else self.images
+
+    def share(self, share: str) -> float | None:
+        """A share; None of nothing."""
+        found, of = self.counts(share)
+        return found / of if of else None
+
+    def to_json(self) -> dict[str, Any]:
+        """All values, as JSON holds them."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> Rates:
+        """What `to_json` gave."""
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of monitored images.
+
+    Args:
+        number: Its number, from 1.
+        first: Number of its first image, from 1.
+        rates: Its rates.
+        intervals: For each share, the smallest and the largest that are consistent with validation; None where
+            there is nothing to compare.
+        validation: The rates that it is compared with.
+    """
+
+    number: int
+    first: int
+    rates: Rates
+    intervals: dict[str, tuple[float, float] | None]
+    validation: Rates
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """The shares that left their interval."""
+        found = []
+        for name, interval in self.intervals.items():
+            share = self.rates.share(name)
+            if interval is not None and share is not None and not interval[0] <= share <= interval[1]:
+                found.append(name)
+        return tuple(found)
+
+    def describe(self, name: str) -> str:
+        """One line about a share that left its interval."""
+        low, high = self.intervals[name] or (0.0, 1.0)
+        last = self.first + self.rates.images - 1
+        return (
+            f"images {self.first:,} to {last:,}: {_percent(self.rates.share(name))} {SHARES[name]}; ID validation "
+            f"showed {_percent(self.validation.share(name))}, and {_percent(low)} to {_percent(high)} is consistent "
+            "with it"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Its numbers, and shares with their intervals."""
+        shares = {
+            name: {"share": self.rates.share(name), "interval": interval} for name, interval in self.intervals.items()
+        }
+        counts = {key: value for key, value in asdict(self.rates).items() if key != "design_effect"}
+        return {"number": self.number, "first": self.first, **counts, "shares": shares, "outside": list(self.outside)}
+
+
+class Drift:
+    """Compares windows of monitored images with the ID validation split.
+
+        drift = Drift(monitor.bundle.validation)
+        for monitored in monitor.stream(images):
+            window = drift.update(monitored)
+            if window is not None and window.outside:
+                ...
+
+    Args:
+        validation: What validation showed: `bundle.validation`.
+        window: Images in a window. Images of one scene are alike: a window should show many scenes.
+        level: Probability of at least one false alarm, over all windows and shares.
+
+    Attributes:
+        total: Rates of all images so far.
+        count: Number of windows so far.
+        alarms: Number of windows in which a share left its interval.
+        windows: The last `KEPT` windows.
+
+    Raises:
+        ParameterError: the window is empty, the level is not between 0 and 1, or validation has no image.
+    """
+
+    def __init__(self, validation: Rates, *, window: int = 200, level: float = 0.05):
+        if window < 1:
+            raise ParameterError(f"a window has at least one image, found {window}")
+        if not 0 < level < 1:
+            raise ParameterError(f"a level is between 0 and 1, found {level:g}")
+        if not validation.images:
+            raise ParameterError("the ID validation split has no image to compare with")
+        self.validation, self.window, self.level = validation, window, level
+        self.total, self.count, self.alarms = Rates(), 0, 0
+        self.windows: deque[Window] = deque(maxlen=KEPT)
+        self._current = Rates()
+
+    def update(self, monitored: Monitored) -> Window | None:
+        """Counts an image; the window that it completes, if it does."""
+        return self.add(len(monitored.unknown), int(np.sum(monitored.unknown)), accepted=bool(monitored.accepted))
+
+    def add(self, detections: int, unknown: int, *, accepted: bool = True) -> Window | None:
+        """The same by the numbers of the image's detections."""
+        self.total = self.total.with_image(detections, unknown, accepted=accepted)
+        self._current = self._current.with_image(detections, unknown, accepted=accepted)
+        return self.close() if self._current.images == self.window else None
+
+    def close(self) -> Window | None:
+        """Ends the current window, however many images it has; None where it has none."""
+        if not self._current.images:
+            return None
+        self.count += 1
+        level = self.level / (len(SHARES) * self.count * (self.count + 1))
+        intervals = {name: consistent(self.validation, self._current, name, level) for name in SHARES}
+        first = self.total.images - self._current.images + 1
+        window = Window(self.count, first, self._current, intervals, self.validation)
+        self.windows.append(window)
+        self.alarms += bool(window.outside)
+        self._current = Rates()
+        return window
+
+    def to_json(self) -> dict[str, Any]:
+        """Validation, totals and the last windows."""
+        return {
+            "format": "farther.drift",
+            "version": 1,
+            "window": self.window,
+            "level": self.level,
+            "validation": self.validation.to_json(),
+            "total": {key: value for key, value in self.total.to_json().items() if key != "design_effect"},
+            "windows": self.count,
+            "alarms": self.alarms,
+            "last_windows": [window.to_json() for window in self.windows],
+        }
+
+
+def consistent(validation: Rates, window: Rates, share: str, level: float) -> tuple[float, float] | None:
+    """The shares of a window that are consistent with validation; None where either has nothing to count.
+
+    Args:
+        validation: The rates of the ID validation split.
+        window: Those of the window, of which only the size counts.
+        share: A key of `SHARES`.
+        level: Of the two-sided test.
+    """
+    effect = validation.design_effect if share == "unknown" else 1.0
+    (found, of), (_, size) = validation.counts(share), window.counts(share)
+    found, of, size = round(found / effect), int(of / effect), int(size / effect)
+    if not of or not size:
+        return None
+    low, high = _limits(found, of, size, level)
+    return low / size, high / size
+
+
+@lru_cache(maxsize=4096)
+def _limits(found: int, of: int, size: int, level: float) -> tuple[int, int]:
+    """Smallest and largest number of `size` that Fisher's test does not refuse beside `found` of `of`."""
+
+    def below(number: int) -> float:
+        return float(hypergeom.cdf(number, of + size, found + number, size))
+
+    def above(number: int) -> float:
+        return float(hypergeom.sf(number - 1, of + size, found + number, size))
+
+    # Both tails are monotone in the number: that of fewer rises with it, that of more falls.
+    low = bisect_left(range(size), level / 2, key=below)
+    high = size - bisect_left(range(size), level / 2, key=lambda missing: above(size - missing))
+    return low, high
+
+
+def _design_effect(detections: np.ndarray, unknown: np.ndarray) -> float:
+    """Design effect of the share of unknown detections by linearisation, from the numbers of each image."""
+    count, images = int(detections.sum()), len(detections)
+    share = unknown.sum() / count if count else 0.0
+    if images < 2 or not 0 < share < 1:
+        return 1.0
+    residuals = unknown - share * detections
+    over_images = images / (images - 1) * float(residuals @ residuals)
+    return max(1.0, float(over_images / (count * share * (1 - share))))
+
+
+def _percent(share: float | None) -> str:
+    return "none" if share is None else f"{100 * share:.1f}%"

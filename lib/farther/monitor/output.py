@@ -1,0 +1,211 @@
+"""Writers of what a monitor finds, shard by shard: memory holds the rows of one shard.
+
+    regions/          the detections as a regions folder, which the adapter `parquet` reads
+    scores.parquet    one row per detection: score, calibrated confidence, whether it is unknown
+    images.parquet    one row per image: size, number of detections, uncertainty, whether it was accepted
+    detections.json   COCO's results, with `unknown` and `ood_score`
+    pictures/         annotated images; of a video `annotated.mp4`
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+from PIL import Image
+
+from farther.errors import ParameterError
+from farther.monitor.sources import Frame
+from farther.tables import Header, Regions, RegionsWriter
+from farther.tables.files import inside
+
+if TYPE_CHECKING:
+    from farther.monitor.monitor import Monitored
+
+#: Columns of `scores.parquet` and `images.parquet`.
+COLUMNS: dict[str, dict[str, Any]] = {
+    "scores": {
+        "image_id": pl.String,
+        "region_id": pl.Int64,
+        "score": pl.Float64,
+        "confidence": pl.Float64,
+        "unknown": pl.Boolean,
+    },
+    "images": {
+        "image_id": pl.String,
+        "seconds": pl.Float64,
+        "width": pl.Int32,
+        "height": pl.Int32,
+        "detections": pl.Int32,
+        "unknown": pl.Int32,
+        "uncertainty": pl.Float64,
+        "accepted": pl.Boolean,
+    },
+}
+
+#: Endings of video files by codec; others are MP4.
+ENDINGS = {"MJPG": ".avi", "XVID": ".avi", "VP80": ".webm", "VP90": ".webm"}
+
+
+class Tables:
+    """Writes regions, scores, images and COCO results. `close` must be called, after an error too.
+
+    Args:
+        folder: Where they are written.
+        header: Header of the regions folder where there is no image.
+        shard_images: Images in a shard.
+    """
+
+    def __init__(self, folder: Path, header: Header, shard_images: int):
+        self._folder, self._header, self._shard_images = folder, header, shard_images
+        self._writer: RegionsWriter | None = None
+        self._shards = 0
+        self._parquet = {
+            name: pq.ParquetWriter(folder / f"{name}.parquet", _arrow(name, {}).schema, compression="zstd")
+            for name in COLUMNS
+        }
+        self._json = (folder / "detections.json").open("w", encoding="utf-8")
+        self._json.write("[")
+        self._separator = "\n"
+        self._clear()
+
+    def _clear(self) -> None:
+        self._regions: list[Regions] = []
+        self._failures: list[dict[str, str]] = []
+        self._images: list[dict[str, Any]] = []
+        self._scores: list[dict[str, Any]] = []
+
+    def add(self, frame: Frame, monitored: Monitored) -> None:
+        """Takes an image's detections."""
+        regions = monitored.regions
+        self._regions.append(regions)
+        per_region = (regions.region_id, monitored.score, monitored.confidence, monitored.unknown)
+        columns = (np.asarray(column).tolist() for column in per_region)
+        names = list(COLUMNS["scores"])
+        self._scores += [dict(zip(names, (frame.image_id, *row), strict=True)) for row in zip(*columns, strict=True)]
+        height, width = frame.pixels.shape[:2]
+        self._images.append(
+            {
+                "image_id": frame.image_id,
+                "seconds": frame.seconds,
+                "width": width,
+                "height": height,
+                "detections": len(regions),
+                "unknown": int(np.sum(monitored.unknown)),
+                "uncertainty": monitored.uncertainty,
+                "accepted": bool(monitored.accepted),
+            }
+        )
+        for result in monitored.to_coco():
+            text = json.dumps({**result, "file_name": frame.image_id}, ensure_ascii=False)
+            self._json.write(f"{self._separator}{text}")
+            self._separator = ",\n"
+        if len(self._images) >= self._shard_images:
+            self._flush()
+
+    def failed(self, name: str, reason: str) -> None:
+        """Takes the name of an image that cannot be used."""
+        self._failures.append({"image_id": name, "reason": reason})
+
+    def close(self) -> None:
+        """Writes the rest, and ends all files."""
+        if self._images or self._failures or not self._shards:
+            self._flush()
+        self._json.write("\n]\n")
+        self._json.close()
+        for writer in self._parquet.values():
+            writer.close()
+        if self._writer is not None:
+            self._writer.close(self._shards)
+
+    def _flush(self) -> None:
+        with_rows = [regions for regions in self._regions if len(regions)]
+        some = with_rows or self._regions[:1] or [Regions.empty(self._header)]
+        if self._writer is None:
+            self._writer = RegionsWriter(self._folder / "regions", some[0].header)
+        images = len(self._images) + len(self._failures)
+        self._writer.write_shard(self._shards, Regions.concatenate(some), images, self._failures)
+        for name, rows in (("scores", self._scores), ("images", self._images)):
+            self._parquet[name].write_table(_arrow(name, rows))
+        self._shards += 1
+        self._clear()
+
+
+class Pictures:
+    """Writes an annotated picture of each image.
+
+    Args:
+        folder: Where they are written, under the names of the images.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+
+    def add(self, frame: Frame, monitored: Monitored) -> None:
+        """Takes an image's detections."""
+        from farther.monitor.drawing import draw
+
+        file = inside(self._folder, frame.image_id).with_suffix(".jpg")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draw(frame.pixels, monitored)[:, :, ::-1]).save(file, quality=88)
+
+    def close(self) -> None:
+        """Ends all files."""
+
+
+class AnnotatedVideo:
+    """Writes a video of annotated frames, all of the size of the first, by supervision's `VideoSink`.
+
+    Args:
+        folder: Where `annotated.mp4` is written.
+        fps: Frames per second.
+        codec: Its four letters; the file's ending follows from them.
+
+    Raises:
+        ParameterError: such a video cannot be written here.
+    """
+
+    def __init__(self, folder: Path, fps: float, codec: str = "mp4v"):
+        self._name, self._folder, self._fps, self._codec = f"annotated{ENDINGS.get(codec, '.mp4')}", folder, fps, codec
+        self._sink: Any = None
+        self._size = 64, 64
+        with TemporaryDirectory() as trial:
+            try:
+                with self._make(Path(trial)):
+                    pass
+            except (RuntimeError, TypeError, ValueError):
+                problem = f"no video with the codec {codec!r} can be written here; mp4v and MJPG always can"
+                raise ParameterError(problem) from None
+
+    def add(self, frame: Frame, monitored: Monitored) -> None:
+        """Takes a frame's detections."""
+        import supervision as sv
+
+        from farther.monitor.drawing import draw
+
+        picture = draw(frame.pixels, monitored)
+        if self._sink is None:
+            self._size = picture.shape[1], picture.shape[0]
+            self._sink = self._make(self._folder).__enter__()
+        if self._size != (picture.shape[1], picture.shape[0]):
+            picture = sv.letterbox_image(picture, self._size)
+        self._sink.write_frame(picture)
+
+    def close(self) -> None:
+        """Ends the file."""
+        if self._sink is not None:
+            self._sink.__exit__(None, None, None)
+
+    def _make(self, folder: Path) -> Any:
+        import supervision as sv
+
+        return sv.VideoSink(str(folder / self._name), sv.VideoInfo(*self._size, self._fps), self._codec)
+
+
+def _arrow(name: str, rows: Any) -> Any:
+    return pl.DataFrame(rows, COLUMNS[name], orient="row").to_arrow()

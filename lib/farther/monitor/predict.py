@@ -1,0 +1,165 @@
+"""Runs a monitor over a source until it ends or is stopped, and writes what it finds."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tqdm import tqdm
+
+from farther.errors import ParameterError
+from farther.monitor.drift import Drift, Window
+from farther.monitor.drift_page import write_drift
+from farther.monitor.output import AnnotatedVideo, Pictures, Tables
+from farther.monitor.sources import Failed, Frame, Source
+
+if TYPE_CHECKING:
+    from farther.monitor.monitor import Monitor, Monitored
+
+#: Images that go through the network together, unless the source is live.
+USUAL_BATCH = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictSettings:
+    """How a monitor runs over a source.
+
+    Args:
+        out: Folder to write; it must not exist, or be empty.
+        pictures: Whether to write annotated pictures or a video.
+        codec: Of the video.
+        batch_size: Images that go through the network together; None for 8, or 1 where the source is live.
+        shard_images: Images whose rows are in memory before they are written.
+        window: Images in a window of drift.
+    """
+
+    out: Path
+    pictures: bool = True
+    codec: str = "mp4v"
+    batch_size: int | None = None
+    shard_images: int = 512
+    window: int = 200
+
+
+@dataclass
+class Predicted:
+    """What was done.
+
+    Args:
+        drift: Drift of the images; `drift.total` has the numbers of images and detections.
+        failed: Number of images that could not be used.
+        seconds: Time that it took.
+    """
+
+    drift: Drift
+    failed: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        total = self.drift.total
+        parts = [
+            f"{total.images:,} images in {self.seconds:.1f} s ({total.images / max(self.seconds, 1e-9):.1f} per second)",
+            f"{total.detections:,} detections, {total.unknown:,} of them unknown",
+        ]
+        if total.rejected:
+            parts.append(f"{total.rejected:,} images rejected")
+        if self.failed:
+            parts.append(f"{self.failed:,} could not be used")
+        if self.drift.alarms:
+            parts.append(f"drift in {self.drift.alarms:,} of {self.drift.count:,} windows")
+        return "; ".join(parts)
+
+
+def predict(
+    monitor: Monitor,
+    source: Source,
+    settings: PredictSettings,
+    *,
+    log: Callable[[str], Any] = print,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Predicted:
+    """Runs a monitor over a source and writes what `farther.monitor.output` and `farther.monitor.drift` list.
+
+    Memory does not grow with the number of images. What was found before an error is written, too.
+
+    Args:
+        monitor: Detects and scores.
+        source: The images.
+        settings: What to write, and where.
+        log: Takes one line per image that cannot be used, and one when a share leaves its interval.
+        stopped: Asked before each image; True ends the run as the end of the source does.
+
+    Raises:
+        ParameterError: the folder exists and is not empty, or see `AnnotatedVideo`.
+        DataError, FartherError: see `Monitor.stream`, or a file cannot be written.
+    """
+    out = settings.out
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ParameterError(f"{out} exists already, and nothing is overwritten: name another folder, or delete it")
+    drift = Drift(monitor.bundle.validation, window=settings.window)
+    pictures: Pictures | AnnotatedVideo | None = None
+    if settings.pictures:
+        pictures = Pictures(out / "pictures") if source.fps is None else AnnotatedVideo(out, source.fps, settings.codec)
+    out.mkdir(parents=True, exist_ok=True)
+    tables = Tables(out, monitor.bundle.header, settings.shard_images)
+    done, started = Predicted(drift), time.monotonic()
+
+    def failed(name: str, reason: str) -> None:
+        done.failed += 1
+        tables.failed(name, reason)
+        log(f"{name}: {reason}")
+
+    def compared(window: Window | None) -> None:
+        for share in window.outside if window else ():
+            log(f"drift: {window.describe(share)}")
+
+    with ExitStack() as ended:
+        ended.callback(lambda: write_drift(drift, out, source.name))
+        ended.callback(lambda: compared(drift.close()))
+        ended.callback(tables.close)
+        if pictures is not None:
+            ended.callback(pictures.close)
+        bar = ended.enter_context(tqdm(total=source.total, desc=source.name, unit="image", disable=None))
+        for frame, monitored in _monitored(monitor, source, settings.batch_size, failed, stopped):
+            tables.add(frame, monitored)
+            if pictures is not None:
+                pictures.add(frame, monitored)
+            compared(drift.update(monitored))
+            bar.update()
+    done.seconds = time.monotonic() - started
+    return done
+
+
+def _monitored(
+    monitor: Monitor, source: Source, batch_size: int | None, failed: Failed, stopped: Callable[[], bool]
+) -> Iterator[tuple[Frame, Monitored]]:
+    """The frames and what was found in them. Of the frames, those are kept that have no answer yet."""
+    waiting: deque[Frame] = deque()
+    ended = False
+
+    def pixels() -> Iterator[np.ndarray]:
+        nonlocal ended
+        with closing(source.frames(failed)) as frames:
+            for frame in frames:
+                if stopped():
+                    break
+                waiting.append(frame)
+                yield frame.pixels
+        ended = True
+
+    def names() -> Iterator[str]:
+        while not ended:
+            yield waiting[-1].image_id
+
+    size = batch_size or (1 if source.is_live else USUAL_BATCH)
+    found = monitor.stream(pixels(), names(), size, lambda name, error: failed(name, error.problem))
+    for monitored in found:
+        while (frame := waiting.popleft()).image_id != monitored.image_id:
+            pass
+        yield frame, monitored

@@ -1,0 +1,354 @@
+"""Sources of images: files, a video, a camera or a network stream, one frame at a time.
+
+Names of images are paths relative to the source's folder, ending included (`street/007.jpg`). The frames of a video are
+numbered from 1 and called as `ffmpeg -i clip.mp4 clip_%08d.jpg` calls the files that it extracts.
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from farther.errors import DataError, FartherError, ParameterError
+from farther.images.read import MAX_PIXELS, Exif, load
+from farther.tables.files import files_below
+
+#: Endings of image files.
+IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
+
+#: Frames in a row that cannot be read, after which a video has ended, and a live stream is opened again.
+MISSES = 25
+
+#: Seconds to wait before a lost stream is opened again: first, second, … attempt.
+PAUSES = (1, 2, 4, 8, 16)
+
+#: OpenCV's numbers of the properties CAP_PROP_POS_MSEC, CAP_PROP_FPS and CAP_PROP_FRAME_COUNT.
+MILLISECONDS, FPS, COUNT = 0, 5, 7
+
+#: Frames per second of a video that does not say.
+USUAL_FPS = 25.0
+
+#: Takes the name of an image or a stream, and what is wrong with it.
+Failed = Callable[[str, str], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """An image of a source.
+
+    Args:
+        image_id: Its name.
+        pixels: ndarray of shape (H, W, 3), uint8, red green blue.
+        seconds: Its time in the video; None for image files and live streams.
+    """
+
+    image_id: str
+    pixels: np.ndarray
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceSettings:
+    """How images are taken from a source.
+
+    Args:
+        every: Every n-th image is taken.
+        limit: Largest number of images; None for all.
+        exif, max_pixels: How image files are read; see `farther.images.read.load`.
+
+    Raises:
+        ParameterError: a number is below 1.
+    """
+
+    every: int = 1
+    limit: int | None = None
+    exif: Exif = "ignore"
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        for name, value in (("every", self.every), ("limit", self.limit)):
+            if value is not None and value < 1:
+                raise ParameterError(f"{name} is at least 1, found {value}")
+
+
+class Source(ABC):
+    """Images, one after the other.
+
+    Attributes:
+        name: A name for files that are made of it.
+        total: Number of images, None where it is unknown.
+        fps: Frames per second of what is taken; None for image files.
+        is_live: Whether frames are lost that are not taken in time.
+    """
+
+    name: str
+    total: int | None = None
+    fps: float | None = None
+    is_live: bool = False
+
+    @abstractmethod
+    def frames(self, failed: Failed) -> Iterator[Frame]:
+        """The images. One that cannot be read is given to `failed` and left out."""
+
+
+class ImageFiles(Source):
+    """Image files.
+
+    Args:
+        files: The files.
+        folder: The folder that names are relative to.
+        settings: How they are taken.
+    """
+
+    def __init__(self, files: Sequence[Path], folder: Path, settings: SourceSettings):
+        self.files = files[:: settings.every][: settings.limit]
+        self.folder, self.settings = folder, settings
+        self.name, self.total = folder.resolve().name or "images", len(self.files)
+
+    def frames(self, failed: Failed) -> Iterator[Frame]:
+        """See `Source.frames`."""
+        for file in self.files:
+            name = file.relative_to(self.folder).as_posix()
+            try:
+                pixels = load(file, self.settings.exif, self.settings.max_pixels)
+            except DataError as error:
+                failed(name, error.problem)
+                continue
+            yield Frame(name, pixels)
+
+
+class Video(Source):
+    """A video file, a camera or a network stream, through OpenCV's `VideoCapture`.
+
+    Args:
+        address: File, number of a camera, or address of a stream.
+        settings: How frames are taken.
+        capture: Makes OpenCV's capture of an address.
+        pause: Waits for a number of seconds.
+
+    Raises:
+        DataError: the file cannot be opened as a video.
+        FartherError: the camera or the stream cannot be opened, or OpenCV is not installed.
+    """
+
+    def __init__(
+        self,
+        address: Path | int | str,
+        settings: SourceSettings,
+        capture: Callable[[Any], Any] | None = None,
+        pause: Callable[[float], None] = time.sleep,
+    ):
+        self.address, self.settings = address, settings
+        self._capture, self._pause = capture or _opencv, pause
+        self.is_live = not isinstance(address, Path)
+        self.name = _name(address)
+        self._opened = self._open()
+        if not self._opened.isOpened():
+            raise self._refusal()
+        every = settings.every
+        self.fps = (self._property(FPS) or USUAL_FPS) / every
+        self.announced = 0 if self.is_live else int(self._property(COUNT))
+        self.total = min((count for count in (settings.limit, -(-self.announced // every)) if count), default=None)
+
+    def frames(self, failed: Failed) -> Iterator[Frame]:
+        """See `Source.frames`. A live stream that is lost is opened again; only its newest frame is given out."""
+        taken = 0
+        for number, pixels, seconds in self._live(failed) if self.is_live else self._decoded(failed):
+            yield Frame(f"{self.name}_{number:08d}.jpg", np.ascontiguousarray(pixels[:, :, ::-1]), seconds)
+            taken += 1
+            if taken == self.settings.limit:
+                break
+        self._opened.release()
+
+    def _decoded(self, failed: Failed) -> Iterator[tuple[int, np.ndarray, float | None]]:
+        """Number, pixels and time of the frames of a file."""
+        number, missed, decoded = 0, list[int](), 0
+        while len(missed) < MISSES:
+            number += 1
+            wanted = (number - 1) % self.settings.every == 0
+            found, pixels = self._opened.read() if wanted else (self._opened.grab(), None)
+            if not found:
+                missed.append(number)
+                continue
+            for one in missed:
+                failed(f"{self.name}_{one:08d}.jpg", "the frame cannot be decoded")
+            missed, decoded = [], decoded + 1
+            if wanted:
+                yield number, pixels, self._property(MILLISECONDS) / 1000
+        if decoded < self.announced:
+            failed(self.name, f"{decoded:,} frames could be decoded of {self.announced:,} that the file announces")
+
+    def _live(self, failed: Failed) -> Iterator[tuple[int, np.ndarray, None]]:
+        """Number and pixels of the newest frames of a stream."""
+        before, given = 0, 1 - self.settings.every
+        while True:
+            newest = _Newest(self._opened)
+            try:
+                for number, pixels in newest:
+                    if before + number - given >= self.settings.every:
+                        given = before + number
+                        yield given, pixels, None
+            finally:
+                newest.close()
+            before += newest.number
+            failed(self.name, f"lost after frame {before:,}")
+            if not self._reopened():
+                failed(self.name, f"could not be opened again in {len(PAUSES)} attempts")
+                return
+
+    def _reopened(self) -> bool:
+        for seconds in PAUSES:
+            self._opened.release()
+            self._pause(seconds)
+            self._opened = self._open()
+            if self._opened.isOpened():
+                return True
+        return False
+
+    def _open(self) -> Any:
+        return self._capture(str(self.address) if isinstance(self.address, Path) else self.address)
+
+    def _property(self, number: int) -> float:
+        """One of the capture's properties by its number; 0 where it is unknown."""
+        value = float(self._opened.get(number))
+        return value if np.isfinite(value) and value > 0 else 0.0
+
+    def _refusal(self) -> FartherError:
+        if isinstance(self.address, Path):
+            problem = (
+                "cannot be opened as a video: it is not one, is damaged, or has a codec that OpenCV does not read. "
+                f"Convert it: ffmpeg -i {self.address.name} -c:v libx264 out.mp4"
+            )
+            return DataError(problem, file=self.address)
+        if isinstance(self.address, int):
+            return ParameterError(f"camera {self.address} cannot be opened: is it connected, and free?")
+        return ParameterError(f"the stream {self.name} cannot be opened: check address, user, password and network")
+
+
+class _Newest:
+    """Reads a live capture in a thread and gives out its newest frame; frames in between are dropped.
+
+    Without it, a detector slower than the camera would fall behind further and further.
+    """
+
+    def __init__(self, capture: Any):
+        self._capture = capture
+        self._changed = threading.Condition()
+        self._slot: tuple[int, np.ndarray] | None = None
+        self._ended = False
+        self.number = 0
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._slot is not None or self._ended)
+                if self._slot is None:
+                    return
+                newest, self._slot = self._slot, None
+            yield newest
+
+    def close(self) -> None:
+        """Ends the thread after the frame that it is reading."""
+        self._ended = True
+        self._thread.join(timeout=5)
+
+    def _read(self) -> None:
+        missed = 0
+        while not self._ended and missed < MISSES:
+            found, pixels = self._capture.read()
+            missed = 0 if found else missed + 1
+            with self._changed:
+                self.number += 1
+                if found:
+                    self._slot = self.number, pixels
+                self._changed.notify()
+        with self._changed:
+            self._ended = True
+            self._changed.notify()
+
+
+def open_source(text: str, settings: SourceSettings | None = None) -> Source:
+    """The source that a text names.
+
+    Args:
+        text: An image, a folder (with its sub-folders), a pattern (`photos/*.jpg`), a video file, the number of a
+            camera, or the address of a stream (`rtsp://…`).
+        settings: How images are taken.
+
+    Raises:
+        ParameterError: nothing of this name exists, or it holds no image.
+        DataError, FartherError: see `Video`.
+    """
+    settings, path = settings or SourceSettings(), Path(text)
+    if path.is_dir():
+        return _in_folder(path, settings)
+    if path.is_file():
+        return ImageFiles([path], path.parent, settings) if _is_image(path) else Video(path, settings)
+    if re.fullmatch(r"\d+", text):
+        return Video(int(text), settings)
+    if re.match(r"[a-z][a-z0-9+.-]*://", text):
+        return Video(text, settings)
+    if glob.has_magic(text):
+        return _matching(text, settings)
+    raise ParameterError(
+        f"there is no file or folder {text!r}. A source is an image, a folder, a pattern in quotes ('photos/*.jpg'), "
+        "a video, the number of a camera, or an address (rtsp://…)"
+    )
+
+
+def _in_folder(folder: Path, settings: SourceSettings) -> ImageFiles:
+    files = sorted(files_below(folder))
+    images = [file for file in files if _is_image(file)]
+    if not images:
+        other = f"; found {files[0].relative_to(folder)} and {len(files) - 1:,} more" if files else ", which is empty"
+        raise ParameterError(f"no image ({', '.join(IMAGES)}) in the folder {folder}{other}")
+    return ImageFiles(images, folder, settings)
+
+
+def _matching(pattern: str, settings: SourceSettings) -> ImageFiles:
+    files = [Path(name) for name in sorted(glob.glob(pattern, recursive=True)) if Path(name).is_file()]
+    if not files:
+        raise ParameterError(f"no file matches {pattern!r}")
+    if others := [file for file in files if not _is_image(file)]:
+        raise ParameterError(f"{pattern!r} matches {others[0]}, which is not an image ({', '.join(IMAGES)})")
+    folder = Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
+    return ImageFiles(files, folder, settings)
+
+
+def _is_image(file: Path) -> bool:
+    return file.suffix.lower() in IMAGES
+
+
+def _name(address: Path | int | str) -> str:
+    """A name for files; of a stream without user, password and query."""
+    if isinstance(address, int):
+        return f"camera{address}"
+    if isinstance(address, Path):
+        return address.stem
+    parts = urlsplit(address)
+    return re.sub(r"[^\w.-]+", "_", f"{parts.hostname or parts.scheme}{parts.path}").strip("_")
+
+
+def _opencv(address: str | int) -> Any:
+    """OpenCV's capture."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise FartherError(
+            f"videos and cameras are read with OpenCV, which cannot be imported ({error}): pip install opencv-python, "
+            "or opencv-python-headless on a machine without a display"
+        ) from None
+    return cv2.VideoCapture(address)
