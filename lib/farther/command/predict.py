@@ -58,16 +58,14 @@ def predict(
     reading = monitor.bundle.info.reading
     taken = SourceSettings(every=every, limit=limit, exif=reading.exif, max_pixels=reading.max_pixels)
     opened = open_source(source, taken)
-    settings = PredictSettings(
-        out=out, pictures=not no_pictures, codec=codec, batch_size=batch_size, window=window
-    )
-    with _stop_signal() as stop:
+    settings = PredictSettings(out=out, pictures=not no_pictures, codec=codec, batch_size=batch_size, window=window)
+    with stop_signal() as stop:
         done = run(monitor, opened, settings, log=log, stopped=stop.is_set)
     print(f"{done}. Written: {out}")
 
 
 @contextmanager
-def _stop_signal() -> Iterator[threading.Event]:
+def stop_signal() -> Iterator[threading.Event]:
     """An event that the first Ctrl-C or SIGTERM sets; the second one ends the program at once."""
     stop = threading.Event()
 
@@ -75,7 +73,7 @@ def _stop_signal() -> Iterator[threading.Event]:
         stop.set()
         signal.signal(number, before[number])
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {int(number): signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:

@@ -21,6 +21,7 @@ from farther.command import (
     explain,
     init,
     lists,
+    predict,
     profile,
     publish,
     review,
@@ -51,7 +52,7 @@ SUBCOMMANDS: dict[str, dict[str, Callable[..., int | None] | typer.Typer]] = {
         "uncertainty": uncertainty.uncertainty,
         "choose": choose.choose,
     },
-    "Deploy": {"bundle": bundle.bundle},
+    "Deploy": {"bundle": bundle.bundle, "predict": predict.predict},
     "Check storage": {"check-objects": check_objects.check_objects},
 }
 

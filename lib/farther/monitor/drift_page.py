@@ -34,7 +34,7 @@ def write_drift(drift: Drift, folder: Path, name: str) -> None:
         from farther.report.site import Site
 
         with write_aside(folder / "drift") as aside, Site(aside, {"index.html": "Drift"}) as site:
-            site.write("index.html", "drift.html", name=name, **content(drift))
+            site.write("index.html", "drift.html", source=name, **content(drift))
 
 
 def content(drift: Drift) -> dict[str, Any]:

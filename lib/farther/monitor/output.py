@@ -1,10 +1,10 @@
 """Writers of what a monitor finds, shard by shard: memory holds the rows of one shard.
 
-    regions/          the detections as a regions folder, which the adapter `parquet` reads
-    scores.parquet    one row per detection: score, calibrated confidence, whether it is unknown
-    images.parquet    one row per image: size, number of detections, uncertainty, whether it was accepted
-    detections.json   COCO's results, with `unknown` and `ood_score`
-    pictures/         annotated images; of a video `annotated.mp4`
+regions/          the detections as a regions folder, which the adapter `parquet` reads
+scores.parquet    one row per detection: score, calibrated confidence, whether it is unknown
+images.parquet    one row per image: size, number of detections, uncertainty, whether it was accepted
+detections.json   COCO's results, with `unknown` and `ood_score`
+pictures/         annotated images; of a video `annotated.mp4`
 """
 
 from __future__ import annotations
@@ -105,12 +105,12 @@ class Tables:
             text = json.dumps({**result, "file_name": frame.image_id}, ensure_ascii=False)
             self._json.write(f"{self._separator}{text}")
             self._separator = ",\n"
-        if len(self._images) >= self._shard_images:
-            self._flush()
+        self._flush_full()
 
     def failed(self, name: str, reason: str) -> None:
         """Takes the name of an image that cannot be used."""
         self._failures.append({"image_id": name, "reason": reason})
+        self._flush_full()
 
     def close(self) -> None:
         """Writes the rest, and ends all files."""
@@ -122,6 +122,10 @@ class Tables:
             writer.close()
         if self._writer is not None:
             self._writer.close(self._shards)
+
+    def _flush_full(self) -> None:
+        if len(self._images) + len(self._failures) >= self._shard_images:
+            self._flush()
 
     def _flush(self) -> None:
         with_rows = [regions for regions in self._regions if len(regions)]

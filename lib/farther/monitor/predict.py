@@ -22,6 +22,9 @@ from farther.monitor.sources import Failed, Frame, Source
 if TYPE_CHECKING:
     from farther.monitor.monitor import Monitor, Monitored
 
+#: Images that cannot be used, of which the log has a line.
+LISTED = 20
+
 #: Images that go through the network together, unless the source is live.
 USUAL_BATCH = 8
 
@@ -61,10 +64,15 @@ class Predicted:
     failed: int = 0
     seconds: float = 0.0
 
+    @property
+    def per_second(self) -> float:
+        """Images per second."""
+        return self.drift.total.images / self.seconds if self.seconds else 0.0
+
     def __str__(self) -> str:
         total = self.drift.total
         parts = [
-            f"{total.images:,} images in {self.seconds:.1f} s ({total.images / max(self.seconds, 1e-9):.1f} per second)",
+            f"{total.images:,} images in {self.seconds:.1f} s ({self.per_second:.1f} per second)",
             f"{total.detections:,} detections, {total.unknown:,} of them unknown",
         ]
         if total.rejected:
@@ -113,11 +121,14 @@ def predict(
     def failed(name: str, reason: str) -> None:
         done.failed += 1
         tables.failed(name, reason)
-        log(f"{name}: {reason}")
+        if done.failed <= LISTED:
+            more = ". Further ones are listed in regions/regions.json only" if done.failed == LISTED else ""
+            log(f"{name}: {reason}{more}")
 
     def compared(window: Window | None) -> None:
-        for share in window.outside if window else ():
-            log(f"drift: {window.describe(share)}")
+        if window is not None:
+            for share in window.outside:
+                log(f"drift: {window.describe(share)}")
 
     with ExitStack() as ended:
         ended.callback(lambda: write_drift(drift, out, source.name))
@@ -141,25 +152,17 @@ def _monitored(
 ) -> Iterator[tuple[Frame, Monitored]]:
     """The frames and what was found in them. Of the frames, those are kept that have no answer yet."""
     waiting: deque[Frame] = deque()
-    ended = False
 
-    def pixels() -> Iterator[np.ndarray]:
-        nonlocal ended
+    def named() -> Iterator[tuple[str, np.ndarray]]:
         with closing(source.frames(failed)) as frames:
             for frame in frames:
                 if stopped():
                     break
                 waiting.append(frame)
-                yield frame.pixels
-        ended = True
-
-    def names() -> Iterator[str]:
-        while not ended:
-            yield waiting[-1].image_id
+                yield frame.image_id, frame.pixels
 
     size = batch_size or (1 if source.is_live else USUAL_BATCH)
-    found = monitor.stream(pixels(), names(), size, lambda name, error: failed(name, error.problem))
-    for monitored in found:
+    for monitored in monitor.stream(named(), size, lambda name, error: failed(name, error.problem)):
         while (frame := waiting.popleft()).image_id != monitored.image_id:
-            pass
+            pass  # the network's output for it could not be used
         yield frame, monitored

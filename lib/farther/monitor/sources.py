@@ -11,9 +11,11 @@ import re
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,6 +40,12 @@ MILLISECONDS, FPS, COUNT = 0, 5, 7
 
 #: Frames per second of a video that does not say.
 USUAL_FPS = 25.0
+
+UNREADABLE = "the frame cannot be decoded"
+NO_PIXELS = np.zeros((0, 0, 3), np.uint8)
+
+#: Number of a frame, its pixels (blue green red) and its time in seconds.
+Numbered = tuple[int, np.ndarray, float | None]
 
 #: Takes the name of an image or a stream, and what is wrong with it.
 Failed = Callable[[str, str], None]
@@ -98,7 +106,7 @@ class Source(ABC):
     is_live: bool = False
 
     @abstractmethod
-    def frames(self, failed: Failed) -> Iterator[Frame]:
+    def frames(self, failed: Failed) -> Generator[Frame, None, None]:
         """The images. One that cannot be read is given to `failed` and left out."""
 
 
@@ -116,7 +124,7 @@ class ImageFiles(Source):
         self.folder, self.settings = folder, settings
         self.name, self.total = folder.resolve().name or "images", len(self.files)
 
-    def frames(self, failed: Failed) -> Iterator[Frame]:
+    def frames(self, failed: Failed) -> Generator[Frame, None, None]:
         """See `Source.frames`."""
         for file in self.files:
             name = file.relative_to(self.folder).as_posix()
@@ -161,41 +169,40 @@ class Video(Source):
         self.announced = 0 if self.is_live else int(self._property(COUNT))
         self.total = min((count for count in (settings.limit, -(-self.announced // every)) if count), default=None)
 
-    def frames(self, failed: Failed) -> Iterator[Frame]:
+    def frames(self, failed: Failed) -> Generator[Frame, None, None]:
         """See `Source.frames`. A live stream that is lost is opened again; only its newest frame is given out."""
-        taken = 0
-        for number, pixels, seconds in self._live(failed) if self.is_live else self._decoded(failed):
-            yield Frame(f"{self.name}_{number:08d}.jpg", np.ascontiguousarray(pixels[:, :, ::-1]), seconds)
-            taken += 1
-            if taken == self.settings.limit:
-                break
-        self._opened.release()
+        with closing(self._live(failed) if self.is_live else self._decoded(failed)) as read:
+            for number, pixels, seconds in islice(read, self.settings.limit):
+                yield Frame(self._frame_name(number), np.ascontiguousarray(pixels[:, :, ::-1]), seconds)
 
-    def _decoded(self, failed: Failed) -> Iterator[tuple[int, np.ndarray, float | None]]:
+    def _decoded(self, failed: Failed) -> Generator[Numbered, None, None]:
         """Number, pixels and time of the frames of a file."""
         number, missed, decoded = 0, list[int](), 0
         while len(missed) < MISSES:
             number += 1
             wanted = (number - 1) % self.settings.every == 0
-            found, pixels = self._opened.read() if wanted else (self._opened.grab(), None)
+            found, pixels = self._opened.read() if wanted else (self._opened.grab(), NO_PIXELS)
             if not found:
                 missed.append(number)
                 continue
             for one in missed:
-                failed(f"{self.name}_{one:08d}.jpg", "the frame cannot be decoded")
+                failed(self._frame_name(one), UNREADABLE)
             missed, decoded = [], decoded + 1
             if wanted:
                 yield number, pixels, self._property(MILLISECONDS) / 1000
+        self._opened.release()
         if decoded < self.announced:
             failed(self.name, f"{decoded:,} frames could be decoded of {self.announced:,} that the file announces")
 
-    def _live(self, failed: Failed) -> Iterator[tuple[int, np.ndarray, None]]:
+    def _live(self, failed: Failed) -> Generator[Numbered, None, None]:
         """Number and pixels of the newest frames of a stream."""
         before, given = 0, 1 - self.settings.every
         while True:
             newest = _Newest(self._opened)
             try:
                 for number, pixels in newest:
+                    while newest.missed:
+                        failed(self._frame_name(before + newest.missed.popleft()), UNREADABLE)
                     if before + number - given >= self.settings.every:
                         given = before + number
                         yield given, pixels, None
@@ -206,6 +213,9 @@ class Video(Source):
             if not self._reopened():
                 failed(self.name, f"could not be opened again in {len(PAUSES)} attempts")
                 return
+
+    def _frame_name(self, number: int) -> str:
+        return f"{self.name}_{number:08d}.jpg"
 
     def _reopened(self) -> bool:
         for seconds in PAUSES:
@@ -240,6 +250,10 @@ class _Newest:
     """Reads a live capture in a thread and gives out its newest frame; frames in between are dropped.
 
     Without it, a detector slower than the camera would fall behind further and further.
+
+    Attributes:
+        number: Number of frames that were asked for.
+        missed: Numbers of those that could not be read, while others after them could.
     """
 
     def __init__(self, capture: Any):
@@ -248,6 +262,7 @@ class _Newest:
         self._slot: tuple[int, np.ndarray] | None = None
         self._ended = False
         self.number = 0
+        self.missed: deque[int] = deque()
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -266,14 +281,17 @@ class _Newest:
         self._thread.join(timeout=5)
 
     def _read(self) -> None:
-        missed = 0
-        while not self._ended and missed < MISSES:
+        missed: list[int] = []
+        while not self._ended and len(missed) < MISSES:
             found, pixels = self._capture.read()
-            missed = 0 if found else missed + 1
             with self._changed:
                 self.number += 1
-                if found:
-                    self._slot = self.number, pixels
+                if not found:
+                    missed.append(self.number)
+                    continue
+                self._slot = self.number, pixels
+                self.missed.extend(missed)
+                missed = []
                 self._changed.notify()
         with self._changed:
             self._ended = True
@@ -319,12 +337,12 @@ def _in_folder(folder: Path, settings: SourceSettings) -> ImageFiles:
 
 
 def _matching(pattern: str, settings: SourceSettings) -> ImageFiles:
-    files = [Path(name) for name in sorted(glob.glob(pattern, recursive=True)) if Path(name).is_file()]
+    folder = Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
+    files = sorted(file for file in folder.glob(str(Path(pattern).relative_to(folder))) if file.is_file())
     if not files:
         raise ParameterError(f"no file matches {pattern!r}")
     if others := [file for file in files if not _is_image(file)]:
         raise ParameterError(f"{pattern!r} matches {others[0]}, which is not an image ({', '.join(IMAGES)})")
-    folder = Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
     return ImageFiles(files, folder, settings)
 
 

@@ -220,7 +220,7 @@ class _Lookup:
         row = self._by_id.get(name, -1)
         if row < 0 and name.isdecimal():
             row = self._by_id.get(name.zfill(COCO_DIGITS), -1)
-        return row
+        return row if row >= 0 else self._row_of_file(source, name)
 
     def _row_of_file(self, source: Source, file: str) -> int:
         candidates = self._by_name.get(PurePosixPath(file).name, [])

@@ -1,0 +1,141 @@
+"""Drift: intervals against Fisher's exact test of SciPy, and false alarms by simulation."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import vl_convert
+from scipy.stats import fisher_exact
+
+from farther.errors import ParameterError
+from farther.monitor.drift import KEPT, SHARES, Drift, Rates, consistent
+from farther.monitor.drift_page import write_drift
+
+SPEC = re.compile(r'<script type="application/json" id="(drift-\d)">(.*?)</script>', re.DOTALL)
+
+
+def rates(detections: np.ndarray, unknown: np.ndarray, rejected: int = 0) -> Rates:
+    """Rates of images with these numbers of detections, and of unknown ones among them."""
+    names = [str(number) for number in range(len(detections))]
+    flags = [np.arange(count) < flagged for count, flagged in zip(detections, unknown, strict=True)]
+    return Rates.of(np.repeat(names, detections), np.concatenate(flags), names, names[:rejected])
+
+
+def feed(drift: Drift, detections: np.ndarray, unknown: np.ndarray) -> list[str]:
+    """Counts images; the shares that left their interval, in order."""
+    windows = (drift.add(int(count), int(flagged)) for count, flagged in zip(detections, unknown, strict=True))
+    return [name for window in windows if window for name in window.outside]
+
+
+def clustered(random: np.random.Generator, images: int, share: float = 0.1) -> tuple[np.ndarray, np.ndarray]:
+    """Images with four detections that are all unknown, or all known."""
+    return np.full(images, 4), 4 * random.binomial(1, share, images)
+
+
+def test_rates_count_what_is_there():
+    found = Rates.of(np.array(["a", "a", "c"]), np.array([True, False, False]), ["a", "b", "c"], ["c"])
+    assert (found.images, found.rejected, found.empty, found.detections, found.unknown) == (3, 1, 1, 3, 1)
+    assert Rates.from_json(json.loads(json.dumps(found.to_json()))) == found
+
+
+def test_the_interval_holds_exactly_the_shares_that_fishers_test_does_not_refuse():
+    validation, size, level = Rates(images=50, rejected=5), 20, 0.1
+    low, high = consistent(validation, Rates(images=size), "rejected", level)
+    for rejected in range(size + 1):
+        table = [[rejected, size - rejected], [5, 45]]
+        tails = [fisher_exact(table, alternative=side).pvalue for side in ("less", "greater")]
+        assert (min(tails) >= level / 2) == (low <= rejected / size <= high), rejected
+
+
+def test_detections_that_agree_within_an_image_count_as_one():
+    alike = rates(*clustered(np.random.default_rng(0), 2000))
+    independent = rates(np.full(2000, 4), np.random.default_rng(0).binomial(4, 0.1, 2000))
+    assert alike.design_effect == pytest.approx(4, rel=0.05)
+    assert independent.design_effect == pytest.approx(1, rel=0.1)
+
+
+def test_a_stream_without_drift_seldom_raises_any_false_alarm():
+    random, alarms, naive = np.random.default_rng(1), 0, 0
+    streams, windows, size = 60, 20, 40
+    for _ in range(streams):
+        validation = rates(*clustered(random, 150))
+        drift = Drift(validation, window=size)
+        alarms += bool(feed(drift, *clustered(random, windows * size)))
+        # The same windows, each at the level of 5% and with detections taken for independent.
+        plain = Rates(**{**validation.to_json(), "design_effect": 1.0})
+        within = (consistent(plain, window.rates, "unknown", 0.05) for window in drift.windows)
+        shares = (window.rates.share("unknown") for window in drift.windows)
+        naive += any(not low <= share <= high for (low, high), share in zip(within, shares, strict=True))
+    assert alarms <= 0.05 * streams
+    assert naive > 0.8 * streams
+
+
+def test_drift_is_reported_in_one_line():
+    random = np.random.default_rng(2)
+    drift = Drift(rates(*clustered(random, 250)), window=100)
+    assert feed(drift, *clustered(random, 1000)) == []
+    assert feed(drift, *clustered(random, 100, share=0.5)) == ["unknown"]
+    assert re.fullmatch(
+        r"images 1,001 to 1,100: \d\d\.\d% of the detections are unknown; ID validation showed \d+\.\d%, and "
+        r"\d+\.\d% to \d+\.\d% is consistent with it",
+        drift.windows[-1].describe("unknown"),
+    )
+
+
+def test_a_covered_camera_is_drift_although_nothing_is_unknown():
+    drift = Drift(rates(*clustered(np.random.default_rng(3), 250)), window=50)
+    assert feed(drift, np.zeros(50, int), np.zeros(50, int)) == ["empty"]
+
+
+def test_the_last_window_may_be_shorter():
+    drift = Drift(Rates(images=100, rejected=5), window=30)
+    for _ in range(40):
+        drift.add(0, 0)
+    assert drift.close().rates.images == 10
+    assert drift.close() is None
+    assert drift.total.images == 40
+
+
+def test_the_number_of_windows_in_memory_is_bounded():
+    drift = Drift(Rates(images=10, rejected=1), window=1)
+    for _ in range(KEPT + 50):
+        drift.add(0, 0)
+    assert drift.count == KEPT + 50
+    assert len(drift.windows) == KEPT
+
+
+@pytest.mark.parametrize("wrong", [{"window": 0}, {"level": 0}, {"level": 1}])
+def test_settings_that_cannot_be_are_refused(wrong):
+    with pytest.raises(ParameterError):
+        Drift(Rates(images=1), **wrong)
+    with pytest.raises(ParameterError, match="no image to compare with"):
+        Drift(Rates())
+
+
+def test_the_page_opens_from_disk_and_draws_each_share(tmp_path):
+    random = np.random.default_rng(4)
+    drift = Drift(rates(*clustered(random, 250), rejected=10), window=50)
+    feed(drift, *clustered(random, 200))
+    feed(drift, *clustered(random, 50, share=0.9))
+    write_drift(drift, tmp_path, "gate")
+    page = (tmp_path / "drift/index.html").read_text()
+    assert "In 1 of 5 windows" in page
+    assert not re.findall(r'(?:src|href)="(?:https?:)?//', page)
+    specs = dict(SPEC.findall(page))
+    assert len(specs) == len(SHARES)
+    for spec in specs.values():
+        assert "<path" in vl_convert.vegalite_to_svg({**json.loads(spec), "width": 300}, show_warnings=False)
+    written = json.loads((tmp_path / "drift.json").read_text())
+    assert written["alarms"] == 1
+    assert written["last_windows"][-1]["outside"] == ["unknown"]
+
+
+def test_one_window_has_no_page(tmp_path):
+    drift = Drift(Rates(images=10), window=5)
+    drift.add(1, 0)
+    drift.close()
+    write_drift(drift, tmp_path, "gate")
+    assert [file.name for file in tmp_path.iterdir()] == ["drift.json"]

@@ -1,0 +1,281 @@
+"""What `predict` writes of a stand-in for a monitor, whose detections follow from each image's pixels."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+import supervision as sv
+from PIL import Image
+
+from farther import detectors, methods
+from farther.command.predict import stop_signal
+from farther.detectors.imported import import_splits
+from farther.errors import DataError, ParameterError
+from farther.monitor.drawing import KNOWN, REJECTED, UNKNOWN, draw
+from farther.monitor.drift import Rates
+from farther.monitor.monitor import Monitored
+from farther.monitor.predict import LISTED, PredictSettings, predict
+from farther.monitor.sources import Source, SourceSettings, open_source
+from farther.tables import Header, Images, Regions, RegionsFolder, Scores
+from tests.monitor.conftest import FRAMES
+
+HEADER = Header(classes=("background", "dog", "cat"), background_index=0, detector={"name": "stand-in"})
+ENERGY = methods.create("energy")
+
+
+@dataclass
+class Bundle:
+    header: Header = HEADER
+    validation: Rates = field(default_factory=lambda: Rates(images=100, empty=34, detections=100, unknown=10))
+
+
+class Monitor:
+    """Zero, one or two detections by the sum of an image's pixels; the score of the last decides on accepting it."""
+
+    bundle = Bundle()
+
+    def stream(self, images: Any, batch_size: int, failed: Any) -> Iterator[Monitored]:
+        for name, pixels in images:
+            if name == "unusable.png":
+                failed(name, DataError("the network yields infinities"))
+                continue
+            yield self.monitored(name, pixels)
+
+    @staticmethod
+    def monitored(name: str, pixels: np.ndarray) -> Monitored:
+        number = int(pixels.astype(int).sum())
+        random, count = np.random.default_rng(number), number % 3
+        logits = random.normal(0, 2, (count, 3)).astype(np.float32)
+        label = logits[:, 1:].argmax(axis=1) + 1
+        score = (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True))[np.arange(count), label]
+        low = random.uniform(0, 20, (count, 2))
+        regions = Regions(
+            header=HEADER,
+            image_id=[name] * count,
+            region_id=np.arange(count),
+            box=np.hstack([low, low + 15]),
+            score=score,
+            label=label,
+            logits=logits,
+        )
+        ood = ENERGY.score(regions)
+        return Monitored(name, regions, ood, ood < 1.5, regions.score, 0.5, bool(count < 2 or ood[-1] > 0))
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    for number in range(30):
+        file = tmp_path / "photos" / f"{number:03}.png"
+        file.parent.mkdir(exist_ok=True)
+        Image.fromarray(np.random.default_rng(number).integers(0, 255, (40, 50, 3), np.uint8)).save(file)
+    return tmp_path / "photos"
+
+
+def run(source: Path | str, out: Path, taken: SourceSettings | None = None, **settings: Any) -> tuple[Any, list[str]]:
+    lines: list[str] = []
+    done = predict(Monitor(), open_source(str(source), taken), PredictSettings(out=out, **settings), log=lines.append)
+    return done, lines
+
+
+def found_in(photos: Path) -> list[Monitored]:
+    return [Monitor.monitored(file.name, np.asarray(Image.open(file))) for file in sorted(photos.iterdir())]
+
+
+@pytest.mark.parametrize("shard_images", [7, 512])
+def test_all_files_say_what_the_monitor_found(photos, tmp_path, shard_images):
+    done, lines = run(photos, tmp_path / "out", shard_images=shard_images, window=100)
+    expected = found_in(photos)
+    boxes = np.concatenate([one.box for one in expected])
+    regions = Regions.read(tmp_path / "out/regions")
+    assert np.array_equal(regions.box, boxes)
+    assert regions.image_id.tolist() == [one.image_id for one in expected for _ in range(len(one))]
+    scores = pl.read_parquet(tmp_path / "out/scores.parquet")
+    assert scores["score"].to_list() == np.concatenate([one.score for one in expected]).tolist()
+    assert scores["unknown"].to_list() == np.concatenate([one.unknown for one in expected]).tolist()
+    images = pl.read_parquet(tmp_path / "out/images.parquet")
+    assert images["image_id"].to_list() == [one.image_id for one in expected]
+    assert images["detections"].to_list() == [len(one) for one in expected]
+    assert images["accepted"].to_list() == [one.accepted for one in expected]
+    results = json.loads((tmp_path / "out/detections.json").read_text())
+    assert [result["image_id"] for result in results] == regions.image_id.tolist()
+    assert np.allclose([result["bbox"][2] for result in results], 15, atol=1e-5)
+    assert len(list((tmp_path / "out/pictures").iterdir())) == 30
+    assert done.drift.total.images == 30
+    assert str(done).startswith("30 images in ")
+    assert lines == []
+
+
+def test_what_was_deployed_is_judged_when_labels_arrive(photos, tmp_path):
+    """The regions are imported as a run, one split of which has the labelled images under ids of its own."""
+    run(photos, tmp_path / "out", pictures=False)
+    rows = range(5, 25)
+    labelled = Images(
+        image_id=[f"id{row}" for row in rows],
+        dataset=["field"] * 20,
+        file=[f"2026/{row:03}.png" for row in rows],
+        width=[50] * 20,
+        height=[40] * 20,
+        digest=["-"] * 20,
+    )
+    labelled.write(tmp_path / "splits/field/images.parquet")
+    for adapter, weights, params in (
+        ("parquet", "out/regions", {}),
+        ("coco_results", "out/detections.json", {"classes": ["dog", "cat"], "score_tolerance": None}),
+    ):
+        imported = detectors.create(adapter, weights=tmp_path / weights, **params)
+        import_splits(imported, tmp_path / "splits", tmp_path / adapter, tmp_path / "work", log=lambda _: None)
+        regions = Regions.read(tmp_path / adapter / "field")
+        expected = found_in(photos)[5:25]
+        assert np.allclose(regions.box, np.concatenate([one.box for one in expected]), atol=1e-4)
+        if adapter == "parquet":
+            assert ENERGY.score(regions).tolist() == np.concatenate([one.score for one in expected]).tolist()
+            assert regions.header.known_classes == HEADER.known_classes
+    assert len(Scores.read(tmp_path / "out/scores.parquet")) == len(Regions.read(tmp_path / "out/regions"))
+
+
+def test_images_that_cannot_be_used_are_listed_and_left_out(photos, tmp_path):
+    (photos / "000.png").write_text("damaged")
+    (photos / "001.png").rename(photos / "unusable.png")
+    done, lines = run(photos, tmp_path / "out", shard_images=4)
+    assert done.failed == 2
+    assert "2 could not be used" in str(done)
+    assert [line.partition(":")[0] for line in lines if not line.startswith("drift")] == ["000.png", "unusable.png"]
+    folder = RegionsFolder(tmp_path / "out/regions")
+    assert [failure["image_id"] for failure in folder.failures] == ["000.png", "unusable.png"]
+    assert folder.info["images"] == 30
+    assert pl.read_parquet(tmp_path / "out/images.parquet").height == 28
+
+
+def test_a_source_without_a_usable_image_gives_files_without_rows(photos, tmp_path):
+    for file in photos.iterdir():
+        file.write_text("damaged")
+    done, lines = run(photos, tmp_path / "out", shard_images=4)
+    assert done.failed == 30
+    assert len(lines) == LISTED
+    assert len(Regions.read(tmp_path / "out/regions")) == 0
+    assert json.loads((tmp_path / "out/detections.json").read_text()) == []
+
+
+def test_a_video_becomes_an_annotated_video(video, tmp_path):
+    done, _ = run(video, tmp_path / "out", SourceSettings(every=2), window=10)
+    info = sv.VideoInfo.from_video_path(str(tmp_path / "out/annotated.mp4"))
+    assert (info.total_frames, info.fps) == (FRAMES // 2, 12.5)
+    assert (info.width, info.height) == (640, 480 + 22)  # ten times 64×48, and the legend
+    assert done.drift.count == 3
+    assert (tmp_path / "out/drift/index.html").is_file()
+    assert pl.read_parquet(tmp_path / "out/images.parquet")["seconds"].to_list()[:2] == pytest.approx([0, 0.08])
+
+
+def test_frames_of_another_size_fit_into_the_video(photos, tmp_path):
+    class Growing(Source):
+        name, total, fps = "growing", 2, 25.0
+
+        def frames(self, failed):
+            from farther.monitor.sources import Frame
+
+            for side in (40, 80):
+                yield Frame(f"{side}", np.full((side, 60, 3), side, np.uint8))
+
+    predict(Monitor(), Growing(), PredictSettings(out=tmp_path / "out"))
+    assert sv.VideoInfo.from_video_path(str(tmp_path / "out/annotated.mp4")).total_frames == 2
+
+
+def test_known_unknown_and_rejected_have_their_colours():
+    pixels = np.zeros((40, 50, 3), np.uint8)
+    regions = Regions(
+        header=HEADER,
+        image_id=["a", "a"],
+        region_id=[0, 1],
+        box=[[2, 20, 12, 35], [30, 20, 42, 35]],
+        score=[0.9, 0.8],
+        label=[1, 2],
+        logits=np.zeros((2, 3), np.float32),
+    )
+    for accepted in (True, False):
+        found = Monitored("a", regions, np.zeros(2), np.array([False, True]), regions.score, 0.5, accepted)
+        seen = draw(pixels, found)
+        side = 13  # 650 / 50 pixels
+        colours = {tuple(seen[27 * side, 2 * side].tolist()), tuple(seen[27 * side, 30 * side].tolist())}
+        assert colours == {sv.Color.from_hex(code).as_bgr() for code in (KNOWN, UNKNOWN)}
+        edge = tuple(seen[10 * side, 0].tolist())
+        assert edge == ((0, 0, 0) if accepted else sv.Color.from_hex(REJECTED).as_bgr())
+
+
+def test_ctrl_c_ends_the_run_with_everything_written(photos, tmp_path):
+    source = open_source(str(photos))
+    with stop_signal() as stop:
+        read = source.frames
+
+        def interrupted(failed):
+            for number, frame in enumerate(read(failed)):
+                if number == 10:
+                    signal.raise_signal(signal.SIGINT)
+                yield frame
+
+        source.frames = interrupted
+        done = predict(Monitor(), source, PredictSettings(out=tmp_path / "out"), stopped=stop.is_set)
+        assert done.drift.total.images == 10
+        with pytest.raises(KeyboardInterrupt):  # the second one
+            signal.raise_signal(signal.SIGINT)
+    assert len(set(Regions.read(tmp_path / "out/regions").image_id)) <= 10
+    assert pl.read_parquet(tmp_path / "out/images.parquet").height == 10
+    assert isinstance(json.loads((tmp_path / "out/detections.json").read_text()), list)
+
+
+def test_what_was_found_before_an_error_is_written(photos, tmp_path):
+    class Failing(Monitor):
+        def stream(self, images, batch_size, failed):
+            for number, monitored in enumerate(super().stream(images, batch_size, failed)):
+                if number == 5:
+                    raise DataError("out of order")
+                yield monitored
+
+    with pytest.raises(DataError, match="out of order"):
+        predict(Failing(), open_source(str(photos)), PredictSettings(out=tmp_path / "out"))
+    assert pl.read_parquet(tmp_path / "out/images.parquet").height == 5
+
+
+def test_nothing_is_overwritten(photos, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/notes.txt").write_text("mine")
+    with pytest.raises(ParameterError, match="out exists already, and nothing is overwritten"):
+        run(photos, tmp_path / "out")
+    assert (tmp_path / "out/notes.txt").read_text() == "mine"
+
+
+def test_a_codec_that_cannot_be_written_is_refused_before_anything_is(video, tmp_path, capfd):
+    with pytest.raises(ParameterError, match="no video with the codec 'zzzz' can be written here"):
+        run(video, tmp_path / "out", codec="zzzz")
+    assert not (tmp_path / "out").exists()
+
+
+def test_frames_in_memory_do_not_grow_with_the_number_of_images(tmp_path):
+    from weakref import WeakSet
+
+    from farther.monitor.sources import Frame
+
+    alive: WeakSet[Frame] = WeakSet()
+    most = 0
+
+    class Endless(Source):
+        name, total = "endless", None
+
+        def frames(self, failed):
+            nonlocal most
+            for number in range(500):
+                frame = Frame(f"{number}.png", np.full((4, 4, 3), number % 7, np.uint8))
+                alive.add(frame)
+                most = max(most, len(alive))
+                yield frame
+
+    settings = PredictSettings(out=tmp_path / "out", pictures=False, shard_images=50)
+    predict(Monitor(), Endless(), settings, log=lambda _: None)
+    assert most <= 3
