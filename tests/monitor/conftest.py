@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 """Fixture `deploy`: a small run of one of the demo's detectors, and bundles of its methods."""
 
 from __future__ import annotations
@@ -137,56 +136,3 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-=======
-"""A video, and a stand-in for OpenCV's capture."""
-
-from __future__ import annotations
-
-from pathlib import Path
-
-import numpy as np
-import pytest
-import supervision as sv
-
-FRAMES, FPS = 60, 25
-
-
-def picture(number: int) -> np.ndarray:
-    """A frame (blue green red) whose red rises with its number, on noise that does not compress well."""
-    frame = np.random.default_rng(number).integers(0, 30, (48, 64, 3), np.uint8)
-    frame[:, :, 2] = 4 * number % 256
-    return frame
-
-
-@pytest.fixture(scope="session")
-def video(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A video of `FRAMES` frames."""
-    file = tmp_path_factory.mktemp("video") / "clip.avi"
-    with sv.VideoSink(str(file), sv.VideoInfo(64, 48, FPS), codec="MJPG") as sink:
-        for number in range(FRAMES):
-            sink.write_frame(picture(number))
-    return file
-
-
-class StandIn:
-    """OpenCV's `VideoCapture` without a camera: gives the frames of a list, None for one that cannot be read."""
-
-    def __init__(self, frames: list[np.ndarray | None], *, opens: bool = True):
-        self.frames, self.opens, self.released = list(frames), opens, False
-
-    def isOpened(self) -> bool:  # noqa: N802, OpenCV's name
-        return self.opens
-
-    def get(self, number: int) -> float:
-        return 0.0
-
-    def read(self) -> tuple[bool, np.ndarray | None]:
-        frame = self.frames.pop(0) if self.frames else None
-        return frame is not None, frame
-
-    def grab(self) -> bool:
-        return self.read()[0]
-
-    def release(self) -> None:
-        self.released = True
->>>>>>> 02206c5 (wip2)

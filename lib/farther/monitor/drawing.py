@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,10 +32,10 @@ def draw(pixels: np.ndarray, monitored: Monitored) -> np.ndarray:
         ndarray of shape (H', W', 3), uint8, blue green red, as OpenCV has it.
     """
     factor = -(-LEAST // max(pixels.shape[:2]))
-    scene = np.ascontiguousarray(pixels[:, :, ::-1])
+    height, width = (side * factor for side in pixels.shape[:2])
     if factor > 1:
-        scene = scene.repeat(factor, axis=0).repeat(factor, axis=1)
-    height, width = scene.shape[:2]
+        pixels = np.asarray(Image.fromarray(pixels).resize((width, height), Image.Resampling.BILINEAR))
+    scene = np.ascontiguousarray(pixels[:, :, ::-1])
     thickness = sv.calculate_optimal_line_thickness((width, height))
     found = monitored.to_supervision()
     found.xyxy = found.xyxy * factor
@@ -61,15 +62,22 @@ def _label_annotator(texts: list[str], colours: Any, size: tuple[int, int]) -> A
 
 def _legend(monitored: Monitored, width: int, height: int) -> np.ndarray:
     """A strip with the meaning of the colours, and the image's name."""
-    strip = Image.new("RGB", (width, height), "white")
-    pen, x = ImageDraw.Draw(strip), 0.3 * height
-    pen.fontmode = "L"
+    keys, x = _keys(width, height, accepted=monitored.accepted)
+    strip = keys.copy()
     font = ImageFont.load_default(0.62 * height)
-    entries = [(KNOWN, "known"), (UNKNOWN, "unknown"), *([] if monitored.accepted else [(REJECTED, "image rejected")])]
+    ImageDraw.Draw(strip).text((x, height / 2), monitored.image_id, "#52606D", font, "lm")
+    return np.asarray(strip)[:, :, ::-1]
+
+
+@lru_cache(maxsize=8)
+def _keys(width: int, height: int, *, accepted: bool) -> tuple[Image.Image, float]:
+    """The strip without a name, and where the name begins."""
+    strip = Image.new("RGB", (width, height), "white")
+    pen, font, x = ImageDraw.Draw(strip), ImageFont.load_default(0.62 * height), 0.3 * height
+    entries = [(KNOWN, "known"), (UNKNOWN, "unknown"), *([] if accepted else [(REJECTED, "image rejected")])]
     for colour, text in entries:
         pen.rectangle((x, 0.28 * height, x + 0.44 * height, 0.72 * height), colour)
         x += 0.65 * height
         pen.text((x, height / 2), text, "black", font, "lm")
         x += pen.textlength(text, font) + 0.8 * height
-    pen.text((x, height / 2), monitored.image_id, "#52606D", font, "lm")
-    return np.asarray(strip)[:, :, ::-1]
+    return strip, x

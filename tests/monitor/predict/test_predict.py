@@ -25,7 +25,7 @@ from farther.monitor.monitor import Monitored
 from farther.monitor.predict import LISTED, PredictSettings, predict
 from farther.monitor.sources import Source, SourceSettings, open_source
 from farther.tables import Header, Images, Regions, RegionsFolder, Scores
-from tests.monitor.conftest import FRAMES
+from tests.monitor.predict.conftest import FRAMES
 
 HEADER = Header(classes=("background", "dog", "cat"), background_index=0, detector={"name": "stand-in"})
 ENERGY = methods.create("energy")
@@ -34,7 +34,7 @@ ENERGY = methods.create("energy")
 @dataclass
 class Bundle:
     header: Header = HEADER
-    validation: Rates = field(default_factory=lambda: Rates(images=100, empty=34, detections=100, unknown=10))
+    validation: Rates = field(default_factory=lambda: Rates(images=100, rejected=20, empty=34, detections=100, unknown=60))
 
 
 class Monitor:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from farther.errors import DataError, FartherError, ParameterError
 from farther.monitor.sources import MISSES, PAUSES, SourceSettings, Video, open_source
-from tests.monitor.conftest import FPS, FRAMES, StandIn, picture
+from tests.monitor.predict.conftest import FPS, FRAMES, StandIn, picture
 
 
 class Taken:
