@@ -33,6 +33,7 @@ from farther.images.plan import StreamParams
 from farther.images.read import Exif
 from farther.methods.base import Method, load, not_applicable
 from farther.metrics.self_aware_detector import SelfAwareDetector
+from farther.monitor.drift import Rates
 from farther.registry import build
 from farther.scoring.entries import Entry, find
 from farther.scoring.inputs import folder_digest
@@ -69,21 +70,15 @@ class BundledDetector(Schema):
 
 
 class Validation(Schema):
-    """Counts on the ID validation split that images are compared with later.
-
-    Args:
-        split: Its name.
-        images: Number of images.
-        detections: Number of detections at or above t*.
-        unknown: Those of them whose score is below τ.
-        rejected: Images that are not accepted.
-    """
+    """What the method did on the ID validation split: its name, and the fields of `farther.monitor.drift.Rates`."""
 
     split: str
     images: NonNegativeInt
+    rejected: NonNegativeInt
+    empty: NonNegativeInt
     detections: NonNegativeInt
     unknown: NonNegativeInt
-    rejected: NonNegativeInt
+    design_effect: float
 
 
 class Digests(Schema):
@@ -259,13 +254,8 @@ class BundleSource:
         scores = aligned_scores(stored, self.files.scores(self.method.name, split.name), len(split.folder))
         detected = stored.score >= operating
         rejected = SelfAwareDetector.from_json(self.self_aware).rejected(stored, names) if self.self_aware else []
-        return {
-            "split": split.name,
-            "images": len(names),
-            "detections": int(detected.sum()),
-            "unknown": int((scores[detected] < tau).sum()),
-            "rejected": len(rejected),
-        }
+        rates = Rates.of(stored.image_id[detected], scores[detected] < tau, names, rejected)
+        return {"split": split.name, **rates.to_json()}
 
 
 def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True) -> Path:
@@ -354,6 +344,11 @@ class Bundle:
     def __init__(self, folder: Path, info: BundleInfo, header: Header, method: Method):
         self.folder, self.info, self.header, self.method = folder, info, header, method
         self.self_aware = None if info.self_aware is None else SelfAwareDetector.from_json(info.self_aware)
+
+    @property
+    def validation(self) -> Rates:
+        """What the method did on the ID validation split, which drift is compared with."""
+        return Rates.from_json(self.info.validation.model_dump())
 
     @classmethod
     def load(cls, folder: str | Path) -> Bundle:

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -105,9 +105,9 @@ class Rates:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: dict[str, Any]) -> Rates:
-        """What `to_json` gave."""
-        return cls(**values)
+    def from_json(cls, values: Mapping[str, Any]) -> Rates:
+        """What `to_json` gave; other fields are not read."""
+        return cls(**{field.name: values[field.name] for field in fields(cls)})
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 import supervision as sv
 from PIL import Image
+from tests.monitor.predict.conftest import FRAMES
 
 from farther import detectors, methods
 from farther.command.predict import stop_signal
@@ -25,7 +26,6 @@ from farther.monitor.monitor import Monitored
 from farther.monitor.predict import LISTED, PredictSettings, predict
 from farther.monitor.sources import Source, SourceSettings, open_source
 from farther.tables import Header, Images, Regions, RegionsFolder, Scores
-from tests.monitor.predict.conftest import FRAMES
 
 HEADER = Header(classes=("background", "dog", "cat"), background_index=0, detector={"name": "stand-in"})
 ENERGY = methods.create("energy")
@@ -34,7 +34,9 @@ ENERGY = methods.create("energy")
 @dataclass
 class Bundle:
     header: Header = HEADER
-    validation: Rates = field(default_factory=lambda: Rates(images=100, rejected=20, empty=34, detections=100, unknown=60))
+    validation: Rates = field(
+        default_factory=lambda: Rates(images=100, rejected=20, empty=34, detections=100, unknown=60)
+    )
 
 
 class Monitor:

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tests.monitor.predict.conftest import FPS, FRAMES, StandIn, picture
 
 from farther.errors import DataError, FartherError, ParameterError
 from farther.monitor.sources import MISSES, PAUSES, SourceSettings, Video, open_source
-from tests.monitor.predict.conftest import FPS, FRAMES, StandIn, picture
 
 
 class Taken:
