@@ -41,7 +41,7 @@ def predict(
       farther predict deployed photos/
       farther predict deployed 'photos/*.jpg' --out found --no-pictures
       farther predict deployed street.mp4 --every 5
-      farther predict deployed 0                                  # the first camera
+      farther predict deployed 0           # the first camera
       farther predict deployed rtsp://camera.local/stream --out gate
     """
     from tqdm import tqdm
