@@ -71,6 +71,18 @@ def test_a_setting_that_meets_the_budget_is_to_be_deployed(project, capsys):
     assert "Deploy one with t* = 0.5 and τ = 0.6: at most 25 false alarms per 100 ID images where it was chosen" in said
 
 
+def test_a_guarantee_is_of_images(project, capsys):
+    assert main(["choose", "r", "--method", "one", "--max-false-alarms", "30", "--guarantee", "conformal"]) == 0
+    shown = capsys.readouterr().out
+    # Four images: with a fifth, the worst, one more alarm than none would be two of five.
+    assert "Deploy one with t* = 0.5 and τ = 0.2: at most 30 of 100 ID images with a false alarm in expectation on" in (
+        " ".join(shown.split())
+    )
+    assert ["images", "with", "a", "false", "alarm", "30.0%", "25.0%"] in [
+        line.split()[:7] for line in shown.splitlines()
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

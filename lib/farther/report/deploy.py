@@ -30,6 +30,14 @@ OF = {
     "recall_lost": "of the known objects lost",
 }
 
+#: The same of limits that hold in expectation on new images.
+OF_IMAGES = {
+    "misclassified": "of an image's unknown objects misclassified",
+    "false_alarms": "of 100 ID images with a false alarm",
+    "recall_lost": "of an image's known objects lost",
+}
+
+#: Heads of columns.
 HEADS = {
     "misclassified": "misclassified",
     "found": "found",
@@ -124,13 +132,20 @@ def between(axis: str, found: Value) -> str:
     return f"{low} to {high}"
 
 
-def limit(axis: str, most: float) -> str:
+def limit(axis: str, most: float, *, guaranteed: bool = False) -> str:
     """A limit in words.
+
+    Args:
+        axis, most: The axis and its limit.
+        guaranteed: Whether it holds in expectation on new images: then it is of images, each counting the same.
 
     >>> limit("misclassified", 0.01), limit("false_alarms", 2)
     ('at most 1% of the unknown objects misclassified', 'at most 2 false alarms per 100 ID images')
+    >>> limit("false_alarms", 2, guaranteed=True)
+    'at most 2 of 100 ID images with a false alarm'
     """
-    return f"at most {most:g} {OF[axis]}" if axis == "false_alarms" else f"at most {100 * most:g}% {OF[axis]}"
+    words = (OF_IMAGES if guaranteed else OF)[axis]
+    return f"at most {most:g} {words}" if axis == "false_alarms" else f"at most {100 * most:g}% {words}"
 
 
 def named_limit(axis: str, budget: Budget) -> str:
@@ -145,7 +160,8 @@ def named_limit(axis: str, budget: Budget) -> str:
 
 def limits_in_words(budget: Budget) -> dict[str, str]:
     """Each limit of a budget in words, by axis."""
-    return {axis: limit(axis, most) for axis, most in budget.limits.items()}
+    guaranteed = budget.guarantee == "conformal"
+    return {axis: limit(axis, most, guaranteed=guaranteed) for axis, most in budget.limits.items()}
 
 
 def limits(budget: Budget) -> str:
@@ -204,9 +220,12 @@ def axis_rows(choices: Choices) -> list[dict[str, str]]:
     """One row per axis: its limit, the values on the images that were chosen on and on others, and whether it holds."""
     rows: list[dict[str, str]] = []
     choice, budget = choices.choice, choices.budget
+    limited = dict(budget.limits)
+    if budget.guarantee == "conformal" and "false_alarms" in limited:  # which is then of images
+        limited["images_with_false_alarms"] = limited.pop("false_alarms") / 100
     for axis, found in choice.measured.items() if choice else ():
         assert choice is not None
-        most = budget.limits.get(axis)
+        most = limited.get(axis)
         rows.append(
             {
                 "": AXES[axis],

@@ -36,10 +36,11 @@ def trade_off(choices: Choices, titles: Mapping[str, str], limits: Mapping[str, 
     x = vl.number(
         "x",
         title="false alarms per 100 ID images",
-        scale={"type": "symlog", "constant": 2, "domain": [0, points["x"].max()]},
-        axis={"values": [0, 1, 2, 5, 10, 20, 50, 100, 200, 500], "format": "d"},
+        scale={"type": "symlog", "constant": 2, "domain": [0, _end(points["x"], 1)]},
+        axis={"values": [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000], "format": "d"},
     )
-    y = vl.number("y", title="unknown objects misclassified", axis=vl.PERCENT, scale={"domain": [0, points["y"].max()]})
+    scale = {"domain": [0, _end(points["y"], 0.01)]}
+    y = vl.number("y", title="unknown objects misclassified", axis=vl.PERCENT, scale=scale)
     tooltip = [
         vl.named("series", title="method"),
         vl.number("x", title="false alarms per 100 ID images", format=".1f"),
@@ -59,6 +60,11 @@ def trade_off(choices: Choices, titles: Mapping[str, str], limits: Mapping[str, 
     )
 
 
+def _end(values: pl.Series, least: float) -> float:
+    """The end of an axis."""
+    return max(least, *values)
+
+
 def _front(points: pl.DataFrame, x: Mapping[str, Any], y: Mapping[str, Any]) -> dict[str, Any]:
     front = pareto(points.select("x", "y").rows())
     return {
@@ -70,7 +76,8 @@ def _front(points: pl.DataFrame, x: Mapping[str, Any], y: Mapping[str, Any]) -> 
 
 def _limits(choices: Choices, limits: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     for axis, channel in (("false_alarms", "x"), ("misclassified", "y")):
-        if axis in choices.budget.limits:
+        # A guarantee on false alarms is of images, not of detections.
+        if axis in choices.budget.limits and (channel == "y" or choices.budget.guarantee == "none"):
             yield {
                 "data": {"values": [{"limit": limits[axis]}]},
                 "mark": {"type": "rule", "strokeDash": [3, 3], "color": GREY},
