@@ -53,7 +53,7 @@ PARAMS: dict[str, Any] = {
         "pets-later": {"adapter": "yolo", "benchmark": "pets", "weights": "later.safetensors"},
     },
     "methods": {"msp": {}, "energy": {}, "knn": {"k": 1}, "lard_knn": {}},
-    "report": {"examples": 3, "method": "msp"},
+    "report": {"examples": 3, "method": "msp", "few": 0},
 }
 
 #: What each photo shows, and the detector's softmax probability for what it found there (None: nothing).

@@ -82,18 +82,34 @@ def test_markdown_has_one_cell_per_column_and_bold_for_the_best(run):
     assert {line.count("|") for line in table} == {10}
     assert "photos near nOSE ↓" in table[0]
     msp = next(line for line in table if line.startswith("| MSP"))
-    assert msp.split(" | ")[1:4:2] == ["25.0", "**100.0**"]
+    assert msp.split(" | ")[1:4:2] == ["<ins>25.0†</ins>", "100.0"]
+    assert "From photos near: 4 objects, 4 images" in lines[-1]
 
 
 def test_latex_escapes_names_and_has_as_many_cells_as_columns(make_run):
-    run = make_run({"my_method": {"nose": 0.5, "ap_u": 0.25}, "b": {"nose": 0.25, "ap_u": None}})
+    run = make_run({"my_method": {"nose": 0.5, "ap_u": 0.25}, "b": {"nose": 0.25, "ap_u": 0.125}})
     text = to_latex(run_tables(run)[OPEN_SET])
-    assert r"my\_method & 50.0 & \textbf{25.0} & -- & -- \\" in text
-    assert r"b & \textbf{25.0} & -- & -- & -- \\" in text
+    assert r"my\_method & \underline{50.0} & \textbf{25.0} & -- & -- \\" in text
+    assert r"b & \textbf{25.0} & \underline{12.5} & -- & -- \\" in text
     assert r"\begin{tabular}{lrrrr}" in text
     assert r"\cmidrule(lr){2-5}" in text
     assert r"nOSE$\downarrow$ & $AP_U$$\uparrow$" in text
     assert text.count("{") == text.count("}")
+
+
+def test_values_from_few_objects_are_grey_and_equal_ones_unmarked(make_run):
+    def details(objects: int) -> dict:
+        return {"splits": {"coco_near": {"open_set": {"unknown_objects": objects}, "ood": {"ood_regions": 99}}}}
+
+    results = {"a": {"nose": 0.5, "p_u": 1, "auroc": 0.9}, "b": {"nose": 0.25, "p_u": 1, "auroc": 0.8}}
+    run = make_run(results, {"methods": {name: details(29) for name in results}})
+    open_set, separation = (run_tables(run)[kind] for kind in (OPEN_SET, OOD))
+    assert open_set.counts == {"coco near": "29 objects"} and separation.counts == {"coco near": "99 detections"}
+    assert r"\textcolor{gray}{25.0}" in to_latex(open_set) and "(25.0)" in to_markdown(open_set)
+    assert r"\textbf" not in to_latex(open_set) and r"\textbf{90.0}" in to_latex(separation)
+    enough = run_tables(make_run(results, {"methods": {name: details(30) for name in results}}))[OPEN_SET]
+    assert column(enough, "coco near", "nose") == {"a": ("50.0", False), "b": ("25.0", True)}
+    assert column(enough, "coco near", "p_u") == {"a": ("100.0", False), "b": ("100.0", False)}
 
 
 def test_csv_holds_every_value_as_an_unrounded_fraction(run, evaluated):

@@ -23,12 +23,17 @@ DISTANCES = ("near", "far", "farther")
 OOD, OPEN_SET = (tuple(METRICS[name] for name in COMPARED if METRICS[name].group == g) for g in ("ood", "open_set"))
 SHOWN: tuple[Metric, ...] = (*OOD, *OPEN_SET)
 
-#: Columns of `Run.values`; values are fractions, `text` is the value in per cent as tables print it.
+#: Values from fewer detections or objects are printed grey and are never the best; `report.few` is another number.
+FEW = 30
+
+#: Columns of `Run.values`; values are fractions, `text` is the value in per cent as tables print it. `images`,
+#: `objects` and `detections` are the OOD split's that metrics are computed from, null where these are not known.
 VALUES = {
     **dict.fromkeys(("run", "benchmark", "split", "dataset", "distance", "method", "metric"), pl.String),
     **dict.fromkeys(("value", "low", "high"), pl.Float64),
     **dict.fromkeys(("text", "interval"), pl.String),
-    **dict.fromkeys(("is_best", "is_tied"), pl.Boolean),
+    **dict.fromkeys(("is_best", "is_second", "is_tied", "is_few"), pl.Boolean),
+    **dict.fromkeys(("images", "objects", "detections"), pl.Int64),
     **dict.fromkeys(("label", "family", "split_title"), pl.String),
 }
 
@@ -188,7 +193,7 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         adapter=str(detector.get("adapter", "")),
         weights=str(detector.get("weights", "")),
         splits=splits,
-        values=values(name, benchmark, splits, found, evaluation),
+        values=values(name, benchmark, splits, found, evaluation, few=(params.get("report") or {}).get("few", FEW)),
         detector=_object(files.metrics / "detector.json"),
         evaluation=evaluation,
     )
@@ -200,6 +205,7 @@ def values(
     splits: Sequence[Split],
     found: Mapping[tuple[str, str], Mapping[str, float | None]],
     evaluation: Mapping[str, Any],
+    few: int = FEW,
 ) -> pl.DataFrame:
     """The frame `Run.values` of a run; see `read_runs`.
 
@@ -207,6 +213,7 @@ def values(
         run, benchmark, splits: Of the run.
         found: (split, method) → metric → fraction, None where it is not defined.
         evaluation: The run's details: intervals, comparisons with the best method, fitted methods.
+        few: See `FEW`.
     """
     described = {}
     for method in dict.fromkeys(method for _, method in found):
@@ -218,10 +225,16 @@ def values(
         of_split |= {"dataset": split.dataset, "distance": split.distance}
         for method, description in described.items():
             measured = _within(evaluation, "methods", method, "splits", split.name)
-            place = {"run": run, "benchmark": benchmark, **of_split, **description}
+            counts = {
+                "images": _within(evaluation, "splits", split.name).get("images"),
+                "objects": _within(measured, "open_set").get("unknown_objects"),
+                "detections": _within(measured, "ood").get("ood_regions"),
+            }
+            place = {"run": run, "benchmark": benchmark, **of_split, **description, **counts}
             for metric in SHOWN:
                 value = found.get((split.name, method), {}).get(metric.name)
                 interval = _within(measured, "intervals").get(metric.name)
+                counted = counts["objects" if metric in OPEN_SET else "detections"]
                 of_value = {
                     "metric": metric.name,
                     "value": value,
@@ -229,19 +242,28 @@ def values(
                     "high": interval and interval[1],
                     "text": percent(value),
                     "interval": between(interval),
+                    "is_few": counted is not None and counted < few,
                     "is_tied": _is_tied(method, _within(measured, "against_best").get(metric.name)),
                 }
                 rows.append({**place, **of_value})
     frame = with_best(pl.DataFrame(rows, schema=VALUES))
-    return frame.with_columns(is_tied=pl.col("is_tied") & ~pl.col("is_best"))
+    return frame.with_columns(is_tied=pl.col("is_tied") & ~pl.col("is_best") & ~pl.col("is_few"))
 
 
 def with_best(values: pl.DataFrame) -> pl.DataFrame:
-    """The frame with `is_best` set by what is printed: equal numbers are equally bold."""
+    """The frame with `is_best` and `is_second` set by what is printed: equal numbers are marked alike.
+
+    Where all methods of a split are equal, there is only one, or the values come from few detections, none is marked.
+    """
     higher = [metric.name for metric in SHOWN if metric.higher_is_better]
     printed = pl.col("text").str.split(" ").list.first().cast(pl.Float64, strict=False)
-    rank = pl.when(pl.col("metric").is_in(higher)).then(printed).otherwise(-printed)
-    return values.with_columns(is_best=(rank == rank.max().over("run", "split", "metric")).fill_null(value=False))
+    sign = pl.when(pl.col("metric").is_in(higher)).then(1).otherwise(-1)
+    key = pl.when(~pl.col("is_few")).then(sign * printed)
+    place = key.rank("dense", descending=True).over("run", "split", "metric")
+    differ = key.drop_nulls().n_unique().over("run", "split", "metric") > 1
+    return values.with_columns(
+        is_best=((place == 1) & differ).fill_null(value=False), is_second=((place == 2) & differ).fill_null(value=False)
+    )
 
 
 def _is_tied(method: str, compared: Mapping[str, Any] | None) -> bool:

@@ -45,6 +45,7 @@ class ReportSettings:
         image_side: Longest side of an example image in pixels.
         curves: Methods in a chart of curves, those with the highest mean AUROC.
         curve_points: Points per curve.
+        few: Values from fewer detections or objects than this are printed grey and never marked as the best.
         categories: Categories in a chart of a split, the most frequent ones.
         gallery: Parameters of the gallery.
         published: Run, or name of `seeds` → the published detector that it is compared with.
@@ -58,6 +59,7 @@ class ReportSettings:
     image_side: int = Field(default=320, ge=16)
     curves: int = Field(default=6, ge=1)
     curve_points: int = Field(default=80, ge=2)
+    few: int = Field(default=30, ge=0)
     categories: int = Field(default=20, ge=1)
     gallery: GallerySettings = Field(default_factory=GallerySettings)
     published: dict[str, Counterpart] = Field(default_factory=dict)

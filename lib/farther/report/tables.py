@@ -50,6 +50,12 @@ class ResultTable:
         """Titles of the splits: the column groups."""
         return self.cells["split_title"].unique(maintain_order=True).to_list()
 
+    @cached_property
+    def counts(self) -> dict[str, str]:
+        """Split title → the number of objects or detections that its values come from, and of images."""
+        counted = "detections" if self.metrics == OOD else "objects"
+        return {split: _counted(self.cells.filter(split_title=split), (counted, "images")) for split in self.splits}
+
     @property
     def columns(self) -> list[tuple[str, Metric]]:
         """Split title and metric of each column."""
@@ -70,6 +76,15 @@ class ResultTable:
     def select(self, splits: Sequence[str]) -> ResultTable:
         """The same table with some of its splits."""
         return replace(self, cells=self.cells.filter(pl.col("split_title").is_in(list(splits))))
+
+
+def _counted(cells: pl.DataFrame, names: Sequence[str]) -> str:
+    parts = []
+    for name in names:
+        low, high = cells[name].min(), cells[name].max()
+        if low is not None:
+            parts.append(f"{low:,} {name}" if low == high else f"{low:,} to {high:,} {name}")
+    return ", ".join(parts)
 
 
 def run_tables(run: Run) -> list[ResultTable]:
@@ -120,54 +135,80 @@ def _tables(
 
 
 def to_markdown(table: ResultTable) -> str:
-    """The table in GitHub's Markdown; the best of a column in bold."""
+    """The table in GitHub's Markdown; the best of a column in bold, the second best underlined."""
     heads = [f"{split} {metric.title} {metric.arrow}" for split, metric in table.columns]
     lines = [[*table.labels, *heads], [*("---" for _ in table.labels), *("---:" for _ in heads)]]
-    for row in table.rows:
-        cells = [f"**{cell['text']}**" if cell["is_best"] else cell["text"] for cell in row["cells"]]
-        lines.append([*row["labels"], *cells])
+    lines += [[*row["labels"], *map(_markdown_cell, row["cells"])] for row in table.rows]
     body = "\n".join("| " + " | ".join(part.replace("|", r"\|") for part in line) + " |" for line in lines)
-    note = f"\n{table.note}\n" if table.note else ""
-    return f"{table.caption}\n\n{body}\n{note}"
+    counts = "; ".join(f"{split}: {text}" for split, text in table.counts.items() if text)
+    notes = [part for part in (_legend(table, "in brackets"), counts and f"From {counts}.", table.note) if part]
+    return f"{table.caption}\n\n{body}\n\n{' '.join(notes)}\n"
+
+
+def _markdown_cell(cell: Mapping[str, Any]) -> str:
+    text = f"{cell['text']}{'†' if cell['is_tied'] else ''}"
+    if cell["is_few"]:
+        return f"({text})"
+    return f"**{text}**" if cell["is_best"] else f"<ins>{text}</ins>" if cell["is_second"] else text
+
+
+def _legend(table: ResultTable, few: str = "grey") -> str:
+    counted = "detections" if table.metrics == OOD else "objects"
+    return (
+        "Bold: best; underlined: second best; †: not significantly different from the best; "
+        f"{few}: from too few {counted} to compare."
+    )
 
 
 def to_latex(table: ResultTable) -> str:
-    """The table for LaTeX with the package booktabs; the best of a column bold, what ties with it underlined."""
+    """The table for LaTeX with the packages booktabs, adjustbox and xcolor, not wider than the text; see `_legend`."""
     span, first = len(table.metrics), len(table.labels) + 1
     starts = [first + span * place for place in range(len(table.splits))]
     empty = " & ".join("" for _ in table.labels)
     heads = " & ".join(rf"\multicolumn{{{span}}}{{c}}{{{_latex(split)}}}" for split in table.splits)
+    counts = " & ".join(
+        rf"\multicolumn{{{span}}}{{c}}{{\footnotesize {_latex(table.counts[split])}}}" for split in table.splits
+    )
     rules = " ".join(rf"\cmidrule(lr){{{start}-{start + span - 1}}}" for start in starts)
     names = " & ".join([*table.labels, *(metric.latex_header for _, metric in table.columns)])
-    note = f"\n\n\\smallskip\\footnotesize {_latex(table.note)}" if table.note else ""
+    note = _latex(" ".join(part for part in (_legend(table), table.note) if part))
     rows = "\n".join(
         " & ".join([*map(_latex, row["labels"]), *map(_latex_cell, row["cells"])]) + r" \\" for row in table.rows
     )
-    return rf"""\begin{{table}}
+    return rf"""% \usepackage{{booktabs,adjustbox,xcolor}}
+\begin{{table}}
 \centering
 \caption{{{_latex(table.caption)}}}
 \label{{tab:{table.name.replace("_", "-")}}}
+\begin{{adjustbox}}{{max width=\textwidth}}
 \begin{{tabular}}{{{"l" * len(table.labels)}{"r" * len(table.columns)}}}
 \toprule
 {empty} & {heads} \\
+{empty} & {counts} \\
 {rules}
 {names} \\
 \midrule
 {rows}
 \bottomrule
-\end{{tabular}}{note}
+\end{{tabular}}
+\end{{adjustbox}}
+
+\smallskip\footnotesize {note}
 \end{{table}}
 """
 
 
 def _latex_cell(cell: Mapping[str, Any]) -> str:
-    command = r"\textbf" if cell["is_best"] else r"\underline" if cell["is_tied"] else ""
-    return f"{command}{{{cell['text']}}}" if command else _latex(cell["text"])
+    text = _latex(f"{cell['text']}{'†' if cell['is_tied'] else ''}")
+    if cell["is_few"]:
+        return rf"\textcolor{{gray}}{{{text}}}"
+    command = r"\textbf" if cell["is_best"] else r"\underline" if cell["is_second"] else ""
+    return f"{command}{{{text}}}" if command else text
 
 
 def _latex(text: str) -> str:
     escaped = "".join("\\" + letter if letter in "&%$#_{}" else letter for letter in text)
-    return escaped.replace(ABSENT, "--")
+    return escaped.replace(ABSENT, "--").replace("†", r"$^\dagger$")
 
 
 #: Width of a column of numbers in a terminal.
@@ -209,6 +250,7 @@ def _block(table: ResultTable, label: int) -> str:
 def to_csv(runs: Sequence[Run]) -> str:
     """All values of all runs as fractions: one row per run, split, method and metric, with 95% intervals."""
     columns = ("run", "benchmark", "split", "dataset", "distance", "method", "metric", "value", "low", "high")
+    columns += ("images", "objects", "detections")
     return pl.concat([pl.DataFrame(schema=VALUES), *(run.values for run in runs)]).select(columns).write_csv()
 
 

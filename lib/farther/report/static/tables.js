@@ -14,7 +14,7 @@
     const heads = columns.flatMap(({ name, isLabel }) =>
       isLabel || !withIntervals ? [name] : [name, `${name} low`, `${name} high`]);
     const lines = rows.map((cells) => cells.flatMap((cell) => {
-      const value = text(cell) === "—" ? "" : text(cell);
+      const value = text(cell) === "—" ? "" : text(cell).replace("†", "");
       return cell.tagName === "TH" || !withIntervals ? [value] : [value, ...bounds(cell)];
     }));
     return [heads, ...lines].map((line) => line.map(quoted).join(",") + "\n").join("");
@@ -37,9 +37,10 @@
   };
 
   const toLatex = ({ name, caption, columns, groups, rows, withIntervals }) => {
-    const escaped = (value) => value.replace(/[&%$#_{}]/g, "\\$&").replaceAll("—", "--");
+    const escaped = (value) => value.replace(/[&%$#_{}]/g, "\\$&").replaceAll("—", "--").replace("†", "$^\\dagger$");
     const one = (cell) => {
       const value = escaped(written(cell, withIntervals));
+      if (cell.classList.contains("few")) return `\\textcolor{gray}{${value}}`;
       if (cell.querySelector("strong")) return `\\textbf{${value}}`;
       return cell.querySelector("u") ? `\\underline{${value}}` : value;
     };
@@ -132,7 +133,7 @@
       name: section.dataset.name,
       caption: text(section.querySelector(".caption")),
       withIntervals: control("intervals").checked,
-      groups: groups.filter(shown).map((group) => ({ title: text(group), span: group.colSpan })),
+      groups: groups.filter(shown).map((group) => ({ title: group.dataset.split, span: group.colSpan })),
       columns: columns.filter(shown).map((head) => ({
         isLabel: labels.includes(head),
         name: head.dataset.label ?? `${head.dataset.split} ${head.dataset.metric}`,
