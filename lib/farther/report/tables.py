@@ -81,8 +81,9 @@ class ResultTable:
 def _counted(cells: pl.DataFrame, names: Sequence[str]) -> str:
     parts = []
     for name in names:
-        low, high = cells[name].min(), cells[name].max()
-        if low is not None:
+        found = sorted(set(cells[name].drop_nulls().to_list()))
+        if found:
+            low, high = found[0], found[-1]
             parts.append(f"{low:,} {name}" if low == high else f"{low:,} to {high:,} {name}")
     return ", ".join(parts)
 
@@ -249,8 +250,8 @@ def _block(table: ResultTable, label: int) -> str:
 
 def to_csv(runs: Sequence[Run]) -> str:
     """All values of all runs as fractions: one row per run, split, method and metric, with 95% intervals."""
-    columns = ("run", "benchmark", "split", "dataset", "distance", "method", "metric", "value", "low", "high")
-    columns += ("images", "objects", "detections")
+    place = ("run", "benchmark", "split", "dataset", "distance", "method", "metric")
+    columns = (*place, "value", "low", "high", "images", "objects", "detections")
     return pl.concat([pl.DataFrame(schema=VALUES), *(run.values for run in runs)]).select(columns).write_csv()
 
 
