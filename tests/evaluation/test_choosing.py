@@ -9,7 +9,7 @@ import pytest
 from tests.evaluation.deployable import lay
 
 from farther.errors import DataError, ParameterError
-from farther.evaluation.budget_search import NOTHING_FLAGGED, Part, best_tau
+from farther.evaluation.budget_search import NOTHING_FLAGGED, Part, best_setting, best_tau
 from farther.evaluation.choice import Budget, Choices, choice_from_json
 from farther.evaluation.choosing import choose, store_choice
 from farther.evaluation.files import RunFiles
@@ -264,3 +264,29 @@ def test_conformal_thresholds_keep_their_limits_in_expectation_on_new_images():
     for axis, of in losses.items():
         error = 3 * np.std(of) / np.sqrt(len(of))
         assert 0.03 < np.mean(of) <= 0.1 + error, axis
+
+
+def test_the_guarantee_holds_although_the_best_of_many_methods_is_chosen():
+    random, images, limit = np.random.default_rng(1), 60, 0.15
+    even = np.arange(images) % 2 == 0
+
+    def halved(part):
+        return Part(part.id & even, part.ood & even), Part(part.id & ~even, part.ood & ~even)
+
+    budget = Budget(max_misclassified=limit, guarantee="conformal")
+    found, without = [], []
+    for _ in range(200):
+        held_out = {(str(n), 0.5): draw(random, images) for n in range(12)}  # equally good methods
+        _, new = draw(random, 100)
+
+        def steps_of(*candidate, held_out=held_out):
+            return held_out[candidate]
+
+        for into, asked in ((found, budget), (without, replace(budget, guarantee="none"))):
+            setting = best_setting(steps_of, list(held_out), everything(images), asked, halved).setting
+            objects = new.misclassified
+            lost, total = objects[objects.at >= setting.tau].counts(100), objects.counts(100)
+            into.append(np.mean(lost[total > 0] / total[total > 0]))
+    error = 3 * np.std(found) / np.sqrt(len(found))
+    assert np.mean(found) <= limit + error
+    assert np.mean(without) > limit + error

@@ -1,16 +1,20 @@
-"""The best threshold τ of a method at a t* for a budget, on the images that are chosen on."""
+"""The best setting for a budget on the images that are chosen on: the method, t* and τ."""
 
 from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from farther.evaluation.choice import Budget, Setting
 from farther.evaluation.trade_offs import IdSteps, OodSteps, Steps
 from farther.metrics.conformal import corrected, largest_within
+
+#: A method and a value of t*.
+Candidate = tuple[str, float]
 
 #: τ that flags nothing, as JSON holds no infinity.
 NOTHING_FLAGGED = -sys.float_info.max
@@ -54,6 +58,36 @@ class Point:
         if budget.max_misclassified is not None and self.reached:
             return (0, self.false_alarms, self.misclassified, self.recall_lost)
         return (1, self.misclassified, self.false_alarms, self.recall_lost)
+
+
+def best_setting(
+    steps_of: Callable[[str, float], tuple[IdSteps, OodSteps]],
+    candidates: Sequence[Candidate],
+    part: Part,
+    budget: Budget,
+    halved: Callable[[Part], tuple[Part, Part]],
+) -> Point:
+    """The best of several methods, each at one or more values of t*; of equal ones the first.
+
+    Args:
+        steps_of: Costs of a candidate.
+        candidates: Methods and values of t*.
+        part: Images to choose on.
+        budget: The limits.
+        halved: Divides images in two, for a guarantee: it is of a candidate that was chosen on other images than τ.
+    """
+
+    def first(among: Sequence[Candidate], images: Part) -> Point:
+        points = [best_tau(*one, steps_of(*one), images, budget) for one in among]
+        return min(points, key=lambda point: point.rank(budget))
+
+    if budget.guarantee == "none":
+        return first(candidates, part)
+    if len(candidates) > 1:
+        choosing, part = halved(part)
+        setting = first(candidates, choosing).setting
+        candidates = [(setting.method, setting.operating)]
+    return first(candidates, replace(part, guaranteed=True))
 
 
 def best_tau(method: str, operating: float, steps: tuple[IdSteps, OodSteps], part: Part, budget: Budget) -> Point:

@@ -21,7 +21,7 @@ import numpy as np
 
 from farther.errors import choose as known_name
 from farther.evaluation import plots
-from farther.evaluation.budget_search import Part, Point, best_tau
+from farther.evaluation.budget_search import Candidate, Part, Point, best_setting
 from farther.evaluation.choice import LIMITS, Budget, Choice, Choices, Curve, Setting, Value
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
@@ -153,7 +153,7 @@ class _Chooser:
             tried.append(operating)
         return tried
 
-    def _candidates(self, methods: Sequence[str], budget: Budget) -> list[tuple[str, float]]:
+    def _candidates(self, methods: Sequence[str], budget: Budget) -> list[Candidate]:
         return list(itertools.product(methods, self._operating(budget)))
 
     def _choice(self, methods: Sequence[str], budget: Budget) -> Choice:
@@ -173,23 +173,16 @@ class _Chooser:
             folds=tuple(setting for setting, _ in folds),
         )
 
-    def _best(self, candidates: Sequence[tuple[str, float]], part: Part, budget: Budget) -> Point:
+    def _best(self, candidates: Sequence[Candidate], part: Part, budget: Budget) -> Point:
         """The best setting on some images."""
-        if budget.guarantee == "none":
-            return self._first(candidates, part, budget)
-        if len(candidates) > 1:
-            seed = self._inputs.settings.seed + 1
-            of_id = halves(self._held_out.names, np.zeros(len(part.id), dtype=np.int64), seed)
-            of_ood = halves(self._ood.names, self._ood.split * 2 + part.ood, seed)
-            found = self._first(candidates, Part(part.id & of_id, part.ood & of_ood), budget).setting
-            candidates = [(found.method, found.operating)]
-            part = Part(part.id & ~of_id, part.ood & ~of_ood)
-        return self._first(candidates, replace(part, guaranteed=True), budget)
+        return best_setting(self._steps_of, candidates, part, budget, self._halved)
 
-    def _first(self, candidates: Sequence[tuple[str, float]], part: Part, budget: Budget) -> Point:
-        """The best of some methods with a t*; of equal ones the first."""
-        points = [best_tau(*one, self._steps_of(*one), part, budget) for one in candidates]
-        return min(points, key=lambda point: point.rank(budget))
+    def _halved(self, part: Part) -> tuple[Part, Part]:
+        """Two halves of the images of a part."""
+        seed = self._inputs.settings.seed + 1
+        of_id = halves(self._held_out.names, np.zeros(len(part.id), dtype=np.int64), seed)
+        of_ood = halves(self._ood.names, self._ood.split * 2 + part.ood, seed)
+        return Part(part.id & of_id, part.ood & of_ood), Part(part.id & ~of_id, part.ood & ~of_ood)
 
     def _values(self, point: Point) -> dict[str, Value]:
         """The costs of a setting on the images that it was chosen on."""
