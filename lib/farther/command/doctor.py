@@ -22,17 +22,17 @@ PROBLEMS = ("missing", "wrong")
 def doctor(
     params: Params = PARAMS,
     json: Json = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Look for checkpoints without opening them.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Open no annotations, images and checkpoints.")] = False,
     estimate: Annotated[bool, typer.Option("--estimate", help="Measure a sample; estimate time and disk.")] = False,
     sample: Annotated[int, option("N", "Number of images to measure.")] = 32,
     run: Annotated[list[str] | None, option("RUN", "Run to estimate, repeatable.", "detectors")] = None,
 ) -> int:
     """List what is missing to run; estimate time and disk.
 
-    Checks the parameters; the Python packages behind the names in them; the files of datasets, where they belong,
-    where they come from and about how large they are; checkpoints, which are opened as `infer` opens them; free disk
-    space; the GPU; git and DVC. With --estimate, a sample of the images goes through the detectors and methods, to
-    estimate how long the whole run takes and how much it writes.
+    Checks the parameters; the Python packages behind the names in them; the files of datasets, where they belong, where
+    they come from and about how large they are; annotations and image files; checkpoints and imported detections, which
+    are opened as `infer` opens them; free disk space; the GPU; git and DVC. With --estimate, a sample of the images
+    goes through the detectors and methods, to estimate how long the whole run takes and how much it writes.
 
     \b
     Examples:
