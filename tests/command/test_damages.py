@@ -309,6 +309,14 @@ def test_a_truncated_image_stops_only_a_run_that_opens_images(project):
     assert note.endswith("`infer` leaves them out")
 
 
+def test_a_few_files_that_are_not_images_are_a_note_where_ingest_allows_them(project):
+    Path("photos/pets/val/val3.png").write_text("no image")
+    params(lambda content: content["datasets"]["pets"].update(max_warnings=0.2))()
+    assert problems() == []
+    (note,) = [text for text in notes() if "val3.png" in text]
+    assert note.endswith("(1 of 6 images of val that were looked at). `ingest` leaves them out")
+
+
 @pytest.mark.parametrize("name", DAMAGES)
 def test_doctor_names_a_damage(project, name):
     damage, message = DAMAGES[name]
