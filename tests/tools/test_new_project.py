@@ -58,6 +58,12 @@ def test_coco_files_are_found_in_any_folder_with_their_images(pets):
     assert found.numbers == {3: "cat", 4: "dog"}
 
 
+def test_one_coco_file_without_a_name_of_a_subset_is_all(tmp_path):
+    picture(tmp_path / "a.jpg")
+    coco(tmp_path / "_annotations.coco.json", "a.jpg")
+    assert recognise(tmp_path).entry["layout"] == {"all": ["_annotations.coco.json", "."]}
+
+
 def test_xml_files_are_found_beside_and_below_their_images(tmp_path):
     xml = (
         "<annotation><object><name>fox</name><bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"

@@ -123,6 +123,7 @@ def _images_of(root: Path, file: Path, subset: str) -> str:
 
 def _subset(parts: tuple[str, ...], taken: dict[str, Any]) -> str:
     """A subset's name: of train, val and test the one that a path names, else the path itself."""
+    parts = tuple(part.removesuffix(".coco").lstrip("_") for part in parts)  # Roboflow's `_annotations.coco.json`
     for part in reversed(parts):
         for name, words in {"train": ("train",), "val": ("val", "valid"), "test": ("test",)}.items():
             if any(word in part.casefold().replace("-", "_").split("_") or part.startswith(word) for word in words):
