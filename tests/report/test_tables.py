@@ -112,6 +112,18 @@ def test_values_from_few_objects_are_grey_and_equal_ones_unmarked(make_run):
     assert column(enough, "coco near", "p_u") == {"a": ("100.0", False), "b": ("100.0", False)}
 
 
+def test_a_name_is_not_a_command_of_tex_and_not_a_formula(make_run):
+    run = make_run({r"\input /etc/passwd ~^<|>": {"nose": 0.5, "ap_u": 0.25}, "=1+1": {"nose": -0.5, "ap_u": None}})
+    (row,) = [line for line in to_latex(run_tables(run)[OPEN_SET]).splitlines() if "input" in line]
+    escaped = (
+        r"\textbackslash{}input /etc/passwd \textasciitilde{}\textasciicircum{}\textless{}\textbar{}\textgreater{}"
+    )
+    assert row.startswith(f"{escaped} & ")
+    rows = list(csv.DictReader(to_csv([run]).splitlines()))
+    assert {row["method"] for row in rows} == {r"\input /etc/passwd ~^<|>", "'=1+1"}
+    assert "-0.5" in {row["value"] for row in rows}
+
+
 def test_csv_holds_every_value_as_an_unrounded_fraction(run, evaluated):
     rows = list(csv.DictReader(to_csv([run]).splitlines()))
     assert len(rows) == 2 * 3 * len(SHOWN)

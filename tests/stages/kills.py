@@ -1,6 +1,6 @@
 """Kills stages with `kill -9` at drawn places and compares what reruns write with an undisturbed run.
 
-Usage: kills.py FOLDER KILLS SEED; prints JSON, a list of what was done for each stage.
+Usage: kills.py FOLDER KILLS SEED; prints a line of JSON for each stage.
 
 A process that has imported the packages is forked for each run, which saves seconds each time. The place of a kill is
 the number of a change of files (a file opened for writing, renamed, deleted, …), not a time.
@@ -16,10 +16,12 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import yaml
+
+from farther.command.machine import dvc_locks
 
 ROOT = Path(__file__).parents[2]
 STAGES = (
@@ -28,9 +30,10 @@ STAGES = (
 )  # fmt: skip
 #: Packages that the stages import; PyTorch and Polars must not start threads before a fork.
 PACKAGES = (
-    "altair", "farther.detectors", "farther.detectors.faster_rcnn", "farther.evaluation.detector", "farther.report",
-    "farther.similarity", "farther.tools.cost", "farther.tools.demo.world", "farther.tools.derived", "jinja2",
-    "open_clip", "scipy.stats", "sklearn.covariance", "torch", "torchvision", "tqdm", "vl_convert",
+    "dvc.cli", "dvc.commands.repro", "dvc.repo", "farther.detectors", "farther.detectors.faster_rcnn",
+    "farther.evaluation.detector", "farther.report", "farther.similarity", "farther.tools.cost",
+    "farther.tools.demo.world", "farther.tools.derived", "jinja2", "open_clip", "scipy.stats", "sklearn.covariance",
+    "torch", "torchvision", "tqdm",
 )  # fmt: skip
 #: Events of Python that change files.
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink", "shutil.rmtree"}
@@ -39,7 +42,7 @@ CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.
 def params() -> dict:
     """The demo's parameters with one small benchmark."""
     made = yaml.safe_load((ROOT / "params.yaml").read_text())
-    few = {"voc": {"train": 12, "val": 8, "test": 8}, "coco": 20}
+    few = {"voc": {"train": 8, "val": 6, "test": 6}, "coco": 16}
     made["demo"].update(few)
     made["datasets"] = {name: made["datasets"][name] for name in ("voc", "coco", "voc_blank")}
     blank = made["derived"]["blank"]["voc_blank"]
@@ -146,36 +149,137 @@ def content(artifacts: Path) -> dict[str, str]:
     }
 
 
-def main(folder: Path, kills: int, seed: int) -> list[dict]:
-    """Runs the stages undisturbed in one project and with kills in another one."""
-    calm, disturbed = prepare(folder / "calm"), prepare(folder / "disturbed")
-    drawn = random.Random(seed)
+def killed(attempt: Callable[[int], tuple[int, int]], changes: int, number: int, drawn: random.Random) -> list[int]:
+    """Kills `number` attempts, each at a change that is drawn; an attempt resumes the one before and may make fewer."""
+    places: list[int] = []
+    while len(places) < number:
+        place = drawn.randint(1, changes)
+        status, made = attempt(place)
+        if status == -signal.SIGKILL:
+            places.append(place)
+        else:
+            assert status == 0, status
+            changes = made
+    return places
+
+
+def compared(calm: Path, disturbed: Path) -> dict[str, list[str]]:
+    """Files of the disturbed project that differ from those of the calm one, and hidden ones."""
+    expected, found = content(calm / "artifacts"), content(disturbed / "artifacts")
+    differ = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
+    return {"differ": differ, "hidden": sorted(name for name in found if "/." in f"/{name}")}
+
+
+def cpu() -> int:
+    """Seconds of CPU so far."""
+    return round(sum(os.times()[:4]))
+
+
+def kill_stages(calm: Path, disturbed: Path, kills: int, drawn: random.Random) -> Iterator[dict]:
+    """Runs each stage undisturbed in one project, and with kills in the other one."""
     each = [kills // len(STAGES) + (number < kills % len(STAGES)) for number in range(len(STAGES))]
     drawn.shuffle(each)
-    done = []
     for place in (calm, disturbed):
         assert run(place, "code_digests")[0] == 0
     for stage, number in zip(STAGES, each, strict=True):
         status, changes = run(calm, stage)
         assert status == 0, stage
-        at = [drawn.randint(1, changes) for _ in range(number)]
-        statuses = [run(disturbed, stage, kill_at)[0] for kill_at in at]
-        last, _ = run(disturbed, stage)
+        places = killed(lambda place, stage=stage: run(disturbed, stage, place), changes, number, drawn)
+        assert run(disturbed, stage)[0] == 0, stage
         if stage == "cost":
             shutil.copy(calm / "artifacts/cost.json", disturbed / "artifacts")
-        expected, found = content(calm / "artifacts"), content(disturbed / "artifacts")
-        differ = sorted(name for name in {*expected, *found} if expected.get(name) != found.get(name))
-        done.append(
-            {
-                "stage": stage,
-                "changes": changes,
-                "kills": [[place, status] for place, status in zip(at, statuses, strict=True)],
-                "status": last,
-                "differ": differ,
-                "hidden": sorted(name for name in found if "/." in f"/{name}"),
-            }
-        )
-    return done
+        yield {"stage": stage, "changes": changes, "kills": places, "cpu": cpu(), **compared(calm, disturbed)}
+
+
+def prepare_repro(folder: Path, stages: Path) -> Path:
+    """A project with two stages `ingest` under DVC, and the demo's datasets."""
+    from dvc.repo import Repo
+
+    folder.mkdir()
+    shutil.copytree(stages / "artifacts/demo", folder / "artifacts/demo")
+    for name in ("params.yaml", "artifacts/code.json"):
+        shutil.copy(stages / name, folder / name)
+    pipeline, made = yaml.safe_load((ROOT / "dvc.yaml").read_text()), params()
+    pipeline["stages"] = {
+        "ingest": pipeline["stages"]["ingest"] | {"foreach": {name: made["datasets"][name] for name in ("voc", "coco")}}
+    }
+    (folder / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
+    (folder / "stages").symlink_to(ROOT / "stages")
+    with Repo.init(folder, no_scm=True) as repo, repo.config.edit() as config:
+        config["core"]["analytics"] = False
+    (folder / "hook").mkdir()
+    (folder / "hook/sitecustomize.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import kills\nsys.path.pop(0)\nkills.count_together()\n"
+    )
+    return folder
+
+
+def count_together() -> None:
+    """Counts the changes of this process with those of its parents, and kills all of them at the given one."""
+    folder, kill_at = Path(os.environ["KILLS_FOLDER"]), int(os.environ["KILLS_AT"])
+    counter = os.open(folder.with_suffix(".count"), os.O_WRONLY | os.O_APPEND)
+
+    def changed() -> None:
+        os.write(counter, b"-")
+        if os.fstat(counter).st_size == kill_at:
+            os.killpg(0, signal.SIGKILL)
+
+    count_changes(folder, changed)
+
+
+def repro(folder: Path, kill_at: int = 0) -> tuple[int, int]:
+    """Exit status of `dvc repro`, and the number of changes that it and its stages made."""
+    counter = folder.with_suffix(".count")
+    counter.write_bytes(b"")
+
+    def act() -> None:
+        from dvc.cli import main
+
+        os.setsid()
+        os.chdir(folder)
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        python = os.pathsep.join([str(folder / "hook"), str(ROOT / "lib")])
+        os.environ.update(PATH=path, PYTHONPATH=python, KILLS_FOLDER=str(folder), KILLS_AT=str(kill_at))
+        with folder.with_suffix(".log").open("a") as log:
+            os.dup2(log.fileno(), 1)
+            os.dup2(log.fileno(), 2)
+        count_together()
+        os._exit(main(["repro"]))
+
+    return forked(act), counter.stat().st_size
+
+
+def kill_repro(calm: Path, disturbed: Path, kills: int, drawn: random.Random) -> dict:
+    """Runs `dvc repro` undisturbed in one project, and with kills in the other one."""
+    status, changes = repro(calm)
+    assert status == 0
+    deleted = []
+
+    def attempt(kill_at: int = 0) -> tuple[int, int]:
+        for finding in dvc_locks(disturbed):  # as `farther doctor` says
+            assert finding.state == "wrong"
+            file = Path(finding.more["remedy"].removeprefix("rm "))
+            deleted.append(file.name)
+            file.unlink()
+        return repro(disturbed, kill_at)
+
+    places = killed(attempt, changes, kills, drawn)
+    assert attempt()[0] == 0
+    found = compared(calm, disturbed)
+    if (calm / "dvc.lock").read_bytes() != (disturbed / "dvc.lock").read_bytes():
+        found["differ"].append("dvc.lock")
+    return {"stage": "dvc repro", "changes": changes, "kills": places, "cpu": cpu(), "deleted": deleted, **found}
+
+
+def main(folder: Path, kills: int, seed: int) -> None:
+    """Kills stages, and `dvc repro` for one kill in seven."""
+    drawn = random.Random(seed)
+    calm, disturbed = (prepare(folder / name) for name in ("calm", "disturbed"))
+    for done in kill_stages(calm, disturbed, kills - kills // 7, drawn):
+        print(json.dumps(done), flush=True)
+    calm, disturbed = (prepare_repro(folder / f"repro-{name}", calm) for name in ("calm", "disturbed"))
+    print(json.dumps(kill_repro(calm, disturbed, kills // 7, drawn)))
 
 
 if __name__ == "__main__":
@@ -184,4 +288,4 @@ if __name__ == "__main__":
     import torch
 
     torch.set_num_threads(1)
-    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))
+    main(Path(sys.argv[1]).resolve(), int(sys.argv[2]), int(sys.argv[3]))

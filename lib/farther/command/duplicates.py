@@ -53,5 +53,10 @@ def duplicates(
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(columns)
     for *names, value, same_file in zip(*columns.values(), strict=True):
-        rows.writerow((*names, f"{value:.4f}", "yes" if same_file else "no"))
+        rows.writerow((*map(_guarded, names), f"{value:.4f}", "yes" if same_file else "no"))
     print(f"{count} pairs with a cosine of at least {least:g}, {len(pairs)} listed", file=sys.stderr)
+
+
+def _guarded(text: str) -> str:
+    """The text, with an apostrophe before what a spreadsheet would take for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -207,9 +207,16 @@ def _latex_cell(cell: Mapping[str, Any]) -> str:
     return f"{command}{{{text}}}" if command else text
 
 
+#: Characters that TeX does not print as they are.
+_LATEX = str.maketrans(
+    {letter: f"\\{letter}" for letter in "&%$#_{}"}
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\n": " ", ABSENT: "--"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "†": r"$^\dagger$"}
+)
+
+
 def _latex(text: str) -> str:
-    escaped = "".join("\\" + letter if letter in "&%$#_{}" else letter for letter in text)
-    return escaped.replace(ABSENT, "--").replace("†", r"$^\dagger$")
+    return text.translate(_LATEX)
 
 
 #: Width of a column of numbers in a terminal.
@@ -249,10 +256,14 @@ def _block(table: ResultTable, label: int) -> str:
 
 
 def to_csv(runs: Sequence[Run]) -> str:
-    """All values of all runs as fractions: one row per run, split, method and metric, with 95% intervals."""
+    """All values of all runs as fractions: one row per run, split, method and metric, with 95% intervals.
+
+    Texts that a spreadsheet would take for a formula begin with an apostrophe.
+    """
     place = ("run", "benchmark", "split", "dataset", "distance", "method", "metric")
     columns = (*place, "value", "low", "high", "images", "objects", "detections")
-    return pl.concat([pl.DataFrame(schema=VALUES), *(run.values for run in runs)]).select(columns).write_csv()
+    values = pl.concat([pl.DataFrame(schema=VALUES), *(run.values for run in runs)]).select(columns)
+    return values.with_columns(pl.col(pl.String).str.replace(r"^([=+\-@\t\r])", "'$1")).write_csv()
 
 
 def summary(params: Mapping[str, Any], root: str | Path = ".") -> str:

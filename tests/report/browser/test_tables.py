@@ -127,6 +127,15 @@ def test_the_table_is_saved_as_it_is_shown(index, tmp_path):
     assert texts["tex"].count("{") == texts["tex"].count("}")
 
 
+def test_the_policy_of_the_page_lets_no_text_become_code(index):
+    index.expected += ["Content Security Policy"]
+    image = "<img src='data:,' onload='window.ran = 1' onerror='window.ran = 1'>"
+    index.read(f"document.body.insertAdjacentHTML('beforeend', {json.dumps(image)})")
+    index.until("[...document.images].every((one) => one.complete)")
+    assert index.read("window.ran") is None
+    assert "Content Security Policy" in json.dumps(index.events)
+
+
 def control(name: str) -> str:
     return f"{SHEET}.querySelector('[data-control=\"{name}\"]')"
 

@@ -7,7 +7,9 @@
 
   // ------------------------------------------------------------------------------------------------------------ saving
 
-  const quoted = (value) => (/[",\n]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
+  // A spreadsheet would take a text that begins with one of these for a formula.
+  const guarded = (value) => (/^[=+\-@\t\r]/.test(value) && Number.isNaN(Number(value)) ? `'${value}` : value);
+  const quoted = (value) => (/[",\n\r]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);
 
   const toCsv = ({ columns, rows, withIntervals }) => {
     const bounds = (cell) => (cell.dataset.i ?? " to ").split(" to ");
@@ -17,7 +19,7 @@
       const value = text(cell) === "—" ? "" : text(cell).replace("†", "");
       return cell.tagName === "TH" || !withIntervals ? [value] : [value, ...bounds(cell)];
     }));
-    return [heads, ...lines].map((line) => line.map(quoted).join(",") + "\n").join("");
+    return [heads, ...lines].map((line) => line.map(guarded).map(quoted).join(",") + "\n").join("");
   };
 
   const written = (cell, withIntervals) => {
@@ -37,7 +39,13 @@
   };
 
   const toLatex = ({ name, caption, columns, groups, rows, withIntervals }) => {
-    const escaped = (value) => value.replace(/[&%$#_{}]/g, "\\$&").replaceAll("—", "--").replace("†", "$^\\dagger$");
+    const named = {
+      "\\": "textbackslash", "~": "textasciitilde", "^": "textasciicircum", "<": "textless", ">": "textgreater",
+      "|": "textbar", '"': "textquotedbl",
+    };
+    const escaped = (value) => value
+      .replace(/[&%$#_{}\\~^<>|"]/g, (letter) => (letter in named ? `\\${named[letter]}{}` : `\\${letter}`))
+      .replaceAll("—", "--").replace("†", "$^\\dagger$$");
     const one = (cell) => {
       const value = escaped(written(cell, withIntervals));
       if (cell.classList.contains("few")) return `\\textcolor{gray}{${value}}`;
