@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import runpy
 import shutil
 import signal
@@ -22,6 +23,7 @@ from pathlib import Path
 import yaml
 
 from farther.command.machine import dvc_locks
+from farther.tables.writing import locked
 
 ROOT = Path(__file__).parents[2]
 STAGES = (
@@ -170,6 +172,18 @@ def compared(calm: Path, disturbed: Path) -> dict[str, list[str]]:
     return {"differ": differ, "hidden": sorted(name for name in found if "/." in f"/{name}")}
 
 
+def refusal(folder: Path, stage: str) -> dict:
+    """The message of a stage whose output this process writes."""
+    name, *arguments = stage.split()
+    script = (ROOT / "stages" / f"{name}.py").read_text()
+    output = re.search(r'run_stage\(main, "(.+)"\)', script)[1].format(*arguments)
+    with locked(folder / output):
+        status, _ = run(folder, stage)
+    assert status == 1, stage
+    message = folder.with_suffix(".log").read_text().splitlines()[-1]
+    return {"output": output, "owner": os.getpid(), "refused": message.removeprefix("SystemExit: ")}
+
+
 def cpu() -> int:
     """Seconds of CPU so far."""
     return round(sum(os.times()[:4]))
@@ -182,13 +196,15 @@ def kill_stages(calm: Path, disturbed: Path, kills: int, drawn: random.Random) -
     for place in (calm, disturbed):
         assert run(place, "code_digests")[0] == 0
     for stage, number in zip(STAGES, each, strict=True):
+        refused = refusal(disturbed, stage)
         status, changes = run(calm, stage)
         assert status == 0, stage
         places = killed(lambda place, stage=stage: run(disturbed, stage, place), changes, number, drawn)
         assert run(disturbed, stage)[0] == 0, stage
         if stage == "cost":
             shutil.copy(calm / "artifacts/cost.json", disturbed / "artifacts")
-        yield {"stage": stage, "changes": changes, "kills": places, "cpu": cpu(), **compared(calm, disturbed)}
+        done = {"stage": stage, "changes": changes, "kills": places, "cpu": cpu()}
+        yield {**done, **refused, **compared(calm, disturbed)}
 
 
 def prepare_repro(folder: Path, stages: Path) -> Path:

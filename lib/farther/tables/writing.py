@@ -219,8 +219,8 @@ def _space(written: Path | None, place: Path) -> str:
     free = f"{shutil.disk_usage(place).free / 1e6:,.1f} MB are free"
     if written is None:
         return free
-    files = (Path(above, name) for above, _, names in os.walk(written) for name in names)
-    return f"more than {sum(file.lstat().st_size for file in files) / 1e6:,.1f} MB are needed, {free}"
+    files = [written] if written.is_file() else (path for path in written.rglob("*") if path.is_file())
+    return f"more than {sum(file.stat().st_size for file in files) / 1e6:,.1f} MB are needed, {free}"
 
 
 def _name(path: str | Path) -> str:

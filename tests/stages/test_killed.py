@@ -1,0 +1,40 @@
+"""`kill -9` at drawn places of each stage and of `dvc repro`: a rerun ends in the bytes of an undisturbed run."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+#: Number of kills, and the seed of their places.
+KILLS, SEED = (int(os.environ.get(f"FARTHER_TEST_{name}", usual)) for name, usual in (("KILLS", 20), ("SEED", 0)))
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory) -> list[dict]:
+    folder = tmp_path_factory.mktemp("killed")
+    command = [sys.executable, Path(__file__).with_name("kills.py"), folder, str(KILLS), str(SEED)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    logs = "\n".join(log.read_text()[-2000:] for log in folder.glob("*.log"))
+    assert done.returncode == 0, f"{done.stderr[-3000:]}\n{logs}"
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def test_killed_stages_that_run_again_end_in_the_same_bytes(stages):
+    assert sum(len(stage["kills"]) for stage in stages) == KILLS
+    assert {stage["stage"]: stage["differ"] for stage in stages if stage["differ"]} == {}
+
+
+def test_killed_stages_that_run_again_leave_nothing_else(stages):
+    assert {stage["stage"]: stage["hidden"] for stage in stages if stage["hidden"]} == {}
+
+
+def test_a_stage_whose_output_another_process_writes_is_refused_and_names_both(stages):
+    *ran, _ = stages
+    assert len(ran) >= 13
+    for stage in ran:
+        name, output, owner = stage["stage"], stage["output"], stage["owner"]
+        assert stage["refused"].startswith(f"{name}: {output}: process {owner} on "), stage["refused"]
+        assert stage["refused"].endswith("is writing it: wait until it has ended, or end it")

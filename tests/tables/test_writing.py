@@ -1,0 +1,181 @@
+"""Writing aside: locks of processes, what killed ones leave, and errors of the disk."""
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from farther.errors import FartherError
+from farther.tables import Images
+from farther.tables.files import listed, read_json, write_json
+from farther.tables.writing import locked, unfinished, work_folder, write_aside
+
+WRITES = """
+import sys
+from farther.tables.writing import write_aside
+with write_aside(sys.argv[1]) as folder:
+    (folder / "inner").mkdir(parents=True)
+    (folder / "inner" / "half.txt").write_text("half")
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def writing(tmp_path):
+    """Another process that has written half of artifacts/tables/coco; its number and where it writes."""
+    command, pipes = [sys.executable, "-c", WRITES, tmp_path / "artifacts/tables/coco"], {"text": True}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **pipes) as process:
+        yield process, Path(process.stdout.readline().strip())
+        process.kill()
+
+
+def hidden(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if "/." in str(path)]
+
+
+def test_what_is_written_is_outside_of_the_outputs_and_another_process_is_refused(writing, tmp_path):
+    process, aside = writing
+    assert aside.parent == tmp_path / "artifacts/.work"
+    assert not list((tmp_path / "artifacts/tables").iterdir())
+    with pytest.raises(FartherError, match=rf"tables/coco: process {process.pid} on .* is writing it: wait until"):
+        write_json(tmp_path / "artifacts/tables/coco", {})
+    write_json(tmp_path / "artifacts/tables/voc.json", {})  # another output
+    assert (aside / "inner/half.txt").exists()
+
+
+def test_a_killed_process_holds_no_lock_and_the_next_one_that_writes_anything_deletes_what_it_left(writing, tmp_path):
+    process, aside = writing
+    process.kill()
+    process.wait()
+    assert (aside / "inner/half.txt").exists()
+    write_json(tmp_path / "artifacts/metrics/other.json", {})
+    assert not hidden(tmp_path)
+    write_json(tmp_path / "artifacts/tables/coco", {})
+
+
+def test_a_worker_that_outlives_the_process_does_not_keep_its_lock(tmp_path):
+    with locked(tmp_path / "a"):
+        reading, held = os.pipe()
+        if not (pid := os.fork()):
+            os.close(held)
+            os.read(reading, 1)
+            os._exit(0)
+        os.close(reading)
+    try:
+        with locked(tmp_path / "a"):
+            assert hidden(tmp_path)
+    finally:
+        os.close(held)
+        os.waitpid(pid, 0)
+
+
+def test_work_that_is_kept_for_resuming_is_not_cleared(tmp_path):
+    for path in (tmp_path / "artifacts/regions/r", tmp_path / "other/r"):
+        kept = unfinished(path)
+        assert kept.parent == work_folder(path)
+        kept.mkdir(parents=True)
+        write_json(path.with_suffix(".json"), {})
+        assert kept.is_dir()
+
+
+def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path):
+    write_json(tmp_path / "out/a.json", 1)
+    with pytest.raises(RuntimeError), write_aside(tmp_path / "out") as aside:
+        aside.mkdir()
+        write_json(aside / "b.json", 2)
+        raise RuntimeError
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "a.json"]
+
+
+def test_hidden_names_are_not_listed(tmp_path):
+    for name in ("coco/val", ".123.coco/val", "voc/.val"):
+        (tmp_path / name).mkdir(parents=True)
+    assert listed(tmp_path, "*/*") == [tmp_path / "coco/val"]
+
+
+@pytest.fixture
+def small_files():
+    """No file may be larger than 1,000,000 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def table() -> Images:
+    names = [os.urandom(16).hex() for _ in range(60_000)]
+    return Images(
+        image_id=names, dataset=["d"] * 60_000, file=names, width=[1] * 60_000, height=[1] * 60_000, digest=names
+    )
+
+
+@pytest.mark.parametrize("kind", ["json", "parquet", "safetensors"])
+def test_a_file_that_the_disk_does_not_take_is_one_message_with_the_space(tmp_path, small_files, kind):
+    file = tmp_path / f"artifacts/tables/coco/out.{kind}"
+    act = {
+        "json": lambda path: write_json(path, "x" * 2_000_000),
+        "parquet": lambda path: table().write(path),
+        "safetensors": lambda path: save_file({"a": np.zeros(500_000)}, path),
+    }[kind]
+    with pytest.raises(FartherError) as error, write_aside(tmp_path / "artifacts/tables/coco") as aside:
+        aside.mkdir()
+        write_json(aside / "first.json", "x" * 500_000)
+        with write_aside(aside / file.name) as inner:
+            act(inner)
+    problem = "the file is larger than the file system or `ulimit -f` allows: more than"
+    assert str(error.value).startswith(f"{file}: {problem}")
+    assert "MB are needed," in str(error.value)
+    assert not hidden(tmp_path)
+    assert not (tmp_path / "artifacts/tables/coco").exists()
+
+
+def test_a_full_disk_is_one_message(tmp_path):
+    message = r"coco: the disk is full: more than 1\.5 MB are needed, [\d,.]+ MB are free\. Free more"
+    with pytest.raises(FartherError, match=message), write_aside(tmp_path / "coco") as aside:
+        aside.write_bytes(b"x" * 1_500_000)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_folder_that_may_not_be_written_is_named(tmp_path):
+    def act() -> None:
+        if not os.getuid():
+            os.setuid(65534)
+        write_json(tmp_path / "artifacts/metrics/a.json", {})
+
+    (tmp_path / "artifacts").mkdir()
+    tmp_path.chmod(0o755)
+    (tmp_path / "artifacts").chmod(0o555)
+    for above in tmp_path.parents[:2]:
+        above.chmod(0o755)
+    reading, writing = os.pipe()
+    if not (pid := os.fork()):
+        try:
+            act()
+        except FartherError as error:
+            os.write(writing, str(error).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    os.waitpid(pid, 0)
+    with os.fdopen(reading) as pipe:
+        assert pipe.read() == f"{tmp_path}/artifacts/metrics: permission denied"
+
+
+def test_a_file_in_place_of_a_folder_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FartherError, match=r"file/.*: a file has the name of a folder of this path"):
+        write_json(tmp_path / "file/a.json", {})
+
+
+def test_a_name_of_255_characters_is_written(tmp_path):
+    write_json(tmp_path / ("é" * 120 + "a.json"), 1)
+    assert read_json(tmp_path / ("é" * 120 + "a.json")) == 1
+    with pytest.raises(FartherError, match="the name is too long"):
+        write_json(tmp_path / ("a" * 256), 1)
