@@ -19,6 +19,8 @@ import pytest
 from PIL import Image
 
 from farther import curation
+from farther.evaluation.choice import Budget
+from farther.evaluation.choosing import store_choice
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
@@ -212,6 +214,7 @@ class Project:
         settings = EvaluationSettings(replicates=20)
         inputs = RunInputs(RunFiles("pets-net", "pets", self.artifacts), Roles(**self.benchmark.roles), settings)
         evaluate_run(inputs, list(PARAMS["methods"]), code="")
+        store_choice(inputs, list(PARAMS["methods"]), Budget(max_false_alarms=50, max_misclassified=0.1), code="")
 
 
 SUBSETS = ("train", "val", "test")
