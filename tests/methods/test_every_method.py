@@ -94,11 +94,14 @@ def test_the_order_of_the_training_rows_does_not_matter(name, make):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_row_scores_the_same_whatever_stands_beside_it(name, make):
+def test_a_row_scores_the_same_to_the_last_bit_whatever_rows_are_beside_it(name, make):
     fitted = create(name).fit(make(seed=1))
     regions = make(seed=2)
-    backwards = fitted.score(regions[::-1])[::-1]
-    np.testing.assert_allclose(backwards, fitted.score(regions), rtol=1e-9, atol=1e-9)
+    scores = fitted.score(regions)
+    np.testing.assert_array_equal(fitted.score(regions[::-1])[::-1], scores)
+    for size in (1, 3, 70):
+        parts = [fitted.score(regions[first : first + size]) for first in range(0, 2 * size, size)]
+        np.testing.assert_array_equal(np.concatenate(parts), scores[: 2 * size])
 
 
 @pytest.mark.parametrize("name", NAMES)

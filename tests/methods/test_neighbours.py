@@ -6,6 +6,7 @@ import pytest
 from farther import methods
 from farther.methods import FitError
 from farther.methods.neighbours import (
+    Bounded,
     approximately_nearest,
     cell_centroids,
     inverted_file,
@@ -23,7 +24,7 @@ DISTANCES = np.linalg.norm(QUERIES[:, None] - STORED, axis=2)
 def _library(request, monkeypatch):
     if request.param == "without faiss":
         monkeypatch.setattr("farther.methods.neighbours.has_faiss", lambda: False)
-        monkeypatch.setattr("farther.methods.neighbours.BLOCK", 1500)  # three queries at a time
+        monkeypatch.setattr("farther.methods.neighbours.PRODUCTS", 1500)  # three queries at a time
 
 
 @pytest.mark.usefixtures("_library")
@@ -40,6 +41,14 @@ def test_the_largest_inner_products_are_found():
 @pytest.mark.usefixtures("_library")
 def test_all_stored_vectors_can_be_asked_for():
     np.testing.assert_array_equal(np.sort(nearest(STORED[:5], QUERIES, 5), axis=1), np.tile(np.arange(5), (40, 1)))
+
+
+@pytest.mark.parametrize("directions", [1, 3, 6])
+def test_a_search_by_bounds_is_exact_however_much_the_directions_leave_out(directions, monkeypatch):
+    monkeypatch.setattr("farther.methods.neighbours.DIRECTIONS", directions)
+    monkeypatch.setattr("farther.methods.neighbours.TIGHTENED", 20)
+    monkeypatch.setattr("farther.methods.neighbours.BLOCK", 8)
+    np.testing.assert_array_equal(Bounded(STORED).nearest(QUERIES, 7), DISTANCES.argsort(axis=1)[:, :7])
 
 
 CENTROIDS = cell_centroids(STORED, seed=0)

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from farther.command.budget import GivenBudget, budget_options
 from farther.command.project import PARAMS, Params, Project, argument
-from farther.errors import choose
+from farther.errors import ParameterError, choose
+
+if TYPE_CHECKING:
+    from farther.monitor import Chosen
 
 
+@budget_options
 def bundle(
     run: Annotated[str, argument("RUN", "A run that was evaluated.", "detectors")],
-    method: Annotated[str, argument("METHOD", "One of its methods.", "methods")],
-    out: Annotated[Path, argument("OUT", "Folder to write; an earlier bundle there is replaced.")],
+    method_and_out: Annotated[
+        list[str], argument("[METHOD] OUT", "One of its methods, and the folder to write.", "methods")
+    ],
+    budget: GivenBudget,
     reference_checkpoint: Annotated[
         bool, typer.Option("--reference-checkpoint", help="Refer to the checkpoint instead of copying it.")
     ] = False,
@@ -23,11 +30,15 @@ def bundle(
     """Write a method with its detector as one folder.
 
     The folder holds the fitted method, the thresholds, calibrators where the run has them, the checkpoint, and what
-    validation showed; `farther.Monitor.load` runs it. Nothing is fitted or inferred.
+    validation showed; `farther.Monitor.load` runs it. An earlier bundle there is replaced. Nothing is fitted or inferred.
+
+    Thresholds are those of the stage `evaluate`. With a limit, or without METHOD, they are those that `farther choose`
+    prints.
 
     \b
     Examples:
       farther bundle voc-vos knn deployed
+      farther bundle voc-vos deployed --max-false-alarms 2
       farther bundle voc-vos knn deployed --reference-checkpoint
     """
     from farther.evaluation.files import RunFiles
@@ -36,13 +47,21 @@ def bundle(
     from farther.registry import build
     from farther.scoring.entries import read_entry
 
+    if len(method_and_out) > 2:
+        raise ParameterError(f"expected RUN, METHOD and OUT, found {1 + len(method_and_out)} words")
+    method, out = (None, method_and_out[0]) if len(method_and_out) == 1 else method_and_out
     project = Project(params)
     detectors, methods = project.section("detectors"), project.section("methods")
     entry = detectors[choose("run", run, detectors)]
-    asked = read_entry(method, methods[choose("method", method, methods)] or {})
+    if method is not None:
+        choose("method", method, methods)
+    chosen = None
+    if method is None or not budget.is_default:
+        method, chosen = _chosen(project, run, budget, method)
+    asked = read_entry(method, methods[method] or {})
     inference = build(StreamParams, "params.yaml: inference", project.section("inference"))
     files = RunFiles(run, entry["benchmark"], project.artifacts)
-    write_bundle(BundleSource(files, entry, asked, inference), out, copy=not reference_checkpoint)
+    write_bundle(BundleSource(files, entry, asked, inference, chosen), out, copy=not reference_checkpoint)
     info = Bundle.load(out).info
     seen = info.validation
     print(f"Written: {out} ({run}, {info.method.title}, t* {info.operating:.4g}, τ {info.tau:.4g})")
@@ -50,4 +69,20 @@ def bundle(
         f"On {seen.images} ID validation images it flags {seen.unknown} of {seen.detections} detections as unknown "
         f"and rejects {seen.rejected} images."
     )
-    print(f'Try it: python -c "import farther; print(farther.Monitor.load({str(out)!r})({"image.jpg"!r}))"')
+    print(f"Try it: farther predict {out} IMAGE")
+
+
+def _chosen(project: Project, run: str, budget: GivenBudget, method: str | None) -> tuple[str, Chosen]:
+    """What `farther choose` prints: the method, and its thresholds with what was measured."""
+    from pydantic_core import to_jsonable_python
+
+    from farther.command.choose import chosen
+    from farther.monitor import Chosen
+
+    found = chosen(project, run, budget, [method] if method else ())
+    if found.choice is None:
+        raise ParameterError(f"{run}: nothing can be chosen: {' '.join(found.notes)}")
+    measured = to_jsonable_python(found.choice.measured)
+    return found.choice.method, Chosen(
+        found.choice.operating, found.choice.tau, to_jsonable_python(found.budget), measured
+    )

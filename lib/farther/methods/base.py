@@ -33,6 +33,9 @@ READ_WHEN_NEEDED = VECTORS | PASSES | {"uncertainty", "box_variance"}
 #: Values per block: few enough that their float64 copy stays in the processor's cache.
 BLOCK = 1 << 20
 
+#: Rows that are scored at once: always that many, so that matrix products of one shape round alike.
+ROWS = 64
+
 
 class FitError(FartherError):
     """A method cannot be fitted to these regions; the message says why."""
@@ -68,6 +71,8 @@ class Method(ABC):
     #: Inputs: any of "score", "logits", "features", "latent", "gram", "last_layer", "labels", "uncertainty",
     #: "box_variance", "mean_probabilities", "predictive_entropy" and "mutual_information".
     needs: ClassVar[frozenset[str]] = frozenset()
+    #: True if `_score` gives each row the same score, to the last bit, whatever rows are beside it.
+    row_by_row: ClassVar[bool] = False
 
     def fit(self, regions: RegionsLike) -> Self:
         """Fits to in-distribution regions, in passes over batches: memory is bounded by a batch and the state.
@@ -145,7 +150,7 @@ class Method(ABC):
         """
 
     def score(self, regions: RegionsLike) -> np.ndarray:
-        """One score per row.
+        """One score per row, which depends on that row alone: the same in any table and batch, to the last bit.
 
         Returns:
             ndarray of shape (N,), float64, finite; higher means more in-distribution.
@@ -158,8 +163,9 @@ class Method(ABC):
         scores = [np.zeros(0)]
         for block in self._blocks(regions):
             self._check_widths(block)
-            scores.append(finite(self._score(block)))
-        return np.concatenate(scores)
+            parts = [block] if self.row_by_row else _of_equal_size(block)
+            scores.append(np.concatenate([self._score(part) for part in parts])[: len(block)])
+        return finite(np.concatenate(scores))
 
     def missing(self, regions: RegionsLike) -> list[str]:
         """The inputs that the method needs and these regions lack, sorted; empty if it can be applied."""
@@ -379,6 +385,13 @@ def _arrays(file: Path) -> dict[str, np.ndarray]:
         if not name.endswith("_") or name.startswith("_"):
             raise DataError(f"{name!r} is not a name of fitted state", file=file, field=name)
     return arrays
+
+
+def _of_equal_size(block: Regions) -> Iterator[Regions]:
+    """Parts of `ROWS` rows; the last one is filled up with its last row."""
+    for first in range(0, len(block), ROWS):
+        part = block[first : first + ROWS]
+        yield part if len(part) == ROWS else part[np.minimum(np.arange(ROWS), len(part) - 1)]
 
 
 def count_rows(regions: RegionsLike) -> int:

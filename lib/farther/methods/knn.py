@@ -10,12 +10,25 @@ from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, Method, RegionsLike, count_rows, register
 from farther.methods.linear_algebra import normalised, squared_norms
-from farther.methods.neighbours import approximately_nearest, cell_centroids, has_faiss, inverted_file, nearest
+from farther.methods.neighbours import (
+    BLOCK,
+    FEW,
+    MANY,
+    Bounded,
+    approximately_nearest,
+    cell_centroids,
+    has_faiss,
+    inverted_file,
+    nearest,
+)
 from farther.registry import STRICT
 from farther.tables import Regions
 
 #: Stored vectors that the recall of an approximate index is measured on.
 RECALL_SAMPLE = 1000
+
+#: float32 may exchange neighbours that are as near: exact distances decide among this many on either side of the k-th.
+SPARE = 2
 
 
 @register("knn")
@@ -23,7 +36,7 @@ RECALL_SAMPLE = 1000
 class KNN(Method):
     """Minus the distance to the k-th nearest training region, on features scaled to unit norm.
 
-    The search compares float32; the distance to the neighbour found is then computed in float64. It is exact unless
+    The search compares float32; among the neighbours about the k-th, distances in float64 decide. It is exact unless
     `index="approximate"`, which needs FAISS; then `recall_` is the share of the k nearest that the index finds, over
     1,000 training regions drawn at random, and the report shows it.
 
@@ -61,6 +74,7 @@ class KNN(Method):
 
     title: ClassVar[str] = "kNN"
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
+    row_by_row: ClassVar[bool] = True
     k: PositiveInt = 10
     index: Literal["exact", "approximate"] = "exact"
     probes: PositiveInt = 16
@@ -72,7 +86,7 @@ class KNN(Method):
         count = count_rows(regions)
         if count < self.k:
             raise FitError(f"{self.name}: {count} regions to fit on, but k is {self.k}; lower k")
-        filled, self._cells = 0, None
+        filled, self._cells, self._bounds = 0, None, None
         for block in self._blocks(regions):
             u = self._compared(block)
             if filled == 0:  # allocated once: two copies of the largest array here may not fit into memory
@@ -91,9 +105,11 @@ class KNN(Method):
 
     def _score(self, regions: Regions) -> np.ndarray:
         u = self._compared(regions).astype(np.float32)
-        difference = u.astype(np.float64)
-        difference -= self.stored_[self._nearest(u, self.k)[:, -1]]
-        squares = squared_norms(difference)
+        first, end = max(0, self.k - 1 - SPARE), min(self.k + SPARE, len(self.stored_))
+        found = self._nearest(u, end)[:, first:]
+        exact = u.astype(np.float64)
+        near = np.stack([squared_norms(exact - self.stored_[column]) for column in found.T])
+        squares = np.partition(near, self.k - 1 - first, axis=0)[self.k - 1 - first]
         return -np.sqrt(squares) if self.protocol == "paper" else -squares
 
     def remarks(self) -> list[str]:
@@ -104,8 +120,14 @@ class KNN(Method):
 
     def _nearest(self, u: np.ndarray, k: int) -> np.ndarray:
         if self.index == "exact":
-            return nearest(self.stored_, u, k)
+            few = len(u) <= FEW and len(self.stored_) >= MANY and k < len(self.stored_) // BLOCK
+            return self._bounded().nearest(u, k) if few else nearest(self.stored_, u, k)
         return approximately_nearest(self._inverted_file(), u, k, self.probes)
+
+    def _bounded(self) -> Bounded:
+        if getattr(self, "_bounds", None) is None:
+            self._bounds = Bounded(self.stored_)
+        return self._bounds
 
     def _inverted_file(self) -> Any:
         if getattr(self, "_cells", None) is None:
