@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -30,7 +29,7 @@ def bundle(
     """Write a method with its detector as one folder.
 
     The folder holds the fitted method, the thresholds, calibrators where the run has them, the checkpoint, and what
-    validation showed; `farther.Monitor.load` runs it. An earlier bundle there is replaced. Nothing is fitted or inferred.
+    validation showed; `farther.Monitor.load` runs it. An earlier bundle there is replaced. Nothing is fitted.
 
     Thresholds are those of the stage `evaluate`. With a limit, or without METHOD, they are those that `farther choose`
     prints.

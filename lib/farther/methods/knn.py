@@ -86,7 +86,8 @@ class KNN(Method):
         count = count_rows(regions)
         if count < self.k:
             raise FitError(f"{self.name}: {count} regions to fit on, but k is {self.k}; lower k")
-        filled, self._cells, self._bounds = 0, None, None
+        filled, self._cells = 0, None
+        self._bounds: Bounded | None = None
         for block in self._blocks(regions):
             u = self._compared(block)
             if filled == 0:  # allocated once: two copies of the largest array here may not fit into memory
@@ -125,9 +126,10 @@ class KNN(Method):
         return approximately_nearest(self._inverted_file(), u, k, self.probes)
 
     def _bounded(self) -> Bounded:
-        if getattr(self, "_bounds", None) is None:
-            self._bounds = Bounded(self.stored_)
-        return self._bounds
+        found: Bounded | None = getattr(self, "_bounds", None)
+        if found is None:
+            found = self._bounds = Bounded(self.stored_)
+        return found
 
     def _inverted_file(self) -> Any:
         if getattr(self, "_cells", None) is None:

@@ -17,6 +17,9 @@ AREA_RANGES = {"small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (
 #: Pairs of boxes that are compared at once: bounds memory, and what fits a core's cache is faster.
 BLOCK = 1 << 16
 
+#: Fewer names than this are numbered one by one.
+FEW = 1024
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -147,6 +150,11 @@ def image_numbers(*columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     Returns:
         The distinct names, sorted, and for each column its rows' places among them (int64).
     """
+    if sum(map(len, columns)) < FEW:  # Polars starts its threads even for one name
+        sorted_names = sorted({name for column in columns for name in column.tolist()})
+        place = {name: number for number, name in enumerate(sorted_names)}
+        found = [np.fromiter((place[name] for name in c.tolist()), np.int64, len(c)) for c in columns]
+        return np.array(sorted_names, dtype=object), found
     names = pl.concat([pl.Series(c.tolist(), dtype=pl.String) for c in columns])  # Arrow's arrays would import pandas
     numbers = names.rank("dense").to_numpy().astype(np.int64) - 1
     words = np.array(names.unique().sort().to_list(), dtype=object)

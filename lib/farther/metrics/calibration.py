@@ -132,12 +132,17 @@ def from_json(values: Mapping[str, Any]) -> Calibrator:
 
 def apply(calibrators: Mapping[str, Calibrator], regions: Regions) -> Regions:
     """The same detections with calibrated confidences; those of a class without a calibrator keep theirs."""
+    return regions.with_columns(score=confidences(calibrators, regions))
+
+
+def confidences(calibrators: Mapping[str, Calibrator], regions: Regions) -> np.ndarray:
+    """Calibrated confidences, ndarray of shape (N,), float32; see `apply`."""
     score = regions.score.astype(np.float64)
     for label, name in enumerate(regions.classes):
         if name in calibrators:
             rows = regions.label == label
             score[rows] = calibrators[name](score[rows])
-    return regions.with_columns(score=score)
+    return score.astype(np.float32)
 
 
 def _linear(detections: MatchedClass) -> Linear:

@@ -231,7 +231,7 @@ class Monitor:
         doubt: list[float | None] = [None] * len(ids)
         level = None
         if self_aware is not None:
-            confidence = calibration.apply(self_aware.calibrators, found).score
+            confidence = calibration.confidences(self_aware.calibrators, found)
             doubt, level = self_aware.uncertainty(regions, ids).tolist(), self_aware.image_threshold
         starts = _starts(found, ids)
         return [
@@ -255,9 +255,11 @@ class Monitor:
         else:
             with nullcontext() if self._pass.needs_gradients else inference_mode():
                 regions = self._pass.forward(self._detector, prepared, ids)
-        starts = _starts(regions, ids)
-        rank = np.arange(len(regions)) - np.repeat(starts[:-1], np.diff(starts))
-        made = regions.with_frame(regions.frame.with_columns(pl.Series("region_id", rank, pl.Int64)))
+        made = regions.with_frame(regions.frame.clone())
+        if len(ids) > 1:
+            starts = _starts(regions, ids)
+            rank = np.arange(len(regions)) - np.repeat(starts[:-1], np.diff(starts))
+            made.frame.replace_column(made.frame.columns.index("region_id"), pl.Series("region_id", rank, pl.Int64))
         made.header = self._header or made.header
         return made
 
