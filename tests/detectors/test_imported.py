@@ -52,11 +52,11 @@ class World:
         path.write_text(content if isinstance(content, str) else json.dumps(content))
         return path
 
-    def run(self, adapter="coco_results", **params):
+    def run(self, adapter="coco_results", names=None, **params):
         self.lines = []
         made = detectors.create(adapter, **params)
         out, work = self.root / "regions", self.root / "work"
-        import_splits(made, self.root / "splits", out, work, shard_images=1, log=self.lines.append)
+        import_splits(made, self.root / "splits", out, work, shard_images=1, classes=names, log=self.lines.append)
         assert not work.exists()
         return {split: Regions.read(out / split) for split in ("test", "far")}
 
@@ -71,6 +71,14 @@ def world(tmp_path):
 
 
 BOTH = [detection("2007_1"), detection(7)]
+
+
+def test_other_names_of_the_classes_import_nothing_again(world):
+    assert world.results(BOTH)["test"].classes == ("dog", "cat")
+    found = world.results(BOTH, names={"dog": "hound"})
+    assert (found["test"].classes, found["far"].classes) == (("hound", "cat"), ("hound", "cat"))
+    assert world.lines == ["far: unchanged", "test: unchanged"]
+    assert world.results(BOTH)["test"].classes == ("dog", "cat")
 
 
 # COCO results

@@ -35,12 +35,14 @@ def world(tmp_path):
 
     class World:
         splits, own, out, work, root = (tmp_path / n for n in ("splits", "regions", "passes", "work", "drawn"))
+        names = None
 
         def passes(self, entries, detector=None, params=SMALL):
             lines = []
             found = read_passes("run", entries)
             places = (self.splits, {"drawn": self.root}, self.own, self.out, self.work)
-            infer_passes(detector or Speckles(), found, *places, params, progress=False, log=lines.append)
+            made = detector or Speckles()
+            infer_passes(made, found, *places, params, classes=self.names, progress=False, log=lines.append)
             return lines
 
     made = World()
@@ -110,6 +112,13 @@ def test_other_detections_than_the_stored_ones_are_refused(world):
 
     with pytest.raises(DataError, match="the detector finds other objects than are stored"):
         world.passes({"doubled": None}, Shifted())
+
+
+def test_other_names_of_the_classes_do_not_repeat_a_pass(world):
+    world.passes({"doubled": None})
+    world.names = {"dog": "hound"}
+    assert all(line.endswith(": unchanged") for line in world.passes({"doubled": None}))
+    assert RegionsFolder(world.out / "doubled/test").classes == ("hound", "cat")
 
 
 def test_imported_detections_have_no_passes(world, tmp_path):
