@@ -1,13 +1,14 @@
 """The page of what to deploy."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from tests.evaluation.deployable import lay
 from tests.report.conftest import run_of
 
 from farther.errors import DataError
-from farther.evaluation.choice import Budget
+from farther.evaluation.choice import Budget, Choices
 from farther.evaluation.choosing import store_choice
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
@@ -61,6 +62,18 @@ def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(t
     falling = [row["y"] for row in front["data"]["values"]]
     assert falling == sorted(falling, reverse=True)
     assert "Deploy" in chart.description
+
+
+def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_remarked(tmp_path):
+    content(tmp_path, max_false_alarms=25, choose_on="far")
+    found = Choices.read(tmp_path / "artifacts/evaluation/net/choice.json")
+    assert deploy.remarks(found) == []  # 50 of 100, but of four images
+    alarms = replace(found.choice.measured["false_alarms"], interval=(30.0, 70.0))
+    choice = replace(found.choice, measured={**found.choice.measured, "false_alarms": alarms})
+    assert deploy.remarks(replace(found, choice=choice)) == [
+        "Beyond the limit on other images: false alarms per 100 ID images (25.0 where chosen, 50.0 measured). "
+        "The two sets of images differ, or are too small."
+    ]
 
 
 def test_a_run_that_nothing_was_chosen_for_is_left_out(tmp_path):

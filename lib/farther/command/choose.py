@@ -82,7 +82,7 @@ def _shown(found: Choices) -> str:
         for title, first, named in (("Each limit alone", "limit", alone), ("Each method", "method", found.methods)):
             if named:
                 parts.append(f"{title}:\n{_table(deploy.short_rows(named, first), 5 if first == 'limit' else 6)}")
-        parts += [paragraph(note) for note in found.notes]
+        parts += [paragraph(remark) for remark in deploy.remarks(found)]
     return "\n\n".join(parts)
 
 

@@ -113,7 +113,7 @@ class Choice:
         chosen_on: {axis: value on the data that was chosen on}.
         measured: {axis: value on other images}: `misclassified`, `found`, `missed` (of the unknown objects; by
             cross-fitting where halves are chosen on), `false_alarms`, `images_with_false_alarms`, `recall_lost`,
-            `map50_lost` (of this setting on the ID test split).
+            `map50_lost` (of this setting on the ID test split; the last one not of classifiers).
         by_split: {OOD split: {axis: value}} of the outcomes of unknown objects.
         folds: Settings chosen on either half, whose outcomes on the other are measured; empty with `choose_on`.
     """

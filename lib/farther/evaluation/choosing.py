@@ -231,11 +231,13 @@ class _Chooser:
         alarms = steps.flagged[steps.flagged.at < setting.tau].counts(images)
         lost = steps.lost[steps.lost.at < setting.tau].counts(images)
         once = np.ones(images, dtype=np.int64)
+        # The accuracy that a classifier loses is its recall.
+        precision = {} if self._inputs.whole_images else {"map50_lost": self._map50_lost(setting, weights)}
         return {
             "false_alarms": _share(alarms, once, weights, per=100),
             "images_with_false_alarms": _share((alarms > 0).astype(np.int64), once, weights),
             "recall_lost": _share(lost, steps.lost.counts(images), weights),
-            "map50_lost": self._map50_lost(setting, weights),
+            **precision,
         }
 
     def _map50_lost(self, setting: Setting, weights: np.ndarray | None) -> Value:

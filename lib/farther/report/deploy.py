@@ -98,7 +98,7 @@ def _of_run(choices: Choices, titles: Mapping[str, str]) -> dict[str, Any]:
     ]
     return {
         "answer": said,
-        "notes": choices.notes,
+        "notes": remarks(choices),
         "axes": axes,
         "tables": [table for table in tables if table],
         "more": [table for table in more if table],
@@ -214,6 +214,18 @@ def _measured(choice: Choice) -> str:
         interval = between(axis, found)
         said.append(f"{number(axis, found.value)}{f' ({interval})' if interval else ''} {words}")
     return f"Measured on other images: {_and(said)}."
+
+
+def remarks(choices: Choices) -> list[str]:
+    """What the data can and cannot show, and limits that hold where a setting was chosen, but not on other images."""
+    choice, beyond = choices.choice, []
+    for axis, most in choices.budget.limits.items() if choice else ():
+        assert choice is not None
+        before, after = choice.chosen_on[axis].value, choice.measured[axis].value
+        if before is not None and before <= most and choice.status(axis, most) == "exceeded":
+            beyond.append(f"{AXES[axis]} ({number(axis, before)} where chosen, {number(axis, after)} measured)")
+    said = f"Beyond the limit on other images: {_and(beyond)}. The two sets of images differ, or are too small."
+    return [*choices.notes, *([said] if beyond else [])]
 
 
 def axis_rows(choices: Choices) -> list[dict[str, str]]:
