@@ -57,7 +57,7 @@ class Predicted:
     Args:
         drift: Drift of the images; `drift.total` has the numbers of images and detections.
         failed: Number of images that could not be used.
-        seconds: Time that it took.
+        seconds: Time from the first image to the last.
     """
 
     drift: Drift
@@ -143,7 +143,7 @@ def predict(
                 pictures.add(frame, monitored)
             compared(drift.update(monitored))
             bar.update()
-    done.seconds = time.monotonic() - started
+        done.seconds = time.monotonic() - started
     return done
 
 
