@@ -14,6 +14,8 @@ SOURCES := lib stages training tests benchmarks
 
 demo: repro
 	@farther summary --short
+	@echo; farther bundle voc-faster_rcnn knn artifacts/bundle
+	@echo "With the demo's scenes: .venv/bin/farther predict artifacts/bundle artifacts/derived/paste/voc_pasted/pasted --out artifacts/predicted"
 
 repro: $(VENV)/ready
 	dvc repro

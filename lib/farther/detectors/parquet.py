@@ -42,12 +42,14 @@ class ParquetRegions(Imported):
         background_index: Which of them is "no object".
         activation: Turns the logits into the scores; softmax by default.
         whole_images: True for the output of an image classifier: one row per image, whose box is the image.
+        columns: Optional columns to read, all by default: for folders of which some have more columns than others.
     """
 
     classes: tuple[str, ...] | None = None
     background_index: int | None = None
     activation: Activation | None = None
     whole_images: bool | None = None
+    columns: tuple[str, ...] | None = None
 
     def header(self) -> Header:
         """See `Adapter.header`."""
@@ -101,8 +103,15 @@ class ParquetRegions(Imported):
             first = 0
             for frame in read_batches(part):
                 place = Place(part, first)
-                yield Placed(self.checked(header, _columns(frame, place), place), place)
+                yield Placed(self.checked(header, self._columns(frame, place), place), place)
                 first += frame.height
+
+    def _columns(self, frame: pl.DataFrame, place: Place) -> dict[str, Any]:
+        """The columns of the regions table that the file has and that are read, but `region_id`."""
+        if "image_id" not in frame.columns:
+            raise DataError("the column is missing", file=place.file, field="image_id")
+        read = [c.name for c in Regions.COLUMNS if not c.optional or self.columns is None or c.name in self.columns]
+        return {name: frame[name] for name in read if name in frame.columns and name != "region_id"}
 
     @cached_property
     def _sources(self) -> list[Source]:
@@ -179,10 +188,3 @@ def _parts(path: Path) -> list[Path]:
                 raise DataError("the file does not exist, but regions.json lists it", file=part)
         return parts
     return sorted(path.glob("*.parquet"))
-
-
-def _columns(frame: pl.DataFrame, place: Place) -> dict[str, Any]:
-    """The columns of the regions table that the file has, but `region_id`."""
-    if "image_id" not in frame.columns:
-        raise DataError("the column is missing", file=place.file, field="image_id")
-    return {c.name: frame[c.name] for c in Regions.COLUMNS if c.name in frame.columns and c.name != "region_id"}

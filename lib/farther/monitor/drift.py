@@ -121,6 +121,7 @@ class Window:
         intervals: For each share, the smallest and the largest that are consistent with validation; None where
             there is nothing to compare.
         validation: The rates that it is compared with.
+        before: The shares that were outside in the window before.
     """
 
     number: int
@@ -128,10 +129,16 @@ class Window:
     rates: Rates
     intervals: dict[str, tuple[float, float] | None]
     validation: Rates
+    before: tuple[str, ...] = ()
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        """The shares that left their interval with this window."""
+        return tuple(name for name in self.outside if name not in self.before)
 
     @property
     def outside(self) -> tuple[str, ...]:
-        """The shares that left their interval."""
+        """The shares outside their interval."""
         found = []
         for name, interval in self.intervals.items():
             share = self.rates.share(name)
@@ -140,7 +147,7 @@ class Window:
         return tuple(found)
 
     def describe(self, name: str) -> str:
-        """One line about a share that left its interval."""
+        """One line about a share outside its interval."""
         low, high = self.intervals[name] or (0.0, 1.0)
         last = self.first + self.rates.images - 1
         return (
@@ -164,8 +171,8 @@ class Drift:
         drift = Drift(monitor.bundle.validation)
         for monitored in monitor.stream(images):
             window = drift.update(monitored)
-            if window is not None and window.outside:
-                ...
+            if window is not None and window.left:
+                print(window.describe(window.left[0]))
 
     Args:
         validation: What validation showed: `bundle.validation`.
@@ -175,7 +182,7 @@ class Drift:
     Attributes:
         total: Rates of all images so far.
         count: Number of windows so far.
-        alarms: Number of windows in which a share left its interval.
+        alarms: Number of windows in which a share was outside its interval.
         windows: The last `KEPT` windows.
 
     Raises:
@@ -212,7 +219,8 @@ class Drift:
         level = self.level / (len(SHARES) * self.count * (self.count + 1))
         intervals = {name: consistent(self.validation, self._current, name, level) for name in SHARES}
         first = self.total.images - self._current.images + 1
-        window = Window(self.count, first, self._current, intervals, self.validation)
+        before = self.windows[-1].outside if self.windows else ()
+        window = Window(self.count, first, self._current, intervals, self.validation, before)
         self.windows.append(window)
         self.alarms += bool(window.outside)
         self._current = Rates()

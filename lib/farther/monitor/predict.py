@@ -100,7 +100,8 @@ def predict(
         monitor: Detects and scores.
         source: The images.
         settings: What to write, and where.
-        log: Takes one line per image that cannot be used, and one when a share leaves its interval.
+        log: Takes one line per image that cannot be used, and one when a share leaves its interval after a window in
+            which it was within.
         stopped: Asked before each image; True ends the run as the end of the source does.
 
     Raises:
@@ -127,7 +128,7 @@ def predict(
 
     def compared(window: Window | None) -> None:
         if window is not None:
-            for share in window.outside:
+            for share in window.left:
                 log(f"drift: {window.describe(share)}")
 
     with ExitStack() as ended:

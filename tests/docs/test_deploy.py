@@ -1,0 +1,91 @@
+"""What docs/deploy.md does with a bundle is done here, on a world of a few scenes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import supervision as sv
+
+from farther.command import main
+from farther.params import parse
+from farther.tables import Images, Regions, Scores
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/deploy.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+
+def block(kind: str, word: str) -> str:
+    (text,) = [text for found, text in BLOCKS if found == kind and word in text]
+    return text
+
+
+def run(script: str) -> str:
+    """What a script of the page prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block("python", f"# {script}"), script, "exec"), {})
+    return printed.getvalue()
+
+
+@pytest.fixture(scope="module")
+def predicted(evaluated) -> Path:
+    """The folder that `farther predict` writes of the video of demo scenes."""
+    run("scenes.py")
+    lines = block("bash", "farther predict deployed scenes.mp4").splitlines()
+    for line in lines:
+        words = line.split("  #")[0].split()
+        assert words[0] == "farther"
+        assert main(words[1:]) == 0
+    return Path("predicted")
+
+
+def test_the_video_of_scenes_becomes_an_annotated_one(predicted):
+    frames = sv.VideoInfo.from_video_path("scenes.mp4").total_frames
+    assert sv.VideoInfo.from_video_path(str(predicted / "annotated.mp4")).total_frames == frames
+    images = pl.read_parquet(predicted / "images.parquet")
+    assert images["image_id"].to_list() == [f"scenes_{number:08d}.jpg" for number in range(1, frames + 1)]
+    assert images["detections"].sum() == len(json.loads((predicted / "detections.json").read_text())) > 0
+
+
+def test_a_loop_over_frames_gives_the_same(predicted):
+    lines = run("loop.py").splitlines()
+    unknown = [json.loads(line[line.index("[") :]) for line in lines]
+    assert [len(boxes) for boxes in unknown] == pl.read_parquet(predicted / "images.parquet")["unknown"].to_list()
+
+
+def test_drift_is_usable_from_python(predicted):
+    shutil.copytree("artifacts/demo/coco/val2017", "photos")
+    assert all("consistent with it" in line for line in run("drift.py").splitlines())
+
+
+def test_what_was_deployed_is_measured_when_labels_arrive(evaluated, predicted):
+    """The scenes are the labelled images: the OOD split `coco_far` has their labels."""
+    assert main(["predict", "deployed", "artifacts/demo/coco/val2017", "--out", "found", "--no-pictures"]) == 0
+    for line in block("bash", "cp -r artifacts/regions").splitlines():
+        _, _, source, to = line.replace("predicted/", "found/").replace("labelled_far", "coco_far").split()
+        shutil.rmtree(to, ignore_errors=True)
+        shutil.copytree(source, to)
+    entry = parse(block("yaml", "voc-deployed:"))["detectors"]
+    evaluated.change({"detectors": entry})
+    evaluated.evaluate("voc-deployed")
+    regions = Regions.read("artifacts/regions/voc-deployed/coco_far")
+    scores = Scores.read("artifacts/scores/voc-deployed/knn/coco_far.parquet")
+    images = Images.read("artifacts/splits/voc/coco_far/images.parquet")
+    names = {image_id: Path(file).name for image_id, file in zip(images.image_id, images.file, strict=True)}
+    deployed = pl.read_parquet("found/scores.parquet").filter(pl.col("image_id").is_in(list(names.values())))
+    deployed = deployed.sort("image_id", "region_id")
+    assert len(regions) == deployed.height > 0
+    order = np.lexsort((regions.region_id, [names[image_id] for image_id in regions.image_id]))
+    assert scores.score[order].tolist() == deployed["score"].to_list()
+    runs = ("voc-deployed", "voc-faster_rcnn")
+    measured, original = (json.loads(Path(f"artifacts/metrics/{run}/coco_far/knn.json").read_text()) for run in runs)
+    assert measured["auroc"] == pytest.approx(original["auroc"], abs=0.01)  # other batches: rounding
