@@ -113,7 +113,7 @@ def write_aside(path: str | Path) -> Iterator[Path]:
         aside = lock.with_suffix(f".{os.getpid()}.{next(_count)}.{path.name[-50:]}")
         _asides[aside] = path
         try:
-            with disk_errors(path, aside):
+            with disk_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 yield aside
                 if path.is_dir():  # renamed away: a half-deleted folder must not have the name of a whole one
@@ -173,27 +173,21 @@ def delete_work(folder: Path) -> None:
 
 
 @contextmanager
-def disk_errors(path: str | Path, folder: Path | None = None) -> Iterator[None]:
-    """Turns an error of the disk while `path` is written into one message with the file and the space.
-
-    Args:
-        path: The file or folder that is written.
-        folder: Where it is written to first.
-    """
+def disk_errors(path: str | Path) -> Iterator[None]:
+    """Turns an error of the disk while `path` is written into one message with the file and the space."""
     try:
         yield
     except FartherError:
         raise
     except Exception as error:
-        place = Path(path) if folder is None else folder
+        place = _existing(Path(path))
         if (number := _error_number(error, place)) not in DISK:
             raise
-        name = getattr(error, "filename", None)
-        file = _final(Path(os.fsdecode(name))) if isinstance(name, (str, bytes)) else Path(path)
-        problem = DISK[number]
+        file, problem, name = Path(path), DISK[number], getattr(error, "filename", None)
         if number in _SPACE:
-            problem += f": {_space(folder, _existing(place))}. Free more than that and run the command again"
-            file = Path(path)
+            problem += f": {_space(place)}. Free more than that and run the command again"
+        elif isinstance(name, (str, bytes)):
+            file = Path(os.fsdecode(name))
         raise FartherError(f"{_final(file)}: {problem}") from error
 
 
@@ -210,17 +204,16 @@ def _error_number(error: BaseException, place: Path) -> int | None:
     number = getattr(error, "errno", None)
     if number is None and (found := re.search(r"os error (\d+)|\[?[Ee]rrno (\d+)", str(error))):
         number = int(found[1] or found[2])
-    if number is None and shutil.disk_usage(_existing(place)).free < 2**16:
+    if number is None and shutil.disk_usage(place).free < 2**16:
         number = errno.ENOSPC
     return number
 
 
-def _space(written: Path | None, place: Path) -> str:
-    free = f"{shutil.disk_usage(place).free / 1e6:,.1f} MB are free"
-    if written is None:
-        return free
-    files = [written] if written.is_file() else (path for path in written.rglob("*") if path.is_file())
-    return f"more than {sum(file.stat().st_size for file in files) / 1e6:,.1f} MB are needed, {free}"
+def _space(place: Path) -> str:
+    """The space that is needed, as far as it is known, and what is free."""
+    written = (path for aside in _asides for path in (aside, *aside.rglob("*")) if path.is_file())
+    needed = sum(path.stat().st_size for path in written)
+    return f"more than {needed:,} bytes are needed, {shutil.disk_usage(place).free:,} bytes are free"
 
 
 def _name(path: str | Path) -> str:
