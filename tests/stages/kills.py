@@ -130,9 +130,8 @@ def run(folder: Path, stage: str, kill_at: int | None = None) -> tuple[int, int]
         name, *arguments = stage.split()
         script = str(ROOT / "stages" / f"{name}.py")
         sys.argv = [script, *arguments]
-        with folder.with_suffix(".log").open("a") as sys.stdout:
-            sys.stderr = sys.stdout
-            runpy.run_path(script, run_name="__main__")
+        sys.stdout = sys.stderr = folder.with_suffix(".log").open("a", buffering=1)
+        runpy.run_path(script, run_name="__main__")
         os.write(writing, str(count).encode())
 
     status = forked(act)

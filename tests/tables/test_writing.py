@@ -129,15 +129,13 @@ def test_a_file_that_the_disk_does_not_take_is_one_message_with_the_space(tmp_pa
         write_json(aside / "first.json", "x" * 500_000)
         with write_aside(aside / file.name) as inner:
             act(inner)
-    problem = "the file is larger than the file system or `ulimit -f` allows: more than"
-    assert str(error.value).startswith(f"{file}: {problem}")
-    assert "bytes are needed," in str(error.value)
+    assert str(error.value) == f"{file}: the file is larger than the file system or `ulimit -f` allows"
     assert not hidden(tmp_path)
     assert not (tmp_path / "artifacts/tables/coco").exists()
 
 
 def test_a_full_disk_is_one_message(tmp_path):
-    message = r"coco: the disk is full: more than 1,500,000 bytes are needed, [\d,]+ bytes are free\. Free more"
+    message = r"coco: the disk is full: more than [\d,]+ bytes are needed \(1,500,000 were written, [\d,]+ are free\)"
     with pytest.raises(FartherError, match=message), write_aside(tmp_path / "coco") as aside:
         aside.write_bytes(b"x" * 1_500_000)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -45,7 +45,7 @@ DISK = {
     errno.ELOOP: "a loop of links",
     errno.EIO: "the disk has an input/output error",
 }
-_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass
@@ -184,8 +184,8 @@ def disk_errors(path: str | Path) -> Iterator[None]:
         if (number := _error_number(error, place)) not in DISK:
             raise
         file, problem, name = Path(path), DISK[number], getattr(error, "filename", None)
-        if number in _SPACE:
-            problem += f": {_space(place)}. Free more than that and run the command again"
+        if number in FULL:
+            problem += f": {_space(place)}; free some and run the command again"
         elif isinstance(name, (str, bytes)):
             file = Path(os.fsdecode(name))
         raise FartherError(f"{_final(file)}: {problem}") from error
@@ -210,10 +210,10 @@ def _error_number(error: BaseException, place: Path) -> int | None:
 
 
 def _space(place: Path) -> str:
-    """The space that is needed, as far as it is known, and what is free."""
-    written = (path for aside in _asides for path in (aside, *aside.rglob("*")) if path.is_file())
-    needed = sum(path.stat().st_size for path in written)
-    return f"more than {needed:,} bytes are needed, {shutil.disk_usage(place).free:,} bytes are free"
+    """The space that is needed, as far as it is known."""
+    files = (path for aside in _asides for path in (aside, *aside.rglob("*")) if path.is_file())
+    written, free = sum(path.stat().st_size for path in files), shutil.disk_usage(place).free
+    return f"more than {written + free:,} bytes are needed ({written:,} were written, {free:,} are free)"
 
 
 def _name(path: str | Path) -> str:
