@@ -1,0 +1,183 @@
+"""Checkpoints of each kind of network, and the detectors that read them: one image is detected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from targets import Target, write
+
+TARGETS: dict[str, Target] = {}
+
+CLASSES = ("cat", "dog", "fox")
+IMAGE = np.random.default_rng(3).integers(0, 256, (50, 70, 3), np.uint8)
+
+
+def checkpoint(name: str, build: Callable[[], None], adapter: str, weights: str, share: float = 0.5, **params: Any) -> None:
+    """A target that loads a detector and detects an image."""
+
+    def read() -> None:
+        from farther import detectors
+
+        detector = detectors.create(adapter, weights=Path(weights), device="cpu", **params)
+        detector.header()
+        detector.detect(IMAGE)
+
+    TARGETS[name] = Target(build, read, share=share)
+
+
+def _seeded() -> Any:
+    import torch
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    return torch
+
+
+def _faster_rcnn() -> None:
+    _seeded()
+    from farther.detectors.networks.architectures import Blueprint, build_network
+    from farther.detectors.networks.checkpoint import save_checkpoint
+
+    blueprint = Blueprint("small", CLASSES, 64, 96)
+    save_checkpoint("a.safetensors", build_network(blueprint).state_dict(), blueprint)
+
+
+def _torchvision() -> None:
+    torch = _seeded()
+    from farther.detectors.networks.architectures import Blueprint, build_network
+
+    torch.save(build_network(Blueprint("small", CLASSES, 64, 96)).half().state_dict(), "a.pth")
+
+
+#: A network of Ultralytics' layers in miniature.
+YOLO = {
+    "nc": 3, "scales": {"n": [0.33, 0.25, 1024]}, "scale": "n", "yaml_file": "tiny.yaml",
+    "backbone": [[-1, 1, "Conv", [16, 3, 2]], [-1, 1, "Conv", [32, 3, 2]], [-1, 1, "C2f", [32, True]], [-1, 1, "Conv", [32, 3, 2]], [-1, 1, "SPPF", [32, 5]]],
+    "head": [[-1, 1, "nn.Upsample", [None, 2, "nearest"]], [[-1, 2], 1, "Concat", [1]], [-1, 1, "C2f", [32]], [[7, 4], 1, "Detect", ["nc"]]],
+}  # fmt: skip
+
+
+def _yolo() -> None:
+    _seeded()
+    from farther.detectors.networks.yolo import YoloBlueprint, build_network
+    from farther.detectors.networks.yolo_checkpoint import save_checkpoint
+
+    blueprint = YoloBlueprint(YOLO, CLASSES, 64)
+    save_checkpoint("a.safetensors", build_network(blueprint), blueprint)
+
+
+def _ultralytics() -> None:
+    torch = _seeded()
+    from farther.detectors.networks.yolo import YoloBlueprint, build_network
+
+    torch.save({"model": build_network(YoloBlueprint(YOLO, CLASSES, 64)).half(), "ema": None, "train_args": {"imgsz": 64}}, "a.pt")
+
+
+def _stages(kind: str, names: list[str]) -> dict[str, Any]:
+    return {"model_type": kind, "embedding_size": 8, "hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1], "layer_type": "basic", "out_features": names}
+
+
+RT_DETR = {
+    "model_type": "rt_detr", "backbone_config": _stages("rt_detr_resnet", ["stage2", "stage3", "stage4"]), "encoder_in_channels": [8, 8, 8], "encoder_hidden_dim": 16,
+    "d_model": 16, "decoder_in_channels": [16, 16, 16], "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
+    "decoder_layers": 1, "num_queries": 12,
+}  # fmt: skip
+DETR = {
+    "model_type": "detr", "backbone_config": _stages("resnet", ["stage4"]), "use_timm_backbone": False, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1,
+    "encoder_ffn_dim": 16, "decoder_ffn_dim": 16, "encoder_attention_heads": 2, "decoder_attention_heads": 2, "num_queries": 12,
+}  # fmt: skip
+PROCESSORS: dict[str, dict[str, Any]] = {
+    "rt_detr": {"image_processor_type": "RTDetrImageProcessor", "size": {"height": 64, "width": 96}, "do_pad": False, "do_normalize": True, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4], "resample": 2},
+    "detr": {"image_processor_type": "DetrImageProcessor", "size": {"shortest_edge": 48, "longest_edge": 96}, "do_pad": True, "do_normalize": True},
+}  # fmt: skip
+
+
+def _blueprint(config: dict[str, Any]) -> Any:
+    from farther.detectors.networks.detr import DetrBlueprint
+
+    return DetrBlueprint(config, PROCESSORS[config["model_type"]], CLASSES)
+
+
+def _detr(config: dict[str, Any]) -> None:
+    _seeded()
+    from farther.detectors.networks.detr import build_network
+
+    network = build_network(_blueprint(config))
+    network.save_pretrained("m")
+    write({"m/preprocessor_config.json": PROCESSORS[config["model_type"]]})
+
+
+def _lightning() -> None:
+    torch = _seeded()
+    from farther.detectors.networks.detr import build_network
+
+    network = build_network(_blueprint(RT_DETR))
+    network.save_pretrained("m")
+    write({"m/preprocessor_config.json": PROCESSORS["rt_detr"]})
+    Path("m/model.safetensors").unlink()
+    torch.save({"state_dict": {f"model.{k}": v for k, v in network.state_dict().items()}, "epoch": 3}, "m/a.ckpt")
+
+
+def _own_detr() -> None:
+    _seeded()
+    from farther.detectors.networks.detr import build_network
+    from farther.detectors.networks.detr_checkpoint import save_checkpoint
+
+    save_checkpoint("a.safetensors", build_network(_blueprint(RT_DETR)).state_dict(), _blueprint(RT_DETR))
+
+
+def _clip() -> None:
+    torch = _seeded()
+    from open_clip import CLIP
+    from safetensors.torch import save_file
+
+    vision = {"image_size": 32, "layers": 1, "width": 16, "head_width": 8, "patch_size": 8}
+    model = {"embed_dim": 8, "vision_cfg": vision, "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 8, "heads": 2, "layers": 1}}
+    write({"m/open_clip_config.json": {"model_cfg": model, "preprocess_cfg": {"interpolation": "bicubic", "size": 32, "mean": [0.5, 0.5, 0.5], "std": [0.2, 0.2, 0.2]}}})
+    save_file({name: t.to(torch.float16) if t.is_floating_point() else t for name, t in CLIP(**model).state_dict().items()}, "m/open_clip_model.safetensors")
+
+
+def _classifier() -> None:
+    _seeded()
+    from farther.detectors.networks.classifiers import Blueprint, OpenOODResNet, save_checkpoint
+
+    preprocessing = {"resize": 32, "crop": 32, "mean": [0.5, 0.5, 0.5], "std": [0.2, 0.2, 0.2], "interpolation": "bilinear"}
+    save_checkpoint("a.safetensors", OpenOODResNet([8, 8], [1, 1], 3).state_dict(), Blueprint("openood_resnet", CLASSES, preprocessing))
+
+
+def _openood() -> None:
+    torch = _seeded()
+    from farther.detectors.networks.classifiers import OpenOODResNet
+
+    torch.save({"net": OpenOODResNet([8, 8], [1, 1], 3).state_dict()}, "a.ckpt")
+
+
+VIT = {"model_type": "vit", "image_size": 32, "patch_size": 8, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
+
+
+def _vit() -> None:
+    _seeded()
+    from transformers import AutoConfig, AutoModelForImageClassification
+
+    names = dict(enumerate(CLASSES))
+    config = AutoConfig.for_model(**VIT, id2label=names, label2id={name: k for k, name in names.items()})
+    AutoModelForImageClassification.from_config(config).save_pretrained("m")
+    write({"m/preprocessor_config.json": {"image_processor_type": "ViTImageProcessor", "size": {"height": 32, "width": 32}, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}})
+
+
+checkpoint("faster_rcnn", _faster_rcnn, "faster_rcnn", "a.safetensors", 0.4)
+checkpoint("torchvision", _torchvision, "faster_rcnn", "a.pth", 0.4, architecture="small", classes=CLASSES, min_size=64, max_size=96)
+checkpoint("yolo_net", _yolo, "yolo", "a.safetensors", 0.8)
+checkpoint("ultralytics", _ultralytics, "yolo", "a.pt", 0.4)
+checkpoint("rt_detr", lambda: _detr(RT_DETR), "detr", "m", 0.8)
+checkpoint("detr", lambda: _detr(DETR), "detr", "m")
+checkpoint("lightning", _lightning, "detr", "m/a.ckpt", 0.4)
+checkpoint("own_detr", _own_detr, "detr", "a.safetensors")
+checkpoint("clip", _clip, "open_clip_classifier", "m", 0.8, classes=CLASSES, templates=("a photo of a {}",))
+checkpoint("classifier", _classifier, "classifier", "a.safetensors")
+checkpoint("openood", _openood, "classifier", "a.ckpt", 0.3, architecture="openood_resnet", classes=CLASSES, resize=32, crop=32, mean=(0.5,) * 3, std=(0.2,) * 3)
+checkpoint("vit", _vit, "transformers_classifier", "m")

@@ -1,0 +1,269 @@
+"""Fuzzes all that reads files: `python tests/fuzz/run.py --cases 20000 --seed 5`.
+
+Cases run in child processes, so that a crash, a hang of more than 20 s or more than 4 GiB is blamed on its case, and
+the next child goes on behind it. A case passes if the files are accepted, or refused by an error of farther that names
+a file or a parameter in a message of a bounded length. Nothing may run, connect, or write outside of the case's folder.
+`--only voc:17` repeats one case with its traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import resource
+import select
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+SECONDS, BYTES = 20, 4 * 2**30
+#: Most characters of a message, without the paths in it.
+MESSAGE = 1500
+
+#: Programs that farther runs by itself: `farther doctor` asks git.
+ALLOWED = ("git", "/sbin/ldconfig")
+
+#: Groups of targets: each has a child process of its own, and the second imports PyTorch.
+GROUPS = ("targets", "networks")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a case: "accepted", "refused" or "unexplained"; whether a refusal names a file, and a place in it."""
+
+    target: str
+    case: int
+    kind: str
+    text: str = ""
+    how: str = ""
+    file: bool = False
+    field: bool = False
+
+
+# ------------------------------------------------------------------------------------------------------------- the child
+
+
+def child(group: str, seed: str, work: Path) -> None:
+    """Runs the cases that standard input names, one per line, and prints each result."""
+    sys.path.insert(0, str(HERE))
+    module = __import__(group)
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    if not os.environ.get("FUZZ_LOUD"):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    watch = Watch(work)
+    sys.addaudithook(watch.audit)
+    for line in sys.stdin:
+        name, _, number = line.strip().partition(":")
+        target = module.TARGETS[name]
+        folder = fresh(target, name, work)
+        result = run_case(target, name, int(number), seed, folder, watch)
+        print(json.dumps(vars(result)), file=out)
+        if "GiB" in result.text:
+            return
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def fresh(target: Any, name: str, work: Path) -> Path:
+    """A copy of the target's valid folder; its files are links to the valid ones."""
+    valid = work / "valid" / name
+    if not valid.exists():
+        made = work / f".{os.getpid()}.{name}"
+        made.mkdir(parents=True)
+        with contextlib.chdir(made):
+            target.build()
+        valid.parent.mkdir(exist_ok=True)
+        with contextlib.suppress(OSError):  # another process was faster
+            made.rename(valid)
+    folder = work / f"{name}-{os.getpid()}"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(valid, folder, symlinks=True, copy_function=os.link)
+    return folder
+
+
+def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch: Watch) -> Result:
+    """Damages the folder and reads it."""
+    from mutate import mutate_folder
+
+    from farther.errors import DataError, FartherError, ParameterError
+
+    chance = random.Random(f"{seed} {name} {number}")
+    files = sorted({p for pattern in target.mutable for p in folder.glob(pattern) if p.is_file() and not in_hidden(p, folder)})
+    how = mutate_folder(folder, files, chance) if number else "as it is"
+    watch.start(folder)
+    with contextlib.chdir(folder):
+        try:
+            target.read()
+            kind, text, file, field = "accepted", "", False, False
+        except FartherError as error:
+            kind, text = "refused", str(error)
+            paths = (p.name for p in [*files, *folder.iterdir()])
+            field = getattr(error, "field", None) is not None or getattr(error, "row", None) is not None or isinstance(error, ParameterError)
+            file = bool(getattr(error, "file", None)) or isinstance(error, ParameterError) or any(p in text for p in paths) or str(folder) in text
+            if isinstance(error, DataError) and error.file and len(error.file) > 4000:
+                kind, text = "unexplained", f"the file's name has {len(error.file)} characters"
+            if len(text.replace(str(folder), "")) > MESSAGE:
+                kind, text = "unexplained", f"a message of {len(text)} characters: {text[:300]}"
+            elif not file:
+                kind, text = "unexplained", f"names no file: {text[:300]}"
+        except Exception as error:
+            kind, text, file, field = "unexplained", describe(error), False, False
+            if os.environ.get("FUZZ_LOUD"):
+                traceback.print_exc()
+        except BaseException as error:  # a panic of Rust code
+            kind, text, file, field = "unexplained", describe(error), False, False
+    done = watch.stop()
+    if number == 0 and kind != "accepted":
+        kind, text = "unexplained", f"the valid folder is not read: {text}"
+    return Result(name, number, "unexplained" if done else kind, done or text, how, file, field)
+
+
+def in_hidden(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts) or path.name == "dvc.yaml"
+
+
+def describe(error: BaseException) -> str:
+    """Type, message, and where in farther it left which library."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [f"{Path(f.filename).parent.name}/{Path(f.filename).name}:{f.name}:{f.lineno}" for f in frames if "/farther/" in f.filename or "/stages/" in f.filename]
+    last = f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else ""
+    return f"{type(error).__name__}: {' < '.join(ours[-1:])} < {last}: {str(error)[:200]}"
+
+
+class Watch:
+    """Notes what a case must not do: run a program, connect, import from its folder, write elsewhere, fill memory."""
+
+    def __init__(self, work: Path):
+        self._work, self._folder, self._seen = str(work), "", ""
+
+    def start(self, folder: Path) -> None:
+        """A case begins."""
+        Path("/proc/self/clear_refs").write_text("5")
+        self._folder, self._seen = str(folder), ""
+
+    def stop(self) -> str:
+        """The case has ended: what it did, or nothing."""
+        peak = next(int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+        folder, self._folder = self._folder, ""
+        if list(Path(folder).rglob("FARTHER_CANARY")):
+            self._seen = "it ran a command"
+        return self._seen or (f"{peak / 2**30:.1f} GiB of memory" if peak > BYTES else "")
+
+    def audit(self, event: str, args: tuple[Any, ...]) -> None:
+        """Python's audit hook."""
+        if not self._folder:
+            return
+        if event in ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.connect", "socket.getaddrinfo", "pty.spawn"):
+            if not (event == "subprocess.Popen" and args[0] in ALLOWED):
+                self._seen = self._seen or f"{event}: {str(args)[:200]}"
+        elif event == "exec" and str(getattr(args[0], "co_filename", "")).startswith(self._folder):
+            self._seen = f"it ran {args[0].co_filename}"
+        elif event == "open" and isinstance(args[0], str) and args[1] and set(args[1]) & set("wax+"):
+            path = os.path.abspath(args[0])
+            if not path.startswith((self._work, "/dev/", "/proc/", tempfile.gettempdir())) and "__pycache__" not in path:
+                self._seen = f"it wrote {path}"
+
+
+# ------------------------------------------------------------------------------------------------------------ the parent
+
+
+def fuzz(cases: int, seed: str, groups: Sequence[str] = GROUPS, only: str = "") -> list[Result]:
+    """Results of that many cases, shared among all targets of the groups; with `only`, of one target or case."""
+    sys.path.insert(0, str(HERE))
+    shares = {(group, name): t.share for group in groups for name, t in __import__(group).TARGETS.items()}
+    total = sum(shares.values())
+    wanted, _, number = only.partition(":")
+    tasks: dict[str, list[str]] = {group: [] for group in groups}
+    for (group, name), share in shares.items():
+        count = cases if wanted else max(2, round(cases * share / total))
+        if not wanted or wanted == name:
+            tasks[group] += [f"{name}:{number}"] if number else [f"{name}:{n}" for n in range(count)]
+    with tempfile.TemporaryDirectory(prefix="farther-fuzz-") as work, ThreadPoolExecutor(len(groups)) as pool:
+        found = [pool.submit(lambda g=g: list(run_group(g, tasks[g], seed, Path(work).resolve()))) for g in groups]
+        return [result for one in found for result in one.result()]
+
+
+def run_group(group: str, tasks: list[str], seed: str, work: Path) -> Iterator[Result]:
+    """Results of tasks; after a death or a hang another child goes on."""
+    left = list(tasks)
+    while left:
+        command = [sys.executable, "-X", "faulthandler", str(HERE / "run.py"), "--child", group, "--seed", seed, "--work", str(work)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True)
+        assert process.stdin is not None and process.stdout is not None
+        first = True
+        while left:
+            task = left.pop(0)
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(task + "\n")
+                process.stdin.flush()
+            line = process.stdout.readline() if select.select([process.stdout], [], [], SECONDS + 60 * first)[0] else None
+            first = task.endswith(":0") and line is not None
+            if line:
+                yield Result(**json.loads(line))
+                first = bool(left) and left[0].endswith(":0")  # a target's folder is built by its first case
+                continue
+            name, _, number = task.partition(":")
+            process.kill()
+            code = process.wait()
+            yield Result(name, int(number), "unexplained", f"more than {SECONDS} s" if line is None else f"the process died ({code})")
+            break
+        process.stdin.close()
+        process.kill()
+        process.wait()
+
+
+def table(results: list[Result]) -> str:
+    """One row per target: cases, accepted, refused, of these with file and with field or row, unexplained."""
+    names = list(dict.fromkeys(result.target for result in results))
+    lines = [f"{'target':24}{'cases':>8}{'accepted':>10}{'refused':>9}{'file':>8}{'field':>8}{'unexplained':>13}"]
+    for name in [*names, "all"]:
+        of = [result for result in results if name in (result.target, "all")]
+        kinds = Counter(result.kind for result in of)
+        refused = [result for result in of if result.kind == "refused"]
+        counts = [len(of), kinds["accepted"], len(refused), sum(r.file for r in refused), sum(r.field for r in refused), kinds["unexplained"]]
+        lines.append(f"{name:24}" + "".join(f"{count:>{width}}" for count, width in zip(counts, (8, 10, 9, 8, 8, 13), strict=True)))
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=3000)
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--only", default="", help="a target, or target:case")
+    parser.add_argument("--groups", nargs="+", default=list(GROUPS))
+    parser.add_argument("--child", default="")
+    parser.add_argument("--work", type=Path)
+    given = parser.parse_args()
+    if given.child:
+        child(given.child, given.seed, given.work)
+        return
+    start = time.time()
+    results = fuzz(given.cases, given.seed, given.groups, given.only)
+    wrong = [result for result in results if result.kind == "unexplained"]
+    for result in wrong:
+        print(f"{result.target}:{result.case} [{result.how}] {result.text}")
+    if given.only:
+        print(*(f"{r.target}:{r.case} {r.kind} [{r.how}] {r.text[:300]}" for r in results if r.kind != "unexplained"), sep="\n")
+    print(table(results))
+    print(f"seed {given.seed}, {time.time() - start:.0f} s")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,504 @@
+"""What is fuzzed: a small valid folder of each kind, and the code that reads it as farther's stages and commands do."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import runpy
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import yaml
+from PIL import Image
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something that reads files.
+
+    Args:
+        build: Writes a valid folder.
+        read: Reads it, in the folder as the current one.
+        mutable: Patterns of the files that are damaged.
+        share: Cases per case of an ordinary target.
+    """
+
+    build: Callable[[], None]
+    read: Callable[[], object]
+    mutable: tuple[str, ...] = ("**/*",)
+    share: float = 1.0
+
+
+TARGETS: dict[str, Target] = {}
+
+
+def write(files: dict[str, Any]) -> None:
+    """Writes text and bytes as they are, (width, height) as an image, anything else as JSON."""
+    for name, content in files.items():
+        path = Path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, tuple):
+            Image.new("RGB", content, (200, 30, 60)).save(path)
+        elif isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+
+
+# ------------------------------------------------------------------------------------------------------ dataset formats
+
+
+def dataset(name: str, files: dict[str, Any] | Callable[[], None], share: float = 1.0, **params: Any) -> None:
+    """A target that ingests a dataset; its parameters are a file too."""
+    kind = params.pop("format", name)
+
+    def build() -> None:
+        write(files) if isinstance(files, dict) else files()
+        write({"reader.json": {"format": kind, **params}})
+
+    def read() -> None:
+        from farther import datasets
+        from farther.datasets.ingest import ingest
+        from farther.tables.files import read_json
+
+        described = read_json("reader.json")
+        found = described if isinstance(described, dict) else {}
+        reader = datasets.create(**{"format": kind, "max_warnings": 1.0, **{str(k): v for k, v in found.items()}, "root": Path.cwd()})
+        for subset in reader.subsets():
+            list(reader.credits(subset))
+        ingest(reader, "fuzzed", ".out")
+
+    TARGETS[name] = Target(build, read, share=share)
+
+
+def coco(name: str = "a.jpg") -> dict[str, Any]:
+    boxes = [[1, 2, 10, 11], [3.5, 4, 8, 9.25], [0, 0, 5, 5]]
+    rows = [{"id": n, "image_id": 1 + n % 2, "category_id": 3 + n % 2, "bbox": box, "area": 9.0, "iscrowd": n % 2} for n, box in enumerate(boxes)]
+    images = [{"id": 1, "file_name": name, "width": 40, "height": 30, "license": 1}, {"id": 2, "file_name": name.replace("a.", "b."), "height": 30}]
+    classes = [{"id": 3, "name": "cat", "supercategory": "Mammalia"}, {"id": 4, "name": "dog", "supercategory": "Mammalia"}]
+    return {"info": {}, "licenses": [{"id": 1, "name": "CC", "url": "u"}], "images": images, "annotations": rows, "categories": classes}
+
+
+def in_coco(file: str, folder: str, name: str = "a.jpg") -> dict[str, Any]:
+    return {file: coco(name), f"{folder}/{name}": (40, 30), f"{folder}/{name.replace('a.', 'b.')}": (40, 30)}
+
+
+VOC = """<annotation><folder>x</folder><filename>a.jpg</filename><size><width>40</width><height>30</height><depth>3</depth></size>
+<object><name>cat</name><pose>Left</pose><truncated>0</truncated><difficult>1</difficult><bndbox><xmin>1</xmin><ymin>2</ymin><xmax>11</xmax><ymax>12.5</ymax></bndbox>
+<part><name>head</name><bndbox><xmin>1</xmin><ymin>2</ymin><xmax>3</xmax><ymax>4</ymax></bndbox></part></object>
+<object><name>dog</name><bndbox><xmin>5</xmin><ymin>6</ymin><xmax>20</xmax><ymax>21</ymax></bndbox></object></annotation>"""
+
+
+def jpeg(width: int = 40, height: int = 30) -> bytes:
+    made = io.BytesIO()
+    Image.new("RGB", (width, height), (9, 8, 7)).save(made, "JPEG")
+    return made.getvalue()
+
+
+def parquet(rows: list[dict[str, Any]], **options: Any) -> bytes:
+    made = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), made, **options)
+    return made.getvalue()
+
+
+HF = [
+    {"image": {"bytes": jpeg(), "path": f"{n}.jpg"}, "image_id": n, "width": 40, "height": 30,
+     "objects": {"id": [2 * n, 2 * n + 1], "bbox": [[1.0, 2, 10, 11], [3, 4, 8, 9]], "category": [0, 1], "iscrowd": [0, 1]}}
+    for n in range(6)
+]  # fmt: skip
+FEATURES = {"objects": {"feature": {"category": {"names": ["cat", "dog"], "_type": "ClassLabel"}}, "_type": "Sequence"}}
+README = """---
+configs:
+- config_name: default
+  data_files:
+  - split: train
+    path: data/train-*
+dataset_info:
+  features:
+  - name: objects
+    sequence:
+    - name: category
+      dtype:
+        class_label:
+          names:
+            '0': cat
+            '1': dog
+---
+# A dataset
+"""
+
+
+def _arrow() -> None:
+    table = pa.Table.from_pylist(HF)
+    Path("train").mkdir()
+    with pa.ipc.new_stream("train/data-00000-of-00002.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=4)
+    dictionary = table.append_column("tag", pa.array(["a", "b"] * 3).dictionary_encode())
+    with pa.ipc.new_file("train/data-00001-of-00002.arrow", dictionary.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:
+        rows = [{**row, "image_id": 10 + row["image_id"]} for row in HF]
+        again = pa.Table.from_pylist(rows).append_column("tag", dictionary["tag"])
+        file.write_table(again)
+    write({"train/dataset_info.json": {"features": FEATURES}})
+
+
+def _svhn() -> None:
+    import h5py
+
+    Path("train").mkdir()
+    with h5py.File("train/digitStruct.mat", "w") as file:
+        group = file.create_group("digitStruct")
+        for key in ("name", "bbox"):
+            group.create_dataset(key, (2, 1), h5py.ref_dtype)
+        for k in range(2):
+            file[f"#refs#/n{k}"] = np.frombuffer(f"{k}.png".encode(), np.uint8).astype("u2")[:, None]
+            group["name"][k, 0] = file[f"#refs#/n{k}"].ref
+            box = file.create_group(f"#refs#/b{k}")
+            for part in ("left", "top", "width", "height", "label"):
+                box[part] = np.array([[5.0]])
+            group["bbox"][k, 0] = box.ref
+    write({"train/0.png": (32, 32), "train/1.png": (32, 32)})
+
+
+def _svhn_cropped() -> None:
+    from scipy.io import savemat
+
+    savemat("train_32x32.mat", {"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.array([[1], [2], [10], [1]], np.uint8)})
+
+
+def _idx(values: np.ndarray) -> bytes:
+    return bytes((0, 0, 8, values.ndim)) + np.array(values.shape, ">u4").tobytes() + values.astype(np.uint8).tobytes()
+
+
+dataset("voc", {
+    "VOC2012/ImageSets/Main/train.txt": "a\nb 1\n", "VOC2012/Annotations/a.xml": VOC, "VOC2012/Annotations/b.xml": VOC,
+    "VOC2012/JPEGImages/a.jpg": (40, 30), "VOC2012/JPEGImages/b.jpg": (40, 30),
+}, 1.5)  # fmt: skip
+dataset("voc_layout", {"annots/a.xml": VOC, "images/a.png": (40, 30)}, 0.7, format="voc", layout={"train": ["annots", "images"]})
+dataset("coco", in_coco("annotations/instances_val2017.json", "val2017"), 1.5)
+dataset("objects365", in_coco("zhiyuan_objv2_val.json", "val", "patch8/a.jpg"), 0.7)
+dataset("inaturalist", in_coco("val_2017_bboxes.json", "."), 0.7)
+dataset("vos", in_coco("val_coco_format.json", "JPEGImages"), 0.5)
+LABELS = [{"category": "car", "box2d": {"x1": 1, "y1": 2, "x2": 20, "y2": 21}, "id": "1", "attributes": {"crowd": False}, "poly2d": None},
+          {"category": "rider", "box2d": {"x1": 3, "y1": 2, "x2": 9, "y2": 21}}, {"category": "bike", "box2d": {"x1": 3, "y1": 5, "x2": 12, "y2": 25}}]  # fmt: skip
+dataset("bdd", {
+    "labels/det_20/det_train.json": [{"name": "a.jpg", "labels": LABELS, "size": {"width": 40, "height": 30}}, {"name": "b.jpg", "labels": None}],
+    "images/100k/train/a.jpg": (40, 30), "images/100k/train/b.jpg": (40, 30),
+}, join_riders=True)  # fmt: skip
+dataset("bdd_folder", {"labels/100k/val/a.json": {"name": "a", "frames": [{"objects": LABELS}]}, "images/100k/val/a.jpg": (40, 30)}, 0.7, format="bdd")
+dataset("nuimages", {
+    "v1.0-mini/sample_data.json": [{"token": "k", "filename": "samples/k.jpg", "is_key_frame": True, "width": 160, "height": 90}, {"token": "f", "filename": "s/f.jpg", "is_key_frame": False}],
+    "v1.0-mini/category.json": [{"token": "c1", "name": "vehicle.car"}, {"token": "c2", "name": "flat.x"}],
+    "v1.0-mini/object_ann.json": [{"token": "o", "category_token": "c1", "bbox": [10, 20, 60, 70], "mask": {"counts": "x"}, "sample_data_token": "k"}],
+    "samples/k.jpg": (160, 90),
+})  # fmt: skip
+BOXES = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsGroupOf\n" + "".join(f"{name},x,/m/{k},1,0.1,0.5,0.2,0.{k + 3},{k}\n" for k, name in enumerate("aab"[:3]))
+dataset("openimages", {
+    "validation-annotations-bbox.csv": BOXES.replace(",2\n", ",-1\n"), "class-descriptions-boxable.csv": "/m/0,Cat\n/m/1,Dog\n/m/2,Fox\n", "validation/a.jpg": (40, 30), "validation/b.jpg": (40, 30),
+    "bbox_labels_600_hierarchy.json": {"LabelName": "/m/9", "Subcategory": [{"LabelName": "/m/0", "Subcategory": [{"LabelName": "/m/1"}], "Part": [{"LabelName": "/m/2"}]}]},
+    "validation-images-with-rotation.csv": "ImageID,License,Author,OriginalLandingURL\na,CC,x,u\n",
+}, 1.5)  # fmt: skip
+dataset("yolo", {
+    "data.yaml": "path: .\ntrain: images/train\nval: val.txt\nnames: {0: cat, 1: dog}\nnc: 2\n", "val.txt": "./images/val/b.jpg\n",
+    "labels/train/a.txt": "0 0.5 0.5 0.2 0.2\n1 0.1 0.1 0.3 0.1 0.3 0.4\n", "labels/val/b.txt": "1 0.4 0.4 0.2 0.1\n", "images/train/a.jpg": (40, 30), "images/val/b.jpg": (40, 30),
+}, 1.5)  # fmt: skip
+dataset("huggingface", {"data/train-00000-of-00001.parquet": parquet(HF), "README.md": README}, 2)
+dataset("huggingface_arrow", _arrow, 2, format="huggingface")
+LINES = [{"file_name": f"{n}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["cat"]}} for n in "ab"]
+dataset("huggingface_jsonl", {"train/metadata.jsonl": "\n".join(map(json.dumps, LINES)), "train/a.jpg": (40, 30), "train/b.jpg": (40, 30)}, format="huggingface")
+PUBLISHED = [{**row, "file_name": f"{row['image_id']}.jpg", "image_id": str(row["image_id"]), "dataset_origin": "COCO", "distance_category": "far",
+              "objects": {"id": [1, 2], "area": [1.0, 2.0], "bbox": [[1.0, 2, 3, 4], [5, 6, 7, 8]], "category_id": [25, 90]},
+              "categories": {"names": ["giraffe", "toothbrush"], "supercategories": ["a", "b"]}} for row in HF]  # fmt: skip
+dataset("fmiyc", {"coco_far_voc/test-00000-of-00001.parquet": parquet(PUBLISHED, compression="zstd", write_page_checksum=True)})
+dataset("image_folder", {"val/cat/1.png": (7, 5), "val/dog/2.jpg": (9, 9), "val/3.png": (3, 3)}, 0.5)
+dataset("sun397", {"a/abbey/1.png": (7, 5), "b/barn/outdoor/2.jpg": (9, 9)}, 0.3)
+dataset("imglist", {"test.txt": "x/1.png 0\n/x/2.png -1\n", "x/1.png": (7, 5), "x/2.png": (9, 9)}, 0.7)
+dataset("mnist", {
+    "t10k-images-idx3-ubyte.gz": gzip.compress(_idx(np.zeros((3, 28, 28))), mtime=0), "t10k-labels-idx1-ubyte": _idx(np.arange(3)),
+}, 0.7)  # fmt: skip
+NAMES = "airplane\nautomobile\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n"
+dataset("cifar", {
+    "batches.meta.txt": NAMES, **{f"{name}.bin": bytes(3073 * 2) for name in (*(f"data_batch_{k}" for k in range(1, 6)), "test_batch")},
+}, 0.5)  # fmt: skip
+dataset("svhn", _svhn)
+dataset("svhn_cropped", _svhn_cropped)
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+def target(name: str, *mutable: str, share: float = 1.0) -> Callable[[type], type]:
+    """Registers a class with the functions `build` and `read`."""
+
+    def add(cls: type) -> type:
+        TARGETS[name] = Target(cls.build, cls.read, mutable or ("**/*",), share)
+        return cls
+
+    return add
+
+
+def regions(count: int = 40, images: int = 10, **more: Any) -> Any:
+    from farther.tables import Regions
+
+    chance, rows = np.random.default_rng(5), np.arange(count)
+    boxes = np.tile([1.0, 1, 12, 13], (count, 1)) + chance.random((count, 1))
+    weight, features = chance.normal(size=(3, 4)).astype(np.float32), np.abs(chance.normal(size=(count, 4))).astype(np.float32)
+    logits = features @ weight.T
+    return Regions(
+        image_id=[f"i{n * images // count}" for n in rows], region_id=rows, box=boxes, score=0.3 + 0.6 * chance.random(count), label=rows % 3, logits=logits,
+        features=features, latent=chance.random((count, 3)), **{"latent.layer2": chance.random((count, 2)), "classes": ("cat", "dog", "fox"), "weight": weight, "bias": np.zeros(3)}, **more,
+    )  # fmt: skip
+
+
+def images(count: int = 10) -> Any:
+    from farther.tables import Images
+
+    return Images(image_id=[f"i{n}" for n in range(count)], dataset=["d"] * count, file=[f"{n}.png" for n in range(count)], width=[40] * count, height=[30] * count, digest=["x"] * count)
+
+
+def objects(count: int = 10) -> Any:
+    from farther.tables import Objects
+
+    return Objects(image_id=[f"i{n}" for n in range(count)], object_id=range(count), box=np.tile([1, 1, 12, 13], (count, 1)), category=["cat", "elk"] * (count // 2))
+
+
+@target("tables", share=2)
+class Tables:
+    @staticmethod
+    def build() -> None:
+        images().write("images.parquet")
+        objects().write("objects.parquet")
+
+    @staticmethod
+    def read() -> None:
+        from farther.tables import Images, Objects
+
+        found, rows = Images.read("images.parquet"), Objects.read("objects.parquet")
+        assert len(found.columns()) == 6 and rows.box.shape == (len(rows), 4)
+
+
+@target("regions", share=2)
+class RegionsTarget:
+    @staticmethod
+    def build() -> None:
+        regions().write("r")
+
+    @staticmethod
+    def read() -> None:
+        from farther.tables import Regions, RegionsFolder, scan_regions
+
+        folder = RegionsFolder("r")
+        list(folder.above(0.4).batches())
+        Regions.read("r")
+        scan_regions("r", min_score=0.5, columns=["image_id", "score"]).collect()
+
+
+@target("embeddings")
+class EmbeddingsTarget:
+    @staticmethod
+    def build() -> None:
+        from farther.similarity.embeddings import Embeddings, EmbeddingsWriter, NameEmbeddings
+
+        vectors = np.eye(8, dtype=np.float32)
+        writer = EmbeddingsWriter("e", {"model": "x"}, ".work", "key")
+        writer.write_shard(0, Embeddings(image_id=[f"i{n}" for n in range(8)], embedding=vectors), 8)
+        writer.close(1)
+        NameEmbeddings(name=[f"n{n}" for n in range(8)], embedding=vectors).write("names.parquet")
+
+    @staticmethod
+    def read() -> None:
+        from farther.similarity.embeddings import EmbeddingsFolder, NameEmbeddings
+
+        EmbeddingsFolder("e").read()
+        NameEmbeddings.read("names.parquet")
+
+
+@target("fitted", "*/*.json", "*/*.safetensors", share=3)
+class Fitted:
+    """Fitted states; in half of the cases with the right digest, as of a folder that was changed on purpose."""
+
+    @staticmethod
+    def build() -> None:
+        from farther.errors import FartherError
+        from farther.methods.base import METHODS
+
+        chance = np.random.default_rng(2)
+        found = {name: chance.random(40) for name in ("uncertainty", "predictive_entropy", "mutual_information")}
+        more = {**found, "box_variance": chance.random((40, 4)), "gram.layer2": chance.random((40, 10))}
+        known = {"gram": {"layer": "layer2"}, "temperature_scaling": {"temperature": 2.0}}
+        for name in METHODS.names():
+            with suppress(FartherError):  # SAFE also learns from a pass
+                METHODS.create(name, **known.get(name, {})).fit(regions(**more)).save(name)
+        regions(**more)[::4].write(".regions")
+
+    @staticmethod
+    def read() -> None:
+        from farther.methods import base
+        from farther.tables import Regions
+
+        rows = Regions.read(".regions")
+        for folder in changed():
+            base.not_applicable(folder)
+            if crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*")) if file.is_file())) % 2:
+                info = base.read_method(folder)
+                write({f"{folder}/method.json": {**info, "digest": base._digest(folder, info)}})
+            base.load(folder).score(rows)
+
+
+def changed() -> list[Path]:
+    """The folders in the current one with a file that is not shared with the valid one."""
+    return sorted({path.parent for path in Path().glob("*/*") if path.is_symlink() or not path.is_file() or path.stat().st_nlink == 1})
+
+
+# -------------------------------------------------------------------------------------------------------------- projects
+
+RULES = {
+    "id_classes": {"cat": {"pets": ["cat"]}, "dog": {"pets": ["dog"]}},
+    "protocols": {"paper": {"near": {"wild": {"cat": ["lynx"]}}}, "strict": {"extends": "paper", "far": {"wild": ["kite"]}}},
+}
+PARAMS: dict[str, Any] = {
+    "datasets": {
+        "pets": {"format": "coco", "root": "pets", "subset_names": ["train", "val", "test"]},
+        "wild": {"format": "coco", "root": "wild", "subset_names": ["all"]},
+    },
+    "benchmarks": {
+        "pets": {
+            "id": "pets", "rules": "rules.yaml", "decisions": "decisions.csv",
+            "splits": {"wild_near": {"dataset": "wild", "subset": "all", "distance": "near"}, "wild_far": {"dataset": "wild", "subset": "all", "distance": "far"}},
+        }
+    },
+    "derived": {"paste": {}, "corrupt": {}, "blank": {}},
+    "detectors": {
+        "theirs": {"adapter": "coco_results", "benchmark": "pets", "weights": "results.json", "params": {"classes": ["cat", "dog"], "score_tolerance": None}},
+        "rows": {"adapter": "parquet", "benchmark": "pets", "weights": "rows", "params": {"classes": ["cat", "dog"], "score_tolerance": None}},
+    },
+    "inference": {}, "threshold": {"rule": "best_f1"}, "fit": {}, "methods": {"confidence": {}, "msp": {}, "knn": {"k": 3}}, "embed": {}, "stratify": {}, "demo": {}, "cost": {},
+    "evaluate": {"replicates": 0, "kept": [0.95], "confidences": [0.5]}, "report": {"examples": 0},
+}  # fmt: skip
+DECISIONS = """time,reviewer,dataset,subset,image_id,decision,id_class,note
+2026-11-21T09:30:02.114Z,ann,wild,all,all0,remove,cat,behind the bus
+2026-11-21T09:30:05.870Z,ann,wild,all,all1,near,,
+2026-11-21T09:30:07.002Z,ann,wild,all,all1,undo,,
+"""
+SIMILARITY = {"animal": {"feline": {"cat": None, "lynx": None}, "dog": None, "bird": {"kite": None}}}
+
+
+def _photos(folder: str, subset: str, classes: tuple[str, ...]) -> list[dict[str, Any]]:
+    """A COCO subset of six images of one object each; returns detections of the objects."""
+    boxes = {n: [4 + n, 5, 20, 15] for n in range(6)}
+    described = [{"id": k, "name": name} for k, name in enumerate(classes)]
+    rows = [{"id": n, "image_id": f"{subset}{n}", "category_id": n % len(classes), "bbox": box} for n, box in boxes.items()]
+    pictures = [{"id": f"{subset}{n}", "file_name": f"{subset}{n}.png"} for n in boxes]
+    write({f"{folder}/annotations/instances_{subset}.json": {"images": pictures, "annotations": rows, "categories": described}})
+    write({f"{folder}/{subset}/{subset}{n}.png": (40, 30) for n in boxes})
+    return [
+        {"image_id": f"{subset}{n}", "category_id": ("cat", "dog")[(n + wrong) % 2], "bbox": box, "score": 0.9 - n / 20 - wrong / 2, "logits": [n / 3, 1.0 - wrong], "features": [n, 1.0, 2.0]}
+        for n, box in boxes.items() for wrong in (0, 1)
+    ]  # fmt: skip
+
+
+def stage(name: str, *arguments: str) -> None:
+    """Runs a stage's `main` in the current folder."""
+    from farther import params
+
+    params._kept.cache_clear()
+    runpy.run_path(str(ROOT / "stages" / f"{name}.py"))["main"](*arguments)
+
+
+def project(until: str = "") -> None:
+    """A project of two datasets and a run; its stages are run before the one named `until`."""
+    found = [row for subset in ("train", "val", "test") for row in _photos("pets", subset, ("cat", "dog"))]
+    found += _photos("wild", "all", ("lynx", "kite"))
+    rows = [{"image_id": r["image_id"], "box": [float(v) for v in (*r["bbox"][:2], r["bbox"][0] + 20, r["bbox"][1] + 15)], "score": r["score"], "label": int(r["category_id"] == "dog"), "logits": r["logits"]} for r in found]
+    write({
+        "results.json": found, "rows/a.parquet": parquet(rows), "rules.yaml": yaml.safe_dump(RULES), "decisions.csv": DECISIONS, "params.yaml": yaml.safe_dump(PARAMS, sort_keys=False),
+        "names.yaml": "tv: {voc: [tvmonitor], coco: [tv], openimages: [Television, Computer monitor]}\ncat: {voc: [cat]}\n", "similarity.yaml": yaml.safe_dump(SIMILARITY),
+    })  # fmt: skip
+    Path("dvc.yaml").symlink_to(ROOT / "dvc.yaml")
+    steps = {"ingest": ("pets", "wild"), "curate": ("pets",), "infer": ("theirs", "rows"), "evaluate": ("theirs",), "report": ()}
+    write({"artifacts/code.json": CODE})
+    for step, names in steps.items():
+        if step == until:
+            return
+        for name in names:
+            stage(step, name)
+
+
+CODE = {"kept": {"metrics": "x", "methods": dict.fromkeys(["confidence", "msp", "knn"], "x")}, "infer": {"coco_results": "x", "parquet": "x"}, "curate": "x"}
+
+
+@target("curate", "params.yaml", "rules.yaml", "decisions.csv", "artifacts/tables/**/*.parquet", "artifacts/tables/**/*.json", share=2)
+class Curate:
+    build = staticmethod(lambda: project("curate"))
+    read = staticmethod(lambda: stage("curate", "pets"))
+
+
+@target("rules", "rules.yaml", "decisions.csv", share=2)
+class RulesTarget(Curate):
+    pass
+
+
+@target("names", "names.yaml", "similarity.yaml", share=0.5)
+class Names:
+    build = staticmethod(lambda: project("ingest"))
+
+    @staticmethod
+    def read() -> None:
+        from farther.datasets.class_names import ClassNames
+        from farther.datasets.hierarchy import HierarchyFile
+
+        names = ClassNames("names.yaml")
+        names.same("tvmonitor", "voc", "coco")
+        HierarchyFile("similarity.yaml").nearest("cat", ["dog", "kite"])
+
+
+@target("params", "params.yaml", share=3)
+class Params:
+    """What reads `params.yaml` before anything runs: `farther doctor`, and each stage's own section."""
+
+    build = staticmethod(lambda: project("curate"))
+
+    @staticmethod
+    def read() -> None:
+        from farther import params
+        from farther.command.doctor import examine
+        from farther.command.project import Project
+
+        params._kept.cache_clear()
+        list(examine(Project()))
+        for step, name in (("ingest", "pets"), ("curate", "pets"), ("infer", "theirs")):
+            stage(step, name)
+
+
+@target("imported", "results.json", "params.yaml", "artifacts/splits/**/*.parquet", "artifacts/splits/**/*.json", share=2)
+class ImportedDetections:
+    build = staticmethod(lambda: project("infer"))
+    read = staticmethod(lambda: stage("infer", "theirs"))
+
+
+@target("imported_parquet", "rows/*", share=2)
+class ImportedParquet:
+    build = staticmethod(lambda: project("infer"))
+    read = staticmethod(lambda: stage("infer", "rows"))
+
+
+@target("evaluate", "artifacts/regions/**/*", "artifacts/splits/**/*", "params.yaml", "artifacts/code.json", share=0.4)
+class Evaluate:
+    build = staticmethod(lambda: project("evaluate"))
+    read = staticmethod(lambda: stage("evaluate", "theirs"))
+
+
+@target("report", "artifacts/metrics/**/*", "artifacts/tables/**/*", "artifacts/splits/**/*", "artifacts/scores/**/*", "artifacts/outcomes/**/*", "artifacts/evaluation/**/*", "params.yaml", share=0.15)
+class Report:
+    build = staticmethod(lambda: project("report"))
+    read = staticmethod(lambda: stage("report"))
