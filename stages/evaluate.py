@@ -11,7 +11,7 @@ from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
-from farther.params import code_digest, section
+from farther.params import code_digest, run_entry, section
 from farther.registry import build
 from farther.scoring.entries import read_entry
 from farther.scoring.inputs import FitSettings, RunRegions
@@ -21,8 +21,8 @@ from farther.stage import run_stage
 
 def main(run: str) -> None:
     """Reads regions and splits; writes t*, fitted methods, scores, outcomes, metrics and plots below artifacts/."""
-    detector = section("detectors", run)
-    rule = section("threshold") | detector.get("threshold", {})
+    detector = run_entry(run)
+    rule = section("threshold") | detector["threshold"]
     thresholds = build(ThresholdSettings, "params.yaml: threshold", rule)
     fit = build(FitSettings, "params.yaml: fit", section("fit"))
     settings = build(EvaluationSettings, "params.yaml: evaluate", section("evaluate"))

@@ -14,7 +14,7 @@ from farther.detectors.imported import Imported, import_splits
 from farther.detectors.inference import InferenceParams, infer_splits
 from farther.detectors.known_classes import check_classes
 from farther.detectors.passes import infer_passes, read_passes
-from farther.params import section
+from farther.params import run_entry, section
 from farther.registry import build
 from farther.stage import run_stage
 from farther.tables.files import read_json
@@ -24,16 +24,16 @@ ARTIFACTS = Path("artifacts")
 
 def main(run: str) -> None:
     """Reads `detectors.RUN`, `inference` and the roots of `datasets`; writes artifacts/{regions,passes}/RUN."""
-    entry = section("detectors", run)
+    entry = run_entry(run)
     weights = {"weights": entry["weights"]} if "weights" in entry else {}
-    detector = detectors.create(entry["adapter"], **weights, **entry.get("params", {}))
+    detector = detectors.create(entry["adapter"], **{**entry["params"], **weights})
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")
     params = build(InferenceParams, "params.yaml: inference", section("inference"))
     log = partial(print, flush=True)
     splits = ARTIFACTS / "splits" / entry["benchmark"]
     out, work = ARTIFACTS / "regions" / run, ARTIFACTS / ".work" / "regions" / run
-    passes = read_passes(run, entry.get("passes"))
-    names = entry.get("classes")
+    passes = read_passes(run, entry["passes"])
+    names = entry["classes"]
     if absent := check_classes(detector.header(), names, read_json(splits / "id_classes.json")):
         log(f"{run} does not have the ID classes {', '.join(absent)}: it finds none of their objects")
     if isinstance(detector, Imported):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from reprlib import Repr
@@ -14,13 +15,25 @@ LISTED = 40
 #: Most characters of a value that a message repeats.
 SHOWN = 200
 
+#: Most lines of a message, and most characters of a line.
+LINES, LINE = 100, 1_200
+
+#: A run of characters without a space that is too long for a message; paths may be longer.
+_LONG = re.compile(rf"[^\s/]{{{SHOWN},}}|\S{{1000,}}")
+
 _REPR = Repr()
 _REPR.maxlevel, _REPR.maxlong, _REPR.maxother, _REPR.maxstring = 4, SHOWN, SHOWN, SHOWN
 _REPR.maxlist = _REPR.maxtuple = _REPR.maxset = _REPR.maxfrozenset = _REPR.maxdict = 10
 
 
 class FartherError(Exception):
-    """Base of every error that farther raises on purpose."""
+    """Base of every error that farther raises on purpose.
+
+    Words of a message that are too long, as files may hold them, are cut, and what a terminal would obey is escaped.
+    """
+
+    def __init__(self, message: object = ""):
+        super().__init__(_printable(str(message)))
 
 
 class ParameterError(FartherError):
@@ -44,7 +57,7 @@ class DataError(FartherError):
         self.problem = problem
         self.file = None if file is None else str(file)
         self.row = row
-        self.field = field
+        self.field = None if field is None else _printable(str(field))
         place = (self.file, None if row is None else f"row {row}", None if field is None else f"field '{field}'")
         super().__init__(": ".join([*filter(None, place), problem]))
 
@@ -59,12 +72,25 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
         ParameterError: it is not known; the message suggests the nearest name and lists the known ones.
     """
     names = sorted(set(known))
+    if not isinstance(name, str) or len(name) > SHOWN:
+        raise ParameterError(f"unknown {kind} {shorten(name)}. Known: {', '.join(names[:LISTED]) or 'none'}")
     if name in names:
         return name
     close = [one for one in names if name and one.startswith(name)] or difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {close[0]!r}?" if close else ""
     more = f" and {len(names) - LISTED:,} more" if len(names) > LISTED else ""
     raise ParameterError(f"unknown {kind} {name!r}.{hint} Known: {', '.join(names[:LISTED]) or 'none'}{more}")
+
+
+def _printable(message: str) -> str:
+    """A message with long words cut, at most `LINES` lines of `LINE` characters, and control characters escaped."""
+    lines = message.split("\n")
+    lines = [*lines[:LINES], f"… and {len(lines) - LINES:,} more lines"] if len(lines) > LINES else lines
+    cut = (_LONG.sub(lambda word: f"{word[0][: SHOWN - 1]}…", line[: 2 * LINE]) for line in lines)
+    text = "\n".join(line if len(line) <= LINE else f"{line[: LINE - 1]}…" for line in cut)
+    if text.replace("\n", "").isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def shorten(value: Any) -> str:

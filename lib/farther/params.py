@@ -10,6 +10,7 @@ from typing import Any
 from farther.code import CODE
 from farther.errors import LISTED, DataError, ParameterError, shorten
 from farther.tables.files import parse_yaml, read_json, read_text
+from farther.tables.schema import Schema, check
 
 ABSENT = "the file does not exist. Run this in a project's folder, or name the file with --params"
 
@@ -78,10 +79,44 @@ def parse(text: str, file: str = "params.yaml") -> dict[str, Any]:
         _mapping(value, file, str(name))
     for place in NAMED:
         _check_names(params, file, place)
+    for name, entry in (params.get("detectors") or {}).items():
+        _check_run(entry or {}, file, f"detectors.{name}")
     return params
 
 
 _kept = lru_cache(maxsize=4)(parse)
+
+
+class _Run(Schema):
+    """Types in an entry of the section `detectors`."""
+
+    adapter: str | None = None
+    benchmark: str | None = None
+    weights: str | None = None
+    params: dict[str, Any] | None = None
+    classes: dict[str, str] | None = None
+    threshold: dict[str, Any] | None = None
+    passes: dict[str, Any] | None = None
+
+
+def _check_run(entry: dict[str, Any], file: str, where: str) -> None:
+    try:
+        check(_Run, entry, file)
+    except DataError as error:
+        raise ParameterError(f"{file}: section {where!r}: {error.field}: {error.problem}") from None
+
+
+def run_entry(name: str, file: str | Path = "params.yaml") -> dict[str, Any]:
+    """The entry `detectors.<name>`, which names an adapter and a benchmark; absent parts are empty dicts.
+
+    Raises:
+        ParameterError: there is no such entry, or it names no adapter or no benchmark.
+    """
+    entry = section("detectors", name, file=file)
+    for key in ("adapter", "benchmark"):
+        if not entry.get(key):
+            raise ParameterError(f"{file}: section 'detectors.{name}': {key!r} is missing")
+    return {**entry, **{key: entry.get(key) or {} for key in ("params", "classes", "threshold", "passes")}}
 
 
 def _check_names(value: Any, file: str, place: tuple[str, ...], above: tuple[str, ...] = ()) -> None:
@@ -107,6 +142,9 @@ def _mapping(value: Any, file: str, where: str) -> Mapping[str, Any]:
         return {}
     if not isinstance(value, dict):
         raise ParameterError(f"{file}: section {where!r}: expected names with values, found {shorten(value)}")
+    if wrong := [key for key in value if not isinstance(key, str)]:
+        advice = "put it in quotes if it is meant as a name"
+        raise ParameterError(f"{file}: section {where!r}: expected a name, found {shorten(wrong[0])}; {advice}")
     return value
 
 

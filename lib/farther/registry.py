@@ -71,7 +71,7 @@ class Registry(Generic[T]):
         self._load()
         return self._classes[choose(self.kind, name, self._classes)]
 
-    def create(self, name: str, **params: Any) -> T:
+    def create(self, name: str, /, **params: Any) -> T:
         """An instance of the class behind a name, its parameters checked.
 
         Raises:

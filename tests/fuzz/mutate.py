@@ -34,7 +34,24 @@ NUMBERS = (
     0, 1, -1, 2, 3, 255, 65_537, 10**6, 10**7, 10**9, 2**31 - 1, 2**31, -(2**31), 2**32, 2**53 + 1, 2**63 - 1, 2**63, -(2**63),
     2**64, 10**400, -(10**30), 0.5, -0.5, 1e-320, 1e30, 1e300, -1e300, 1.7e308, math.nan, math.inf, -math.inf, 1e-9,
 )  # fmt: skip
-BYTES = (b"\0", b"\xff", b"\x80", b"\x7f", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\r\n", b"\r", b'"', b"'", b",", b"{", b"[", b"<", b"\xc3", b"\xfe\xff")
+BYTES = (
+    b"\0",
+    b"\xff",
+    b"\x80",
+    b"\x7f",
+    b"\xed\xa0\x80",
+    b"\xef\xbb\xbf",
+    b"\r\n",
+    b"\r",
+    b'"',
+    b"'",
+    b",",
+    b"{",
+    b"[",
+    b"<",
+    b"\xc3",
+    b"\xfe\xff",
+)
 YAML = (
     "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(f"{chr(98 + k)}: &{chr(98 + k)} [{', '.join(['*' + chr(97 + k)] * 9)}]\n" for k in range(9)),
     f"!!python/object/apply:os.system ['{CANARY}']\n", f"x: !!python/object/new:os.system ['{CANARY}']\n", "a: &a [*a]\n", "a: !!binary '%%'\n",
@@ -93,7 +110,9 @@ def _replace(path: Path, folder: Path, chance: random.Random) -> str:
 
 def mutated(content: bytes, name: str, chance: random.Random) -> tuple[bytes, str]:
     """Other content for a file of this name, and what was changed: half of the time its structure, else its bytes."""
-    kinds: list[Callable[[bytes, random.Random], bytes]] = [_STRUCTURES[end] for end in _STRUCTURES if name.endswith(end)]
+    kinds: list[Callable[[bytes, random.Random], bytes]] = [
+        _STRUCTURES[end] for end in _STRUCTURES if name.endswith(end)
+    ]
     kinds += [_text] * name.endswith((".json", ".jsonl", ".yaml", ".xml", ".md"))
     if kinds and chance.random() < 0.65:
         kind = chance.choice(kinds)
@@ -114,7 +133,11 @@ def _bytes(content: bytes, chance: random.Random) -> bytes:
         low, high = (0, min(size, 300)) if near < 0.3 else (max(0, size - 900), size) if near < 0.6 else (0, size)
         return chance.randrange(low, high) if high > low else 0
 
-    kind = chance.choice(["flip"] * 5 + ["set"] * 3 + ["cut", "cut", "drop", "twice", "insert", "insert", "swap", "many", "end", "lines", "coding", "front"])
+    kind = chance.choice(
+        ["flip"] * 5
+        + ["set"] * 3
+        + ["cut", "cut", "drop", "twice", "insert", "insert", "swap", "many", "end", "lines", "coding", "front"]
+    )
     if not size:
         return chance.choice(BYTES)
     if kind == "flip":
@@ -123,7 +146,9 @@ def _bytes(content: bytes, chance: random.Random) -> bytes:
     elif kind == "set":
         for _ in range(chance.choice([1, 1, 4, 20])):
             at = place()
-            made[at : at + 4] = chance.choice([b"\xff\xff\xff\x7f", b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\x80", bytes([chance.randrange(256)])])
+            made[at : at + 4] = chance.choice(
+                [b"\xff\xff\xff\x7f", b"\0\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\x80", bytes([chance.randrange(256)])]
+            )
     elif kind == "cut":
         del made[place() :]
     elif kind == "drop":
@@ -144,19 +169,35 @@ def _bytes(content: bytes, chance: random.Random) -> bytes:
     elif kind == "end":
         made += chance.choice([b"\0" * 100, chance.randbytes(50), bytes(made[:200]), b"\n\n{}"])
     elif kind == "front":
-        made[:0] = chance.choice([b"\xef\xbb\xbf", b"\n", b"#!/bin/sh\n" + CANARY.encode() + b"\n", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"PK\x03\x04", b"\x1f\x8b", b"PAR1"])
+        made[:0] = chance.choice(
+            [
+                b"\xef\xbb\xbf",
+                b"\n",
+                b"#!/bin/sh\n" + CANARY.encode() + b"\n",
+                b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n",
+                b"PK\x03\x04",
+                b"\x1f\x8b",
+                b"PAR1",
+            ]
+        )
     elif kind == "lines":
-        made = made.replace(b"\n", chance.choice([b"\r\n", b"\r", b"\n\n", b"\0\n", b" \n", b"\x0b\n", b"\xe2\x80\xa8"]))
+        made = made.replace(
+            b"\n", chance.choice([b"\r\n", b"\r", b"\n\n", b"\0\n", b" \n", b"\x0b\n", b"\xe2\x80\xa8"])
+        )
     elif kind == "coding":
         text = content.decode("utf-8", errors="replace")
-        made = bytearray(text.encode(chance.choice(["utf-16", "utf-16-le", "utf-8-sig", "utf-32", "latin-1"]), errors="replace"))
+        made = bytearray(
+            text.encode(chance.choice(["utf-16", "utf-16-le", "utf-8-sig", "utf-32", "latin-1"]), errors="replace")
+        )
     return bytes(made)
 
 
 def _text(content: bytes, chance: random.Random) -> bytes:
     """Another word, number or line in a text."""
     text = content.decode("utf-8", errors="surrogateescape")
-    kind = chance.choice(["number", "number", "word", "word", "line", "line twice", "line gone", "lines swapped", "snippet"])
+    kind = chance.choice(
+        ["number", "number", "word", "word", "line", "line twice", "line gone", "lines swapped", "snippet"]
+    )
     lines = text.split("\n")
     at = chance.randrange(len(lines))
     if kind in ("number", "word"):
@@ -183,7 +224,9 @@ def _text(content: bytes, chance: random.Random) -> bytes:
 def _json(content: bytes, chance: random.Random) -> bytes:
     text = json.dumps(_tree(json.loads(content), chance))
     if chance.random() < 0.05:
-        text = re.sub(r'"(\w+)": ', lambda m: f'"{m[1]}": 0, "{m[1]}": ', text, count=chance.choice([1, 3]))  # keys twice
+        text = re.sub(
+            r'"(\w+)": ', lambda m: f'"{m[1]}": 0, "{m[1]}": ', text, count=chance.choice([1, 3])
+        )  # keys twice
     return text.encode()
 
 
@@ -233,7 +276,9 @@ def _places(value: Any) -> Any:
 
 
 def _change(holder: Any, key: Any, places: list, chance: random.Random) -> None:
-    kind = chance.choice(["special"] * 8 + ["gone"] * 3 + ["copy", "copy", "rename", "more", "wrapped", "again", "empty"])
+    kind = chance.choice(
+        ["special"] * 8 + ["gone"] * 3 + ["copy", "copy", "rename", "more", "wrapped", "again", "empty"]
+    )
     if kind == "gone":
         del holder[key]
     elif kind == "copy":
@@ -246,7 +291,9 @@ def _change(holder: Any, key: Any, places: list, chance: random.Random) -> None:
         value = holder.pop(key)
         holder[chance.choice([*TEXTS, *map(str, NUMBERS)])[:1000]] = value
     elif kind == "more" and isinstance(holder, dict):
-        holder[chance.choice([chance.choice(TEXTS)[:1000], "auto_map", "trust_remote_code", "_class", "format", "id"])] = _special(None, chance)
+        holder[
+            chance.choice([chance.choice(TEXTS)[:1000], "auto_map", "trust_remote_code", "_class", "format", "id"])
+        ] = _special(None, chance)
     elif kind == "wrapped":
         holder[key] = chance.choice([[holder[key]], {"x": holder[key]}, [holder[key]] * 3, str(holder[key])[:1000]])
     elif kind == "again" and isinstance(holder, list):
@@ -260,11 +307,29 @@ def _change(holder: Any, key: Any, places: list, chance: random.Random) -> None:
 def _special(value: Any, chance: random.Random) -> Any:
     kind = chance.choice(["number"] * 5 + ["text"] * 4 + ["other", "deep", "long", "near", "near"])
     if kind == "near" and isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e15:
-        return chance.choice([-value, value + 1, value - 1, value * 2, value * 1000, value / 3, float(value), str(value), bool(value)])
+        return chance.choice(
+            [-value, value + 1, value - 1, value * 2, value * 1000, value / 3, float(value), str(value), bool(value)]
+        )
     if kind == "number":
         return chance.choice(NUMBERS)
     if kind == "other":
-        return chance.choice([None, True, False, [], {}, [None], [[]], {"": None}, [1, "a"], {"a": {"b": []}}, [1.5] * 4, [[1, 2]], ["a", "a"]])
+        return chance.choice(
+            [
+                None,
+                True,
+                False,
+                [],
+                {},
+                [None],
+                [[]],
+                {"": None},
+                [1, "a"],
+                {"a": {"b": []}},
+                [1.5] * 4,
+                [[1, 2]],
+                ["a", "a"],
+            ]
+        )
     if kind == "deep":
         made: Any = 1
         for _ in range(chance.choice([5, 90, 101, 900])):
@@ -305,7 +370,10 @@ def _arrow(content: bytes, chance: random.Random) -> bytes:
         table = _columns(table, chance)
     sink = io.BytesIO()
     if content[:4] == b"PAR1":
-        options = {"compression": chance.choice(["zstd", "none", "snappy", "gzip", "brotli", "lz4"]), "row_group_size": chance.choice([1, 3, 10_000])}
+        options = {
+            "compression": chance.choice(["zstd", "none", "snappy", "gzip", "brotli", "lz4"]),
+            "row_group_size": chance.choice([1, 3, 10_000]),
+        }
         options |= {"data_page_version": chance.choice(["1.0", "2.0"]), "store_schema": chance.random() < 0.8}
         pq.write_table(table, sink, **options)
     else:
@@ -320,7 +388,27 @@ def _columns(table: pa.Table, chance: random.Random) -> pa.Table:
         return pa.table({"a": [1]})
     at = chance.randrange(len(names))
     values = table.column(at).to_pylist()
-    kind = chance.choice(["gone", "twice", "renamed", "nulls", "value", "value", "value", "cast", "cast", "fewer", "again", "order", "dictionary", "nested", "wide", "metadata", "swapped"])
+    kind = chance.choice(
+        [
+            "gone",
+            "twice",
+            "renamed",
+            "nulls",
+            "value",
+            "value",
+            "value",
+            "cast",
+            "cast",
+            "fewer",
+            "again",
+            "order",
+            "dictionary",
+            "nested",
+            "wide",
+            "metadata",
+            "swapped",
+        ]
+    )
     if kind == "gone":
         return table.remove_column(at)
     if kind == "twice":
@@ -335,12 +423,33 @@ def _columns(table: pa.Table, chance: random.Random) -> pa.Table:
     if kind == "order":
         return table.take(sorted(range(rows), key=lambda _: chance.random()))
     if kind == "metadata":
-        return table.replace_schema_metadata({chance.choice([b"huggingface", b"x", b"ARROW:schema", b"pandas"]): chance.choice([b"{", b"\xff", b"[" * 5000, b'{"info": 1}', b"9" * 5000])})
+        return table.replace_schema_metadata(
+            {
+                chance.choice([b"huggingface", b"x", b"ARROW:schema", b"pandas"]): chance.choice(
+                    [b"{", b"\xff", b"[" * 5000, b'{"info": 1}', b"9" * 5000]
+                )
+            }
+        )
     if kind == "swapped":
         other = chance.randrange(len(names))
         return table.set_column(at, names[at], table.column(other))
     if kind == "cast":
-        types = [pa.string(), pa.large_string(), pa.binary(), pa.float16(), pa.float64(), pa.int8(), pa.uint64(), pa.bool_(), pa.timestamp("ns"), pa.null(), pa.decimal256(40, 3), pa.date32(), pa.duration("s"), pa.list_(pa.string())]
+        types = [
+            pa.string(),
+            pa.large_string(),
+            pa.binary(),
+            pa.float16(),
+            pa.float64(),
+            pa.int8(),
+            pa.uint64(),
+            pa.bool_(),
+            pa.timestamp("ns"),
+            pa.null(),
+            pa.decimal256(40, 3),
+            pa.date32(),
+            pa.duration("s"),
+            pa.list_(pa.string()),
+        ]
         return table.set_column(at, names[at], _array([None] * rows, values, chance.choice(types)))
     if kind == "dictionary":
         made = table.column(at).combine_chunks()
@@ -348,10 +457,18 @@ def _columns(table: pa.Table, chance: random.Random) -> pa.Table:
     if kind == "nested":
         return table.set_column(at, names[at], pa.array([[value] for value in values]))
     if kind == "wide":
-        return table.set_column(at, names[at], pa.array([[0.5] * chance.choice([0, 1, 3, 5])] * rows, pa.list_(pa.float32())))
+        return table.set_column(
+            at, names[at], pa.array([[0.5] * chance.choice([0, 1, 3, 5])] * rows, pa.list_(pa.float32()))
+        )
     if kind == "nulls":
-        return table.set_column(at, names[at], pa.array([None if chance.random() < 0.3 else v for v in values], table.column(at).type))
-    return table.set_column(at, names[at], _array(values, [_other(v, chance) if chance.random() < 0.2 else v for v in values], table.column(at).type))
+        return table.set_column(
+            at, names[at], pa.array([None if chance.random() < 0.3 else v for v in values], table.column(at).type)
+        )
+    return table.set_column(
+        at,
+        names[at],
+        _array(values, [_other(v, chance) if chance.random() < 0.2 else v for v in values], table.column(at).type),
+    )
 
 
 def _array(fallback: list, values: list, kind: Any) -> pa.Array:
@@ -413,10 +530,21 @@ def _safetensors(content: bytes, chance: random.Random) -> bytes:
     elif kind == "values":
         made = array.copy()
         with np.errstate(all="ignore"):
-            made.ravel()[: chance.choice([1, 5, made.size])] = np.array(float(chance.choice([n for n in NUMBERS if abs(n) < 1e308 or n != n or math.isinf(n)]))).astype(array.dtype)
+            made.ravel()[: chance.choice([1, 5, made.size])] = np.array(
+                float(chance.choice([n for n in NUMBERS if abs(n) < 1e308 or n != n or math.isinf(n)]))
+            ).astype(array.dtype)
         arrays[name] = made
     elif kind == "shape":
-        shapes = [array.ravel(), array[:1], array[:0], array.reshape(1, *array.shape), array.T, np.concatenate([array.ravel()] * 2), np.zeros((), array.dtype), np.zeros((0, 7), array.dtype)]
+        shapes = [
+            array.ravel(),
+            array[:1],
+            array[:0],
+            array.reshape(1, *array.shape),
+            array.T,
+            np.concatenate([array.ravel()] * 2),
+            np.zeros((), array.dtype),
+            np.zeros((0, 7), array.dtype),
+        ]
         arrays[name] = np.ascontiguousarray(chance.choice(shapes)) if array.ndim else np.zeros(3, array.dtype)
     elif kind == "type":
         arrays[name] = array.astype(chance.choice([np.int64, np.uint8, np.float64, np.float16, np.bool_]))
@@ -433,7 +561,10 @@ def _torch(content: bytes, chance: random.Random) -> bytes:
     import torch
 
     if chance.random() < 0.35:
-        evil = pickle.dumps(chance.choice([Evil(), {"state_dict": Evil()}, [Evil()], {"model": {"a": Evil()}}]), protocol=chance.choice([0, 2, 4]))
+        evil = pickle.dumps(
+            chance.choice([Evil(), {"state_dict": Evil()}, [Evil()], {"model": {"a": Evil()}}]),
+            protocol=chance.choice([0, 2, 4]),
+        )
         if chance.random() < 0.4:
             return evil
         made = io.BytesIO()
@@ -447,7 +578,18 @@ def _torch(content: bytes, chance: random.Random) -> bytes:
         raise TypeError
     name = chance.choice(list(part))
     value = part[name]
-    part[name] = chance.choice([None, 1, "x", [], value, torch.zeros(3), torch.full_like(value, math.nan) if torch.is_tensor(value) and value.is_floating_point() else 0, value[None] if torch.is_tensor(value) else {}])
+    part[name] = chance.choice(
+        [
+            None,
+            1,
+            "x",
+            [],
+            value,
+            torch.zeros(3),
+            torch.full_like(value, math.nan) if torch.is_tensor(value) and value.is_floating_point() else 0,
+            value[None] if torch.is_tensor(value) else {},
+        ]
+    )
     if chance.random() < 0.3:
         del part[name]
     if chance.random() < 0.2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,9 @@ CLASSES = ("cat", "dog", "fox")
 IMAGE = np.random.default_rng(3).integers(0, 256, (50, 70, 3), np.uint8)
 
 
-def checkpoint(name: str, build: Callable[[], None], adapter: str, weights: str, share: float = 0.5, **params: Any) -> None:
+def checkpoint(
+    name: str, build: Callable[[], None], adapter: str, weights: str, share: float = 0.5, **params: Any
+) -> None:
     """A target that loads a detector and detects an image."""
 
     def read() -> None:
@@ -74,11 +75,21 @@ def _ultralytics() -> None:
     torch = _seeded()
     from farther.detectors.networks.yolo import YoloBlueprint, build_network
 
-    torch.save({"model": build_network(YoloBlueprint(YOLO, CLASSES, 64)).half(), "ema": None, "train_args": {"imgsz": 64}}, "a.pt")
+    torch.save(
+        {"model": build_network(YoloBlueprint(YOLO, CLASSES, 64)).half(), "ema": None, "train_args": {"imgsz": 64}},
+        "a.pt",
+    )
 
 
 def _stages(kind: str, names: list[str]) -> dict[str, Any]:
-    return {"model_type": kind, "embedding_size": 8, "hidden_sizes": [8, 8, 8, 8], "depths": [1, 1, 1, 1], "layer_type": "basic", "out_features": names}
+    return {
+        "model_type": kind,
+        "embedding_size": 8,
+        "hidden_sizes": [8, 8, 8, 8],
+        "depths": [1, 1, 1, 1],
+        "layer_type": "basic",
+        "out_features": names,
+    }
 
 
 RT_DETR = {
@@ -136,17 +147,46 @@ def _clip() -> None:
     from safetensors.torch import save_file
 
     vision = {"image_size": 32, "layers": 1, "width": 16, "head_width": 8, "patch_size": 8}
-    model = {"embed_dim": 8, "vision_cfg": vision, "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 8, "heads": 2, "layers": 1}}
-    write({"m/open_clip_config.json": {"model_cfg": model, "preprocess_cfg": {"interpolation": "bicubic", "size": 32, "mean": [0.5, 0.5, 0.5], "std": [0.2, 0.2, 0.2]}}})
-    save_file({name: t.to(torch.float16) if t.is_floating_point() else t for name, t in CLIP(**model).state_dict().items()}, "m/open_clip_model.safetensors")
+    model = {
+        "embed_dim": 8,
+        "vision_cfg": vision,
+        "text_cfg": {"context_length": 16, "vocab_size": 49408, "width": 8, "heads": 2, "layers": 1},
+    }
+    write(
+        {
+            "m/open_clip_config.json": {
+                "model_cfg": model,
+                "preprocess_cfg": {
+                    "interpolation": "bicubic",
+                    "size": 32,
+                    "mean": [0.5, 0.5, 0.5],
+                    "std": [0.2, 0.2, 0.2],
+                },
+            }
+        }
+    )
+    save_file(
+        {name: t.to(torch.float16) if t.is_floating_point() else t for name, t in CLIP(**model).state_dict().items()},
+        "m/open_clip_model.safetensors",
+    )
 
 
 def _classifier() -> None:
     _seeded()
     from farther.detectors.networks.classifiers import Blueprint, OpenOODResNet, save_checkpoint
 
-    preprocessing = {"resize": 32, "crop": 32, "mean": [0.5, 0.5, 0.5], "std": [0.2, 0.2, 0.2], "interpolation": "bilinear"}
-    save_checkpoint("a.safetensors", OpenOODResNet([8, 8], [1, 1], 3).state_dict(), Blueprint("openood_resnet", CLASSES, preprocessing))
+    preprocessing = {
+        "resize": 32,
+        "crop": 32,
+        "mean": [0.5, 0.5, 0.5],
+        "std": [0.2, 0.2, 0.2],
+        "interpolation": "bilinear",
+    }
+    save_checkpoint(
+        "a.safetensors",
+        OpenOODResNet([8, 8], [1, 1], 3).state_dict(),
+        Blueprint("openood_resnet", CLASSES, preprocessing),
+    )
 
 
 def _openood() -> None:
@@ -156,7 +196,15 @@ def _openood() -> None:
     torch.save({"net": OpenOODResNet([8, 8], [1, 1], 3).state_dict()}, "a.ckpt")
 
 
-VIT = {"model_type": "vit", "image_size": 32, "patch_size": 8, "hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2}
+VIT = {
+    "model_type": "vit",
+    "image_size": 32,
+    "patch_size": 8,
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 2,
+}
 
 
 def _vit() -> None:
@@ -166,11 +214,30 @@ def _vit() -> None:
     names = dict(enumerate(CLASSES))
     config = AutoConfig.for_model(**VIT, id2label=names, label2id={name: k for k, name in names.items()})
     AutoModelForImageClassification.from_config(config).save_pretrained("m")
-    write({"m/preprocessor_config.json": {"image_processor_type": "ViTImageProcessor", "size": {"height": 32, "width": 32}, "image_mean": [0.5, 0.4, 0.3], "image_std": [0.2, 0.3, 0.4]}})
+    write(
+        {
+            "m/preprocessor_config.json": {
+                "image_processor_type": "ViTImageProcessor",
+                "size": {"height": 32, "width": 32},
+                "image_mean": [0.5, 0.4, 0.3],
+                "image_std": [0.2, 0.3, 0.4],
+            }
+        }
+    )
 
 
 checkpoint("faster_rcnn", _faster_rcnn, "faster_rcnn", "a.safetensors", 0.4)
-checkpoint("torchvision", _torchvision, "faster_rcnn", "a.pth", 0.4, architecture="small", classes=CLASSES, min_size=64, max_size=96)
+checkpoint(
+    "torchvision",
+    _torchvision,
+    "faster_rcnn",
+    "a.pth",
+    0.4,
+    architecture="small",
+    classes=CLASSES,
+    min_size=64,
+    max_size=96,
+)
 checkpoint("yolo_net", _yolo, "yolo", "a.safetensors", 0.8)
 checkpoint("ultralytics", _ultralytics, "yolo", "a.pt", 0.4)
 checkpoint("rt_detr", lambda: _detr(RT_DETR), "detr", "m", 0.8)
@@ -179,5 +246,17 @@ checkpoint("lightning", _lightning, "detr", "m/a.ckpt", 0.4)
 checkpoint("own_detr", _own_detr, "detr", "a.safetensors")
 checkpoint("clip", _clip, "open_clip_classifier", "m", 0.8, classes=CLASSES, templates=("a photo of a {}",))
 checkpoint("classifier", _classifier, "classifier", "a.safetensors")
-checkpoint("openood", _openood, "classifier", "a.ckpt", 0.3, architecture="openood_resnet", classes=CLASSES, resize=32, crop=32, mean=(0.5,) * 3, std=(0.2,) * 3)
+checkpoint(
+    "openood",
+    _openood,
+    "classifier",
+    "a.ckpt",
+    0.3,
+    architecture="openood_resnet",
+    classes=CLASSES,
+    resize=32,
+    crop=32,
+    mean=(0.5,) * 3,
+    std=(0.2,) * 3,
+)
 checkpoint("vit", _vit, "transformers_classifier", "m")

@@ -102,7 +102,9 @@ def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch
     from farther.errors import DataError, FartherError, ParameterError
 
     chance = random.Random(f"{seed} {name} {number}")
-    files = sorted({p for pattern in target.mutable for p in folder.glob(pattern) if p.is_file() and not in_hidden(p, folder)})
+    files = sorted(
+        {p for pattern in target.mutable for p in folder.glob(pattern) if p.is_file() and not in_hidden(p, folder)}
+    )
     how = mutate_folder(folder, files, chance) if number else "as it is"
     watch.start(folder)
     with contextlib.chdir(folder):
@@ -112,8 +114,17 @@ def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch
         except FartherError as error:
             kind, text = "refused", str(error)
             paths = (p.name for p in [*files, *folder.iterdir()])
-            field = getattr(error, "field", None) is not None or getattr(error, "row", None) is not None or isinstance(error, ParameterError)
-            file = bool(getattr(error, "file", None)) or isinstance(error, ParameterError) or any(p in text for p in paths) or str(folder) in text
+            field = (
+                getattr(error, "field", None) is not None
+                or getattr(error, "row", None) is not None
+                or isinstance(error, ParameterError)
+            )
+            file = (
+                bool(getattr(error, "file", None))
+                or isinstance(error, ParameterError)
+                or any(p in text for p in paths)
+                or str(folder) in text
+            )
             if isinstance(error, DataError) and error.file and len(error.file) > 4000:
                 kind, text = "unexplained", f"the file's name has {len(error.file)} characters"
             if len(text.replace(str(folder), "")) > MESSAGE:
@@ -139,7 +150,11 @@ def in_hidden(path: Path, folder: Path) -> bool:
 def describe(error: BaseException) -> str:
     """Type, message, and where in farther it left which library."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [f"{Path(f.filename).parent.name}/{Path(f.filename).name}:{f.name}:{f.lineno}" for f in frames if "/farther/" in f.filename or "/stages/" in f.filename]
+    ours = [
+        f"{Path(f.filename).parent.name}/{Path(f.filename).name}:{f.name}:{f.lineno}"
+        for f in frames
+        if "/farther/" in f.filename or "/stages/" in f.filename
+    ]
     last = f"{Path(frames[-1].filename).name}:{frames[-1].name}" if frames else ""
     return f"{type(error).__name__}: {' < '.join(ours[-1:])} < {last}: {str(error)[:200]}"
 
@@ -157,7 +172,11 @@ class Watch:
 
     def stop(self) -> str:
         """The case has ended: what it did, or nothing."""
-        peak = next(int(line.split()[1]) * 1024 for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+        peak = next(
+            int(line.split()[1]) * 1024
+            for line in Path("/proc/self/status").read_text().splitlines()
+            if line.startswith("VmHWM")
+        )
         folder, self._folder = self._folder, ""
         if list(Path(folder).rglob("FARTHER_CANARY")):
             self._seen = "it ran a command"
@@ -167,14 +186,26 @@ class Watch:
         """Python's audit hook."""
         if not self._folder:
             return
-        if event in ("os.system", "os.exec", "os.posix_spawn", "os.fork", "subprocess.Popen", "socket.connect", "socket.getaddrinfo", "pty.spawn"):
+        if event in (
+            "os.system",
+            "os.exec",
+            "os.posix_spawn",
+            "os.fork",
+            "subprocess.Popen",
+            "socket.connect",
+            "socket.getaddrinfo",
+            "pty.spawn",
+        ):
             if not (event == "subprocess.Popen" and args[0] in ALLOWED):
                 self._seen = self._seen or f"{event}: {str(args)[:200]}"
         elif event == "exec" and str(getattr(args[0], "co_filename", "")).startswith(self._folder):
             self._seen = f"it ran {args[0].co_filename}"
         elif event == "open" and isinstance(args[0], str) and args[1] and set(args[1]) & set("wax+"):
             path = os.path.abspath(args[0])
-            if not path.startswith((self._work, "/dev/", "/proc/", tempfile.gettempdir())) and "__pycache__" not in path:
+            if (
+                not path.startswith((self._work, "/dev/", "/proc/", tempfile.gettempdir()))
+                and "__pycache__" not in path
+            ):
                 self._seen = f"it wrote {path}"
 
 
@@ -193,38 +224,84 @@ def fuzz(cases: int, seed: str, groups: Sequence[str] = GROUPS, only: str = "") 
         if not wanted or wanted == name:
             tasks[group] += [f"{name}:{number}"] if number else [f"{name}:{n}" for n in range(count)]
     with tempfile.TemporaryDirectory(prefix="farther-fuzz-") as work, ThreadPoolExecutor(len(groups)) as pool:
-        found = [pool.submit(lambda g=g: list(run_group(g, tasks[g], seed, Path(work).resolve()))) for g in groups]
+        found = [
+            pool.submit(lambda g=g: list(told(run_group(g, tasks[g], seed, Path(work).resolve())))) for g in groups
+        ]
         return [result for one in found for result in one.result()]
+
+
+def told(results: Iterator[Result]) -> Iterator[Result]:
+    """The same results; what is unexplained is printed at once."""
+    for result in results:
+        if result.kind == "unexplained":
+            print(f"{result.target}:{result.case} [{result.how}] {result.text}", flush=True)
+        yield result
 
 
 def run_group(group: str, tasks: list[str], seed: str, work: Path) -> Iterator[Result]:
     """Results of tasks; after a death or a hang another child goes on."""
     left = list(tasks)
     while left:
-        command = [sys.executable, "-X", "faulthandler", str(HERE / "run.py"), "--child", group, "--seed", seed, "--work", str(work)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1", "HF_HUB_OFFLINE": "1", "TQDM_DISABLE": "1"}
+        command = [
+            sys.executable,
+            "-X",
+            "faulthandler",
+            str(HERE / "run.py"),
+            "--child",
+            group,
+            "--seed",
+            seed,
+            "--work",
+            str(work),
+        ]
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "POLARS_MAX_THREADS": "1",
+            "HF_HUB_OFFLINE": "1",
+            "TQDM_DISABLE": "1",
+        }
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True)
         assert process.stdin is not None and process.stdout is not None
-        first = True
+        started = True
         while left:
             task = left.pop(0)
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.write(task + "\n")
                 process.stdin.flush()
-            line = process.stdout.readline() if select.select([process.stdout], [], [], SECONDS + 60 * first)[0] else None
-            first = task.endswith(":0") and line is not None
+            line = answer(process, building=task.endswith(":0") or started)
+            started = False
             if line:
                 yield Result(**json.loads(line))
-                first = bool(left) and left[0].endswith(":0")  # a target's folder is built by its first case
                 continue
             name, _, number = task.partition(":")
             process.kill()
             code = process.wait()
-            yield Result(name, int(number), "unexplained", f"more than {SECONDS} s" if line is None else f"the process died ({code})")
+            text = f"more than {SECONDS} s" if line is None else f"the process died ({code})"
+            yield Result(name, int(number), "unexplained", text)
             break
         process.stdin.close()
         process.kill()
         process.wait()
+
+
+def answer(process: subprocess.Popen[str], *, building: bool) -> str | None:
+    """The child's next line, "" if it died, None if it used more than `SECONDS` of processor time or waits for nothing.
+
+    A machine may be busy with other work: a waiting process gets more time by the clock.
+    """
+    limit, start, begun = SECONDS + 100 * building, cpu_seconds(process.pid), time.monotonic()
+    while True:
+        if select.select([process.stdout], [], [], 1)[0]:
+            return process.stdout.readline() if process.stdout is not None else ""
+        if cpu_seconds(process.pid) - start > limit or time.monotonic() - begun > 10 * limit:
+            return None
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def table(results: list[Result]) -> str:
@@ -235,8 +312,18 @@ def table(results: list[Result]) -> str:
         of = [result for result in results if name in (result.target, "all")]
         kinds = Counter(result.kind for result in of)
         refused = [result for result in of if result.kind == "refused"]
-        counts = [len(of), kinds["accepted"], len(refused), sum(r.file for r in refused), sum(r.field for r in refused), kinds["unexplained"]]
-        lines.append(f"{name:24}" + "".join(f"{count:>{width}}" for count, width in zip(counts, (8, 10, 9, 8, 8, 13), strict=True)))
+        counts = [
+            len(of),
+            kinds["accepted"],
+            len(refused),
+            sum(r.file for r in refused),
+            sum(r.field for r in refused),
+            kinds["unexplained"],
+        ]
+        lines.append(
+            f"{name:24}"
+            + "".join(f"{count:>{width}}" for count, width in zip(counts, (8, 10, 9, 8, 8, 13), strict=True))
+        )
     return "\n".join(lines)
 
 
@@ -256,10 +343,11 @@ def main() -> None:
     start = time.time()
     results = fuzz(given.cases, given.seed, given.groups, given.only)
     wrong = [result for result in results if result.kind == "unexplained"]
-    for result in wrong:
-        print(f"{result.target}:{result.case} [{result.how}] {result.text}")
     if given.only:
-        print(*(f"{r.target}:{r.case} {r.kind} [{r.how}] {r.text[:300]}" for r in results if r.kind != "unexplained"), sep="\n")
+        print(
+            *(f"{r.target}:{r.case} {r.kind} [{r.how}] {r.text[:300]}" for r in results if r.kind != "unexplained"),
+            sep="\n",
+        )
     print(table(results))
     print(f"seed {given.seed}, {time.time() - start:.0f} s")
     sys.exit(bool(wrong))

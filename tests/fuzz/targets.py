@@ -6,7 +6,6 @@ import gzip
 import io
 import json
 import runpy
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -74,7 +73,9 @@ def dataset(name: str, files: dict[str, Any] | Callable[[], None], share: float 
 
         described = read_json("reader.json")
         found = described if isinstance(described, dict) else {}
-        reader = datasets.create(**{"format": kind, "max_warnings": 1.0, **{str(k): v for k, v in found.items()}, "root": Path.cwd()})
+        reader = datasets.create(
+            **{"format": kind, "max_warnings": 1.0, **{str(k): v for k, v in found.items()}, "root": Path.cwd()}
+        )
         for subset in reader.subsets():
             list(reader.credits(subset))
         ingest(reader, "fuzzed", ".out")
@@ -84,10 +85,25 @@ def dataset(name: str, files: dict[str, Any] | Callable[[], None], share: float 
 
 def coco(name: str = "a.jpg") -> dict[str, Any]:
     boxes = [[1, 2, 10, 11], [3.5, 4, 8, 9.25], [0, 0, 5, 5]]
-    rows = [{"id": n, "image_id": 1 + n % 2, "category_id": 3 + n % 2, "bbox": box, "area": 9.0, "iscrowd": n % 2} for n, box in enumerate(boxes)]
-    images = [{"id": 1, "file_name": name, "width": 40, "height": 30, "license": 1}, {"id": 2, "file_name": name.replace("a.", "b."), "height": 30}]
-    classes = [{"id": 3, "name": "cat", "supercategory": "Mammalia"}, {"id": 4, "name": "dog", "supercategory": "Mammalia"}]
-    return {"info": {}, "licenses": [{"id": 1, "name": "CC", "url": "u"}], "images": images, "annotations": rows, "categories": classes}
+    rows = [
+        {"id": n, "image_id": 1 + n % 2, "category_id": 3 + n % 2, "bbox": box, "area": 9.0, "iscrowd": n % 2}
+        for n, box in enumerate(boxes)
+    ]
+    images = [
+        {"id": 1, "file_name": name, "width": 40, "height": 30, "license": 1},
+        {"id": 2, "file_name": name.replace("a.", "b."), "height": 30},
+    ]
+    classes = [
+        {"id": 3, "name": "cat", "supercategory": "Mammalia"},
+        {"id": 4, "name": "dog", "supercategory": "Mammalia"},
+    ]
+    return {
+        "info": {},
+        "licenses": [{"id": 1, "name": "CC", "url": "u"}],
+        "images": images,
+        "annotations": rows,
+        "categories": classes,
+    }
 
 
 def in_coco(file: str, folder: str, name: str = "a.jpg") -> dict[str, Any]:
@@ -145,7 +161,9 @@ def _arrow() -> None:
     with pa.ipc.new_stream("train/data-00000-of-00002.arrow", table.schema) as writer:
         writer.write_table(table, max_chunksize=4)
     dictionary = table.append_column("tag", pa.array(["a", "b"] * 3).dictionary_encode())
-    with pa.ipc.new_file("train/data-00001-of-00002.arrow", dictionary.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:
+    with pa.ipc.new_file(
+        "train/data-00001-of-00002.arrow", dictionary.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as file:
         rows = [{**row, "image_id": 10 + row["image_id"]} for row in HF]
         again = pa.Table.from_pylist(rows).append_column("tag", dictionary["tag"])
         file.write_table(again)
@@ -173,7 +191,9 @@ def _svhn() -> None:
 def _svhn_cropped() -> None:
     from scipy.io import savemat
 
-    savemat("train_32x32.mat", {"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.array([[1], [2], [10], [1]], np.uint8)})
+    savemat(
+        "train_32x32.mat", {"X": np.zeros((32, 32, 3, 4), np.uint8), "y": np.array([[1], [2], [10], [1]], np.uint8)}
+    )
 
 
 def _idx(values: np.ndarray) -> bytes:
@@ -184,7 +204,13 @@ dataset("voc", {
     "VOC2012/ImageSets/Main/train.txt": "a\nb 1\n", "VOC2012/Annotations/a.xml": VOC, "VOC2012/Annotations/b.xml": VOC,
     "VOC2012/JPEGImages/a.jpg": (40, 30), "VOC2012/JPEGImages/b.jpg": (40, 30),
 }, 1.5)  # fmt: skip
-dataset("voc_layout", {"annots/a.xml": VOC, "images/a.png": (40, 30)}, 0.7, format="voc", layout={"train": ["annots", "images"]})
+dataset(
+    "voc_layout",
+    {"annots/a.xml": VOC, "images/a.png": (40, 30)},
+    0.7,
+    format="voc",
+    layout={"train": ["annots", "images"]},
+)
 dataset("coco", in_coco("annotations/instances_val2017.json", "val2017"), 1.5)
 dataset("objects365", in_coco("zhiyuan_objv2_val.json", "val", "patch8/a.jpg"), 0.7)
 dataset("inaturalist", in_coco("val_2017_bboxes.json", "."), 0.7)
@@ -195,14 +221,21 @@ dataset("bdd", {
     "labels/det_20/det_train.json": [{"name": "a.jpg", "labels": LABELS, "size": {"width": 40, "height": 30}}, {"name": "b.jpg", "labels": None}],
     "images/100k/train/a.jpg": (40, 30), "images/100k/train/b.jpg": (40, 30),
 }, join_riders=True)  # fmt: skip
-dataset("bdd_folder", {"labels/100k/val/a.json": {"name": "a", "frames": [{"objects": LABELS}]}, "images/100k/val/a.jpg": (40, 30)}, 0.7, format="bdd")
+dataset(
+    "bdd_folder",
+    {"labels/100k/val/a.json": {"name": "a", "frames": [{"objects": LABELS}]}, "images/100k/val/a.jpg": (40, 30)},
+    0.7,
+    format="bdd",
+)
 dataset("nuimages", {
     "v1.0-mini/sample_data.json": [{"token": "k", "filename": "samples/k.jpg", "is_key_frame": True, "width": 160, "height": 90}, {"token": "f", "filename": "s/f.jpg", "is_key_frame": False}],
     "v1.0-mini/category.json": [{"token": "c1", "name": "vehicle.car"}, {"token": "c2", "name": "flat.x"}],
     "v1.0-mini/object_ann.json": [{"token": "o", "category_token": "c1", "bbox": [10, 20, 60, 70], "mask": {"counts": "x"}, "sample_data_token": "k"}],
     "samples/k.jpg": (160, 90),
 })  # fmt: skip
-BOXES = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsGroupOf\n" + "".join(f"{name},x,/m/{k},1,0.1,0.5,0.2,0.{k + 3},{k}\n" for k, name in enumerate("aab"[:3]))
+BOXES = "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsGroupOf\n" + "".join(
+    f"{name},x,/m/{k},1,0.1,0.5,0.2,0.{k + 3},{k}\n" for k, name in enumerate("aab"[:3])
+)
 dataset("openimages", {
     "validation-annotations-bbox.csv": BOXES.replace(",2\n", ",-1\n"), "class-descriptions-boxable.csv": "/m/0,Cat\n/m/1,Dog\n/m/2,Fox\n", "validation/a.jpg": (40, 30), "validation/b.jpg": (40, 30),
     "bbox_labels_600_hierarchy.json": {"LabelName": "/m/9", "Subcategory": [{"LabelName": "/m/0", "Subcategory": [{"LabelName": "/m/1"}], "Part": [{"LabelName": "/m/2"}]}]},
@@ -215,11 +248,18 @@ dataset("yolo", {
 dataset("huggingface", {"data/train-00000-of-00001.parquet": parquet(HF), "README.md": README}, 2)
 dataset("huggingface_arrow", _arrow, 2, format="huggingface")
 LINES = [{"file_name": f"{n}.jpg", "objects": {"bbox": [[1, 2, 3, 4]], "category": ["cat"]}} for n in "ab"]
-dataset("huggingface_jsonl", {"train/metadata.jsonl": "\n".join(map(json.dumps, LINES)), "train/a.jpg": (40, 30), "train/b.jpg": (40, 30)}, format="huggingface")
+dataset(
+    "huggingface_jsonl",
+    {"train/metadata.jsonl": "\n".join(map(json.dumps, LINES)), "train/a.jpg": (40, 30), "train/b.jpg": (40, 30)},
+    format="huggingface",
+)
 PUBLISHED = [{**row, "file_name": f"{row['image_id']}.jpg", "image_id": str(row["image_id"]), "dataset_origin": "COCO", "distance_category": "far",
               "objects": {"id": [1, 2], "area": [1.0, 2.0], "bbox": [[1.0, 2, 3, 4], [5, 6, 7, 8]], "category_id": [25, 90]},
               "categories": {"names": ["giraffe", "toothbrush"], "supercategories": ["a", "b"]}} for row in HF]  # fmt: skip
-dataset("fmiyc", {"coco_far_voc/test-00000-of-00001.parquet": parquet(PUBLISHED, compression="zstd", write_page_checksum=True)})
+dataset(
+    "fmiyc",
+    {"coco_far_voc/test-00000-of-00001.parquet": parquet(PUBLISHED, compression="zstd", write_page_checksum=True)},
+)
 dataset("image_folder", {"val/cat/1.png": (7, 5), "val/dog/2.jpg": (9, 9), "val/3.png": (3, 3)}, 0.5)
 dataset("sun397", {"a/abbey/1.png": (7, 5), "b/barn/outdoor/2.jpg": (9, 9)}, 0.3)
 dataset("imglist", {"test.txt": "x/1.png 0\n/x/2.png -1\n", "x/1.png": (7, 5), "x/2.png": (9, 9)}, 0.7)
@@ -252,7 +292,10 @@ def regions(count: int = 40, images: int = 10, **more: Any) -> Any:
 
     chance, rows = np.random.default_rng(5), np.arange(count)
     boxes = np.tile([1.0, 1, 12, 13], (count, 1)) + chance.random((count, 1))
-    weight, features = chance.normal(size=(3, 4)).astype(np.float32), np.abs(chance.normal(size=(count, 4))).astype(np.float32)
+    weight, features = (
+        chance.normal(size=(3, 4)).astype(np.float32),
+        np.abs(chance.normal(size=(count, 4))).astype(np.float32),
+    )
     logits = features @ weight.T
     return Regions(
         image_id=[f"i{n * images // count}" for n in rows], region_id=rows, box=boxes, score=0.3 + 0.6 * chance.random(count), label=rows % 3, logits=logits,
@@ -263,13 +306,25 @@ def regions(count: int = 40, images: int = 10, **more: Any) -> Any:
 def images(count: int = 10) -> Any:
     from farther.tables import Images
 
-    return Images(image_id=[f"i{n}" for n in range(count)], dataset=["d"] * count, file=[f"{n}.png" for n in range(count)], width=[40] * count, height=[30] * count, digest=["x"] * count)
+    return Images(
+        image_id=[f"i{n}" for n in range(count)],
+        dataset=["d"] * count,
+        file=[f"{n}.png" for n in range(count)],
+        width=[40] * count,
+        height=[30] * count,
+        digest=["x"] * count,
+    )
 
 
 def objects(count: int = 10) -> Any:
     from farther.tables import Objects
 
-    return Objects(image_id=[f"i{n}" for n in range(count)], object_id=range(count), box=np.tile([1, 1, 12, 13], (count, 1)), category=["cat", "elk"] * (count // 2))
+    return Objects(
+        image_id=[f"i{n}" for n in range(count)],
+        object_id=range(count),
+        box=np.tile([1, 1, 12, 13], (count, 1)),
+        category=["cat", "elk"] * (count // 2),
+    )
 
 
 @target("tables", share=2)
@@ -335,7 +390,7 @@ class Fitted:
         chance = np.random.default_rng(2)
         found = {name: chance.random(40) for name in ("uncertainty", "predictive_entropy", "mutual_information")}
         more = {**found, "box_variance": chance.random((40, 4)), "gram.layer2": chance.random((40, 10))}
-        known = {"gram": {"layer": "layer2"}, "temperature_scaling": {"temperature": 2.0}}
+        known = {"gram": {"layer": ("layer2",)}, "temperature_scaling": {"temperature": 2.0}}
         for name in METHODS.names():
             with suppress(FartherError):  # SAFE also learns from a pass
                 METHODS.create(name, **known.get(name, {})).fit(regions(**more)).save(name)
@@ -357,14 +412,23 @@ class Fitted:
 
 def changed() -> list[Path]:
     """The folders in the current one with a file that is not shared with the valid one."""
-    return sorted({path.parent for path in Path().glob("*/*") if path.is_symlink() or not path.is_file() or path.stat().st_nlink == 1})
+    return sorted(
+        {
+            path.parent
+            for path in Path().glob("*/*")
+            if path.is_symlink() or not path.is_file() or path.stat().st_nlink == 1
+        }
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- projects
 
 RULES = {
     "id_classes": {"cat": {"pets": ["cat"]}, "dog": {"pets": ["dog"]}},
-    "protocols": {"paper": {"near": {"wild": {"cat": ["lynx"]}}}, "strict": {"extends": "paper", "far": {"wild": ["kite"]}}},
+    "protocols": {
+        "paper": {"near": {"wild": {"cat": ["lynx"]}}},
+        "strict": {"extends": "paper", "far": {"wild": ["kite"]}},
+    },
 }
 PARAMS: dict[str, Any] = {
     "datasets": {
@@ -397,9 +461,19 @@ def _photos(folder: str, subset: str, classes: tuple[str, ...]) -> list[dict[str
     """A COCO subset of six images of one object each; returns detections of the objects."""
     boxes = {n: [4 + n, 5, 20, 15] for n in range(6)}
     described = [{"id": k, "name": name} for k, name in enumerate(classes)]
-    rows = [{"id": n, "image_id": f"{subset}{n}", "category_id": n % len(classes), "bbox": box} for n, box in boxes.items()]
+    rows = [
+        {"id": n, "image_id": f"{subset}{n}", "category_id": n % len(classes), "bbox": box} for n, box in boxes.items()
+    ]
     pictures = [{"id": f"{subset}{n}", "file_name": f"{subset}{n}.png"} for n in boxes]
-    write({f"{folder}/annotations/instances_{subset}.json": {"images": pictures, "annotations": rows, "categories": described}})
+    write(
+        {
+            f"{folder}/annotations/instances_{subset}.json": {
+                "images": pictures,
+                "annotations": rows,
+                "categories": described,
+            }
+        }
+    )
     write({f"{folder}/{subset}/{subset}{n}.png": (40, 30) for n in boxes})
     return [
         {"image_id": f"{subset}{n}", "category_id": ("cat", "dog")[(n + wrong) % 2], "bbox": box, "score": 0.9 - n / 20 - wrong / 2, "logits": [n / 3, 1.0 - wrong], "features": [n, 1.0, 2.0]}
@@ -419,13 +493,28 @@ def project(until: str = "") -> None:
     """A project of two datasets and a run; its stages are run before the one named `until`."""
     found = [row for subset in ("train", "val", "test") for row in _photos("pets", subset, ("cat", "dog"))]
     found += _photos("wild", "all", ("lynx", "kite"))
-    rows = [{"image_id": r["image_id"], "box": [float(v) for v in (*r["bbox"][:2], r["bbox"][0] + 20, r["bbox"][1] + 15)], "score": r["score"], "label": int(r["category_id"] == "dog"), "logits": r["logits"]} for r in found]
+    rows = [
+        {
+            "image_id": r["image_id"],
+            "box": [float(v) for v in (*r["bbox"][:2], r["bbox"][0] + 20, r["bbox"][1] + 15)],
+            "score": r["score"],
+            "label": int(r["category_id"] == "dog"),
+            "logits": r["logits"],
+        }
+        for r in found
+    ]
     write({
         "results.json": found, "rows/a.parquet": parquet(rows), "rules.yaml": yaml.safe_dump(RULES), "decisions.csv": DECISIONS, "params.yaml": yaml.safe_dump(PARAMS, sort_keys=False),
         "names.yaml": "tv: {voc: [tvmonitor], coco: [tv], openimages: [Television, Computer monitor]}\ncat: {voc: [cat]}\n", "similarity.yaml": yaml.safe_dump(SIMILARITY),
     })  # fmt: skip
     Path("dvc.yaml").symlink_to(ROOT / "dvc.yaml")
-    steps = {"ingest": ("pets", "wild"), "curate": ("pets",), "infer": ("theirs", "rows"), "evaluate": ("theirs",), "report": ()}
+    steps = {
+        "ingest": ("pets", "wild"),
+        "curate": ("pets",),
+        "infer": ("theirs", "rows"),
+        "evaluate": ("theirs",),
+        "report": (),
+    }
     write({"artifacts/code.json": CODE})
     for step, names in steps.items():
         if step == until:
@@ -434,10 +523,23 @@ def project(until: str = "") -> None:
             stage(step, name)
 
 
-CODE = {"kept": {"metrics": "x", "methods": dict.fromkeys(["confidence", "msp", "knn"], "x")}, "infer": {"coco_results": "x", "parquet": "x"}, "curate": "x"}
+CODE = {
+    "kept": {"metrics": "x", "methods": dict.fromkeys(["confidence", "msp", "knn"], "x")},
+    "infer": {"coco_results": "x", "parquet": "x"},
+    "curate": "x",
+    "report": "x",
+}
 
 
-@target("curate", "params.yaml", "rules.yaml", "decisions.csv", "artifacts/tables/**/*.parquet", "artifacts/tables/**/*.json", share=2)
+@target(
+    "curate",
+    "params.yaml",
+    "rules.yaml",
+    "decisions.csv",
+    "artifacts/tables/**/*.parquet",
+    "artifacts/tables/**/*.json",
+    share=2,
+)
 class Curate:
     build = staticmethod(lambda: project("curate"))
     read = staticmethod(lambda: stage("curate", "pets"))
@@ -480,7 +582,9 @@ class Params:
             stage(step, name)
 
 
-@target("imported", "results.json", "params.yaml", "artifacts/splits/**/*.parquet", "artifacts/splits/**/*.json", share=2)
+@target(
+    "imported", "results.json", "params.yaml", "artifacts/splits/**/*.parquet", "artifacts/splits/**/*.json", share=2
+)
 class ImportedDetections:
     build = staticmethod(lambda: project("infer"))
     read = staticmethod(lambda: stage("infer", "theirs"))
@@ -498,7 +602,17 @@ class Evaluate:
     read = staticmethod(lambda: stage("evaluate", "theirs"))
 
 
-@target("report", "artifacts/metrics/**/*", "artifacts/tables/**/*", "artifacts/splits/**/*", "artifacts/scores/**/*", "artifacts/outcomes/**/*", "artifacts/evaluation/**/*", "params.yaml", share=0.15)
+@target(
+    "report",
+    "artifacts/metrics/**/*",
+    "artifacts/tables/**/*",
+    "artifacts/splits/**/*",
+    "artifacts/scores/**/*",
+    "artifacts/outcomes/**/*",
+    "artifacts/evaluation/**/*",
+    "params.yaml",
+    share=0.15,
+)
 class Report:
     build = staticmethod(lambda: project("report"))
     read = staticmethod(lambda: stage("report"))

@@ -39,7 +39,7 @@ def test_a_section_that_is_absent_is_named_with_those_that_are_there(tmp_path):
     [
         ("datasets: {'x; touch PWNED': {}}", "section 'datasets': the name 'x; touch PWNED' is not allowed: write"),
         ("datasets: {../x: {}}", "section 'datasets': the name '../x' is not allowed"),
-        ("datasets: {2017: {}}", "section 'datasets': the name 2017 is not allowed.*in quotes"),
+        ("datasets: {2017: {}}", "section 'datasets': expected a name, found 2017.*in quotes"),
         ("derived: {paste: {-x: {}}}", r"section 'derived\.paste': the name '-x'"),
         ("benchmarks: {voc: {splits: {$(x): {}}}}", r"section 'benchmarks\.voc\.splits': the name '\$\(x\)'"),
         ("benchmarks: {voc: {shifted: {a b: {}}}}", r"section 'benchmarks\.voc\.shifted': the name 'a b'"),

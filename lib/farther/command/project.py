@@ -106,4 +106,4 @@ def make_detector(entry: Mapping[str, Any]) -> Any:
     from farther import detectors
 
     weights = {"weights": entry["weights"]} if "weights" in entry else {}
-    return detectors.create(str(entry.get("adapter", "")), **weights, **(entry.get("params") or {}))
+    return detectors.create(str(entry.get("adapter", "")), **{**(entry.get("params") or {}), **weights})

@@ -186,7 +186,7 @@ class Annotations:
     def location(self, index: int) -> tuple[str, str]:
         """File (within the root) and row of an object."""
         image = int(self.objects.image[index])
-        row = self.row.format(row=self.objects.row[index], image_id=self.images.image_id[image])
+        row = self.row.replace("{row}", str(self.objects.row[index])).replace("{image_id}", self.images.image_id[image])
         return self.file(image), row
 
     def file(self, image: int) -> str:

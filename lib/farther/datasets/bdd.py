@@ -27,7 +27,7 @@ from farther.datasets.base import (
 from farther.datasets.records import Record, records
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import read_json
+from farther.tables.files import ANNOTATION_BYTES, read_json
 
 CLASSES = (
     "pedestrian", "rider", "car", "truck", "bus", "train", "motorcycle", "bicycle", "traffic light", "traffic sign",
@@ -198,7 +198,7 @@ def _joined(found: list[_Labelled]) -> list[_Labelled] | None:
 def _frames(path: Path) -> Iterator[Record]:
     """The frames of a label file, or of a folder of files of one image each, with `name` and `labels`."""
     if not path.is_dir():
-        content = read_json(path, without=("poly2d",))
+        content = read_json(path, without=("poly2d",), limit=ANNOTATION_BYTES)
         if isinstance(content, dict):
             yield from Record(content, path).records("frames")
         elif isinstance(content, list):

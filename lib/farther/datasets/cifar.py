@@ -14,7 +14,7 @@ from farther.datasets.pixels import Block, labelled
 from farther.datasets.records import read_lines
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import inside
+from farther.tables.files import inside, regular_file
 
 #: Bytes of an image: red, green and blue planes of 32 × 32.
 PIXELS = 3 * 32 * 32
@@ -123,8 +123,7 @@ class CIFAR(Reader):
 
     def _block(self, path: Path, label: int) -> Block:
         """The images of one file; `label` is the index of the label's byte."""
-        if not path.exists():
-            raise DataError(self._absent, file=path)
+        regular_file(path, self._absent)
         length = self._version.label_bytes + PIXELS
         content = np.fromfile(path, dtype=np.uint8)
         if not len(content) or len(content) % length:

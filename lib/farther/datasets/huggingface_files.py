@@ -16,6 +16,9 @@ BATCH = 64
 
 METADATA = "metadata.jsonl"
 
+#: Key of a class among the names in `README.md`.
+NUMBER = re.compile(r"[0-9]{1,9}")
+
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a Parquet, Arrow or JSON lines file, a few in memory at once.
@@ -60,7 +63,7 @@ def class_names(features: Any, wanted: tuple[str, ...], field: str) -> list[str]
         names = features.get("names")
         if field in wanted and isinstance(names, list):
             return [str(name) for name in names]
-        if field in wanted and isinstance(names, dict):
+        if field in wanted and isinstance(names, dict) and all(NUMBER.fullmatch(str(key)) for key in names):
             return [str(names[key]) for key in sorted(names, key=int)]
         inner = ("feature", "sequence", "list", "struct", "dtype", "class_label", "features")
         parts = [(field if key in inner else key, item) for key, item in features.items()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import ClassVar
 
@@ -14,6 +15,10 @@ from farther.datasets.base import Annotations, Expected, Reader, register
 from farther.datasets.pixels import Block, labelled
 from farther.errors import DataError
 from farther.registry import STRICT
+from farther.tables.files import open_binary
+
+#: Most bytes of a file, unpacked.
+MOST_BYTES = 2**30
 
 #: First part of the names of each subset's files.
 PREFIXES = {"train": "train", "test": "t10k"}
@@ -74,7 +79,8 @@ class MNIST(Reader):
 def _read(path: Path, dimensions: int) -> np.ndarray:
     """The array in an idx file: bytes 0, 0, 8 (uint8) and number of dimensions, each size in four bytes, the values."""
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with open_binary(path) as file, gzip.open(file) if path.suffix == ".gz" else nullcontext(file) as bytes_:
+            content = bytes_.read(MOST_BYTES)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"not gzip that can be read: {error}; is the file whole?", file=path) from None
     start = 4 + 4 * dimensions

@@ -13,13 +13,14 @@ from farther.datasets.base import (
     Collector,
     Expected,
     Reader,
+    fill,
     image_file,
     register,
 )
 from farther.datasets.records import Record, records
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
-from farther.tables.files import inside, read_json
+from farther.tables.files import ANNOTATION_BYTES, inside, read_json
 
 #: The ten classes of detection by the categories that they group, as for nuScenes; other categories keep their names.
 RENAMED = {
@@ -71,18 +72,18 @@ class NuImages(Reader):
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        return self._subsets_present(self.subset_names, {s: [self.tables.format(subset=s)] for s in ORIGINALS})
+        return self._subsets_present(self.subset_names, {s: [fill(self.tables, s)] for s in ORIGINALS})
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        folder = self.tables.format(subset=subset)
+        folder = fill(self.tables, subset)
         parts = ("sample_data", "category", "object_ann")
         found = [Expected(part, (f"{folder}/{part}.json",), "'Metadata'") for part in parts]
         return [*found, Expected("images", ("samples",), "'Samples'")]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
-        folder = self.tables.format(subset=subset)
+        folder = fill(self.tables, subset)
         found, skipped = Collector(self.root), set[str]()
         for token, record in self._table(folder, "sample_data").items():
             if not record.flag("is_key_frame"):
@@ -113,7 +114,7 @@ class NuImages(Reader):
     def _table(self, folder: str, name: str) -> dict[str, Record]:
         """The rows of a table by their token."""
         path: Path = inside(self.root, f"{folder}/{name}.json")
-        content = read_json(path, without=UNREAD)
+        content = read_json(path, without=UNREAD, limit=ANNOTATION_BYTES)
         if not isinstance(content, list):
             raise DataError("expected a list of objects", file=path)
         rows: dict[str, Record] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ from farther.datasets.base import (
 from farther.datasets.records import Location, Record
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import inside, read_json
+from farther.tables.files import csv_rows, inside, open_binary, read_json
 
 EDGES = ("XMin", "YMin", "XMax", "YMax")
 ORIGINALS = ("train", "validation", "test")
@@ -147,7 +146,7 @@ class OpenImages(Reader):
         """Licence and author of each image that OpenImages' list of images names; nothing without it; see `Reader`."""
         paths = [inside(self.root, path) for path in fill_all(self.credit_lists, subset)]
         path = next((path for path in paths if path.exists()), None)
-        rows = iter(()) if path is None else _csv_rows(path)
+        rows = iter(()) if path is None else csv_rows(path)
         header = next(rows, [])
         for row in rows:
             known = dict(zip(header, row, strict=False))
@@ -267,7 +266,7 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     read = arrow_csv.ReadOptions(block_size=BLOCK, use_threads=False)
     try:
         with (
-            path.open("rb") as file,
+            open_binary(path) as file,
             tqdm(total=path.stat().st_size, desc=path.name, unit="B", unit_scale=True, leave=False) as progress,
             arrow_csv.open_csv(file, read_options=read, convert_options=convert) as reader,
         ):
@@ -287,25 +286,17 @@ def _csv_error(message: str, path: Path, header: list[str]) -> DataError:
 
 
 def _header(path: Path) -> list[str]:
-    rows = _csv_rows(path)
+    rows = csv_rows(path)
     first = next(rows, None)
     if first is None:
         raise DataError("the file is empty; expected a header with ImageID, LabelName, XMin, …", file=path, row=1)
     return first
 
 
-def _csv_rows(path: Path) -> Iterator[list[str]]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            yield from csv.reader(file)
-    except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
-
-
 def _class_names(path: Path) -> dict[str, str]:
     """Name of each class by its label ("/m/01g317": "Person"), in the file's order."""
     names, taken = dict[str, str](), set[str]()
-    for line, row in enumerate(_csv_rows(path), start=1):
+    for line, row in enumerate(csv_rows(path), start=1):
         if row in ([], ["LabelName", "DisplayName"]):
             continue
         if len(row) != 2 or not all(row):

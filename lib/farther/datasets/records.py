@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import ijson
 
 from farther.errors import DataError, shorten
-from farther.tables.files import read_text
+from farther.tables.files import open_binary, read_text
 
 _INT64 = 2**63
 
@@ -167,7 +167,7 @@ def stream(path: Path, field: str, *, required: bool = True) -> Iterator[Record]
         DataError: the file is absent, is not UTF-8 or not JSON, or has no such list of objects.
     """
     try:
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             file.seek(3 if file.read(3) == b"\xef\xbb\xbf" else 0)  # a byte order mark
             number = -1
             for number, values in enumerate(ijson.items(_Shallow(file), f"{field}.item", use_float=True)):
@@ -177,10 +177,8 @@ def stream(path: Path, field: str, *, required: bool = True) -> Iterator[Record]
                 yield Record(values, path, row)
         if number < 0:
             _check_list(path, field, required=required)
-    except FileNotFoundError:
-        raise DataError("the file does not exist", file=path) from None
-    except ijson.JSONError as error:
-        text = error.args[0]
+    except (ijson.JSONError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        text = error.args[0] if error.args else error
         problem = (text.decode(errors="replace") if isinstance(text, bytes) else str(text)).partition("\n")[0]
         raise DataError(f"not JSON that can be read: {problem}; is the file whole?", file=path) from None
 
@@ -203,7 +201,7 @@ class _Shallow:
 def _check_list(path: Path, field: str, *, required: bool) -> None:
     """Refuses a JSON file that is not an object with a list of this name."""
     kinds = {"start_array": "a list", "start_map": "an object", "null": "null", "string": "text", "boolean": "a flag"}
-    with path.open("rb") as file:
+    with open_binary(path) as file:
         for prefix, event, _ in ijson.parse(file):
             if prefix == "" and event not in ("start_map", "map_key", "end_map"):
                 raise DataError(f"expected an object with {field}, found {kinds.get(event, 'a number')}", file=path)

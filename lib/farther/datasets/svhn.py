@@ -20,7 +20,7 @@ from farther.datasets.base import (
 from farther.datasets.records import Location
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
-from farther.tables.files import inside
+from farther.tables.files import inside, regular_file
 
 ORIGINALS = ("train", "test", "extra")
 
@@ -84,8 +84,7 @@ def _numbers(path: Path) -> Iterator[tuple[str, np.ndarray]]:
         import h5py
     except ImportError:
         raise ParameterError("datasets of format 'svhn' need h5py: pip install 'farther[svhn]'") from None
-    if not path.exists():
-        raise DataError("the file does not exist; parameter 'root' says where the dataset lies", file=path)
+    regular_file(path, "the file does not exist; parameter 'root' says where the dataset lies")
     done = 0
     try:
         with h5py.File(path, "r") as file:
@@ -97,7 +96,7 @@ def _numbers(path: Path) -> Iterator[tuple[str, np.ndarray]]:
                 values = [_values(file, file[box][part]) for part in PARTS]
                 yield text, np.array(values, dtype=np.float64).reshape(len(PARTS), -1).T
                 done += 1
-    except (OSError, KeyError, ValueError, TypeError, IndexError, AttributeError) as error:
+    except Exception as error:  # h5py meets damage with nearly anything: OSError, RuntimeError, KeyError, …
         problem = f"not SVHN's digitStruct.mat of version 7.3: {error}"
         raise DataError(problem, file=path, row=f"digitStruct({done + 1})") from None
 

@@ -14,7 +14,7 @@ from farther.datasets.pixels import Block, labelled
 from farther.datasets.svhn import ORIGINALS
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import inside
+from farther.tables.files import inside, regular_file
 
 
 @register("svhn_cropped")
@@ -63,8 +63,7 @@ class CroppedSVHN(Reader):
 
 def _content(path: Path) -> dict[str, Any]:
     """The variables of a MATLAB file."""
-    if not path.exists():
-        raise DataError("the file does not exist; parameter 'root' says where the dataset lies", file=path)
+    regular_file(path, "the file does not exist; parameter 'root' says where the dataset lies")
     try:
         return dict(loadmat(path, variable_names=["X", "y"]))
     except Exception as error:  # scipy meets damage with nearly anything: ValueError, zlib.error, TypeError, …

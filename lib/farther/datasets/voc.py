@@ -25,7 +25,7 @@ from farther.datasets.base import (
 from farther.datasets.records import Location, Record, read_lines
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import inside
+from farther.tables.files import inside, open_binary
 
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
@@ -182,10 +182,9 @@ class VOC(Reader):
 
 def _read_xml(path: Path) -> Record:
     try:
-        return Record(_values(ElementTree.parse(path).getroot()), path)
-    except FileNotFoundError:
-        raise DataError("the file does not exist, but an image set lists its image", file=path) from None
-    except (ElementTree.ParseError, ValueError, LookupError) as error:  # the last two: an encoding that is unknown
+        with open_binary(path, "the file does not exist, but an image set lists its image") as file:
+            return Record(_values(ElementTree.parse(file).getroot()), path)
+    except (ElementTree.ParseError, ValueError, LookupError, RecursionError) as error:  # unknown encodings; nesting
         raise DataError(f"not XML: {error}; is the file whole?", file=path) from None
 
 
@@ -210,7 +209,7 @@ def _number(text: str) -> float | str:
         value = float(text)
     except ValueError:
         return text
-    return int(value) if value.is_integer() else value
+    return int(value) if value.is_integer() and abs(value) < 2**63 else value
 
 
 def _edges(one: Record) -> Edges:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,8 +13,8 @@ from pydantic.dataclasses import dataclass
 from farther.detectors.base import Count, register
 from farther.detectors.scaling import Scaled
 from farther.detectors.whole_images import ImageClassifier
-from farther.errors import ParameterError
-from farther.registry import STRICT
+from farther.errors import DataError, ParameterError
+from farther.registry import STRICT, build
 
 if TYPE_CHECKING:
     from farther.detectors.networks.classification import Classifier as Network
@@ -24,6 +25,21 @@ Deviations = tuple[Annotated[float, Field(gt=0)], Annotated[float, Field(gt=0)],
 
 #: Parameters of the preparation of images; a checkpoint of farther has them in its metadata.
 PREPROCESSING = ("resize", "crop", "mean", "std", "interpolation")
+
+
+Interpolation = Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"]
+Side = Annotated[int, Field(ge=1, le=4096)]
+
+
+@dataclass(config=STRICT, kw_only=True)
+class Preprocessing:
+    """Types and bounds of the preprocessing in a checkpoint's metadata; see `Classifier`."""
+
+    resize: Side | tuple[Side, Side] | None = None
+    crop: Side | None = None
+    mean: Channels | None = None
+    std: Deviations | None = None
+    interpolation: Interpolation | None = None
 
 
 @register("classifier")
@@ -59,7 +75,7 @@ class Classifier(ImageClassifier):
     crop: Count | None = None
     mean: Channels | None = None
     std: Deviations | None = None
-    interpolation: Literal["nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"] | None = None
+    interpolation: Interpolation | None = None
 
     @cached_property
     def blueprint(self) -> Blueprint:
@@ -75,9 +91,13 @@ class Classifier(ImageClassifier):
         architecture = self.architecture or found.get("architecture")
         if architecture is None:
             raise ParameterError("detector 'classifier': give the parameter 'architecture'")
-        usual = describe(architecture, self.preset)
+        try:
+            described = asdict(build(Preprocessing, "preprocessing", found.get("preprocessing", {})))
+            usual = describe(architecture, self.preset)
+        except ParameterError as error:
+            raise DataError(str(error), file=self.weights, field="preprocessing") if found else error from None
         said = {name: getattr(self, name) for name in PREPROCESSING if getattr(self, name) is not None}
-        preprocessing = {**usual["preprocessing"], **found.get("preprocessing", {}), **said}
+        preprocessing = {**usual["preprocessing"], **{k: v for k, v in described.items() if v is not None}, **said}
         classes = self.classes or found.get("classes") or usual.get("classes", ())
         missing = [name for name in PREPROCESSING if name not in preprocessing] + ["classes"] * (not classes)
         if missing:
@@ -87,19 +107,21 @@ class Classifier(ImageClassifier):
     @cached_property
     def network(self) -> Network:
         """See `Detector.network`."""
+        from farther.detectors.networks.bounds import network_errors
         from farther.detectors.networks.classification import Classifier
         from farther.detectors.networks.classifiers import default_latent, load_network
 
         network = load_network(self.weights, self.blueprint).to(self.torch_device())
         preprocessing, architecture = self.blueprint.preprocessing, self.blueprint.architecture
-        return Classifier(
-            network,
-            sample=(preprocessing["crop"], preprocessing["crop"]),
-            latent=self.latent or default_latent(architecture),
-            normalisation=(preprocessing["mean"], preprocessing["std"]),
-            layers=self.layers(),
-            channels_last=architecture.startswith("swin"),
-        )
+        with network_errors(self.weights):
+            return Classifier(
+                network,
+                sample=(preprocessing["crop"], preprocessing["crop"]),
+                latent=self.latent or default_latent(architecture),
+                normalisation=(preprocessing["mean"], preprocessing["std"]),
+                layers=self.layers(),
+                channels_last=architecture.startswith("swin"),
+            )
 
     def class_names(self) -> tuple[str, ...]:
         """See `ImageClassifier.class_names`."""

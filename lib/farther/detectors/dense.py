@@ -86,9 +86,11 @@ class DenseDetector(LatentDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
+        from farther.detectors.networks.bounds import network_errors
         from farther.detectors.networks.dense import detect_regions
         from farther.detectors.networks.detection import Selection
 
         selection = Selection(self.score_threshold, self.nms_iou, self.max_detections, candidates=self.candidates)
         stored = self.stored_columns()
-        return detect_regions(self.network, self._header, prepared, image_ids, selection, self.precision, stored)
+        with network_errors(self.weights):
+            return detect_regions(self.network, self._header, prepared, image_ids, selection, self.precision, stored)

@@ -129,16 +129,20 @@ class Detr(LatentDetector):
 
     def prepare(self, image: np.ndarray) -> Prepared:
         """The image, resized, rescaled, normalised and padded by the checkpoint's image processor."""
+        from farther.detectors.networks.bounds import network_errors
         from farther.detectors.networks.detr_inference import prepare
 
-        return prepare(self.processor, image)
+        with network_errors(self.weights):
+            return prepare(self.processor, image)
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
         from torch import inference_mode
 
+        from farther.detectors.networks.bounds import network_errors
+
         detect = self._detection(prepared)  # loads the network, whose weights must be ordinary tensors
-        with inference_mode():
+        with network_errors(self.weights), inference_mode():
             return detect().regions(image_ids)
 
     def replay(self, prepared: list) -> GroupedReplay:

@@ -79,13 +79,16 @@ class OpenClipClassifier(ImageClassifier):
         Raises:
             ParameterError: see `Encoder`; or `words` names a class that is not among the classes.
         """
+        from farther.detectors.networks.bounds import network_errors
         from farther.detectors.networks.zero_shot import zero_shot
 
         unknown = sorted(set(self.words) - set(self.classes))
         if unknown:
             raise ParameterError(f"parameter 'words': {unknown[0]!r} is not one of the classes")
-        text = self.encoder.names([self.words.get(name, name) for name in self.classes], self.templates)
-        return zero_shot(self.encoder, text, self.prepare(np.zeros((64, 64, 3), np.uint8)), self.latent, self.layers())
+        with network_errors(self.weights):
+            text = self.encoder.names([self.words.get(name, name) for name in self.classes], self.templates)
+            sample = self.prepare(np.zeros((64, 64, 3), np.uint8))
+            return zero_shot(self.encoder, text, sample, self.latent, self.layers())
 
     @cached_property
     def preprocessing(self) -> Preprocessing:
@@ -98,7 +101,10 @@ class OpenClipClassifier(ImageClassifier):
 
     def prepare(self, image: np.ndarray) -> Scaled:
         """The image, prepared as the model's configuration says."""
-        return Scaled(self.preprocessing.prepare(image).numpy(), (image.shape[0], image.shape[1]))
+        from farther.detectors.networks.bounds import network_errors
+
+        with network_errors(self.weights):
+            return Scaled(self.preprocessing.prepare(image).numpy(), (image.shape[0], image.shape[1]))
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {"preprocessing": self.__dict__["preprocessing"]} if "preprocessing" in self.__dict__ else {}

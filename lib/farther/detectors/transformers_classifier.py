@@ -74,10 +74,12 @@ class TransformersClassifier(ImageClassifier):
     @cached_property
     def network(self) -> Classifier:
         """See `Detector.network`."""
+        from farther.detectors.networks.bounds import network_errors
         from farther.detectors.networks.transformers_classifier import load_classifier
 
-        sample = self.prepare(np.zeros((64, 64, 3), np.uint8)).pixels.shape[1:]
-        return load_classifier(self.folder, self.torch_device(), (sample[0], sample[1]), self.latent, self.layers())
+        with network_errors(self.weights):
+            sample = self.prepare(np.zeros((64, 64, 3), np.uint8)).pixels.shape[1:]
+            return load_classifier(self.folder, self.torch_device(), (sample[0], sample[1]), self.latent, self.layers())
 
     @cached_property
     def processor(self) -> BaseImageProcessor:
@@ -94,6 +96,9 @@ class TransformersClassifier(ImageClassifier):
 
     def prepare(self, image: np.ndarray) -> Scaled:
         """The image, resized, rescaled and normalised by the checkpoint's image processor."""
+        from farther.detectors.networks.bounds import network_errors
+
         given = [np.ascontiguousarray(image)]
-        prepared = self.processor(images=given, input_data_format="channels_last", return_tensors="np")
-        return Scaled(np.asarray(prepared["pixel_values"][0], np.float32), (image.shape[0], image.shape[1]))
+        with network_errors(self.weights):
+            prepared = self.processor(images=given, input_data_format="channels_last", return_tensors="np")
+            return Scaled(np.asarray(prepared["pixel_values"][0], np.float32), (image.shape[0], image.shape[1]))

@@ -53,7 +53,10 @@ class ImageClassifier(LayeredDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        return self.replay(prepared).regions(image_ids)
+        from farther.detectors.networks.bounds import network_errors
+
+        with network_errors(self.weights):
+            return self.replay(prepared).regions(image_ids)
 
     def replay(self, prepared: list) -> Replay:
         """See `Detector.replay`."""

@@ -97,8 +97,10 @@ class Yolo(LatentDetector):
         """See `Detector.forward`."""
         from torch import inference_mode
 
+        from farther.detectors.networks.bounds import network_errors
+
         detect = self._detection(prepared)  # loads the network, whose weights must be ordinary tensors
-        with inference_mode():
+        with network_errors(self.weights), inference_mode():
             return detect().regions(image_ids)
 
     def replay(self, prepared: list) -> GroupedReplay:

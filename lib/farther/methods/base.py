@@ -12,12 +12,13 @@ from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from pydantic.dataclasses import dataclass
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
-from farther.errors import DataError, FartherError
+from farther.errors import DataError, FartherError, shorten
+from farther.methods.trial import rows_like
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
+from farther.tables.arrays import read_arrays
 from farther.tables.files import digest, read_json, write_json
 from farther.tables.regions import GRAM, LAYER
 from farther.tables.schema import Schema, check
@@ -345,7 +346,27 @@ def load(path: str | Path) -> Method:
         raise DataError(problem, file=folder / "method.json", field="digest")
     for attribute, value in [*info["state"].items(), *arrays.items()]:
         setattr(method, attribute, value.copy() if isinstance(value, np.ndarray) else value)
+    _try(method, info["state"].get("fitted_on_"), folder)
     return method
+
+
+def _try(method: Method, fitted_on: dict[str, Any] | None, folder: Path) -> None:
+    """Refuses a state whose arrays have other shapes or types: it scores one row per class.
+
+    A method's own code is what knows its state; it meets a wrong one with nearly any error.
+    """
+    if fitted_on is None:
+        return
+    try:
+        with np.errstate(all="ignore"):
+            method.score(rows_like(method.inputs, method.columns, fitted_on))
+    except MemoryError:
+        raise
+    except (ArithmeticError, FitError):  # such a row has no score, or the method was not fitted to all that it needs
+        return
+    except Exception as error:
+        problem = f"the fitted state does not fit {method.name}: {shorten(str(error))}; delete the folder and fit again"
+        raise DataError(problem, file=folder / "method.json", field="state") from error
 
 
 def not_applicable(path: str | Path) -> str | None:
@@ -377,10 +398,7 @@ def read_method(folder: Path) -> dict[str, Any]:
 
 
 def _arrays(file: Path) -> dict[str, np.ndarray]:
-    try:
-        arrays = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise DataError(f"not a readable safetensors file: {error}", file=file) from None
+    arrays = read_arrays(file)
     for name in arrays:
         if not name.endswith("_") or name.startswith("_"):
             raise DataError(f"{name!r} is not a name of fitted state", file=file, field=name)

@@ -5,13 +5,14 @@ The loaders have limits: what is damaged or hostile is a `DataError` that names 
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import os
 import re
 import stat
 from collections.abc import Iterable, Iterator
-from io import BufferedReader
+from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,10 @@ YAML_VALUES = 1_000_000
 DEPTH = 100
 #: Most characters of a YAML number; `1:1:1:…` takes quadratic time.
 DIGITS = 400
+#: Most bytes of the name of a file, and of a path below a folder, as file systems have them.
+LONGEST_NAME, LONGEST_PATH = 255, 3_000
+#: Most bytes of a JSON file that is read at once, and of one with the annotations of millions of objects.
+JSON_BYTES, ANNOTATION_BYTES = 2**28, 2**32
 #: JSON texts of up to this number of characters are searched for values below `DEPTH`.
 JSON_SIZE = 32 * 2**20
 
@@ -181,8 +186,13 @@ def _refused(problem: str, event: Any, file: str | Path | None) -> DataError:
     return DataError(f"not YAML that can be read: {problem} (line {event.start_mark.line + 1})", file=file)
 
 
-def read_json(path: str | Path, without: Iterable[str] = ()) -> Any:
-    """Content of a JSON file; the fields `without` are dropped wherever they are. See `read_text` and `parse_json`."""
+def read_json(path: str | Path, without: Iterable[str] = (), limit: int = JSON_BYTES) -> Any:
+    """Content of a JSON file of at most `limit` bytes; the fields `without` are dropped wherever they are.
+
+    See `read_text` and `parse_json`.
+    """
+    if (size := regular_file(path).stat().st_size) > limit:
+        raise DataError(f"{size:,} bytes; at most {limit:,} are read as JSON", file=path)
     return parse_json(read_text(path), path, without=without)
 
 
@@ -285,7 +295,34 @@ def inside(folder: str | Path, name: str) -> Path:
         DataError: `name` is absolute, empty, or leads out of the folder.
     """
     folder = Path(folder)
+    if not isinstance(name, str):
+        raise DataError(f"expected the name of a file, found {shorten(name)}")
     path = Path(os.path.normpath(name))
     if not name or "\0" in name or path.is_absolute() or path.parts[:1] in ((), ("..",)):
-        raise DataError(f"file name {name!r} leaves its folder {folder}")
+        raise DataError(f"file name {shorten(name)} leaves its folder {folder}")
+    sizes = [len(os.fsencode(part)) if _is_unicode(part) else LONGEST_NAME + 1 for part in path.parts]
+    if max(sizes) > LONGEST_NAME or sum(sizes) > LONGEST_PATH:
+        raise DataError(f"file name {shorten(name)} is too long for a file, or holds half of a surrogate pair")
     return folder / path
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def csv_rows(path: str | Path) -> Iterator[list[str]]:
+    """The rows of a CSV file in UTF-8, one in memory at a time.
+
+    Raises:
+        DataError: the file cannot be read, is not UTF-8, or has a field of more than 131,072 characters; names the row.
+    """
+    number = 0
+    try:
+        with TextIOWrapper(open_binary(path), encoding="utf-8-sig", newline="") as text:
+            for row in csv.reader(text):
+                number += 1
+                yield row
+    except UnicodeDecodeError as error:
+        raise DataError(f"not UTF-8 at byte {error.start}", file=path) from None
+    except csv.Error as error:
+        raise DataError(f"not CSV that can be read: {error}", file=path, row=number + 1) from None

@@ -8,10 +8,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from pydantic import NonNegativeInt
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
-from farther.errors import DataError, shorten
+from farther.errors import DataError
+from farther.tables.arrays import read_arrays
 from farther.tables.files import digest
 from farther.tables.schema import Schema, check
 from farther.tables.writing import write_aside
@@ -162,10 +162,7 @@ def _read_last_layer(file: Path) -> dict[str, np.ndarray]:
     """The arrays of `last_layer.safetensors`; none where the folder has no such file."""
     if not file.exists():
         return {}
-    try:
-        layer = load_file(file)
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
-        raise DataError(f"not a readable safetensors file: {shorten(str(error))}", file=file) from None
+    layer = read_arrays(file)
     for name, array in layer.items():
         if array.dtype.kind != "f" or not np.isfinite(array).all():
             raise DataError(f"expected finite numbers, found {array.dtype} values", file=file, field=name)

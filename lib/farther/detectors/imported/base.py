@@ -14,13 +14,12 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from farther.detectors.base import Adapter, Fraction
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables import Header, Regions
+from farther.tables.arrays import read_arrays
 from farther.tables.files import digest
 
 #: Largest difference between logits and features @ weight.T + bias, as a part of the largest logit. Room for float16.
@@ -109,10 +108,7 @@ class Imported(Adapter):
         """
         if self.last_layer is None:
             return {}
-        try:
-            found = load_file(self.last_layer)
-        except (OSError, SafetensorError) as error:
-            raise DataError(f"not a readable safetensors file: {error}", file=self.last_layer) from None
+        found = read_arrays(self.last_layer)
         if set(found) != {"weight", "bias"}:
             problem = f"expected the tensors 'weight' and 'bias', found {sorted(found)}"
             raise DataError(problem, file=self.last_layer)

@@ -10,6 +10,7 @@ from typing import IO, Any
 import ijson
 
 from farther.errors import DataError, shorten
+from farther.tables.files import open_binary
 
 
 def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
@@ -25,7 +26,7 @@ def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
         DataError: the file is absent, is not UTF-8 or JSON, or holds something else; names the element.
     """
     row = 0
-    with _opened(path) as file:
+    with open_binary(path) as file:
         opening = _first_character(file)
         if opening != ("[" if key is None else "{"):
             expected = "a list" if key is None else "an object"
@@ -34,16 +35,9 @@ def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
             for element in ijson.items(file, "item" if key is None else f"{key}.item", use_float=True):
                 yield element
                 row += 1
-        except (ijson.JSONError, UnicodeDecodeError) as error:
+        except (ijson.JSONError, ValueError, RecursionError) as error:
             problem = f"not JSON: {_message(error)}. Is the file complete?"
             raise DataError(problem, file=path, row=row if key is None else f"{key}[{row}] or later") from None
-
-
-def _opened(path: str | Path) -> IO[bytes]:
-    try:
-        return Path(path).open("rb")
-    except (FileNotFoundError, IsADirectoryError):
-        raise DataError("the file does not exist", file=path) from None
 
 
 def _first_character(file: IO[bytes]) -> str:

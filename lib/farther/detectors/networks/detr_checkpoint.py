@@ -13,8 +13,16 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForObjectDetection, PreTrainedModel
 
+from farther.detectors.networks.bounds import MOST_PIXELS, check_description, refuse_larger
 from farther.detectors.networks.detr import DetrBlueprint, family_of, make_config, quiet
-from farther.detectors.networks.transformers_files import CONFIG, PROCESSOR, class_names, fetched, weight_files
+from farther.detectors.networks.transformers_files import (
+    CONFIG,
+    PROCESSOR,
+    class_names,
+    fetched,
+    read_description,
+    weight_files,
+)
 from farther.detectors.networks.weights import (
     as_names,
     floats,
@@ -25,7 +33,6 @@ from farther.detectors.networks.weights import (
     write_checkpoint,
 )
 from farther.errors import DataError, ParameterError, shorten
-from farther.tables.files import read_json
 
 FORMAT = "farther.detr"
 
@@ -87,6 +94,8 @@ def find_checkpoint(
     metadata = read_metadata(weights) if weights.suffix == ".safetensors" else {}
     if metadata.get("format") == FORMAT:
         described = {name: json_field(weights, metadata, name) for name in ("config", "processor", "classes")}
+        check_description(weights, described["config"], field="config")
+        check_description(weights, described["processor"], MOST_PIXELS, "processor")
         described["classes"] = classes or described["classes"]
         return DetrCheckpoint(_blueprint(weights, **described), (weights,))
     return _in_folder(described_in or weights.parent, (weights,), classes)
@@ -111,6 +120,7 @@ def load_network(
         network_class = AutoModelForObjectDetection._model_mapping[type(config)]
     except ParameterError as error:
         raise DataError(str(error), file=first) from None
+    refuse_larger(first, checkpoint.weights, lambda: network_class(config))
     weights = floats({name: t for path in checkpoint.weights for name, t in read_weights(path).items()})
     state = _network_part(first, weights, checkpoint.blueprint)
     try:
@@ -124,7 +134,9 @@ def load_network(
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
             )
-    except (ImportError, ValueError, TypeError, RuntimeError, AttributeError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # each network raises different errors
         raise DataError(f"transformers cannot load this network: {str(error).strip()[:400]}", file=first) from None
     _check_fit(first, checkpoint.blueprint, info, tolerated)
     return network.eval()
@@ -136,7 +148,7 @@ def _in_folder(folder: Path, weights: tuple[Path, ...], classes: tuple[str, ...]
         if not path.is_file():
             advice = f"a checkpoint needs {CONFIG} and {PROCESSOR} beside it, or in the folder that 'config' names"
             raise DataError(f"the file does not exist: {advice}", file=path)
-    config, processor = (read_json(path) for path in described)
+    config, processor = read_description(described[0]), read_description(described[1], MOST_PIXELS)
     blueprint = _blueprint(described[0], config, processor, classes or class_names(described[0], config))
     return DetrCheckpoint(blueprint, weights, described)
 

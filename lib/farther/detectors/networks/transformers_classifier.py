@@ -7,16 +7,23 @@ from typing import Any
 
 import torch
 
+from farther.detectors.networks.bounds import MOST_PIXELS, network_errors, refuse_larger
 from farther.detectors.networks.classification import Classifier, Normalisation, three_quarters_through
 from farther.detectors.networks.detr import quiet
 from farther.detectors.networks.taps import NO_LAYERS, Layers
-from farther.detectors.networks.transformers_files import CONFIG, PROCESSOR, class_names, fetched, weight_files
+from farther.detectors.networks.transformers_files import (
+    CONFIG,
+    PROCESSOR,
+    class_names,
+    fetched,
+    read_description,
+    weight_files,
+)
 from farther.detectors.networks.weights import refuse_misfit
 from farther.errors import DataError, ParameterError
-from farther.tables.files import read_json
 
 # After `detr`, which turns the hub's reports of use off.
-from transformers import AutoImageProcessor, AutoModelForImageClassification  # isort: skip
+from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageClassification  # isort: skip
 
 
 def find_folder(weights: Path, revision: str | None, *, local_files_only: bool) -> Path:
@@ -41,7 +48,7 @@ def files_of(folder: Path) -> tuple[Path, ...]:
 
 def classes_in(folder: Path) -> tuple[str, ...]:
     """The classes that a folder's configuration names; errors as in `class_names`."""
-    return tuple(class_names(folder / CONFIG, read_json(folder / CONFIG)))
+    return tuple(class_names(folder / CONFIG, read_description(folder / CONFIG)))
 
 
 def load_processor(folder: Path) -> Any:
@@ -50,6 +57,7 @@ def load_processor(folder: Path) -> Any:
     Raises:
         DataError: transformers does not know it, or refuses its fields.
     """
+    read_description(folder / PROCESSOR, MOST_PIXELS)
     try:
         with quiet():
             return AutoImageProcessor.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
@@ -71,6 +79,10 @@ def load_classifier(
         DataError: transformers cannot load it, or the weights do not fit.
         ParameterError: see `Classifier`.
     """
+    read_description(folder / CONFIG)
+    with network_errors(folder / CONFIG, "built"):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    refuse_larger(folder / CONFIG, weight_files(folder), lambda: AutoModelForImageClassification.from_config(config))
     try:
         with quiet():
             network, info = AutoModelForImageClassification.from_pretrained(

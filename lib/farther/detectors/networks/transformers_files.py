@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from farther.detectors.networks.bounds import MOST, check_description
 from farther.detectors.networks.weights import numbered
 from farther.errors import DataError
 from farther.tables.files import inside, read_json
@@ -57,6 +58,13 @@ def with_index(files: tuple[Path, ...]) -> tuple[Path, ...]:
     """Files of a checkpoint, the list of its shards included where there is one."""
     index = files[0].parent / INDEX
     return (*files, index) if index.is_file() else files
+
+
+def read_description(path: Path, most: float = MOST) -> Any:
+    """Content of a configuration whose numbers are within bounds; see `check_description`."""
+    content = read_json(path)
+    check_description(path, content, most)
+    return content
 
 
 def class_names(path: Path, config: Any) -> list[str]:

@@ -15,8 +15,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from farther.detectors.networks.bounds import MOST_PIXELS
 from farther.errors import DataError, shorten
-from farther.tables.files import parse_json
+from farther.tables.files import parse_json, regular_file
 from farther.tables.writing import write_aside
 
 #: Where training programs store the state dict: PyTorch Lightning, torchvision's scripts and Detectron2, and others.
@@ -111,8 +112,9 @@ def numbered(names: Sequence[str]) -> tuple[str, ...]:
 
 def as_pixels(path: str | Path, found: Any, field: str) -> int:
     """A number of pixels, from a checkpoint's field."""
-    if not isinstance(found, int) or found < 1:
-        raise DataError(f"expected a number of pixels, found {shorten(found)}", file=path, field=field)
+    if not isinstance(found, int) or isinstance(found, bool) or not 1 <= found <= MOST_PIXELS:
+        problem = f"expected a number of pixels, 1 to {MOST_PIXELS:,}, found {shorten(found)}"
+        raise DataError(problem, file=path, field=field)
     return found
 
 
@@ -139,14 +141,13 @@ def _with_sorted_metadata(content: bytes) -> bytes:
 
 
 def _read(path: str | Path, part: str) -> dict[str, Any]:
-    if not Path(path).is_file():
-        raise DataError("the file does not exist", file=path)
+    regular_file(path)
     try:
         with safe_open(path, framework="pt") as file:
             if part == "metadata":
                 return file.metadata() or {}
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise DataError(f"not a readable safetensors file: {error}", file=path) from None
 
 
@@ -176,8 +177,7 @@ def read_torch_file(path: str | Path) -> Any:
     Raises:
         DataError: the file is absent or damaged, `torch.save` did not write it, or it names anything else.
     """
-    if not Path(path).is_file():
-        raise DataError("the file does not exist", file=path)
+    regular_file(path)
     try:
         with torch.serialization.safe_globals(NUMPY_GLOBALS):
             # Mapped where the format allows it, so that reading only the names reads no weights.

@@ -36,7 +36,7 @@ import_quietly()
 
 from ultralytics.data.augment import LetterBox  # noqa: E402
 from ultralytics.nn import modules  # noqa: E402
-from ultralytics.nn.tasks import DetectionModel, guess_model_scale  # noqa: E402
+from ultralytics.nn.tasks import DetectionModel, guess_model_scale, parse_model  # noqa: E402, F401
 from ultralytics.utils import ROOT, YAML  # noqa: E402
 from ultralytics.utils.nms import non_max_suppression  # noqa: E402
 from ultralytics.utils.ops import scale_boxes, xywh2xyxy  # noqa: E402

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from farther.detectors.networks.bounds import check_description, refuse_larger
 from farther.detectors.networks.weights import (
     as_names,
     as_pixels,
@@ -20,10 +22,20 @@ from farther.detectors.networks.weights import (
     refuse_format,
     write_checkpoint,
 )
-from farther.detectors.networks.yolo import DetectionModel, YoloBlueprint, build_network, padding_stride
+from farther.detectors.networks.yolo import (
+    DetectionModel,
+    YoloBlueprint,
+    build_network,
+    check_architecture,
+    padding_stride,
+    parse_model,
+)
 from farther.errors import DataError, ParameterError, shorten
 
 FORMAT = "farther.yolo"
+
+#: Largest number in the description of a network, as of channels.
+MOST_WIDTH = 2_048
 
 #: Image size that Ultralytics takes where a checkpoint names none.
 USUAL_IMAGE_SIZE = 640
@@ -68,7 +80,11 @@ def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel
     Raises:
         DataError: the architecture cannot be built, or the weights do not fit it; names the file `path`.
     """
+    architecture = {**checkpoint.blueprint.architecture, "nc": len(checkpoint.blueprint.classes)}
+    check_description(path, architecture, MOST_WIDTH, "architecture")
     try:
+        check_architecture(architecture)
+        refuse_larger(path, [path], lambda: parse_model(copy.deepcopy(architecture), 3, verbose=False)[0])
         network = build_network(checkpoint.blueprint)
     except ParameterError as error:
         raise DataError(str(error), file=path) from None
@@ -86,7 +102,7 @@ def _read_safetensors(path: Path) -> YoloCheckpoint:
     refuse_format(path, metadata, FORMAT)
     names = ("architecture", "classes", "image_size", "stride")
     *described, stride = (json_field(path, metadata, name) for name in names)
-    return YoloCheckpoint(_blueprint(path, *described), stride, read_tensors(path))
+    return YoloCheckpoint(_blueprint(path, *described), as_pixels(path, stride, "stride"), read_tensors(path))
 
 
 def _blueprint(path: Path, architecture: Any, classes: Any, image_size: Any) -> YoloBlueprint:
