@@ -573,7 +573,7 @@ def _torch(content: bytes, chance: random.Random) -> bytes:
                 out.writestr(name, evil if name.endswith("data.pkl") else given.read(name))
         return made.getvalue()
     held = torch.load(io.BytesIO(content), weights_only=False)
-    part = held["state_dict"] if "state_dict" in held else held
+    part = held.get("state_dict", held)
     if not isinstance(part, dict):
         raise TypeError
     name = chance.choice(list(part))

@@ -184,7 +184,7 @@ def _classifier() -> None:
     }
     save_checkpoint(
         "a.safetensors",
-        OpenOODResNet([8, 8], [1, 1], 3).state_dict(),
+        OpenOODResNet([8, 8, 8], [1, 1, 1], 3).state_dict(),
         Blueprint("openood_resnet", CLASSES, preprocessing),
     )
 
@@ -193,7 +193,7 @@ def _openood() -> None:
     torch = _seeded()
     from farther.detectors.networks.classifiers import OpenOODResNet
 
-    torch.save({"net": OpenOODResNet([8, 8], [1, 1], 3).state_dict()}, "a.ckpt")
+    torch.save({"net": OpenOODResNet([8, 8, 8], [1, 1, 1], 3).state_dict()}, "a.ckpt")
 
 
 VIT = {

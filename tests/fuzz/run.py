@@ -201,7 +201,7 @@ class Watch:
         elif event == "exec" and str(getattr(args[0], "co_filename", "")).startswith(self._folder):
             self._seen = f"it ran {args[0].co_filename}"
         elif event == "open" and isinstance(args[0], str) and args[1] and set(args[1]) & set("wax+"):
-            path = os.path.abspath(args[0])
+            path = str(Path(args[0]).absolute())
             if (
                 not path.startswith((self._work, "/dev/", "/proc/", tempfile.gettempdir()))
                 and "__pycache__" not in path

@@ -181,7 +181,7 @@ def test_an_absent_file_is_refused_as_absent(tmp_path):
 
 
 def test_a_folder_is_refused(tmp_path):
-    with pytest.raises(DataError, match="directory"):
+    with pytest.raises(DataError, match="not a file"):
         pictures.load(tmp_path)
 
 

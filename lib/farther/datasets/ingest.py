@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import UnidentifiedImageError
 from tqdm import tqdm
 
 from farther.datasets.base import Annotations, DataWarning, Reader
@@ -184,7 +184,7 @@ def _read_header(path: Path) -> _Header:
         return _Header(problem="no such file", is_missing=True)
     except UnidentifiedImageError:
         return _Header(problem="no image format that is known")
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
+    except Exception as error:  # decoders meet damage with nearly anything: OSError, SyntaxError, struct.error, …
         return _Header(problem=f"{type(error).__name__}: {error}".replace(str(path), path.name))
 
 

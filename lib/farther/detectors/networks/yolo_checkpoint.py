@@ -128,8 +128,9 @@ class _StandIn(nn.Module):
 def _read_pickle(path: Path) -> YoloCheckpoint:
     """A `.pt` file: the averaged network where there is one, or else the network."""
     held = _unpickle(path)
-    network = held.get("ema") or held.get("model") if isinstance(held, dict) else None
-    if not isinstance(network, _StandIn):
+    found = [held.get(name) for name in ("ema", "model")] if isinstance(held, dict) else []
+    network = next((one for one in found if isinstance(one, _StandIn)), None)
+    if network is None:
         raise DataError("holds no network under 'ema' or 'model': not a checkpoint of Ultralytics", file=path)
     attributes = vars(network)
     for name in ("yaml", "names", "stride"):
