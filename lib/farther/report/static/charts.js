@@ -1,13 +1,20 @@
 "use strict";
 {
-  const config = {
+  // The page's colours of text and lines, light or dark.
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const config = () => ({
     font: "system-ui, sans-serif",
     background: "transparent",
-    axis: { labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 160, gridColor: "#e5e7eb" },
+    axis: {
+      labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 160,
+      gridColor: colour("--line"), domainColor: colour("--soft"), tickColor: colour("--soft"),
+      labelColor: colour("--ink"), titleColor: colour("--ink"),
+    },
     view: { stroke: null },
-  };
+  });
   const actions = { export: true, source: false, compiled: false, editor: false };
-  const waiting = [...document.querySelectorAll(".chart[data-spec]")];
+  const places = [...document.querySelectorAll(".chart[data-spec]")];
+  let waiting = [...places];
 
   // Lines of `series,point,x,y`. Vega's own reader of CSV makes a function of the heading, which the page's policy forbids.
   const rows = (csv) =>
@@ -19,10 +26,11 @@
     });
 
   const draw = (place) => {
-    const spec = JSON.parse(document.getElementById(place.dataset.spec).textContent);
+    const text = document.getElementById(place.dataset.spec).textContent;
+    const spec = JSON.parse(text.replaceAll('"#000000"', JSON.stringify(colour("--ink"))));
     if (spec.data?.format?.type === "csv") spec.data = { values: rows(spec.data.values) };
     // `ast`: expressions are interpreted instead of compiled, for the same reason.
-    return vegaEmbed(place, spec, { renderer: "svg", ast: true, config, actions }).catch((error) => {
+    return vegaEmbed(place, spec, { renderer: "svg", ast: true, config: config(), actions }).catch((error) => {
       place.textContent = `No chart: ${error.message}`;
     });
   };
@@ -37,5 +45,9 @@
     setTimeout(next);
   };
   document.querySelectorAll("details.fold").forEach((one) => one.addEventListener("toggle", next));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    waiting = [...places];
+    next();
+  });
   next();
 }
