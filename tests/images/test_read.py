@@ -1,5 +1,7 @@
+import os
 import struct
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -222,3 +224,22 @@ def test_the_problem_of_a_file_is_found_by_its_header_and_its_end(tmp_path):
         (tmp_path / name).write_bytes(content[:5])
         assert pictures.problem_of(tmp_path / name) == ("no image format that is known", False)
     assert pictures.problem_of(tmp_path / "b.jpg") == ("[Errno 2] No such file or directory: 'b.jpg'", False)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "loop of links", "long name", "zero byte", "device"])
+def test_what_is_not_a_file_is_refused_with_its_name(tmp_path, kind):
+    path = tmp_path / "a.jpg"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    elif kind == "loop of links":
+        path.symlink_to(path)
+    else:
+        path = {"long name": tmp_path / ("a" * 300), "zero byte": tmp_path / "a\0", "device": Path("/dev/zero")}[kind]
+    with pytest.raises(DataError) as error:
+        pictures.load(path)
+    assert error.value.file == str(path)
+    problem, is_image = pictures.problem_of(path)
+    assert problem
+    assert not is_image
