@@ -154,6 +154,8 @@ def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(p
     proposed = re.findall(r"^      # proposed (wild: .*)$", text, re.MULTILINE)
     values = re.findall(r"^      #   (\w+): (cat|dog), CLIP (0\.\d\d)$", text, re.MULTILINE)
     assert proposed and values
+    listed = [re.findall(r"CLIP (0\.\d\d)$", part, re.MULTILINE) for part in text.split("    near:")]
+    assert listed == [sorted(part, reverse=True) for part in listed]
     for line in proposed:
         text = text.replace(f"wild: {{}}\n      # proposed {line}", line)
     file.write_text(text)

@@ -48,8 +48,8 @@ class Source:
     proposals: list[Proposal] = field(default_factory=list)
 
     def of(self, relation: str) -> list[Proposal]:
-        """The proposals of a relation."""
-        return [one for one in self.proposals if one.relation == relation]
+        """The proposals of a relation, the most similar first."""
+        return sorted((one for one in self.proposals if one.relation == relation), key=lambda one: -one.similarity)
 
 
 def init(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, Self, get_args
@@ -39,12 +39,14 @@ class Proposal:
         relation: To the ID class; the first that holds.
         id_class: The ID class, "" for an unknown category; "various" for several that the category contains.
         reason: Why, for a comment, with the similarity.
+        similarity: Of what decided, 0 to 1; proposals are listed by it.
     """
 
     category: str
     relation: Relation = "unknown"
     id_class: str = ""
     reason: str = ""
+    similarity: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ def propose(categories: Sequence[str], id_classes: Sequence[str], lookup: Lookup
         each = [by[name] for by in proposals if name in by] or [Proposal(name)]
         first = min(each, key=lambda one: get_args(Relation).index(one.relation))
         reasons = [one.reason for one in each if one.reason and one.id_class == first.id_class]
-        found[name] = Proposal(name, first.relation, first.id_class, ", ".join(reasons))
+        found[name] = replace(first, reason=", ".join(reasons))
     return [found[name] for name in categories]
 
 
@@ -162,16 +164,15 @@ def _by_wordnet(categories: Sequence[str], id_classes: Sequence[str], wordnet: W
         nearest = wordnet.nearest(word, known) if (word := _word(name, wordnet)) else None
         if nearest is None:
             continue
-        value = f"WordNet {nearest.mean:.2f}"
         above = [one for other, one in known.items() if wordnet.is_a(word, other)]
         below = [one for other, one in known.items() if wordnet.is_a(other, word)]
+        relation: Relation = "overlap" if above or below else "near" if nearest.mean >= NEAR else "unknown"
+        id_class, reason = known[nearest.other], f"WordNet {nearest.mean:.2f}"
         if above:
-            found[name] = Proposal(name, "overlap", above[0], f"a kind of {above[0]} by WordNet")
+            id_class, reason = above[0], f"a kind of {above[0]} by WordNet"
         elif below:
-            one = below[0] if len(below) == 1 else VARIOUS
-            found[name] = Proposal(name, "overlap", one, f"by WordNet it includes {', '.join(below)}")
-        else:
-            found[name] = Proposal(name, "near" if nearest.mean >= NEAR else "unknown", known[nearest.other], value)
+            id_class, reason = below[0] if len(below) == 1 else VARIOUS, f"by WordNet it includes {', '.join(below)}"
+        found[name] = Proposal(name, relation, id_class, reason, nearest.mean)
     return found
 
 
@@ -198,5 +199,5 @@ def _by_clip(categories: Sequence[str], id_classes: Sequence[str], clip: Encoder
     for name, row in zip(categories, cosine[known:, :known], strict=True):
         value = float(row.max())
         relation: Relation = "overlap" if value > closest else "near" if value >= usual else "unknown"
-        found[name] = Proposal(name, relation, id_classes[int(row.argmax())], f"CLIP {value:.2f}")
+        found[name] = Proposal(name, relation, id_classes[int(row.argmax())], f"CLIP {value:.2f}", value)
     return found
