@@ -271,7 +271,7 @@ def test_even_known_names_in_a_pickle_are_never_called(tmp_path):
         ({"head": [[-1, 1, "TorchVision", [64, "resnet18"]]]}, "'TorchVision' is not a layer"),
         ({"head": [[[15, 18, 21], 1, "RTDETRDecoder", ["nc"]]]}, "RTDETRDecoder"),
         ({"head": "Detect"}, "'head' is not a list"),
-        ({"head": [[[3, 99], 1, "Detect", ["nc"]]]}, "cannot build"),
+        ({"head": [[[3, 99], 1, "Detect", ["nc"]]]}, "cannot be built"),
     ],
 )
 def test_an_architecture_that_is_more_or_less_than_layers_is_refused(weights, tmp_path, images, change, problem):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from farther.detectors.networks.bounds import check_description, refuse_larger
+from farther.detectors.networks.bounds import check_description, network_errors, refuse_larger
 from farther.detectors.networks.weights import (
     as_names,
     as_pixels,
@@ -136,11 +136,12 @@ def _read_pickle(path: Path) -> YoloCheckpoint:
     for name in ("yaml", "names", "stride"):
         if name not in attributes:
             raise DataError("the network lacks the attribute", file=path, field=name)
-    names = attributes["names"]
-    classes = [names[k] for k in sorted(names)] if isinstance(names, dict) else names
-    size = (held.get("train_args") or {}).get("imgsz", USUAL_IMAGE_SIZE)
-    blueprint = _blueprint(path, attributes["yaml"], classes, size)
-    return YoloCheckpoint(blueprint, padding_stride(attributes["stride"]), network.state_dict())
+    with network_errors(path, "read"):  # any of its parts may be of another type
+        names = attributes["names"]
+        classes = [names[k] for k in sorted(names)] if isinstance(names, dict) else names
+        size = (held.get("train_args") or {}).get("imgsz", USUAL_IMAGE_SIZE)
+        blueprint = _blueprint(path, attributes["yaml"], classes, size)
+        return YoloCheckpoint(blueprint, padding_stride(attributes["stride"]), network.state_dict())
 
 
 def _unpickle(path: Path) -> Any:

@@ -1,0 +1,25 @@
+"""Files of every kind, damaged: each is read, or refused by an error that names it.
+
+`FUZZ_CASES` and `FUZZ_SEED` choose the number of cases and their seed; see `run.py` for one case.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_a_damaged_file_is_read_or_refused_by_its_name_and_nothing_runs_hangs_or_dies():
+    given = ["--cases", os.environ.get("FUZZ_CASES", "3000"), "--seed", os.environ.get("FUZZ_SEED", "1")]
+    done = subprocess.run([sys.executable, Path(__file__).with_name("run.py"), *given], capture_output=True, text=True)
+    print(done.stdout)  # the table of targets
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+
+
+def test_every_dataset_format_is_damaged():
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import targets; from farther import datasets;"
+        "print(*(set(datasets.names()) - set(targets.TARGETS)))"
+    )
+    command = [sys.executable, "-c", code, str(Path(__file__).parent)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() == []

@@ -1,0 +1,19 @@
+"""Checks the names in training/params.yaml, which become part of commands: `python training/stages/names.py`.
+
+All other stages of this pipeline wait for it.
+"""
+
+from farther.params import section
+from farther.stage import run_stage
+from farther.tables.files import write_json
+
+
+def main() -> None:
+    """Reads training/params.yaml; writes artifacts/train/names.json, which is the same whatever the names are."""
+    section("train", file="training/params.yaml")  # reading a section checks the names in all of them
+    section("train_clip", file="training/params.yaml")
+    write_json("artifacts/train/names.json", {"checked": True})
+
+
+if __name__ == "__main__":
+    run_stage(main, "artifacts/train/names.json")
