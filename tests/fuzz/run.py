@@ -51,6 +51,7 @@ class Result:
     how: str = ""
     file: bool = False
     field: bool = False
+    seconds: float = 0.0
 
 
 # ------------------------------------------------------------------------------------------------------------- the child
@@ -107,6 +108,7 @@ def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch
     )
     how = mutate_folder(folder, files, chance) if number else "as it is"
     watch.start(folder)
+    start = time.process_time()
     with contextlib.chdir(folder):
         try:
             target.read()
@@ -140,7 +142,9 @@ def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch
     done = watch.stop()
     if number == 0 and kind != "accepted":
         kind, text = "unexplained", f"the valid folder is not read: {text}"
-    return Result(name, number, "unexplained" if done else kind, done or text, how, file, field)
+    return Result(
+        name, number, "unexplained" if done else kind, done or text, how, file, field, time.process_time() - start
+    )
 
 
 def in_hidden(path: Path, folder: Path) -> bool:
@@ -307,23 +311,16 @@ def cpu_seconds(pid: int) -> float:
 def table(results: list[Result]) -> str:
     """One row per target: cases, accepted, refused, of these with file and with field or row, unexplained."""
     names = list(dict.fromkeys(result.target for result in results))
-    lines = [f"{'target':24}{'cases':>8}{'accepted':>10}{'refused':>9}{'file':>8}{'field':>8}{'unexplained':>13}"]
+    heads = ("cases", "accepted", "refused", "file", "field", "unexplained", "ms per case")
+    lines = ["target".ljust(20) + "".join(head.rjust(len(head) + 3) for head in heads)]
     for name in [*names, "all"]:
         of = [result for result in results if name in (result.target, "all")]
         kinds = Counter(result.kind for result in of)
         refused = [result for result in of if result.kind == "refused"]
-        counts = [
-            len(of),
-            kinds["accepted"],
-            len(refused),
-            sum(r.file for r in refused),
-            sum(r.field for r in refused),
-            kinds["unexplained"],
-        ]
-        lines.append(
-            f"{name:24}"
-            + "".join(f"{count:>{width}}" for count, width in zip(counts, (8, 10, 9, 8, 8, 13), strict=True))
-        )
+        named = [sum(r.file for r in refused), sum(r.field for r in refused)]
+        spent = round(1000 * sum(r.seconds for r in of) / max(len(of), 1))
+        counts = [len(of), kinds["accepted"], len(refused), *named, kinds["unexplained"], spent]
+        lines.append(name.ljust(20) + "".join(str(n).rjust(len(h) + 3) for n, h in zip(counts, heads, strict=True)))
     return "\n".join(lines)
 
 
