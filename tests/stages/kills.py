@@ -18,6 +18,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -150,18 +151,15 @@ def content(artifacts: Path) -> dict[str, str]:
     }
 
 
-def killed(attempt: Callable[[int], tuple[int, int]], changes: int, number: int, drawn: random.Random) -> list[int]:
-    """Kills `number` attempts, each at a change that is drawn; an attempt resumes the one before and may make fewer."""
-    places: list[int] = []
-    while len(places) < number:
+def killed(attempt: Callable[[int], int], reset: Callable[[], None], changes: int, drawn: random.Random) -> int:
+    """Kills an attempt at a change that is drawn; one that resumes makes fewer, and what ends before is begun anew."""
+    while True:
         place = drawn.randint(1, changes)
-        status, made = attempt(place)
+        status = attempt(place)
         if status == -signal.SIGKILL:
-            places.append(place)
-        else:
-            assert status == 0, status
-            changes = made
-    return places
+            return place
+        assert status == 0, status
+        reset()
 
 
 def compared(calm: Path, disturbed: Path) -> dict[str, list[str]]:
@@ -183,6 +181,14 @@ def refusal(folder: Path, stage: str) -> dict:
     return {"output": output, "owner": os.getpid(), "refused": message.removeprefix("SystemExit: ")}
 
 
+def _status(folder: Path, stage: str, kill_at: int) -> int:
+    return run(folder, stage, kill_at)[0]
+
+
+def _delete(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
 def cpu() -> int:
     """Seconds of CPU so far."""
     return round(sum(os.times()[:4]))
@@ -198,7 +204,8 @@ def kill_stages(calm: Path, disturbed: Path, kills: int, drawn: random.Random) -
         refused = refusal(disturbed, stage)
         status, changes = run(calm, stage)
         assert status == 0, stage
-        places = killed(lambda place, stage=stage: run(disturbed, stage, place), changes, number, drawn)
+        attempt, output = partial(_status, disturbed, stage), disturbed / refused["output"]
+        places = [killed(attempt, partial(_delete, output), changes, drawn) for _ in range(number)]
         assert run(disturbed, stage)[0] == 0, stage
         if stage == "cost":
             shutil.copy(calm / "artifacts/cost.json", disturbed / "artifacts")
@@ -271,16 +278,20 @@ def kill_repro(calm: Path, disturbed: Path, kills: int, drawn: random.Random) ->
     assert status == 0
     deleted = []
 
-    def attempt(kill_at: int = 0) -> tuple[int, int]:
+    def attempt(kill_at: int = 0) -> int:
         for finding in dvc_locks(disturbed):  # as `farther doctor` says
             assert finding.state == "wrong"
             file = Path(finding.more["remedy"].removeprefix("rm "))
             deleted.append(file.name)
             file.unlink()
-        return repro(disturbed, kill_at)
+        return repro(disturbed, kill_at)[0]
 
-    places = killed(attempt, changes, kills, drawn)
-    assert attempt()[0] == 0
+    def reset() -> None:
+        for name in ("artifacts/tables", "dvc.lock", ".dvc/cache"):
+            _delete(disturbed / name)
+
+    places = [killed(attempt, reset, changes, drawn) for _ in range(kills)]
+    assert attempt() == 0
     found = compared(calm, disturbed)
     if (calm / "dvc.lock").read_bytes() != (disturbed / "dvc.lock").read_bytes():
         found["differ"].append("dvc.lock")
