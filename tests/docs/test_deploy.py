@@ -89,3 +89,19 @@ def test_what_was_deployed_is_measured_when_labels_arrive(evaluated, predicted):
     runs = ("voc-deployed", "voc-faster_rcnn")
     measured, original = (json.loads(Path(f"artifacts/metrics/{run}/coco_far/knn.json").read_text()) for run in runs)
     assert measured["auroc"] == pytest.approx(original["auroc"], abs=0.01)  # other batches: rounding
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["absent", "scenes.mp4", "--out", "new"], "absent/bundle.json: the file does not exist: not a bundle"),
+        (["deployed", "absent.mp4", "--out", "new"], "there is no file or folder 'absent.mp4'"),
+        (["deployed", "scenes.mp4", "--out", "predicted"], "predicted exists already, and nothing is overwritten"),
+        (["deployed", "scenes.mp4", "--out", "new", "--codec", "zzzz"], "no video with the codec 'zzzz'"),
+        (["deployed", "scenes.mp4", "--out", "new", "--every", "0"], "every is at least 1"),
+    ],
+)
+def test_what_cannot_be_run_is_one_message(predicted, arguments, problem, capsys):
+    assert main(["predict", *arguments]) == 2
+    assert problem in capsys.readouterr().err
+    assert not Path("new").exists()

@@ -46,18 +46,20 @@ def predict(
     """
     from tqdm import tqdm
 
-    from farther.monitor import Monitor
-    from farther.monitor.predict import PredictSettings
+    from farther.monitor import Bundle, Monitor
+    from farther.monitor.predict import PredictSettings, check_free
     from farther.monitor.predict import predict as run
     from farther.monitor.sources import SourceSettings, open_source
 
     def log(line: str) -> None:
         tqdm.write(line, file=sys.stderr)
 
-    monitor = Monitor.load(bundle, device)
-    reading = monitor.bundle.info.reading
+    check_free(out)
+    loaded = Bundle.load(bundle)
+    reading = loaded.info.reading
     taken = SourceSettings(every=every, limit=limit, exif=reading.exif, max_pixels=reading.max_pixels)
     opened = open_source(source, taken)
+    monitor = Monitor(loaded, device)
     settings = PredictSettings(out=out, pictures=not no_pictures, codec=codec, batch_size=batch_size, window=window)
     with stop_signal() as stop:
         done = run(monitor, opened, settings, log=log, stopped=stop.is_set)

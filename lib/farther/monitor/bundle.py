@@ -38,7 +38,7 @@ from farther.registry import build
 from farther.scoring.entries import Entry, find
 from farther.scoring.inputs import folder_digest
 from farther.tables import Header, RegionsFolder
-from farther.tables.files import digest, inside, read_json, write_aside, write_json
+from farther.tables.files import digest, inside, parse_json, read_json, read_text, write_aside, write_json
 from farther.tables.schema import Schema, check
 
 FORMAT, VERSION = "farther.bundle", 1
@@ -360,7 +360,8 @@ class Bundle:
         """
         folder = Path(folder)
         file = folder / FILE
-        values = read_json(file, "the file does not exist: not a bundle. `farther bundle RUN METHOD OUT` writes one")
+        absent = "the file does not exist: not a bundle. `farther bundle RUN METHOD OUT` writes one"
+        values = parse_json(read_text(file, absent), file)
         if not isinstance(values, dict) or values.get("format") != FORMAT:
             raise DataError("not a bundle", file=file, field="format")
         if values.get("version") != VERSION:

@@ -84,6 +84,16 @@ class Predicted:
         return "; ".join(parts)
 
 
+def check_free(out: Path) -> None:
+    """Refuses a folder that something would be overwritten in.
+
+    Raises:
+        ParameterError: it exists, and is not an empty folder.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ParameterError(f"{out} exists already, and nothing is overwritten: name another folder, or delete it")
+
+
 def predict(
     monitor: Monitor,
     source: Source,
@@ -109,8 +119,7 @@ def predict(
         DataError, FartherError: see `Monitor.stream`, or a file cannot be written.
     """
     out = settings.out
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise ParameterError(f"{out} exists already, and nothing is overwritten: name another folder, or delete it")
+    check_free(out)
     drift = Drift(monitor.bundle.validation, window=settings.window)
     pictures: Pictures | AnnotatedVideo | None = None
     if settings.pictures:
