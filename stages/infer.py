@@ -17,7 +17,7 @@ from farther.detectors.passes import infer_passes, read_passes
 from farther.params import run_entry, section
 from farther.registry import build
 from farther.stage import run_stage
-from farther.tables.files import read_json
+from farther.tables.schema import read_typed
 
 ARTIFACTS = Path("artifacts")
 
@@ -34,7 +34,7 @@ def main(run: str) -> None:
     out, work = ARTIFACTS / "regions" / run, ARTIFACTS / ".work" / "regions" / run
     passes = read_passes(run, entry["passes"])
     names = entry["classes"]
-    if absent := check_classes(detector.header(), names, read_json(splits / "id_classes.json")):
+    if absent := check_classes(detector.header(), names, read_typed(list[str], splits / "id_classes.json")):
         log(f"{run} does not have the ID classes {', '.join(absent)}: it finds none of their objects")
     if isinstance(detector, Imported):
         import_splits(detector, splits, out, work, params.shard_images, classes=names, log=log)

@@ -28,7 +28,8 @@ import numpy as np
 from farther.errors import DataError
 from farther.metrics.boxes import image_numbers
 from farther.tables import Images, Objects, Regions, RegionsFolder, Scores
-from farther.tables.files import digest, inside, read_json
+from farther.tables.files import digest, inside
+from farther.tables.schema import read_typed
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class RunFiles:
         Raises:
             DataError: `curate` did not write it.
         """
-        return Roles(**read_json(inside(self.root / "splits", f"{self.benchmark}/roles.json")))
+        return read_typed(Roles, inside(self.root / "splits", f"{self.benchmark}/roles.json"))
 
     def images(self, split: str) -> Path:
         """The table of the split's images."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from farther.errors import DataError, shorten
+from farther.tables.files import read_json
 
 
 class Schema(BaseModel):
@@ -17,6 +19,7 @@ class Schema(BaseModel):
 
 
 S = TypeVar("S", bound=Schema)
+T = TypeVar("T")
 
 
 def check(schema: type[S], value: Any, file: str | Path) -> S:
@@ -28,8 +31,20 @@ def check(schema: type[S], value: Any, file: str | Path) -> S:
     try:
         return schema.model_validate(value)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
-        field = ".".join(map(str, problem["loc"])) or None
-        found = f"{problem['msg']}, found {shorten(problem['input'])}"
-        text = "the field is missing" if problem["type"] == "missing" else found
-        raise DataError(text, file=file, field=field) from None
+        raise _named(error, file) from None
+
+
+def read_typed(kind: type[T], file: str | Path) -> T:
+    """The content of a JSON file as a value of a type: `list[str]`, a dataclass; errors as in `check`."""
+    try:
+        return TypeAdapter(kind).validate_python(read_json(file), strict=not is_dataclass(kind))
+    except ValidationError as error:
+        raise _named(error, file) from None
+
+
+def _named(error: ValidationError, file: str | Path) -> DataError:
+    """The first of several problems, with file and field."""
+    problem = error.errors(include_url=False)[0]
+    field = ".".join(map(str, problem["loc"])) or None
+    found = f"{problem['msg']}, found {shorten(problem['input'])}"
+    return DataError("the field is missing" if problem["type"] == "missing" else found, file=file, field=field)
