@@ -524,7 +524,7 @@ def project(until: str = "") -> None:
 
 
 CODE = {
-    "kept": {"metrics": "x", "methods": dict.fromkeys(["confidence", "msp", "knn"], "x")},
+    "kept": {"metrics": "x", "choice": "x", "methods": dict.fromkeys(["confidence", "msp", "knn"], "x")},
     "infer": {"coco_results": "x", "parquet": "x"},
     "curate": "x",
     "report": "x",
