@@ -24,6 +24,7 @@ def bundle(
     reference_checkpoint: Annotated[
         bool, typer.Option("--reference-checkpoint", help="Refer to the checkpoint instead of copying it.")
     ] = False,
+    onnx: Annotated[bool, typer.Option("--onnx", help="Also write detector and method as an ONNX graph.")] = False,
     params: Params = PARAMS,
 ) -> None:
     """Write a method with its detector as one folder.
@@ -39,6 +40,7 @@ def bundle(
       farther bundle voc-vos knn deployed
       farther bundle voc-vos deployed --max-false-alarms 2
       farther bundle voc-vos knn deployed --reference-checkpoint
+      farther bundle voc-vos knn deployed --onnx
     """
     from farther.evaluation.files import RunFiles
     from farther.images.plan import StreamParams
@@ -60,7 +62,7 @@ def bundle(
     asked = read_entry(method, methods[method] or {})
     inference = build(StreamParams, "params.yaml: inference", project.section("inference"))
     files = RunFiles(run, entry["benchmark"], project.artifacts)
-    write_bundle(BundleSource(files, entry, asked, inference, chosen), out, copy=not reference_checkpoint)
+    write_bundle(BundleSource(files, entry, asked, inference, chosen), out, copy=not reference_checkpoint, onnx=onnx)
     info = Bundle.load(out).info
     seen = info.validation
     print(f"Written: {out} ({run}, {info.method.title}, t* {info.operating:.4g}, τ {info.tau:.4g})")

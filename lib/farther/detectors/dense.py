@@ -18,6 +18,8 @@ from farther.tables import Header, Regions
 if TYPE_CHECKING:
     from torchvision.models.detection import FCOS, RetinaNet
 
+    from farther.detectors.networks.detection import Selection
+
 
 @dataclass(config=STRICT, kw_only=True)
 class DenseDetector(LatentDetector):
@@ -88,9 +90,13 @@ class DenseDetector(LatentDetector):
         """See `Detector.forward`."""
         from farther.detectors.networks.bounds import network_errors
         from farther.detectors.networks.dense import detect_regions
+
+        settings = self.selection(), self.precision, self.stored_columns()
+        with network_errors(self.weights):
+            return detect_regions(self.network, self._header, prepared, image_ids, *settings)
+
+    def selection(self) -> Selection:
+        """Which boxes are detections."""
         from farther.detectors.networks.detection import Selection
 
-        selection = Selection(self.score_threshold, self.nms_iou, self.max_detections, candidates=self.candidates)
-        stored = self.stored_columns()
-        with network_errors(self.weights):
-            return detect_regions(self.network, self._header, prepared, image_ids, selection, self.precision, stored)
+        return Selection(self.score_threshold, self.nms_iou, self.max_detections, candidates=self.candidates)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.image_processing_utils import BaseImageProcessor
 
+    from farther.detectors.networks.detection import Selection
     from farther.detectors.networks.detr_checkpoint import DetrCheckpoint
     from farther.detectors.networks.detr_inference import Prepared
     from farther.detectors.networks.replay import GroupedReplay
@@ -156,9 +157,14 @@ class Detr(LatentDetector):
         return found
 
     def _detection(self, prepared: list) -> Callable[[], GroupedReplay]:
-        from farther.detectors.networks.detection import Selection
         from farther.detectors.networks.detr_inference import replay
 
+        settings = self.selection(), self.precision, self.stored_columns()
+        return partial(replay, self.network, self._header, prepared, *settings)
+
+    def selection(self) -> Selection:
+        """Which boxes are detections."""
+        from farther.detectors.networks.detection import Selection
+
         usual = self.checkpoint.blueprint.family.per_query if self.protocol == "paper" else "one"
-        selection = Selection(self.score_threshold, self.nms_iou, self.max_detections, self.per_query or usual)
-        return partial(replay, self.network, self._header, prepared, selection, self.precision, self.stored_columns())
+        return Selection(self.score_threshold, self.nms_iou, self.max_detections, self.per_query or usual)

@@ -114,6 +114,11 @@ class FasterRCNN(LatentDetector):
         plan = self.blueprint
         return (plan.min_size, plan.max_size) if plan.architecture == MSRA else None
 
+    @property
+    def all_levels(self) -> bool:
+        """True if `latent` is pooled from all levels of the pyramid."""
+        return (self.latent or {"paper": "level", "published-code": "levels"}[self.protocol]) == "levels"
+
     @cached_property
     def network(self) -> Network:
         """See `Detector.network`; it has this adapter's thresholds."""
@@ -181,8 +186,7 @@ class FasterRCNN(LatentDetector):
     def _detection(self, prepared: list) -> Callable[[], FasterRCNNReplay]:
         from farther.detectors.networks.faster_rcnn import FasterRCNNReplay
 
-        levels = self.latent or {"paper": "level", "published-code": "levels"}[self.protocol]
-        stored = self.stored_columns(all_levels=levels == "levels")
+        stored = self.stored_columns(all_levels=self.all_levels)
         sizes = [image.original if isinstance(image, Scaled) else image.shape[:2] for image in prepared]
         images = [image.pixels if isinstance(image, Scaled) else image for image in prepared]
         return partial(FasterRCNNReplay, self.network, self._header, images, self.precision, stored, sizes)

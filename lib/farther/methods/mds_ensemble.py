@@ -132,18 +132,21 @@ class MDSEnsemble(Method):
             )
         self.weights_ = regression.coef_[0] / deviation
 
-    def _per_layer(self, regions: Regions) -> np.ndarray:
-        """The score of each layer, ndarray of shape (n, L)."""
-        scores, places = np.empty((len(regions), len(self.shapes_))), np.zeros(3, int)
-        for number, (part, (width, rank, classes)) in enumerate(zip(self._parts(), self.shapes_, strict=True)):
+    def fitted_parts(self) -> list[Mahalanobis]:
+        """`mahalanobis` of each layer, fitted."""
+        parts, places = self._parts(), np.zeros(3, int)
+        for part, (width, rank, classes) in zip(parts, self.shapes_, strict=True):
             sizes = np.array([width, width * rank, classes * rank])
             cuts = [slice(first, first + size) for first, size in zip(places, sizes, strict=True)]
             part.mean_ = self.means_[cuts[0]]
             part.whitening_ = self.whitenings_[cuts[1]].reshape(width, rank)
             part.centres_ = self.centres_[cuts[2]].reshape(classes, rank)
-            scores[:, number] = part._score(regions)
             places += sizes
-        return scores
+        return parts
+
+    def _per_layer(self, regions: Regions) -> np.ndarray:
+        """The score of each layer, ndarray of shape (n, L)."""
+        return np.stack([part._score(regions) for part in self.fitted_parts()], axis=1)
 
     def _score(self, regions: Regions) -> np.ndarray:
         if not hasattr(self, "weights_"):

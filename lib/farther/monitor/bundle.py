@@ -4,6 +4,7 @@
     last_layer.safetensors      weight and bias of the detector's last linear layer, where it has one
     method/                     the fitted method, as `Method.save` writes it
     checkpoint.*, checkpoint/   the checkpoint, unless it is only referred to
+    model.onnx                  detector and score as one graph, where that was asked for
 
 farther writes no pickle into it, and no path leads out of the folder but that of a checkpoint that is referred to.
 """
@@ -96,6 +97,32 @@ class Reading(Schema):
     max_pixels: NonNegativeInt
 
 
+class Port(Schema):
+    """An input or output of the graph; sides that vary between images have a name."""
+
+    name: str
+    type: str
+    shape: list[int | str]
+
+
+class Preprocessing(Schema):
+    """What an image goes through before the graph: steps in words, and the numbers that they name."""
+
+    steps: list[str]
+    numbers: dict[str, Any]
+
+
+class BundledGraph(Schema):
+    """The ONNX graph: its file in the bundle, and all that another program must know of it."""
+
+    file: str
+    digest: str
+    opset: int
+    inputs: list[Port]
+    outputs: list[Port]
+    preprocessing: Preprocessing
+
+
 class BundleInfo(Schema):
     """Content of `bundle.json`.
 
@@ -106,6 +133,7 @@ class BundleInfo(Schema):
         budget, measured: What was asked for when thresholds were chosen, and what was measured; None without a choice.
         self_aware: What `SelfAwareDetector.to_json` gives; None where the run was not made self-aware.
         header: What `Header.to_json` gives.
+        onnx: The ONNX graph; None without one.
         farther: Version of farther that wrote the bundle.
     """
 
@@ -122,6 +150,7 @@ class BundleInfo(Schema):
     header: dict[str, Any]
     detector: BundledDetector
     digests: Digests
+    onnx: BundledGraph | None = None
     farther: str
 
 
@@ -258,20 +287,21 @@ class BundleSource:
         return {"split": split.name, **rates.to_json()}
 
 
-def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True) -> Path:
+def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, onnx: bool = False) -> Path:
     """Writes a bundle, aside first, then renamed.
 
     Args:
         source: What it is made of.
         out: The folder to be; an earlier bundle there is replaced.
         copy: Copy the checkpoint; else only refer to it.
+        onnx: Also write detector and method as an ONNX graph.
 
     Returns:
         The folder.
 
     Raises:
         DataError: a file of the run is absent; says what to run. Or `out` holds something else than a bundle.
-        ParameterError: the method does not apply, or cannot be bundled.
+        ParameterError: the method does not apply, or cannot be bundled, or not as a graph.
     """
     out = Path(out)
     if out.exists() and not (out / FILE).is_file():
@@ -323,6 +353,7 @@ def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True) ->
                 "method": folder_digest(aside / METHOD),
                 "code": code_digest(adapter, fitted),
             },
+            "onnx": _graph(source, aside) if onnx else None,
             "farther": __version__,
         }
         write_json(aside / FILE, info)
@@ -375,6 +406,8 @@ class Bundle:
         method = load(folder / METHOD)
         if folder_digest(folder / METHOD) != info.digests.method:
             raise DataError("the fitted method is not the one that was written", file=file, field="digests.method")
+        if info.onnx is not None and digest(inside(folder, info.onnx.file)) != info.onnx.digest:
+            raise DataError("the graph is not the one that was written", file=file, field="onnx.digest")
         return cls(folder, info, header, method)
 
     def detector(self, device: str = "auto") -> Detector:
@@ -420,6 +453,18 @@ def header_digest(header: Header) -> str:
 def code_digest(adapter: Detector, method: Method) -> str:
     """Digest of the code that detects and scores."""
     return digest_of(type(adapter).__module__, type(method).__module__)
+
+
+def _graph(source: BundleSource, folder: Path) -> dict[str, Any]:
+    """Writes the ONNX graph, and returns its entry."""
+    if source.method.pass_name is not None:
+        problem = f"it scores the pass {source.method.pass_name!r}, which runs the network several times"
+        raise ParameterError(f"method {source.method.name!r} cannot be exported: {problem}")
+    try:
+        from farther.monitor.onnx import write_graph
+    except ImportError as error:
+        raise ParameterError(f"an ONNX graph needs {error.name}: pip install 'farther[onnx]'") from None
+    return write_graph(source.adapter, source.fitted, source.header, source.thresholds, folder)
 
 
 def _copied(adapter: Detector, folder: Path) -> tuple[str, bool]:

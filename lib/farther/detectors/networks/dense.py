@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import detection
 from torchvision.models.detection import FCOS, RetinaNet
+from torchvision.models.detection._utils import _topk_min
 from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image
 
 from farther.detectors.networks.detection import (
@@ -95,15 +96,11 @@ def detect_regions(
         levels = [level.float() for level in network.backbone(batch.tensors).values()]
         answers = {name: answer.float() for name, answer in network.head(levels).items()}
     logits, deltas = answers["cls_logits"], answers["bbox_regression"]
-    scores = logits.sigmoid()
-    if "bbox_ctrness" in answers:
-        scores = torch.sqrt(scores * answers["bbox_ctrness"].sigmoid())
-    if header.background_index is not None:
-        scores[..., header.background_index] = 0.0
+    scores = scores_of(answers, header.background_index)
     cells = [level.shape[2] * level.shape[3] for level in levels]
     counts = [count * logits.shape[1] // sum(cells) for count in cells]
     per_image = zip(scores, deltas, network.anchor_generator(batch, levels), batch.image_sizes, strict=True)
-    found = [_select(network, *answer, counts, selection) for answer in per_image]
+    found = [select(network, *answer, counts, selection) for answer in per_image]
     frames = list(zip(batch.image_sizes, [image.shape[:2] for image in images], strict=True))
     columns = columns_of(found, image_ids, frames)
     columns["logits"] = to_numpy(torch.cat([of_image[one.rows] for of_image, one in zip(logits, found, strict=True)]))
@@ -115,7 +112,17 @@ def detect_regions(
     return Regions(header=header, **columns)
 
 
-def _select(
+def scores_of(answers: dict[str, Tensor], background: int | None) -> Tensor:
+    """Scores of all anchors and classes, shape (B, A, K), from the output of the network's head."""
+    scores = answers["cls_logits"].sigmoid()
+    if "bbox_ctrness" in answers:
+        scores = torch.sqrt(scores * answers["bbox_ctrness"].sigmoid())
+    if background is not None:
+        scores[..., background] = 0.0
+    return scores
+
+
+def select(
     network: RetinaNet | FCOS,
     scores: Tensor,
     deltas: Tensor,
@@ -136,9 +143,9 @@ def _select(
     for level in scores.split(counts):
         flat = level.flatten()
         above = torch.where(flat > selection.score_threshold)[0]
-        best = flat[above].topk(min(len(above), selection.candidates)).indices
+        best = flat[above].topk(_topk_min(above, selection.candidates, 0)).indices
         chosen.append(above[best] + start * columns)
-        start += len(level)
+        start = start + level.shape[0]
     picked = torch.cat(chosen)
     rows, labels = picked // columns, picked % columns
     coder = network.box_coder

@@ -119,10 +119,10 @@ class DetrGroup:
         if not (torch.isfinite(seen.logits).all() and torch.isfinite(seen.boxes).all()):
             problem = "the network gives boxes or scores that are not finite: the checkpoint's weights are damaged"
             raise DataError(problem)
-        corners = [_corners(boxes) for boxes in seen.boxes]
-        pairs = [select(*answer, selection) for answer in zip(seen.scores, corners, strict=True)]
+        placed = [corners(boxes) for boxes in seen.boxes]
+        pairs = [select(*answer, selection) for answer in zip(seen.scores, placed, strict=True)]
         self._queries = [one.queries for one in pairs]
-        self._placed = [boxes[queries] for boxes, queries in zip(corners, self._queries, strict=True)]
+        self._placed = [boxes[queries] for boxes, queries in zip(placed, self._queries, strict=True)]
         answer = self._answer(seen)
         whole = {
             "box": to_numpy(answer.boxes),
@@ -154,7 +154,7 @@ class DetrGroup:
         masked = dropout.on(self._network, decoder_parts(self._network), [1] * len(self._sizes))
         with ordinary_tensors(), masked, answering({**self._ranks, **self._encoded}):
             seen = self._run(self._pixels)
-        return [Candidates(z, _corners(boxes)) for z, boxes in zip(seen.logits, seen.boxes, strict=True)]
+        return [Candidates(z, corners(boxes)) for z, boxes in zip(seen.logits, seen.boxes, strict=True)]
 
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
         """See `FreeReplay.select`."""
@@ -180,7 +180,7 @@ class DetrGroup:
         """Output for all rows; without `latents` unless they are pooled."""
         boxes = []
         for of_image, queries, (height, width) in zip(seen.boxes, self._queries, self._sizes, strict=True):
-            boxes.append(_corners(of_image)[queries] * of_image.new_tensor([width, height, width, height]))
+            boxes.append(corners(of_image)[queries] * of_image.new_tensor([width, height, width, height]))
         return Answer(
             self._of_queries(seen.logits),
             torch.cat(boxes),
@@ -328,11 +328,15 @@ def _as_map(output: Tensor, maps: list[Tensor]) -> Tensor:
 
 @dataclass(frozen=True)
 class Pairs:
-    """N pairs of query and class of one image, best score first: shape (N,) each."""
+    """N pairs of query and class of one image: shape (N,) each."""
 
     queries: Tensor
     labels: Tensor
     scores: Tensor
+
+    def at(self, rows: Tensor) -> Pairs:
+        """Some of them."""
+        return Pairs(self.queries[rows], self.labels[rows], self.scores[rows])
 
 
 def select(scores: Tensor, boxes: Tensor, selection: Selection) -> Pairs:
@@ -342,18 +346,22 @@ def select(scores: Tensor, boxes: Tensor, selection: Selection) -> Pairs:
         scores: Shape (Q, K).
         boxes: Shape (Q, 4), corners, in any unit.
     """
-    candidates = scores
+    found = candidates(scores, selection)
+    if selection.iou < 1:
+        order = batched_nms(boxes[found.queries], found.scores, found.labels, selection.iou)
+    else:
+        order = found.scores.argsort(descending=True, stable=True)
+    return found.at(order[: selection.max_detections])
+
+
+def candidates(scores: Tensor, selection: Selection) -> Pairs:
+    """The pairs of scores (Q, K) above the threshold, in the order of the queries."""
+    counted = scores
     if selection.per_query == "one":
         best = scores.max(-1, keepdim=True)
-        candidates = torch.full_like(scores, -1).scatter(1, best.indices, best.values)
-    queries, labels = torch.where(candidates > selection.score_threshold)
-    found = candidates[queries, labels]
-    if selection.iou < 1:
-        order = batched_nms(boxes[queries], found, labels, selection.iou)
-    else:
-        order = found.argsort(descending=True, stable=True)
-    order = order[: selection.max_detections]
-    return Pairs(queries[order], labels[order], found[order])
+        counted = torch.full_like(scores, -1).scatter(1, best.indices, best.values)
+    queries, labels = torch.where(counted > selection.score_threshold)
+    return Pairs(queries, labels, counted[queries, labels])
 
 
 def pool_latent(latent: Tensor, boxes: Tensor, pooling: Pooling) -> Tensor:
@@ -379,7 +387,7 @@ def _extent(mask: Tensor) -> Tensor:
     return torch.stack([x, y, x, y])
 
 
-def _corners(boxes: Tensor) -> Tensor:
+def corners(boxes: Tensor) -> Tensor:
     """Centre and size → xmin, ymin, xmax, ymax."""
     centre, half = boxes[..., :2], boxes[..., 2:] / 2
     return torch.cat([centre - half, centre + half], dim=-1)

@@ -79,7 +79,7 @@ def latent_means(levels: list[Tensor], cells: list[Tensor], first_stride: int, p
     levels = [level.float() for level in levels]
     if pooling.all_levels or len(levels) == 1:
         return torch.cat([box_means(*one, pooling) for one in zip(levels, cells, strict=True)], dim=1)
-    fitting = _fitting_levels(cells[0] * first_stride, first_stride, len(levels))
+    fitting = fitting_levels(cells[0] * first_stride, first_stride, len(levels))
     means = levels[0].new_zeros(len(fitting), len(levels[0]))
     for number, (level, boxes) in enumerate(zip(levels, cells, strict=True)):
         rows = fitting == number
@@ -87,7 +87,7 @@ def latent_means(levels: list[Tensor], cells: list[Tensor], first_stride: int, p
     return means
 
 
-def _fitting_levels(boxes: Tensor, first_stride: int, count: int) -> Tensor:
+def fitting_levels(boxes: Tensor, first_stride: int, count: int) -> Tensor:
     """Number of the level that fits each box in pixels, shape (N,): Lin et al. 2017, Equation 1, as in torchvision."""
     finest = first_stride.bit_length() - 1
     return LevelMapper(finest, finest + count - 1)([boxes])

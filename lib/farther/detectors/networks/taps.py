@@ -122,6 +122,10 @@ class Taps:
             lambda name, prefix: pooled(name, prefix, lambda level, at: box_gram_rows(level, at, powers, pooling)),
         )
 
+    def map_of(self, name: str) -> Tensor:
+        """The output of a module of `latents` in the last pass."""
+        return self._output(name, LAYER)
+
     def _columns(self, mean: Callable[[str, str], Tensor], gram: Callable[[str, str], Tensor]) -> dict[str, Tensor]:
         """All columns, from functions of a module's name and the beginning of its column's name."""
         means = {f"{LAYER}{name}": mean(name, LAYER) for name in self._layers.latents}

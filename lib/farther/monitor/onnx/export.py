@@ -1,0 +1,212 @@
+"""Writing the ONNX graph of a detector with a method."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from torch import Tensor, nn
+
+from farther.detectors.base import Detector, LatentDetector
+from farther.detectors.classifier import Classifier
+from farther.detectors.detr import Detr
+from farther.detectors.faster_rcnn import FasterRCNN
+from farther.detectors.fcos import FCOS
+from farther.detectors.mask_rcnn import MaskRCNN
+from farther.detectors.networks.architectures import MSRA
+from farther.detectors.open_clip_classifier import OpenClipClassifier
+from farther.detectors.retinanet import RetinaNet
+from farther.detectors.transformers_classifier import TransformersClassifier
+from farther.detectors.yolo import Yolo
+from farther.errors import ParameterError
+from farther.methods.base import Method
+from farther.monitor.onnx.networks import ClassifierGraph, DenseGraph, DetrGraph, FasterRCNNGraph, Graph, YoloGraph
+from farther.monitor.onnx.preprocessing import described
+from farther.monitor.onnx.scores import Rows, number, scorer
+from farther.tables import Header
+from farther.tables.files import digest
+
+FILE = "model.onnx"
+
+#: The newest that onnxruntime 1.20, the oldest that farther asks for, and PyTorch's exporter know.
+OPSET = 20
+
+#: Bytes of a file of protocol buffers, less what the nodes take.
+LARGEST = (2 << 30) - (64 << 20)
+
+#: By class: an adapter that derives from one of these may compute something else.
+GRAPHS: dict[type[Detector], type[Graph]] = {
+    Yolo: YoloGraph,
+    Detr: DetrGraph,
+    FasterRCNN: FasterRCNNGraph,
+    MaskRCNN: FasterRCNNGraph,
+    RetinaNet: DenseGraph,
+    FCOS: DenseGraph,
+    Classifier: ClassifierGraph,
+    TransformersClassifier: ClassifierGraph,
+    OpenClipClassifier: ClassifierGraph,
+}
+
+#: Two images of other shapes.
+SAMPLES = (np.full((64, 96, 3), 90, np.uint8), np.full((96, 80, 3), 90, np.uint8))
+
+
+class Scored(nn.Module):
+    """A detector's graph, the score of a method, and its threshold.
+
+    Args:
+        graph: The detector.
+        method: Fitted.
+        header: Header of the detector's regions.
+        tau: τ.
+    """
+
+    def __init__(self, graph: Graph, method: Method, header: Header, tau: float):
+        super().__init__()
+        self.graph, self.method, self.header, self.tau = graph, method, header, tau
+        self.dtype = getattr(torch, graph.detector.features_dtype)
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs, in order."""
+        return ["box", "label", "confidence", "logits", *self.method.columns, "score", "unknown"]
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """The outputs of one image, N rows each."""
+        columns = self.graph(*inputs)
+        for name in self.method.columns:
+            columns[name] = columns[name].to(self.dtype).float()
+        score = scorer(self.method)(self.method, Rows(self.header, columns))
+        columns |= {"score": score, "unknown": score < number(self.tau)}
+        return tuple(columns[name] for name in self.outputs)
+
+
+def write_graph(
+    detector: Detector, method: Method, header: Header, thresholds: tuple[float, float], folder: Path
+) -> dict[str, Any]:
+    """Writes `model.onnx` into a folder.
+
+    Args:
+        detector: Any device; the graph is traced on the CPU.
+        method: Fitted.
+        header: Of the detector's regions.
+        thresholds: t* and τ.
+        folder: Exists.
+
+    Returns:
+        The entry `onnx` of `bundle.json`.
+
+    Raises:
+        ParameterError: the detector or the method cannot be exported; says why.
+    """
+    scorer(method)
+    operating, tau = thresholds
+    detector = replace(detector, device="cpu")
+    kind = _kind(detector)
+    sample = inputs_of(detector, SAMPLES[0])
+    shapes = [tuple(inputs_of(detector, image)["image"].shape) for image in SAMPLES]
+    free = [axis for axis, sides in enumerate(zip(*shapes, strict=True)) if kind.any_shape and sides[0] != 3]
+    if shapes[0] != shapes[1] and not kind.any_shape:
+        problem = f"its images have many shapes, such as {shapes[0]} and {shapes[1]}, and its network is traced for one"
+        raise ParameterError(f"detector {detector.name!r} cannot be exported: {problem}")
+    module = Scored(kind(detector, method.columns, operating), method, header, tau).eval()
+    _check_size(module, method)
+    axes = {"image": dict(zip(free, ("height", "width"), strict=True))} if free else {}
+    axes |= {name: {0: "detections"} for name in module.outputs}
+    file = folder / FILE
+    with torch.no_grad(), _tracing():
+        torch.onnx.export(
+            module,
+            tuple(sample.values()),
+            file,
+            dynamo=False,
+            opset_version=OPSET,
+            input_names=list(sample),
+            output_names=module.outputs,
+            dynamic_axes=axes,
+        )
+    model = onnx.load(file, load_external_data=False)
+    facts = {"classes": list(header.classes), "operating": operating, "tau": tau, "method": method.name}
+    for name, value in facts.items():
+        model.metadata_props.add(key=f"farther.{name}", value=json.dumps(value))
+    onnx.save(model, file)
+    onnx.checker.check_model(str(file), full_check=True)
+    return {
+        "file": FILE,
+        "digest": digest(file),
+        "opset": OPSET,
+        "inputs": [_port(value) for value in model.graph.input],
+        "outputs": [_port(value) for value in model.graph.output],
+        "preprocessing": described(detector),
+    }
+
+
+def inputs_of(detector: Detector, image: np.ndarray) -> dict[str, Tensor]:
+    """The inputs of the graph, by name, for an image (H, W, 3), uint8."""
+    prepared = detector.prepare(image)
+    if isinstance(prepared, np.ndarray):
+        return {"image": torch.from_numpy(prepared)}
+    pixels = torch.as_tensor(prepared.pixels)
+    mask = getattr(prepared, "mask", None)
+    if mask is not None and not mask.all():
+        problem = "its images are padded to one shape, and the graph has no mask"
+        raise ParameterError(f"detector {detector.name!r} cannot be exported: {problem}")
+    return {"image": pixels, "original": torch.tensor(prepared.original)}
+
+
+def _kind(detector: Detector) -> type[Graph]:
+    """The graph's class.
+
+    Raises:
+        ParameterError: there is none, or not with these parameters.
+    """
+    found = GRAPHS.get(type(detector))
+    problem = None
+    if found is None:
+        problem = f"only {', '.join(sorted(cls.name for cls in GRAPHS))} can be"
+    elif detector.precision != "float32":
+        problem = f"its precision is {detector.precision}, and graphs compute in float32"
+    elif isinstance(detector, LatentDetector) and detector.published_rois:
+        problem = "published_rois places boxes by the width of the image alone"
+    elif isinstance(detector, FasterRCNN) and detector.blueprint.architecture == MSRA:
+        problem = f"{MSRA} computes anchors and proposals as Detectron2 does, in steps that are not traced"
+    if found is None or problem is not None:
+        raise ParameterError(f"detector {detector.name!r} cannot be exported: {problem}")
+    return found
+
+
+def _check_size(module: nn.Module, method: Method) -> None:
+    state = [value for name, value in vars(method).items() if name.endswith("_") and isinstance(value, np.ndarray)]
+    size = sum(value.nbytes for value in state)
+    size += sum(value.numel() * value.element_size() for value in module.parameters())
+    if size > LARGEST:
+        problem = f"weights and fitted state have {size / 2**30:.1f} GiB, and an ONNX file at most 2"
+        raise ParameterError(f"method {method.name!r} cannot be exported with this detector: {problem}")
+
+
+@contextmanager
+def _tracing() -> Iterator[None]:
+    """Lets layers compute in the steps that ONNX has, and the tracer not warn of sizes that all images share."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _port(value: Any) -> dict[str, Any]:
+    """Name, type and shape of an input or output."""
+    kind = value.type.tensor_type
+    shape = [side.dim_param or side.dim_value for side in kind.shape.dim]
+    return {"name": value.name, "type": onnx.TensorProto.DataType.Name(kind.elem_type).lower(), "shape": shape}

@@ -1,0 +1,325 @@
+"""Detectors as modules that PyTorch traces: one prepared image in, the columns of its detections out.
+
+They call the adapters' networks and selections with sizes as tensors, so that a graph takes images of any shape. A
+graph takes one image, because the number of detections differs between images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import interpolate, logsigmoid, pad
+from torch.onnx.operators import shape_as_tensor
+from torchvision.models.detection.image_list import ImageList
+from torchvision.ops import batched_nms, nms, roi_align
+
+from farther.detectors.base import Detector
+from farther.detectors.dense import DenseDetector
+from farther.detectors.detr import Detr
+from farther.detectors.faster_rcnn import FasterRCNN
+from farther.detectors.networks.detection import Selection, StoredColumns
+from farther.detectors.networks.pooling import fitting_levels
+from farther.detectors.networks.taps import Taps
+from farther.detectors.whole_images import ImageClassifier
+from farther.detectors.yolo import Yolo
+from farther.tables.regions import LAYER
+
+#: Columns of one image's N detections: `box`, `label`, `confidence`, `logits`, and those that the method reads.
+Columns = dict[str, Tensor]
+
+
+class Graph(nn.Module):
+    """A detector's network with its selection.
+
+    Args:
+        detector: The adapter, on the CPU.
+        columns: Names of the optional columns that are computed.
+        operating: t*: detections of less confidence are left out.
+    """
+
+    #: True if images may have any height and width; else the graph takes those of the adapter's only.
+    any_shape: ClassVar[bool] = False
+
+    def __init__(self, detector: Detector, columns: Sequence[str], operating: float):
+        super().__init__()
+        self.detector, self.wanted, self.operating = detector, frozenset(columns), operating
+
+    def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
+        """The detections of one image.
+
+        Args:
+            image: As the adapter's `prepare` gives it.
+            original: Height and width of the image as given, shape (2,), int64; None where the graph takes that image.
+        """
+        raise NotImplementedError
+
+    def confident(self, scores: Tensor) -> Tensor:
+        """Scores, those below t* set to 0: suppression never lets a box remove one of a higher score."""
+        return torch.where(scores >= self.operating, scores, torch.zeros_like(scores))
+
+
+class ClassifierGraph(Graph):
+    """An image classifier: the box is the image."""
+
+    detector: ImageClassifier
+
+    def __init__(self, detector: ImageClassifier, columns: Sequence[str], operating: float):
+        super().__init__(detector, columns, operating)
+        self.classifier = detector.only(columns).network
+        self.network = self.classifier.network
+
+    def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
+        """See `Graph.forward`."""
+        assert original is not None
+        if image.dtype == torch.uint8:
+            mean, std = (torch.tensor(values)[:, None, None] for values in self.classifier.normalisation)
+            image = (image.permute(2, 0, 1).float() / 255 - mean) / std
+        seen = self.classifier(image[None])
+        confidence, label = seen.logits.softmax(1).max(1)
+        zero = torch.zeros_like(original[:1])
+        box = torch.cat([zero, zero, original[1:], original[:1]]).float()[None]
+        vectors = dict(seen.latents) | ({} if seen.features is None else {"features": seen.features})
+        columns = {"box": box, "label": label, "confidence": confidence, "logits": seen.logits, **vectors}
+        rows = torch.where(confidence >= self.operating)[0]
+        return {name: values[rows] for name, values in columns.items()}
+
+
+class BoxGraph(Graph):
+    """Base of the detectors of boxes."""
+
+    stored: StoredColumns
+    #: True if maps have whole strides; else boxes are placed by their share of the network's input.
+    strided = True
+
+    def tapped(self, network: nn.Module) -> Taps:
+        """Hooks on the inner modules whose activations are wanted."""
+        return Taps(network, self.stored.layers)
+
+    def latents(self, levels: Callable[[], Sequence[Tensor]], placed: Tensor, size: Tensor, taps: Taps) -> Columns:
+        """The wanted columns of activations.
+
+        Args:
+            levels: Gives the maps that `latent` is pooled from, (1, C, h, w) each, finest first.
+            placed: Boxes in pixels of the network's input, shape (N, 4).
+            size: Height and width of the network's input, int64.
+            taps: After the network's pass.
+        """
+        found = {}
+        if "latent" in self.wanted:
+            maps = list(levels())
+            found["latent"] = self._pyramid(maps, placed, size) if self.strided else self._share(maps[0], placed, size)
+        for name in self.stored.layers.latents:
+            found[f"{LAYER}{name}"] = self._share(taps.map_of(name), placed, size)
+        return found
+
+    def _pyramid(self, maps: list[Tensor], placed: Tensor, size: Tensor) -> Tensor:
+        """Of the level that fits each box, or of all levels side by side, as `latent_means`."""
+        finest = int(size[1]) // int(maps[0].shape[-1])
+        cells = [placed / (finest << number) for number in range(len(maps))]
+        if self.stored.pooling.all_levels or len(maps) == 1:
+            return torch.cat([self._pool(*one) for one in zip(maps, cells, strict=True)], dim=1)
+        fitting = fitting_levels(placed, finest, len(maps))
+        rows = [torch.where(fitting == number)[0] for number in range(len(maps))]
+        parts = [self._pool(level, of[at]) for level, of, at in zip(maps, cells, rows, strict=True)]
+        return torch.cat(parts)[torch.cat(rows).argsort()]
+
+    def _share(self, level: Tensor, placed: Tensor, size: Tensor) -> Tensor:
+        """Of a map that covers the network's input, whatever its stride."""
+        return self._pool(level, placed * (shape_as_tensor(level)[2:] / size).flip(0).repeat(2))
+
+    def _pool(self, level: Tensor, cells: Tensor) -> Tensor:
+        """Channel means of a map, (1, C, h, w), over boxes in its cells, as `box_means`: shape (N, C)."""
+        pooling = self.stored.pooling
+        return roi_align(level, [cells], pooling.size, 1.0, pooling.sampling, aligned=True).mean(dim=(2, 3))
+
+
+class YoloGraph(BoxGraph):
+    """A network of Ultralytics, with the suppression of its `non_max_suppression`."""
+
+    any_shape = True
+    #: Offset of the boxes of different classes, as Ultralytics has it.
+    OFFSET = 7680
+
+    def __init__(self, detector: Yolo, columns: Sequence[str], operating: float):
+        super().__init__(detector, columns, operating)
+        self.stored = detector.only(columns).stored_columns(log_scores=detector.log_scores)
+        self.selection = Selection(detector.score_threshold, detector.nms_iou, detector.max_detections)
+        self.network = detector.network
+        self.network.model[-1].dynamic = True
+
+    def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
+        """See `Graph.forward`."""
+        from farther.detectors.networks.yolo import run
+
+        assert original is not None
+        batch = image.permute(2, 0, 1)[None].float() / 255
+        with self.tapped(self.network) as taps:
+            seen = run(self.network, batch)
+        decoded = seen.decoded[0].T
+        confidence, label = self.confident(decoded[:, 4:]).max(1)
+        rows = torch.where(confidence > self.selection.score_threshold)[0]
+        centre, half = decoded[rows, :2], decoded[rows, 2:4] / 2
+        boxes = torch.cat([centre - half, centre + half], dim=1)
+        apart = boxes + label[rows, None].float() * self.OFFSET
+        kept = nms(apart, confidence[rows], self.selection.iou)[: self.selection.max_detections]
+        kept = kept[(boxes[kept, 2:] >= boxes[kept, :2]).all(dim=1)]
+        boxes, rows = boxes[kept], rows[kept]
+        logits = seen.logits[0].T[rows]
+        size = shape_as_tensor(batch)[2:]
+        return {
+            "box": self._in_image(boxes, size, original),
+            "label": label[rows],
+            "confidence": confidence[rows],
+            "logits": logsigmoid(logits) if self.stored.log_scores else logits,
+            **self.latents(lambda: [seen.backbone], boxes, size, taps),
+        }
+
+    @staticmethod
+    def _in_image(boxes: Tensor, size: Tensor, original: Tensor) -> Tensor:
+        """Boxes in pixels of the padded input → in pixels of the image as given, as Ultralytics' `scale_boxes`."""
+        given = original.double()
+        gain = (size / given).min()
+        new = (given * gain).round().clamp(min=1)
+        before = ((size - new) / 2 - 0.1).round().flip(0).repeat(2).float()
+        factor = (new / given).flip(0).repeat(2).float()
+        edges = original.flip(0).repeat(2).float()
+        return torch.minimum(((boxes - before) / factor).clamp(min=0), edges)
+
+
+class DetrGraph(BoxGraph):
+    """A detection transformer of transformers, whose inputs have one shape."""
+
+    strided = False
+
+    def __init__(self, detector: Detr, columns: Sequence[str], operating: float):
+        super().__init__(detector, columns, operating)
+        self.stored = detector.only(columns).stored_columns()
+        self.selection = detector.selection()
+        self.network = detector.network
+
+    def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
+        """See `Graph.forward`."""
+        from farther.detectors.networks.detr_inference import candidates, corners, run
+
+        assert original is not None
+        pixels = image[None]
+        with self.tapped(self.network) as taps:
+            seen = run(self.network, pixels, torch.ones_like(pixels[:, 0]))
+        boxes = corners(seen.boxes[0])
+        pairs = candidates(self.confident(seen.scores[0]), self.selection)
+        # All of them, sorted: of equal scores, ONNX takes the first one first, as a stable sort does.
+        order = pairs.scores.topk(pairs.scores.shape[0]).indices
+        if self.selection.iou < 1:
+            order = batched_nms(boxes[pairs.queries], pairs.scores, pairs.labels, self.selection.iou)
+        found = pairs.at(order[: self.selection.max_detections])
+        edges, size = original.flip(0).repeat(2).float(), shape_as_tensor(pixels)[2:]
+        shown = boxes[found.queries]
+        maps = [] if seen.latent is None else [seen.latent]
+        return {
+            "box": shown * edges,
+            "label": found.labels,
+            "confidence": found.scores,
+            "logits": seen.logits[0][found.queries],
+            "features": seen.features[0][found.queries],
+            **self.latents(lambda: maps, shown * size.flip(0).repeat(2), size, taps),
+        }
+
+
+class TorchvisionGraph(BoxGraph):
+    """Base of torchvision's detectors, which scale images themselves."""
+
+    any_shape = True
+    network: Any
+
+    def batch(self, image: Tensor) -> tuple[ImageList, Tensor, Tensor, Tensor]:
+        """An image (H, W, 3), uint8, as the network takes it, as torchvision's transform makes it.
+
+        Returns:
+            The batch of one image, and height and width as given, scaled, and padded.
+        """
+        transform = self.network.transform
+        pixels = transform.normalize(image.permute(2, 0, 1).float() / 255)
+        given = shape_as_tensor(image)[:2]
+        sides = given.double()
+        most = torch.tensor([transform.min_size[-1], transform.max_size], dtype=torch.float64)
+        # Tensor by tensor: a number by a tensor is a product with its reciprocal, which can round a side down.
+        scaled = torch.floor(sides * (most / torch.stack([sides.min(), sides.max()])).min()).long()
+        size: Any = [scaled[0], scaled[1]]
+        made = interpolate(pixels[None], size=size, mode="bilinear", align_corners=False)
+        divisor: int = transform.size_divisible
+        padded = (scaled + divisor - 1) // divisor * divisor
+        further: Any = padded - scaled
+        made = pad(made, [0, further[1], 0, further[0]])
+        return ImageList(made, [(scaled[0], scaled[1])]), given, scaled, padded
+
+    @staticmethod
+    def in_image(boxes: Tensor, scaled: Tensor, given: Tensor) -> Tensor:
+        """Boxes in pixels of the scaled image → in pixels of the image as given."""
+        return boxes * (given.float() / scaled.float()).flip(0).repeat(2)
+
+
+class FasterRCNNGraph(TorchvisionGraph):
+    """Faster R-CNN, and Mask R-CNN without its masks."""
+
+    def __init__(self, detector: FasterRCNN, columns: Sequence[str], operating: float):
+        super().__init__(detector, columns, operating)
+        self.stored = detector.only(columns).stored_columns(all_levels=detector.all_levels)
+        self.network = detector.network
+
+    def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
+        """See `Graph.forward`."""
+        from farther.detectors.networks.faster_rcnn import propose, select_detections
+
+        network, heads = self.network, self.network.roi_heads
+        batch, given, scaled, padded = self.batch(image)
+        with self.tapped(network) as taps:
+            levels = network.backbone(batch.tensors)
+        seen = propose(network, batch, levels)
+        features = heads.box_head(heads.box_roi_pool(levels, seen.proposals, batch.image_sizes))
+        logits, deltas = heads.box_predictor(features)
+        boxes = heads.box_coder.decode(deltas, seen.proposals)
+        found = select_detections(network, boxes, self.confident(logits.softmax(-1)), batch.image_sizes[0])
+        return {
+            "box": self.in_image(found.boxes, scaled, given),
+            "label": found.labels,
+            "confidence": found.scores,
+            "logits": logits[found.rows],
+            "features": features[found.rows],
+            **self.latents(lambda: seen.shared, found.boxes, padded, taps),
+        }
+
+
+class DenseGraph(TorchvisionGraph):
+    """RetinaNet and FCOS."""
+
+    def __init__(self, detector: DenseDetector, columns: Sequence[str], operating: float):
+        super().__init__(detector, columns, operating)
+        self.stored = detector.only(columns).stored_columns()
+        self.selection = detector.selection()
+        self.network, self.background = detector.network, detector.header().background_index
+
+    def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
+        """See `Graph.forward`."""
+        from farther.detectors.networks.dense import scores_of, select
+
+        network = self.network
+        batch, given, scaled, padded = self.batch(image)
+        with self.tapped(network) as taps:
+            levels = list(network.backbone(batch.tensors).values())
+        answers = network.head(levels)
+        logits, deltas = answers["cls_logits"][0], answers["bbox_regression"][0]
+        scores = self.confident(scores_of(answers, self.background)[0])
+        per_cell = network.anchor_generator.num_anchors_per_location()[0]
+        counts = [level.shape[2] * level.shape[3] * per_cell for level in levels]
+        anchors = network.anchor_generator(batch, levels)[0]
+        found = select(network, scores, deltas, anchors, batch.image_sizes[0], counts, self.selection)
+        return {
+            "box": self.in_image(found.boxes, scaled, given),
+            "label": found.labels,
+            "confidence": found.scores,
+            "logits": logits[found.rows],
+            **self.latents(lambda: levels, found.boxes, padded, taps),
+        }

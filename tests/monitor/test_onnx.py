@@ -1,0 +1,217 @@
+"""Exported graphs beside the pipeline: onnxruntime gives the same detections, scores and decisions."""
+
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from tests.monitor.conftest import Deployed, make, scene
+from tests.monitor.test_monitor import CLASSES, KINDS, one_stage
+from torchvision.models.detection import FCOS, RetinaNet
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+
+from farther import methods
+from farther.detectors.networks import dense
+from farther.detectors.networks.architectures import CompactPyramid
+from farther.errors import DataError, ParameterError
+from farther.methods.base import METHODS
+from farther.monitor import Bundle
+from farther.monitor.onnx.compare import compare
+from farther.monitor.onnx.export import OPSET
+from farther.monitor.onnx.scores import SCORERS, Rows, scorer
+from farther.tables import Regions
+
+#: Of each adapter, a method that reads the most.
+EXPORTED = {
+    "faster_rcnn": "knn",
+    "yolo": "stage",
+    "detr": "lard",
+    "retinanet": "lard",
+    "fcos": "lard",
+    "classifier": "mds_ensemble",
+    "transformers_classifier": "knn",
+    "open_clip_classifier": "energy",
+}
+
+
+def small(kind: type, **_: Any) -> torch.nn.Module:
+    """RetinaNet or FCOS with strides 8 to 32 and few channels."""
+    pyramid = CompactPyramid((8, 8, 16, 16, 16), (1, 1, 1, 1), 32)
+    sizes = ((8,), (16,), (32,)) if kind is FCOS else ((8, 12, 16), (16, 24, 32), (32, 48, 64))
+    anchors = AnchorGenerator(sizes, ((1.0,) if kind is FCOS else (0.5, 1.0, 2.0),) * 3)
+    network = kind(pyramid, len(CLASSES), min_size=64, max_size=96, anchor_generator=anchors)
+    for layer in network.head.classification_head.conv.modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            torch.nn.init.kaiming_normal_(layer.weight)  # else nothing of the image reaches the logits
+    return network
+
+
+def deployed_on(kind: str, folder: Path, monkeypatch) -> Deployed:
+    """A small run of an adapter."""
+    case, weights = KINDS[kind], KINDS[kind].weights
+    if kind in ("retinanet", "fcos"):
+        network, anchors = (RetinaNet, 9) if kind == "retinanet" else (FCOS, 1)
+        monkeypatch.setitem(dense.BUILDERS, f"{kind}_resnet50_fpn", (lambda **_: small(network), anchors))
+        torch.manual_seed(5)
+        weights = lambda folder: one_stage(small(network), folder)  # noqa: E731
+    method = EXPORTED[kind]
+    entry = {"adapter": kind, "weights": weights(folder), "params": {**case.params, "device": "cpu"}, **case.more}
+    entry.pop("passes", None)
+    return make(folder, entry, {method: case.methods[method]}, case.operating)
+
+
+@pytest.mark.parametrize("kind", sorted(EXPORTED))
+def test_onnxruntime_gives_the_pipelines_detections_scores_and_decisions(kind, tmp_path, monkeypatch):
+    deployed = deployed_on(kind, tmp_path, monkeypatch)
+    bundle = Bundle.load(deployed.bundle(EXPORTED[kind], onnx=True))
+    info, graph = bundle.info, bundle.info.onnx
+    assert graph.opset == OPSET
+    session = onnxruntime.InferenceSession(bundle.folder / graph.file, providers=["CPUExecutionProvider"])
+    assert [port.name for port in graph.outputs] == [output.name for output in session.get_outputs()]
+    assert session.get_modelmeta().custom_metadata_map["farther.tau"] == json.dumps(info.tau)
+    images = [scene(number) for number in range(200, 210)]  # not those whose scores τ is one of
+    found = compare(bundle, images)
+    assert found.detections > 5
+    assert found.unmatched == 0
+    assert found.unknown == 0
+    assert found.largest["relative"] < 1e-4
+    assert found.largest["box"] < 1e-3
+    assert found.largest["confidence"] < 1e-5
+
+
+@pytest.fixture(scope="module")
+def regions() -> Regions:
+    """Detections with features, activations and a last layer."""
+    rng = np.random.default_rng(0)
+    count, width, classes = 300, 12, 5
+    weight, bias = rng.normal(size=(classes, width)).astype(np.float32), rng.normal(size=classes).astype(np.float32)
+    features = rng.gamma(1.0, size=(count, width)).astype(np.float32)
+    logits = features @ weight.T + bias
+    return Regions(
+        image_id=["image"] * count,
+        region_id=np.arange(count),
+        box=np.tile([0.0, 0.0, 1.0, 1.0], (count, 1)),
+        score=rng.random(count),
+        label=logits[:, 1:].argmax(axis=1) + 1,
+        logits=logits,
+        features=features,
+        latent=rng.normal(size=(count, 8)).astype(np.float32),
+        classes=("background", "a", "b", "c", "d"),
+        background_index=0,
+        weight=weight,
+        bias=bias,
+        detector={"vos_head": {"energy_weight": [1, 0.5, 0, 2], "weight": [-0.2, 0.3], "bias": [0.1, 0.2]}},
+    )
+
+
+#: Parameters of a method's variants.
+VARIANTS: dict[str, list[dict[str, Any]]] = {
+    "temperature_scaling": [{"temperature": 3.0}],
+    "energy": [{}, {"temperature": 2.0}, {"protocol": "published-code"}],
+    "gen": [{}, {"protocol": "published-code"}, {"m": 2}],
+    "vos": [{}, {"output": "logistic"}],
+    "gradnorm": [{"temperature": 2.0}],
+    "ash": [{"variant": variant, "percentile": 60} for variant in "spb"],
+    "knn": [{"k": 3}, {"protocol": "published-code"}, {"layer": "latent"}],
+    "vim": [{"dim": 6}],
+    "residual": [{"dim": 6}],
+    "mahalanobis": [{}, {"layer": "latent"}],
+    "lard_mahalanobis": [{"components": 3}, {"components": None}, {"protocol": "published-code"}],
+    "lard_knn": [{"components": 3}, {"protocol": "published-code"}],
+    "lard_kde": [{"components": 3, "bandwidth": 0.7}],
+    "relation": [{}, {"power": 2.0}],
+}
+CASES = [(cls.name, params) for cls in SCORERS for params in VARIANTS.get(cls.name, [{}])]
+
+
+class Score(torch.nn.Module):
+    """The score alone, as a graph."""
+
+    def __init__(self, method: methods.Method, header: Any, names: list[str]):
+        super().__init__()
+        self.method, self.header, self.names = method, header, names
+
+    def forward(self, *values: torch.Tensor) -> torch.Tensor:
+        return scorer(self.method)(self.method, Rows(self.header, dict(zip(self.names, values, strict=True))))
+
+
+def in_onnxruntime(method: methods.Method, regions: Regions) -> np.ndarray:
+    """The scores of a graph that was traced on other rows."""
+    names = ["confidence", "label", "logits", *method.columns]
+    arrays = {"confidence": regions.score, "label": regions.label.astype(np.int64)}
+    arrays |= {name: regions.array(name) for name in names[2:]}
+    file = io.BytesIO()
+    sample = tuple(torch.from_numpy(np.array(arrays[name][:7])) for name in names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Score(method, regions.header, names),
+            sample,
+            file,
+            dynamo=False,
+            opset_version=OPSET,
+            input_names=names,
+            output_names=["score"],
+            dynamic_axes={key: {0: "n"} for key in [*names, "score"]},
+        )
+    session = onnxruntime.InferenceSession(file.getvalue())
+    wanted = [value.name for value in session.get_inputs()]
+    return session.run(None, {name: arrays[name] for name in wanted})[0]
+
+
+@pytest.mark.parametrize(("name", "params"), CASES)
+def test_the_score_of_a_graph_is_the_methods(name, params, regions):
+    method = methods.create(name, **params).fit(regions[:200])
+    others = regions[200:]
+    score = in_onnxruntime(method, others)
+    assert score.dtype == np.float64
+    # Products in float32 add up in another order.
+    np.testing.assert_allclose(
+        score, method.score(others), rtol=1e-5 if name in ("nnguide", "relation") else 1e-9, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "exp"])
+@pytest.mark.parametrize("name", ["msp", "energy", "entropy", "gen", "temperature_scaling"])
+def test_sigmoid_heads_are_read_as_the_method_reads_them(name, activation, regions):
+    logits = -np.logaddexp(0, -regions.logits[:, 1:]) if activation == "exp" else regions.logits[:, 1:]
+    columns = {"box": regions.box, "score": regions.score, "label": regions.label - 1, "logits": logits}
+    header = {"classes": ("a", "b", "c", "d"), "activation": activation}
+    sigmoid = Regions(image_id=regions.image_id, region_id=regions.region_id, **columns, **header)
+    params = {"temperature": 2.0} if name in ("energy", "temperature_scaling") else {}
+    method = methods.create(name, activation="detector", **params)
+    np.testing.assert_allclose(in_onnxruntime(method, sigmoid), method.score(sigmoid), rtol=1e-9, atol=1e-12)
+
+
+def test_what_cannot_be_exported_is_refused_by_name_with_the_reason(tmp_path, regions):
+    for name in sorted(set(METHODS.names()) - {cls.name for cls in SCORERS}):
+        with pytest.raises(ParameterError, match=f"method '{name}' cannot be exported: its score is not written"):
+            scorer(methods.create(name, **({"layer": ("a",)} if name == "gram" else {})))
+    approximate = methods.create("knn", index="approximate").fit(regions)
+    with pytest.raises(ParameterError, match="method 'knn' cannot be exported: an approximate index"):
+        in_onnxruntime(approximate, regions)
+    kind = KINDS["classifier"]
+    params = {"device": "cpu", "precision": "bfloat16"}
+    entry = {"adapter": "classifier", "weights": kind.weights(tmp_path), "params": params, **kind.more}
+    deployed = make(tmp_path, entry, {"msp": {}, "odin": kind.methods["odin"]}, 0.0)
+    with pytest.raises(ParameterError, match="detector 'classifier' cannot be exported: its precision is bfloat16"):
+        deployed.bundle("msp", onnx=True)
+    with pytest.raises(ParameterError, match="method 'odin' cannot be exported: it scores the pass 'perturbed'"):
+        deployed.bundle("odin", onnx=True)
+
+
+def test_a_graph_that_was_changed_is_not_loaded(tmp_path):
+    kind = KINDS["classifier"]
+    entry = {"adapter": "classifier", "weights": kind.weights(tmp_path), "params": {"device": "cpu"}}
+    folder = make(tmp_path, entry, {"msp": {}}, 0.0).bundle("msp", onnx=True)
+    with (folder / "model.onnx").open("ab") as file:
+        file.write(b"\0")
+    with pytest.raises(DataError, match="the graph is not the one that was written"):
+        Bundle.load(folder)
