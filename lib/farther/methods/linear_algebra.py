@@ -6,9 +6,28 @@ block and a D × D matrix, whatever the number of rows. scikit-learn's estimator
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from functools import cache
+from typing import Any
 
 import numpy as np
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """A context in which matrix products run on one thread: several round differently where their shares meet."""
+    found: AbstractContextManager[Any] = _blas().limit(limits=1)
+    return found
+
+
+@cache
+def _blas() -> Any:
+    """The linear algebra libraries of NumPy and SciPy."""
+    import scipy.linalg.blas  # noqa: F401, only libraries that are loaded are found
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
 
 
 def mean_vector(blocks: Iterable[np.ndarray]) -> tuple[np.ndarray, int]:
@@ -131,3 +150,16 @@ def principal_components(
     scatter = scatter_matrix(np.subtract(block, mean, out=block) for block in blocks())
     values, directions = eigenvectors(scatter, max(0, len(mean) - components), len(mean))
     return mean, directions[:, ::-1], values[::-1] / max(rows - 1, 1)  # as scikit-learn's PCA
+
+
+def finite(scores: np.ndarray) -> np.ndarray:
+    """Scores as float64, with infinities replaced by the largest finite number, which keeps their order.
+
+    Raises:
+        ArithmeticError: a score is NaN.
+    """
+    scores = np.asarray(scores, dtype=np.float64)
+    if np.isnan(scores).any():
+        raise ArithmeticError(f"row {int(np.flatnonzero(np.isnan(scores))[0])} has no score (NaN)")
+    limit = math.nextafter(math.inf, 0)
+    return np.clip(scores, -limit, limit)
