@@ -138,10 +138,10 @@ def apply(calibrators: Mapping[str, Calibrator], regions: Regions) -> Regions:
 def confidences(calibrators: Mapping[str, Calibrator], regions: Regions) -> np.ndarray:
     """Calibrated confidences, ndarray of shape (N,), float32; see `apply`."""
     score = regions.score.astype(np.float64)
-    for label, name in enumerate(regions.classes):
-        if name in calibrators:
+    for label in np.unique(regions.label).tolist():
+        if (calibrator := calibrators.get(regions.classes[label])) is not None:
             rows = regions.label == label
-            score[rows] = calibrators[name](score[rows])
+            score[rows] = calibrator(score[rows])
     return score.astype(np.float32)
 
 
