@@ -14,7 +14,8 @@ from pydantic.dataclasses import dataclass
 from safetensors.numpy import save_file
 
 from farther.errors import DataError, FartherError, shorten
-from farther.methods.linear_algebra import finite, one_blas_thread
+from farther.methods.linear_algebra import finite
+from farther.methods.rows import in_equal_parts
 from farther.methods.trial import rows_like
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
@@ -33,9 +34,6 @@ READ_WHEN_NEEDED = VECTORS | PASSES | {"uncertainty", "box_variance"}
 
 #: Values per block: few enough that their float64 copy stays in the processor's cache.
 BLOCK = 1 << 20
-
-#: Rows scored at once, so that products round alike: a multiple of 6, 8, 16 and 24, which BLAS computes together.
-ROWS = 48
 
 
 class FitError(FartherError):
@@ -164,18 +162,8 @@ class Method(ABC):
         scores = [np.zeros(0)]
         for block in self._blocks(regions):
             self._check_widths(block)
-            scores.append(self._score(block) if self.row_by_row else self._in_equal_parts(block))
+            scores.append(self._score(block) if self.row_by_row else in_equal_parts(self._score, block))
         return finite(np.concatenate(scores))
-
-    def _in_equal_parts(self, block: Regions) -> np.ndarray:
-        """The scores of a block, `ROWS` rows at a time; the last rows are filled up with the last one."""
-        with one_blas_thread():
-            starts = range(0, len(block) - ROWS + 1, ROWS)
-            scores = [self._score(block[first : first + ROWS]) for first in starts]
-            if left := len(block) % ROWS:
-                rows = np.minimum(np.arange(len(block) - left, len(block) - left + ROWS), len(block) - 1)
-                scores.append(self._score(block[rows])[:left])
-        return np.concatenate(scores)
 
     def missing(self, regions: RegionsLike) -> list[str]:
         """The inputs that the method needs and these regions lack, sorted; empty if it can be applied."""
@@ -279,11 +267,10 @@ class Method(ABC):
         return {name: batch.array(name).shape[1] for name in vectors}  # type: ignore[union-attr]
 
     def _check_widths(self, batch: Regions) -> None:
-        widths = self._widths(batch)
-        for column, expected in getattr(self, "fitted_on_", {}).get("widths", {}).items():
-            if widths[column] != expected:
-                problem = f"{widths[column]} values per row, but {self.name} was fitted on {expected}"
-                raise DataError(problem, field=column)
+        expected, found = getattr(self, "fitted_on_", {}).get("widths", {}), self._widths(batch)
+        if wrong := next((name for name, width in expected.items() if found[name] != width), None):
+            problem = f"{found[wrong]} values per row, but {self.name} was fitted on {expected[wrong]}"
+            raise DataError(problem, field=wrong)
 
     def _fit(self, regions: RegionsLike) -> None:  # noqa: B027
         """Does nothing: the default of methods without fitted state."""

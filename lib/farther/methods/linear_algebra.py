@@ -8,26 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
-from functools import cache
-from typing import Any
 
 import numpy as np
-
-
-def one_blas_thread() -> AbstractContextManager[Any]:
-    """A context in which matrix products run on one thread: several round differently where their shares meet."""
-    found: AbstractContextManager[Any] = _blas().limit(limits=1)
-    return found
-
-
-@cache
-def _blas() -> Any:
-    """The linear algebra libraries of NumPy and SciPy."""
-    import scipy.linalg.blas  # noqa: F401, only libraries that are loaded are found
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController().select(user_api="blas")
 
 
 def mean_vector(blocks: Iterable[np.ndarray]) -> tuple[np.ndarray, int]:
