@@ -24,6 +24,7 @@ NAMES = (
     "curation.curate",
     "similarity.near_duplicates",
     "tools.review",
+    "Monitor.load",
 )
 
 

@@ -1,0 +1,137 @@
+"""Bundles are checked when they are written and when they are loaded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+from tests.monitor.conftest import DEMO, Deployed, make, scene
+
+from farther.errors import DataError, ParameterError
+from farther.monitor import Bundle, Chosen, Monitor, write_bundle
+
+METHODS = {
+    "msp": {},
+    "knn": {"k": 2},
+    "vim": {"method": "vim", "dim": 1000},
+    "vos": {"output": "logistic"},
+    "odin": {"method": "msp", "pass": "absent"},
+}
+
+
+@pytest.fixture(scope="module")
+def deployed(tmp_path_factory) -> Deployed:
+    weights = str(DEMO / "drawings-resnet-1.safetensors")
+    entry = {"adapter": "classifier", "weights": weights, "params": {"device": "cpu"}}
+    return make(tmp_path_factory.mktemp("run"), entry, METHODS, 0.0)
+
+
+def changed(folder, **values):
+    info = json.loads((folder / "bundle.json").read_text())
+    (folder / "bundle.json").write_text(json.dumps({**info, **values}))
+    return folder
+
+
+def test_a_bundle_with_its_checkpoint_works_where_nothing_else_is(deployed, tmp_path):
+    (deployed.bundle("knn")).rename(tmp_path / "elsewhere")
+    monitor = Monitor.load(tmp_path / "elsewhere", device="cpu")
+    assert monitor.bundle.info.detector.weights == "checkpoint.safetensors"
+    assert len(monitor(scene(3))) == 1
+    seen = monitor.bundle.validation
+    assert (seen.images, seen.detections, seen.empty) == (10, 10, 0)
+    assert seen.unknown == sum(one.unknown.sum() for one in monitor([scene(n) for n in range(100, 110)]))
+
+
+def test_a_bundle_may_refer_to_its_checkpoint_and_notices_when_it_changes(deployed, tmp_path):
+    weights = tmp_path / "weights.safetensors"
+    weights.write_bytes((DEMO / "drawings-resnet-1.safetensors").read_bytes())
+    source = deployed.source("msp")
+    source = replace(source, detector={**source.detector, "weights": str(weights)})
+    bundle = write_bundle(source, tmp_path / "bundle", copy=False)
+    assert not list(bundle.glob("checkpoint*"))
+    arrays = load_file(weights)
+    weights.unlink()
+    with pytest.raises(DataError, match="the checkpoint does not exist"):
+        Monitor.load(bundle, device="cpu")
+    save_file({name: np.array(array) for name, array in arrays.items()}, weights)
+    with pytest.raises(DataError, match="not the one that the method was fitted on"):
+        Monitor.load(bundle, device="cpu")
+
+
+def test_thresholds_of_a_choice_take_the_place_of_those_of_the_run(deployed, tmp_path):
+    source = replace(deployed.source("msp"), chosen=Chosen(0.0, 2.0, {"max_false_alarms": 2.0}, {"found": None}))
+    monitor = Monitor.load(write_bundle(source, tmp_path / "bundle"), device="cpu")
+    assert monitor(scene(1)).unknown.all()
+    assert (monitor.bundle.info.tau, monitor.bundle.info.budget) == (2.0, {"max_false_alarms": 2.0})
+    assert monitor.bundle.validation.unknown == monitor.bundle.validation.detections
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"format": "other"}, "'format': not a bundle"),
+        ({"version": 2}, "version 2, this farther reads 1: write the bundle again"),
+        ({"tau": "high"}, "'tau'"),
+        ({"header": {"classes": ["a"]}}, "'background_index'"),
+        ({"farther": None}, "'farther'"),
+    ],
+)
+def test_a_changed_description_names_the_field(deployed, values, message):
+    with pytest.raises(DataError, match=message):
+        Bundle.load(changed(deployed.bundle("msp"), **values))
+
+
+def test_changed_classes_and_paths_out_of_the_folder_are_refused(deployed):
+    folder = deployed.bundle("msp")
+    info = json.loads((folder / "bundle.json").read_text())
+    classes = [*info["header"]["classes"][1:], info["header"]["classes"][0]]
+    with pytest.raises(DataError, match="header or last layer are not those that were written"):
+        Bundle.load(changed(folder, header={**info["header"], "classes": classes}))
+    detector = {**info["detector"], "weights": "../other.safetensors"}
+    changed(folder, header=info["header"], detector=detector)
+    with pytest.raises(DataError, match="leaves its folder"):
+        Bundle.load(folder).detector("cpu")
+
+
+def test_a_changed_method_is_refused(deployed):
+    folder = deployed.bundle("knn")
+    state = load_file(folder / "method/state.safetensors")
+    save_file(
+        {name: np.array(array) + np.float32(1) for name, array in state.items()}, folder / "method/state.safetensors"
+    )
+    with pytest.raises(DataError, match="are not those that were written"):
+        Bundle.load(folder)
+
+
+def test_what_cannot_be_bundled_is_refused_by_name(deployed, tmp_path):
+    with pytest.raises(ParameterError, match="vos does not apply to run: vos: the detector has no vos_head"):
+        deployed.bundle("vos")
+    with pytest.raises(ParameterError, match="odin does not apply to run: the run has no pass 'absent'"):
+        deployed.bundle("odin")
+    source = deployed.source("msp")
+    imported = {"adapter": "coco_results", "weights": "found.json"}
+    with pytest.raises(ParameterError, match="detections are imported, so there is no network to run"):
+        write_bundle(replace(source, detector=imported), tmp_path / "bundle")
+    (tmp_path / "data").mkdir()
+    with pytest.raises(DataError, match="is not a bundle"):
+        write_bundle(source, tmp_path / "data")
+    other = {
+        **source.detector,
+        "weights": str(DEMO / "drawings-resnet-1.safetensors"),
+        "params": {"latents": ["layer1"]},
+    }
+    with pytest.raises(DataError, match="have changed since: run `dvc repro evaluate@run`"):
+        write_bundle(replace(source, detector=other), tmp_path / "bundle")
+    deployed.files.threshold.rename(tmp_path / "threshold.json")
+    with pytest.raises(DataError, match="run `dvc repro evaluate@run`"):
+        write_bundle(source, tmp_path / "bundle")
+    (tmp_path / "threshold.json").rename(deployed.files.threshold)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_a_folder_that_is_not_a_bundle_says_how_one_is_written(tmp_path):
+    with pytest.raises(DataError, match="`farther bundle RUN METHOD OUT` writes one"):
+        Monitor.load(tmp_path)
