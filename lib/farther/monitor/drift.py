@@ -23,7 +23,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import hypergeom
 
 from farther.errors import ParameterError
 
@@ -262,6 +261,7 @@ def consistent(validation: Rates, window: Rates, share: str, level: float) -> tu
 @lru_cache(maxsize=4096)
 def _limits(found: int, of: int, size: int, level: float) -> tuple[int, int]:
     """Smallest and largest number of `size` that Fisher's test does not refuse beside `found` of `of`."""
+    from scipy.stats import hypergeom  # takes a second, which a monitor need not wait for
 
     def below(number: int) -> float:
         return float(hypergeom.cdf(number, of + size, found + number, size))
