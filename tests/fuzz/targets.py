@@ -596,7 +596,7 @@ class ImportedParquet:
     read = staticmethod(lambda: stage("infer", "rows"))
 
 
-@target("evaluate", "artifacts/regions/**/*", "artifacts/splits/**/*", "params.yaml", "artifacts/code.json", share=0.4)
+@target("evaluate", "artifacts/regions/**/*", "artifacts/splits/**/*", "params.yaml", "artifacts/code.json", share=0.2)
 class Evaluate:
     build = staticmethod(lambda: project("evaluate"))
     read = staticmethod(lambda: stage("evaluate", "theirs"))
@@ -608,7 +608,7 @@ class Evaluate:
     "artifacts/splits/**/*.parquet",
     "artifacts/outcomes/**/*.parquet",
     "params.yaml",
-    share=0.15,
+    share=0.04,
 )
 class Report:
     build = staticmethod(lambda: project("report"))

@@ -107,9 +107,9 @@ class Classifier(ImageClassifier):
     @cached_property
     def network(self) -> Network:
         """See `Detector.network`."""
-        from farther.detectors.networks.bounds import network_errors
         from farther.detectors.networks.classification import Classifier
         from farther.detectors.networks.classifiers import default_latent, load_network
+        from farther.images.bounds import network_errors
 
         network = load_network(self.weights, self.blueprint).to(self.torch_device())
         preprocessing, architecture = self.blueprint.preprocessing, self.blueprint.architecture

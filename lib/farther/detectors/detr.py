@@ -130,8 +130,8 @@ class Detr(LatentDetector):
 
     def prepare(self, image: np.ndarray) -> Prepared:
         """The image, resized, rescaled, normalised and padded by the checkpoint's image processor."""
-        from farther.detectors.networks.bounds import network_errors
         from farther.detectors.networks.detr_inference import prepare
+        from farther.images.bounds import network_errors
 
         with network_errors(self.weights):
             return prepare(self.processor, image)
@@ -140,7 +140,7 @@ class Detr(LatentDetector):
         """See `Detector.forward`."""
         from torch import inference_mode
 
-        from farther.detectors.networks.bounds import network_errors
+        from farther.images.bounds import network_errors
 
         detect = self._detection(prepared)  # loads the network, whose weights must be ordinary tensors
         with network_errors(self.weights), inference_mode():

@@ -170,7 +170,7 @@ class FasterRCNN(LatentDetector):
         """See `Detector.forward`."""
         from torch import inference_mode
 
-        from farther.detectors.networks.bounds import network_errors
+        from farther.images.bounds import network_errors
 
         detect = self._detection(prepared)  # loads the network, whose weights must be ordinary tensors
         with network_errors(self.weights), inference_mode():

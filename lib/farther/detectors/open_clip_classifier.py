@@ -79,8 +79,8 @@ class OpenClipClassifier(ImageClassifier):
         Raises:
             ParameterError: see `Encoder`; or `words` names a class that is not among the classes.
         """
-        from farther.detectors.networks.bounds import network_errors
         from farther.detectors.networks.zero_shot import zero_shot
+        from farther.images.bounds import network_errors
 
         unknown = sorted(set(self.words) - set(self.classes))
         if unknown:
@@ -101,7 +101,7 @@ class OpenClipClassifier(ImageClassifier):
 
     def prepare(self, image: np.ndarray) -> Scaled:
         """The image, prepared as the model's configuration says."""
-        from farther.detectors.networks.bounds import network_errors
+        from farther.images.bounds import network_errors
 
         with network_errors(self.weights):
             return Scaled(self.preprocessing.prepare(image).numpy(), (image.shape[0], image.shape[1]))

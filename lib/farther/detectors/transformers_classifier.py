@@ -74,8 +74,8 @@ class TransformersClassifier(ImageClassifier):
     @cached_property
     def network(self) -> Classifier:
         """See `Detector.network`."""
-        from farther.detectors.networks.bounds import network_errors
         from farther.detectors.networks.transformers_classifier import load_classifier
+        from farther.images.bounds import network_errors
 
         with network_errors(self.weights):
             sample = self.prepare(np.zeros((64, 64, 3), np.uint8)).pixels.shape[1:]
@@ -96,7 +96,7 @@ class TransformersClassifier(ImageClassifier):
 
     def prepare(self, image: np.ndarray) -> Scaled:
         """The image, resized, rescaled and normalised by the checkpoint's image processor."""
-        from farther.detectors.networks.bounds import network_errors
+        from farther.images.bounds import network_errors
 
         given = [np.ascontiguousarray(image)]
         with network_errors(self.weights):

@@ -53,7 +53,7 @@ class ImageClassifier(LayeredDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from farther.detectors.networks.bounds import network_errors
+        from farther.images.bounds import network_errors
 
         with network_errors(self.weights):
             return self.replay(prepared).regions(image_ids)

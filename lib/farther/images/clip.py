@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -170,6 +171,8 @@ def _load(params: EncoderParams) -> tuple[Any, Any]:
     try:
         if params.model.startswith(HUB):
             _check_hub(params.model.removeprefix(HUB), cache)
+        if params.model.startswith(LOCAL):
+            _refuse_larger(params.model, Path(params.model.removeprefix(LOCAL)))
         model = open_clip.create_model(
             params.model,
             params.pretrained,
@@ -184,6 +187,25 @@ def _load(params: EncoderParams) -> tuple[Any, Any]:
     except Exception as error:  # open_clip answers with nearly anything: RuntimeError, ValueError, KeyError, …
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ParameterError(f"model {params.model!r}, pretrained {params.pretrained!r}: {problem}") from None
+
+
+def _refuse_larger(model: str, folder: Path) -> None:
+    """Refuses a folder that describes a larger network than its weights are."""
+    import open_clip
+
+    from farther.images.bounds import refuse_larger
+
+    files = [file for file in folder.iterdir() if file.is_file()]
+    build = partial(open_clip.create_model, model, load_weights=False, device="meta")
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))  # open_clip warns that it loads no weights
+    try:
+        refuse_larger(folder / "open_clip_config.json", files, build)
+    except DataError as error:
+        if error.__cause__ is None:  # else it cannot be built at all, and open_clip's own error says why
+            raise
+    finally:
+        logging.disable(before)
 
 
 def _check_place(params: EncoderParams) -> None:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForObjectDetection, PreTrainedModel
 
-from farther.detectors.networks.bounds import MOST_PIXELS, check_description, refuse_larger
 from farther.detectors.networks.detr import DetrBlueprint, family_of, make_config, quiet
 from farther.detectors.networks.transformers_files import (
     CONFIG,
@@ -33,6 +32,7 @@ from farther.detectors.networks.weights import (
     write_checkpoint,
 )
 from farther.errors import DataError, ParameterError, shorten
+from farther.images.bounds import MOST_PIXELS, check_description, refuse_larger
 
 FORMAT = "farther.detr"
 

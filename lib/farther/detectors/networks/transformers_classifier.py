@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from farther.detectors.networks.bounds import MOST_PIXELS, network_errors, refuse_larger
 from farther.detectors.networks.classification import Classifier, Normalisation, three_quarters_through
 from farther.detectors.networks.detr import quiet
 from farther.detectors.networks.taps import NO_LAYERS, Layers
@@ -21,6 +20,7 @@ from farther.detectors.networks.transformers_files import (
 )
 from farther.detectors.networks.weights import refuse_misfit
 from farther.errors import DataError, ParameterError
+from farther.images.bounds import MOST_PIXELS, network_errors, refuse_larger
 
 # After `detr`, which turns the hub's reports of use off.
 from transformers import AutoConfig, AutoImageProcessor, AutoModelForImageClassification  # isort: skip

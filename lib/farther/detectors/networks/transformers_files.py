@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-from farther.detectors.networks.bounds import MOST, check_description
 from farther.detectors.networks.weights import numbered
 from farther.errors import DataError
+from farther.images.bounds import MOST, check_description
 from farther.tables.files import inside, read_json
 
 CONFIG, PROCESSOR, WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"

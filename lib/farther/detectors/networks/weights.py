@@ -15,8 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from farther.detectors.networks.bounds import MOST_PIXELS
 from farther.errors import DataError, shorten
+from farther.images.bounds import MOST_PIXELS
 from farther.tables.files import parse_json, regular_file
 from farther.tables.writing import write_aside
 

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from farther.detectors.networks.bounds import check_description, network_errors, refuse_larger
 from farther.detectors.networks.weights import (
     as_names,
     as_pixels,
@@ -31,6 +30,7 @@ from farther.detectors.networks.yolo import (
     parse_model,
 )
 from farther.errors import DataError, ParameterError, shorten
+from farther.images.bounds import check_description, network_errors, refuse_larger
 
 FORMAT = "farther.yolo"
 
