@@ -89,6 +89,7 @@ class DenseDetector(LatentDetector):
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
         from farther.detectors.networks.dense import detect_regions
+        from farther.images.bounds import network_errors
 
         settings = self.selection(), self.precision, self.stored_columns()
         with network_errors(self.weights):
@@ -97,6 +98,5 @@ class DenseDetector(LatentDetector):
     def selection(self) -> Selection:
         """Which boxes are detections."""
         from farther.detectors.networks.detection import Selection
-        from farther.images.bounds import network_errors
 
         return Selection(self.score_threshold, self.nms_iou, self.max_detections, candidates=self.candidates)

@@ -247,7 +247,8 @@ def _refuse_unknown_split(spool: Spool, place: np.ndarray, split: str, images: I
     ours = ", ".join(f"{i!r} ({file})" for i, file in zip(images.image_id[:3], images.file[:3], strict=True))
     raise DataError(
         f"no image of split {split!r} is in the detections. They name {theirs}; the split has {ours}. Use the same "
-        "names, or give the parameter 'annotations', which maps numbers to files"
+        "names, or give the parameter 'annotations', which maps numbers to files",
+        file=spool.names[0][0].path if spool.names else None,
     )
 
 
