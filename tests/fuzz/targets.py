@@ -538,14 +538,14 @@ CODE = {
     "decisions.csv",
     "artifacts/tables/**/*.parquet",
     "artifacts/tables/**/*.json",
-    share=2,
+    share=1,
 )
 class Curate:
     build = staticmethod(lambda: project("curate"))
     read = staticmethod(lambda: stage("curate", "pets"))
 
 
-@target("rules", "rules.yaml", "decisions.csv", share=2)
+@target("rules", "rules.yaml", "decisions.csv", share=1)
 class RulesTarget(Curate):
     pass
 
@@ -564,7 +564,7 @@ class Names:
         HierarchyFile("similarity.yaml").nearest("cat", ["dog", "kite"])
 
 
-@target("params", "params.yaml", share=3)
+@target("params", "params.yaml", share=1)
 class Params:
     """What reads `params.yaml` before anything runs: `farther doctor`, and each stage's own section."""
 
@@ -583,14 +583,14 @@ class Params:
 
 
 @target(
-    "imported", "results.json", "params.yaml", "artifacts/splits/**/*.parquet", "artifacts/splits/**/*.json", share=2
+    "imported", "results.json", "params.yaml", "artifacts/splits/**/*.parquet", "artifacts/splits/**/*.json", share=0.8
 )
 class ImportedDetections:
     build = staticmethod(lambda: project("infer"))
     read = staticmethod(lambda: stage("infer", "theirs"))
 
 
-@target("imported_parquet", "rows/*", share=2)
+@target("imported_parquet", "rows/*", share=0.8)
 class ImportedParquet:
     build = staticmethod(lambda: project("infer"))
     read = staticmethod(lambda: stage("infer", "rows"))
