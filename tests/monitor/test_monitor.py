@@ -1,5 +1,6 @@
 """The monitor beside the pipeline: the same detections, scores and acceptances, for every adapter."""
 
+import itertools
 from __future__ import annotations
 
 import json
@@ -182,7 +183,7 @@ def test_an_image_is_a_path_an_array_or_a_pil_image_alone_or_in_a_batch_or_a_str
     assert [one.image_id for one in monitor(np.stack([pixels, pixels]))] == ["0", "1"]
     assert [one.image_id for one in monitor([tmp_path / "one.png"])] == [str(tmp_path / "one.png")]
     assert monitor(pixels, "name").image_id == "name"
-    endless = monitor.stream((f"frame {n}", pixels) for n in iter(int, 1))
+    endless = monitor.stream((f"frame {n}", pixels) for n in itertools.count())
     assert next(endless).image_id == "frame 0"
     with pytest.raises(ParameterError, match="2 images, but 1 image_ids"):
         monitor([pixels, pixels], ["a"])
