@@ -86,6 +86,9 @@ class Rows:
         return self.columns[name].double()
 
 
+#: Standard deviations by which the rounding of float32 may move a whitened vector.
+MOST_ROUNDING = 0.1
+
 Scorer = Callable[[Any, Rows], Tensor]
 
 
@@ -261,6 +264,11 @@ def of_fdbd(method: fdbd.FDBD, rows: Rows) -> Tensor:
 
 def distances(method: mahalanobis.Mahalanobis, centred: Tensor) -> Tensor:
     """Squared Mahalanobis distances to the nearest class mean, (N,), of h − mean."""
+    scale = max(np.linalg.norm(method.mean_), np.linalg.norm(getattr(method, "latent_mean_", 0.0)))
+    rounding = np.linalg.norm(method.whitening_) * np.finfo(np.float32).eps * scale
+    if rounding > MOST_ROUNDING:
+        problem = f"the covariance is so nearly singular that rounding moves vectors by {rounding:.2g} deviations"
+        raise ParameterError(f"method {method.name!r} cannot be exported: {problem}")
     white, centres = centred @ constant(method.whitening_), method.centres_
     to_centres = constant((centres * centres).sum(axis=1)) - 2 * (white @ constant(centres.T))
     return (squares(white) + to_centres.min(dim=1).values).clamp(min=0)
