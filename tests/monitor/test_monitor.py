@@ -1,8 +1,8 @@
 """The monitor beside the pipeline: the same detections, scores and acceptances, for every adapter."""
 
-import itertools
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from typing import Any

@@ -197,6 +197,11 @@ def test_what_cannot_be_exported_is_refused_by_name_with_the_reason(tmp_path, re
     approximate = methods.create("knn", index="approximate").fit(regions)
     with pytest.raises(ParameterError, match="method 'knn' cannot be exported: an approximate index"):
         in_onnxruntime(approximate, regions)
+    features = regions.features.copy()
+    features[:, 0] = 1 + 1e-6 * features[:, 0]  # nearly constant: float32 rounds most of it away
+    singular = methods.create("mahalanobis").fit(regions.with_columns(features=features))
+    with pytest.raises(ParameterError, match="method 'mahalanobis' cannot be exported: the covariance is so nearly"):
+        in_onnxruntime(singular, regions)
     kind = KINDS["classifier"]
     params = {"device": "cpu", "precision": "bfloat16"}
     entry = {"adapter": "classifier", "weights": kind.weights(tmp_path), "params": params, **kind.more}
