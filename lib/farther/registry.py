@@ -24,6 +24,9 @@ from farther.errors import ParameterError, choose, shorten
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
+#: Most problems that a message lists.
+PROBLEMS = 10
+
 #: What every registered dataclass uses: `@dataclass(config=STRICT, kw_only=True)`. Unknown parameters are refused.
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
@@ -121,7 +124,8 @@ def _explain(cls: type, what: str, error: ValidationError) -> str:
             lines.append(f"{what}: parameter {name!r}: {problem['msg']}, found {shorten(problem.get('input'))}")
         else:  # several parameters do not fit together: a class says which
             lines.append(f"{what}: {problem['msg'].removeprefix('Value error, ')}")
-    return "\n".join(lines)
+    more = [f"and {len(lines) - PROBLEMS:,} more problems"] if len(lines) > PROBLEMS else []
+    return "\n".join([*lines[:PROBLEMS], *more])
 
 
 @dataclass(frozen=True)

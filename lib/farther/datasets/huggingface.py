@@ -240,7 +240,8 @@ class HuggingFace(Reader):
 
     def _configurations(self) -> dict[str, dict[str, Any]]:
         """The configurations that `README.md` describes, by name."""
-        configs = card(self.root).get("configs") or ()
+        configs = card(self.root).get("configs")
+        configs = configs if isinstance(configs, list) else ()
         return {str(c.get("config_name", "default")): c for c in configs if isinstance(c, dict)}
 
     def _in_card(self) -> dict[str, list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,7 +42,7 @@ def check_description(path: str | Path, content: Any, most: float = MOST, field:
         inner = [(f"{field}[{number}]", value) for number, value in enumerate(content)]
     elif isinstance(content, (int, float)) and not isinstance(content, bool):
         limit = min(most, MOST_LAYERS) if LAYERS.search(field.rpartition(".")[2]) else most
-        if not math.isfinite(content) or abs(content) > limit:
+        if not abs(content) <= limit:  # NaN, too
             raise DataError(f"expected at most {limit:,}, found {shorten(content)}", file=path, field=field)
     for name, value in inner:
         check_description(path, value, most, name)

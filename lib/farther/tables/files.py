@@ -302,7 +302,7 @@ def inside(folder: str | Path, name: str) -> Path:
         raise DataError(f"file name {shorten(name)} leaves its folder {folder}")
     sizes = [len(os.fsencode(part)) if _is_unicode(part) else LONGEST_NAME + 1 for part in path.parts]
     if max(sizes) > LONGEST_NAME or sum(sizes) > LONGEST_PATH:
-        raise DataError(f"file name {shorten(name)} is too long for a file, or holds half of a surrogate pair")
+        raise DataError(f"file name {shorten(name)} in {folder} is too long, or holds half of a surrogate pair")
     return folder / path
 
 

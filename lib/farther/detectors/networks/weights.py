@@ -102,6 +102,8 @@ def as_names(path: str | Path, found: Any) -> tuple[str, ...]:
     """Names of classes, from a checkpoint's field "classes"."""
     if not isinstance(found, list | tuple) or not found or not all(isinstance(name, str) for name in found):
         raise DataError(f"expected a list of names, found {shorten(found)}", file=path, field="classes")
+    if len(set(found)) < len(found):
+        raise DataError(f"a class is listed twice in {shorten(found)}", file=path, field="classes")
     return tuple(found)
 
 
