@@ -65,6 +65,10 @@ XML = (
 )  # fmt: skip
 
 
+#: Ends of the names of files that may hold a pickle.
+PICKLES = (".pt", ".pth", ".ckpt")
+
+
 class Evil:
     """A pickle that would run a command."""
 
@@ -74,17 +78,19 @@ class Evil:
 
 def mutate_folder(folder: Path, files: list[Path], chance: random.Random) -> str:
     """Damages one of the files, sometimes up to three; says how. A file may be a link that is shared: it is replaced."""
-    said = []
+    said: dict[Path, str] = {}
     for _ in range(1 if chance.random() < 0.85 else chance.randint(2, 3)):
         path = chance.choice(files)
         if chance.random() < 0.06 or not path.is_file():
             how = _replace(path, folder, chance)
         else:
-            content, how = mutated(path.read_bytes(), path.name, chance)
+            # A file that was changed is not unpickled here: it may hold the command that it must not run in farther.
+            is_valid = path not in said or not path.name.endswith(PICKLES)
+            content, how = mutated(path.read_bytes(), path.name, chance, structure=is_valid)
             path.unlink()
             path.write_bytes(content)
-        said.append(f"{path.relative_to(folder)}: {how}")
-    return "; ".join(said)
+        said[path] = f"{said[path]}, {how}" if path in said else f"{path.relative_to(folder)}: {how}"
+    return "; ".join(said.values())
 
 
 def _replace(path: Path, folder: Path, chance: random.Random) -> str:
@@ -108,13 +114,13 @@ def _replace(path: Path, folder: Path, chance: random.Random) -> str:
     return kind
 
 
-def mutated(content: bytes, name: str, chance: random.Random) -> tuple[bytes, str]:
-    """Other content for a file of this name, and what was changed: half of the time its structure, else its bytes."""
+def mutated(content: bytes, name: str, chance: random.Random, *, structure: bool = True) -> tuple[bytes, str]:
+    """Other content for a file of this name, and what was changed: often its structure, where allowed, else its bytes."""
     kinds: list[Callable[[bytes, random.Random], bytes]] = [
         _STRUCTURES[end] for end in _STRUCTURES if name.endswith(end)
     ]
     kinds += [_text] * name.endswith((".json", ".jsonl", ".yaml", ".xml", ".md"))
-    if kinds and chance.random() < 0.65:
+    if structure and kinds and chance.random() < 0.65:
         kind = chance.choice(kinds)
         try:
             return kind(content, chance), kind.__name__.strip("_")

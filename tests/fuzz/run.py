@@ -66,6 +66,7 @@ def child(group: str, seed: str, work: Path) -> None:
     if not os.environ.get("FUZZ_LOUD"):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.chdir(work)  # a command that ran anywhere leaves its mark here or in the case's folder
     watch = Watch(work)
     sys.addaudithook(watch.audit)
     for line in sys.stdin:
@@ -182,7 +183,7 @@ class Watch:
             if line.startswith("VmHWM")
         )
         folder, self._folder = self._folder, ""
-        if list(Path(folder).rglob("FARTHER_CANARY")):
+        if list(Path(folder).rglob("FARTHER_CANARY")) or Path(self._work, "FARTHER_CANARY").exists():
             self._seen = "it ran a command"
         return self._seen or (f"{peak / 2**30:.1f} GiB of memory" if peak > BYTES else "")
 
