@@ -269,7 +269,7 @@ def test_weights_that_are_not_finite_are_refused(small_weights, tmp_path):
         ("architecture", "huge", "unknown architecture 'huge'. Known: resnet50_fpn, resnet50_fpn_msra, small"),
         ("classes", "cat", "field 'classes': not JSON"),
         ("classes", "[1]", "expected a list of names"),
-        ("min_size", "-3", "expected a number of pixels, found -3"),
+        ("min_size", "-3", "expected a number of pixels, 1 to 4,096, found -3"),
     ],
 )
 def test_a_wrong_field_of_the_metadata_is_named(small_weights, tmp_path, field, value, message):

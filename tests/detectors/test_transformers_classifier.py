@@ -125,7 +125,7 @@ def test_code_in_a_folder_is_not_run(tmp_path):
     mapped = {"AutoConfig": "code.C", "AutoModelForImageClassification": "code.M"}
     (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "new_type", "auto_map": mapped}))
     (tmp_path / "code.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
-    with pytest.raises(DataError, match="transformers cannot load this classifier"):
+    with pytest.raises(DataError, match="contains custom code which must be executed"):
         create(tmp_path).header()
     assert not (tmp_path / "ran").exists()
 
