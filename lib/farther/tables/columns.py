@@ -75,7 +75,7 @@ class OptionalColumn:
         try:
             if isinstance(values, pl.Series):
                 values = _dense(values)
-            if not isinstance(values, pl.Series) or not self._accepts(values.dtype):
+            if not isinstance(values, pl.Series) or not self.accepts(values.dtype):
                 values = self._from_array(values)
             self._check(values)
         except DataError as error:
@@ -90,7 +90,8 @@ class OptionalColumn:
         """The column of a table without rows."""
         return pl.Series(self.name, [], pl.Array(pl.Float32, 0) if self.dtype is VECTOR else self.dtype)
 
-    def _accepts(self, dtype: Any) -> bool:
+    def accepts(self, dtype: Any) -> bool:
+        """True if values of this Polars type are taken as they are."""
         return dtype == self.dtype and (self.dtype is not VECTOR or dtype.inner in (pl.Float16, pl.Float32))
 
     def _from_array(self, values: Any) -> pl.Series:
@@ -189,7 +190,7 @@ def _texts(name: str, values: Any) -> pl.Series:
         raise DataError(f"expected one value per row, found shape {array.shape}")
     try:
         found = pl.Series(name, array, dtype=pl.String)
-    except TypeError:
+    except (TypeError, pl.exceptions.PolarsError):
         found = None
     if found is None or found.null_count():
         row = next(row for row, value in enumerate(array) if not isinstance(value, str))

@@ -98,8 +98,9 @@ def scan_parquet(paths: Sequence[str | Path]) -> pl.LazyFrame:
         read = names if wanted is None else list(dict.fromkeys([*names, *wanted.meta.root_names()]))
         for path in paths:
             for frame in read_batches(path, read):
-                if missing := [name for name in read if name not in frame.columns]:
-                    raise DataError("the column is missing", file=path, field=missing[0])
+                if other := [name for name in read if frame.schema.get(name) != schema[name]]:
+                    kind = frame.schema.get(other[0]) or "no such column"
+                    raise DataError(f"expected {schema[other[0]]}, found {kind}", file=path, field=other[0])
                 found = frame if limit is None else frame.head(limit)
                 yield (found if wanted is None else found.filter(wanted)).select(names)
                 if limit is not None:

@@ -243,6 +243,11 @@ class RegionsFolder(WithHeader):
         if not shards:
             return Regions.empty(self.header).frame.lazy()
         lazy = scan_parquet(shards)
+        schema = lazy.collect_schema()
+        for column in Regions.declared(schema.names()):
+            if column.name in schema and not column.accepts(schema[column.name]):
+                problem = f"expected {column.dtype}, found {schema[column.name]}"
+                raise DataError(problem, file=shards[0], field=column.name)
         return lazy.filter(pl.col("score") >= pl.lit(self.min_score, pl.Float32)) if self.min_score > 0 else lazy
 
 
