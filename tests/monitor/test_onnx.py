@@ -25,7 +25,8 @@ from farther.methods.base import METHODS
 from farther.monitor import Bundle
 from farther.monitor.onnx.compare import compare
 from farther.monitor.onnx.export import OPSET
-from farther.monitor.onnx.scores import SCORERS, Rows, scorer
+from farther.monitor.onnx.rows import Rows
+from farther.monitor.onnx.scores import SCORERS, scorer
 from farther.tables import Regions
 
 #: Of each adapter, a method that reads the most.

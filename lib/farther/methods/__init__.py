@@ -10,7 +10,8 @@ A method is a dataclass of its parameters, one a file, registered under the name
 
 from typing import Any
 
-from farther.methods.base import METHODS, FitError, Method, load, not_applicable
+from farther.methods.base import METHODS, FitError, Method
+from farther.methods.loading import load, not_applicable
 from farther.methods.tau import threshold
 
 __all__ = ["FitError", "Method", "create", "get", "load", "names", "not_applicable", "threshold"]

@@ -6,7 +6,8 @@ Example:
     ['Monitor', 'Monitored']
 """
 
-from farther.monitor.bundle import Bundle, BundleSource, Chosen, write_bundle
+from farther.monitor.bundle import Bundle
+from farther.monitor.bundle_source import BundleSource, Chosen, write_bundle
 from farther.monitor.monitor import Monitor, Monitored
 
 __all__ = ["Bundle", "BundleSource", "Chosen", "Monitor", "Monitored", "write_bundle"]

@@ -10,7 +10,8 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
-from farther.methods.base import METHODS, FitError, Method, RegionsLike, describe, read_method
+from farther.methods.base import METHODS, FitError, Method, RegionsLike, describe
+from farther.methods.loading import read_method
 from farther.methods.tau import threshold
 from farther.scoring.entries import Entry
 from farther.scoring.inputs import RunRegions

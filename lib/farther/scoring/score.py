@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from farther.keyed import Keyed
-from farther.methods.base import METHODS, FitError, Method, load, not_applicable, read_method
+from farther.methods.base import METHODS, FitError, Method
+from farther.methods.loading import load, not_applicable, read_method
 from farther.scoring.entries import Entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import RunRegions, folder_digest

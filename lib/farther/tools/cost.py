@@ -20,8 +20,8 @@ from farther.detectors.inference import InferenceParams
 from farther.detectors.passes import Pass
 from farther.images.device import inference_mode, one_thread
 from farther.images.read import load
-from farther.methods.base import Method, not_applicable
-from farther.methods.base import load as load_method
+from farther.methods import Method, not_applicable
+from farther.methods import load as load_method
 from farther.registry import STRICT
 from farther.scoring.entries import Entry
 from farther.tables import Images, Regions, RegionsFolder

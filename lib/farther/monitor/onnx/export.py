@@ -30,7 +30,8 @@ from farther.errors import ParameterError
 from farther.methods.base import Method
 from farther.monitor.onnx.networks import ClassifierGraph, DenseGraph, DetrGraph, FasterRCNNGraph, Graph, YoloGraph
 from farther.monitor.onnx.preprocessing import described
-from farther.monitor.onnx.scores import Rows, number, scorer
+from farther.monitor.onnx.rows import Rows, number
+from farther.monitor.onnx.scores import scorer
 from farther.tables import Header
 from farther.tables.files import digest
 

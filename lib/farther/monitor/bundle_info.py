@@ -1,0 +1,115 @@
+"""Fields and types of a bundle's `bundle.json`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import NonNegativeInt
+
+from farther.images.read import Exif
+from farther.tables.schema import Schema
+
+
+class BundledMethod(Schema):
+    """The method: its entry in params.yaml, its registered name, its title, and the pass that it scores."""
+
+    entry: str
+    name: str
+    title: str
+    pass_name: str | None
+    pass_params: dict[str, Any] | None
+
+
+class BundledDetector(Schema):
+    """The detector: adapter, parameters, other names of its classes, and its checkpoint, in the bundle or elsewhere."""
+
+    adapter: str
+    params: dict[str, Any]
+    classes: dict[str, str]
+    weights: str
+    copied: bool
+    weights_digest: str
+
+
+class Validation(Schema):
+    """What the method did on the ID validation split: its name, and the fields of `farther.monitor.drift.Rates`."""
+
+    split: str
+    images: NonNegativeInt
+    rejected: NonNegativeInt
+    empty: NonNegativeInt
+    detections: NonNegativeInt
+    unknown: NonNegativeInt
+    design_effect: float
+
+
+class Digests(Schema):
+    """Digests of the header with the last layer, of the fitted method, and of the code."""
+
+    header: str
+    method: str
+    code: str
+
+
+class Reading(Schema):
+    """How image files are read; see `farther.images.read.load`."""
+
+    exif: Exif
+    max_pixels: NonNegativeInt
+
+
+class Port(Schema):
+    """An input or output of the graph; sides that vary between images have a name."""
+
+    name: str
+    type: str
+    shape: list[int | str]
+
+
+class Preprocessing(Schema):
+    """What an image goes through before the graph: steps in words, and the numbers that they name."""
+
+    steps: list[str]
+    numbers: dict[str, Any]
+
+
+class BundledGraph(Schema):
+    """The ONNX graph: its file in the bundle, and all that another program must know of it."""
+
+    file: str
+    digest: str
+    opset: int
+    inputs: list[Port]
+    outputs: list[Port]
+    preprocessing: Preprocessing
+
+
+class BundleInfo(Schema):
+    """Content of `bundle.json`.
+
+    Args:
+        run, benchmark: Names.
+        operating: t*, the smallest confidence of a detection.
+        tau: τ: a detection whose score is below it is unknown.
+        budget, measured: What was asked for when thresholds were chosen, and what was measured; None without a choice.
+        self_aware: What `SelfAwareDetector.to_json` gives; None where the run was not made self-aware.
+        header: What `Header.to_json` gives.
+        onnx: The ONNX graph; None without one.
+        farther: Version of farther that wrote the bundle.
+    """
+
+    run: str
+    benchmark: str
+    method: BundledMethod
+    operating: float
+    tau: float
+    budget: dict[str, Any] | None
+    measured: dict[str, Any] | None
+    self_aware: dict[str, Any] | None
+    validation: Validation
+    reading: Reading
+    header: dict[str, Any]
+    detector: BundledDetector
+    digests: Digests
+    onnx: BundledGraph | None = None
+    farther: str

@@ -1,0 +1,271 @@
+"""What a bundle is made of, and writing it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from farther import __version__, detectors
+from farther.detectors import Detector
+from farther.detectors.known_classes import renamed
+from farther.detectors.passes import read_passes
+from farther.errors import DataError, ParameterError
+from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
+from farther.evaluation.threshold import read_threshold
+from farther.images.plan import StreamParams
+from farther.methods import Method, load, not_applicable
+from farther.metrics.self_aware_detector import SelfAwareDetector
+from farther.monitor.bundle import CHECKPOINT, FILE, FORMAT, METHOD, VERSION, Bundle, code_digest, header_digest
+from farther.monitor.drift import Rates
+from farther.scoring.entries import Entry
+from farther.scoring.inputs import folder_digest
+from farther.tables import Header, RegionsFolder
+from farther.tables.files import read_json, write_aside, write_json
+
+#: Parameters that only say where a checkpoint is.
+PLACES = ("config", "revision", "local_files_only")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Thresholds that were chosen for a budget.
+
+    Args:
+        operating, tau: t* and τ.
+        budget: What was asked for, as JSON.
+        measured: What was measured, as JSON.
+    """
+
+    operating: float
+    tau: float
+    budget: dict[str, Any] = field(default_factory=dict)
+    measured: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BundleSource:
+    """A run and one of its methods.
+
+    Args:
+        files: Paths of the run's files.
+        detector: The run's entry in the section `detectors` of params.yaml.
+        method: The entry in the section `methods`.
+        inference: The section `inference`: how the run read image files.
+        chosen: Thresholds in place of those of the stage `evaluate`.
+    """
+
+    files: RunFiles
+    detector: Mapping[str, Any]
+    method: Entry
+    inference: StreamParams = field(default_factory=StreamParams)
+    chosen: Chosen | None = None
+
+    @cached_property
+    def adapter(self) -> Detector:
+        """The run's detector.
+
+        Raises:
+            ParameterError: its detections are imported.
+        """
+        given = {"weights": self.detector["weights"]} if "weights" in self.detector else {}
+        made = detectors.create(str(self.detector.get("adapter", "")), **given, **(self.detector.get("params") or {}))
+        if not isinstance(made, Detector):
+            problem = "its detections are imported, so there is no network to run. A bundle needs a detector"
+            raise ParameterError(f"{self.files.run}: {problem}")
+        return made
+
+    @cached_property
+    def fitted(self) -> Method:
+        """The fitted method.
+
+        Raises:
+            DataError: it was not fitted, or its state is damaged.
+            ParameterError: it does not apply to the run.
+        """
+        folder = self.files.fitted(self.method.name)
+        _check_there(self.files, folder / "method.json")
+        if reason := not_applicable(folder):
+            raise ParameterError(f"{self.method.name} does not apply to {self.files.run}: {reason}")
+        return load(folder)
+
+    @cached_property
+    def header(self) -> Header:
+        """Header of the run's regions."""
+        return renamed(self.adapter.header(), self.detector.get("classes"))
+
+    @cached_property
+    def thresholds(self) -> tuple[float, float]:
+        """t* and τ."""
+        if self.chosen is not None:
+            return self.chosen.operating, self.chosen.tau
+        tau = self.files.fitted(self.method.name) / "threshold.json"
+        for file in (self.files.threshold, tau):
+            _check_there(self.files, file)
+        return read_threshold(self.files.threshold), read_threshold(tau)
+
+    @cached_property
+    def self_aware(self) -> dict[str, Any] | None:
+        """What makes the run self-aware, as `SelfAwareDetector.to_json` gives it."""
+        _check_there(self.files, self.files.evaluation)
+        found = read_json(self.files.evaluation).get("self_awareness")
+        return found["detector"] if found else None
+
+    def check_regions(self) -> None:
+        """Refuses a detector that is not the one that the run's regions are of.
+
+        Raises:
+            DataError: checkpoint, parameters or classes have changed since.
+        """
+        folder = self.files.regions(self.calibration_split)
+        _check_there(self.files, folder / "regions.json")
+        if header_digest(RegionsFolder(folder).header) != header_digest(self.header):
+            advice = f"run `dvc repro evaluate@{self.files.run}`"
+            raise DataError(
+                f"checkpoint, parameters or classes of the detector have changed since: {advice}", file=folder
+            )
+
+    @cached_property
+    def calibration_split(self) -> str:
+        """Name of the ID validation split."""
+        _check_there(self.files, self.files.threshold)
+        return str(read_json(self.files.threshold)["settings"]["split"])
+
+    def pass_params(self) -> dict[str, Any] | None:
+        """The entry of the pass that the method scores, with its `kind`; None where it scores the run's detections.
+
+        Raises:
+            ParameterError: the pass learns from the training regions, which a bundle does not hold.
+        """
+        name = self.method.pass_name
+        if name is None:
+            return None
+        entry = (self.detector.get("passes") or {}).get(name)
+        made, learned = (read_passes(self.files.run, {name: entry})[name] for _ in range(2))
+        learned.learn(self.files.root / "regions" / self.files.run)
+        if made.identity() != learned.identity():
+            problem = f"its pass {name!r} learns from the training regions, which a bundle does not hold"
+            raise ParameterError(f"{self.method.name} cannot be bundled: {problem}")
+        return {"kind": made.name, **(entry or {})}
+
+    def validation(self) -> dict[str, Any]:
+        """See `Validation`."""
+        split = RunSplit(self.files, self.calibration_split)
+        operating, tau = self.thresholds
+        stored, names = split.regions(), sorted(split.images)
+        scores = aligned_scores(stored, self.files.scores(self.method.name, split.name), len(split.folder))
+        detected = stored.score >= operating
+        rejected = SelfAwareDetector.from_json(self.self_aware).rejected(stored, names) if self.self_aware else []
+        rates = Rates.of(stored.image_id[detected], scores[detected] < tau, names, rejected)
+        return {"split": split.name, **rates.to_json()}
+
+
+def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, onnx: bool = False) -> Path:
+    """Writes a bundle, aside first, then renamed.
+
+    Args:
+        source: What it is made of.
+        out: The folder to be; an earlier bundle there is replaced.
+        copy: Copy the checkpoint; else only refer to it.
+        onnx: Also write detector and method as an ONNX graph.
+
+    Returns:
+        The folder.
+
+    Raises:
+        DataError: a file of the run is absent; says what to run. Or `out` holds something else than a bundle.
+        ParameterError: the method does not apply, or cannot be bundled, or not as a graph.
+    """
+    out = Path(out)
+    if out.exists() and not (out / FILE).is_file():
+        raise DataError(f"is not a bundle (it has no {FILE}): name another folder", file=out)
+    adapter, fitted = source.adapter, source.fitted
+    (operating, tau), chosen = source.thresholds, source.chosen
+    source.check_regions()
+    params = dict(source.detector.get("params") or {})
+    with write_aside(out) as aside:
+        aside.mkdir(parents=True)
+        weights = str(adapter.weights.resolve() if adapter.weights.exists() else adapter.weights)
+        if copy:
+            weights, several = _copied(adapter, aside)
+            params = {name: value for name, value in params.items() if not (several and name in PLACES)}
+        elif "config" in params:
+            params["config"] = str(Path(params["config"]).resolve())
+        fitted.write_into(aside / METHOD)
+        source.header.write_last_layer(aside)
+        info = {
+            "format": FORMAT,
+            "version": VERSION,
+            "run": source.files.run,
+            "benchmark": source.files.benchmark,
+            "method": {
+                "entry": source.method.name,
+                "name": fitted.name,
+                "title": fitted.title,
+                "pass_name": source.method.pass_name,
+                "pass_params": source.pass_params(),
+            },
+            "operating": operating,
+            "tau": tau,
+            "budget": None if chosen is None else chosen.budget,
+            "measured": None if chosen is None else chosen.measured,
+            "self_aware": source.self_aware,
+            "validation": source.validation(),
+            "reading": {"exif": source.inference.exif, "max_pixels": source.inference.max_pixels},
+            "header": source.header.to_json(),
+            "detector": {
+                "adapter": adapter.name,
+                "params": params,
+                "classes": dict(source.detector.get("classes") or {}),
+                "weights": weights,
+                "copied": copy,
+                "weights_digest": adapter.identity["weights_digest"],
+            },
+            "digests": {
+                "header": header_digest(source.header),
+                "method": folder_digest(aside / METHOD),
+                "code": code_digest(adapter, fitted),
+            },
+            "onnx": _graph(source, aside) if onnx else None,
+            "farther": __version__,
+        }
+        write_json(aside / FILE, info)
+        Bundle.load(aside)
+    return out
+
+
+def _graph(source: BundleSource, folder: Path) -> dict[str, Any]:
+    """Writes the ONNX graph, and returns its entry."""
+    if source.method.pass_name is not None:
+        problem = f"it scores the pass {source.method.pass_name!r}, which runs the network several times"
+        raise ParameterError(f"method {source.method.name!r} cannot be exported: {problem}")
+    try:
+        from farther.monitor.onnx import write_graph
+    except ImportError as error:
+        raise ParameterError(f"an ONNX graph needs {error.name}: pip install 'farther[onnx]'") from None
+    return write_graph(source.adapter, source.fitted, source.header, source.thresholds, folder)
+
+
+def _copied(adapter: Detector, folder: Path) -> tuple[str, bool]:
+    """Copies a detector's checkpoint; returns its name in the folder, and whether it is several files."""
+    files = adapter.files()
+    if not files:
+        problem = "is not a file or folder that can be copied: refer to it with --reference-checkpoint"
+        raise ParameterError(f"the checkpoint {adapter.weights} {problem}")
+    if files == (adapter.weights,):
+        name = f"{CHECKPOINT}{adapter.weights.suffix}"
+        shutil.copyfile(adapter.weights, folder / name)
+        return name, False
+    (folder / CHECKPOINT).mkdir(parents=True)
+    for file in files:
+        shutil.copyfile(file, folder / CHECKPOINT / file.name)
+    return f"{CHECKPOINT}/{adapter.weights.name}" if adapter.weights.is_file() else CHECKPOINT, True
+
+
+def _check_there(files: RunFiles, path: Path) -> None:
+    if not path.is_file():
+        advice = f"the run has no such artifact yet: run `dvc repro evaluate@{files.run}`, or `dvc pull`"
+        raise DataError(f"the file does not exist: {advice}", file=path)
