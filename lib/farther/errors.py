@@ -93,6 +93,11 @@ def _printable(message: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
+def first_line(error: Exception) -> str:
+    """The first line of an error's message; its type where it has none."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
 def shorten(value: Any) -> str:
     """`repr` of a value in at most 200 characters; of a large or deep value only the beginning is looked at."""
     try:

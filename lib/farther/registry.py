@@ -25,7 +25,7 @@ T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
 #: Most problems that a message lists.
-PROBLEMS = 10
+PROBLEMS = 5
 
 #: What every registered dataclass uses: `@dataclass(config=STRICT, kw_only=True)`. Unknown parameters are refused.
 STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)

@@ -238,13 +238,13 @@ checkpoint(
     min_size=64,
     max_size=96,
 )
-checkpoint("yolo_net", _yolo, "yolo", "a.safetensors", 0.8)
+checkpoint("yolo_net", _yolo, "yolo", "a.safetensors", 0.4)
 checkpoint("ultralytics", _ultralytics, "yolo", "a.pt", 0.4)
-checkpoint("rt_detr", lambda: _detr(RT_DETR), "detr", "m", 0.8)
-checkpoint("detr", lambda: _detr(DETR), "detr", "m")
-checkpoint("lightning", _lightning, "detr", "m/a.ckpt", 0.4)
-checkpoint("own_detr", _own_detr, "detr", "a.safetensors")
-checkpoint("clip", _clip, "open_clip_classifier", "m", 0.8, classes=CLASSES, templates=("a photo of a {}",))
+checkpoint("rt_detr", lambda: _detr(RT_DETR), "detr", "m", 0.4)
+checkpoint("detr", lambda: _detr(DETR), "detr", "m", 0.3)
+checkpoint("lightning", _lightning, "detr", "m/a.ckpt", 0.2)
+checkpoint("own_detr", _own_detr, "detr", "a.safetensors", 0.2)
+checkpoint("clip", _clip, "open_clip_classifier", "m", 0.4, classes=CLASSES, templates=("a photo of a {}",))
 checkpoint("classifier", _classifier, "classifier", "a.safetensors")
 checkpoint(
     "openood",

@@ -392,22 +392,25 @@ class Fitted:
         more = {**found, "box_variance": chance.random((40, 4)), "gram.layer2": chance.random((40, 10))}
         known = {"gram": {"layer": ("layer2",)}, "temperature_scaling": {"temperature": 2.0}}
         for name in METHODS.names():
-            with suppress(FartherError):  # SAFE also learns from a pass
-                METHODS.create(name, **known.get(name, {})).fit(regions(**more)).save(name)
+            with suppress(FartherError):
+                method = METHODS.create(name, **known.get(name, {})).fit(regions(**more))
+                if method.wants_pass:
+                    method.learn_pass(regions(**more), regions(**more))
+                method.save(name)
         regions(**more)[::4].write(".regions")
 
     @staticmethod
     def read() -> None:
-        from farther.methods import base
+        from farther.methods import base, loading
         from farther.tables import Regions
 
         rows = Regions.read(".regions")
         for folder in changed():
-            base.not_applicable(folder)
+            loading.not_applicable(folder)
             if crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*")) if file.is_file())) % 2:
-                info = base.read_method(folder)
-                write({f"{folder}/method.json": {**info, "digest": base._digest(folder, info)}})
-            base.load(folder).score(rows)
+                info = loading.read_method(folder)
+                write({f"{folder}/method.json": {**info, "digest": base.state_digest(folder, info)}})
+            loading.load(folder).score(rows)
 
 
 def changed() -> list[Path]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from farther.datasets.base import AnnotatedImages, Annotations, Expected, Reader, create
-from farther.errors import DataError
+from farther.errors import DataError, ParameterError, shorten
 from farther.images.read import problem_of
 from farther.tables.files import inside
 
@@ -179,9 +179,14 @@ def image_roots(
     """Folder of the image files of each dataset.
 
     The dataset's root, or, where `ingest` extracted the images from the dataset's files, the folder of those.
+
+    Raises:
+        ParameterError: a dataset has no root.
     """
     roots = {}
     for name, params in datasets.items():
-        extracted = Path(tables) / name / EXTRACTED
-        roots[name] = extracted if extracted.is_dir() else Path(project) / params["root"]
+        extracted, root = Path(tables) / name / EXTRACTED, (params or {}).get("root")
+        if not isinstance(root, (str, Path)):
+            raise ParameterError(f"datasets.{name}: parameter 'root' must be a folder, found {shorten(root)}")
+        roots[name] = extracted if extracted.is_dir() else Path(project) / root
     return roots

@@ -116,16 +116,16 @@ class YOLO(Reader):
     def _entries(self, subset: str) -> list[str]:
         """Folders and lists of a subset, within the root."""
         location = Location(inside(self.root, self.file), None, subset)
-        value = self._content().get(subset)
+        content = self._content()
+        value, base = content.get(subset), content.get("path")
         entries: list[Any] = value if isinstance(value, list) else [value]
         if not entries or not are_texts(entries) or not all(entries):
             raise location.error(f"expected a folder, a list of images, or several of them, found {shorten(value)}")
         folder = Path(self.file).parent.as_posix()
-        return [self._placed(image_file(self.root, folder, _below(self._relative(e)), location)) for e in entries]
+        return [self._placed(image_file(self.root, folder, _below(self._relative(e)), location), base) for e in entries]
 
-    def _placed(self, entry: str) -> str:
-        """An entry of `data.yaml` below its `path`, where it is not below the root."""
-        base = self._content().get("path")
+    def _placed(self, entry: str, base: Any) -> str:
+        """An entry of `data.yaml` below its `path`, `base`, where it is not below the root."""
         if isinstance(base, str) and not inside(self.root, entry).exists():
             below = Path(os.path.normpath(_below(self._relative(base))), entry).as_posix()
             if not Path(below).is_absolute() and not below.startswith("..") and inside(self.root, below).exists():

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from farther.errors import DataError
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.metrics import ood
@@ -111,6 +112,8 @@ def _parts(inputs: RunInputs) -> list[_Part]:
             rows[rows] = is_ood[split.name]  # without the regions of known objects
         classes = ImageClasses.read(file).frame.filter(pl.col("image_id").is_in(list(split.images)))
         of_image = dict(classes.select("image_id", "oodness").iter_rows())
+        if absent := next((name for name in regions.image_id[rows] if name not in of_image), None):
+            raise DataError(f"no row of the image {absent!r}, which the split has", file=file, field="image_id")
         oodness = np.array([of_image[name] for name in regions.image_id[rows]], np.int64)
         found.append(_Part(split, rows, oodness, dict(classes["oodness"].value_counts().iter_rows())))
     return found

@@ -41,7 +41,10 @@ def choose_threshold(files: RunFiles, settings: ThresholdSettings) -> float:
     """
     split = RunSplit(files, settings.split)
     regions = split.regions()
-    chosen = operating_threshold.choose(split.objects, regions, settings.rule, settings.tolerance)
+    try:
+        chosen = operating_threshold.choose(split.objects, regions, settings.rule, settings.tolerance)
+    except DataError as error:
+        raise DataError(error.problem, file=split.source) from None
     true_classes(split.objects, regions).write(files.truth)
     write_json(files.threshold, {**chosen, "settings": asdict(settings), "inputs": split.inputs()})
     return read_threshold(files.threshold)

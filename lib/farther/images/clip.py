@@ -13,11 +13,11 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.errors import DataError, FartherError, ParameterError
+from farther.errors import DataError, FartherError, ParameterError, first_line
 from farther.images.clip_config import check_folder
 from farther.images.device import torch_device
 from farther.registry import STRICT
-from farther.tables.files import digest
+from farther.tables.files import digest, listed, regular_file
 
 if TYPE_CHECKING:
     import torch
@@ -185,8 +185,8 @@ def _load(params: EncoderParams) -> tuple[Any, Any]:
     except (MemoryError, DataError):
         raise
     except Exception as error:  # open_clip answers with nearly anything: RuntimeError, ValueError, KeyError, …
-        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ParameterError(f"model {params.model!r}, pretrained {params.pretrained!r}: {problem}") from None
+        problem = f"model {params.model!r}, pretrained {params.pretrained!r}: {first_line(error)}"
+        raise ParameterError(problem) from None
 
 
 def _refuse_larger(model: str, folder: Path) -> None:
@@ -195,7 +195,7 @@ def _refuse_larger(model: str, folder: Path) -> None:
 
     from farther.images.bounds import refuse_larger
 
-    files = [file for file in folder.iterdir() if file.is_file()]
+    files = [regular_file(file) for file in listed(folder, "*") if not file.is_dir()]  # a pipe would never end
     build = partial(open_clip.create_model, model, load_weights=False, device="meta")
     before = logging.root.manager.disable
     logging.disable(max(before, logging.WARNING))  # open_clip warns that it loads no weights

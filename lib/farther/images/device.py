@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from farther.errors import ParameterError
+from farther.errors import ParameterError, first_line
 
 if TYPE_CHECKING:
     import torch
@@ -23,8 +23,7 @@ def torch_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        problem = str(error).splitlines()[0]
-        raise ParameterError(f"device {name!r} cannot be used here: {problem}. Use 'auto' or 'cpu'") from None
+        raise ParameterError(f"device {name!r} cannot be used here: {first_line(error)}. Use 'auto' or 'cpu'") from None
     return device
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farther.errors import FartherError, ParameterError
+from farther.errors import FartherError, ParameterError, first_line
 
 if TYPE_CHECKING:
     from farther.images.stream import Job
@@ -213,7 +213,7 @@ class _Driver:
             what = "before they took a shard" if culprit is None else f"over shard {culprit}"
             raise FartherError(
                 f"{LOSSES} workers were lost {what}, most likely for memory: rerun with fewer workers or smaller "
-                f"batches (what is finished is kept). The last one: {str(error).splitlines()[0]}"
+                f"batches (what is finished is kept). The last one: {first_line(error)}"
             )
         self._start()
 

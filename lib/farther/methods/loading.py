@@ -70,9 +70,11 @@ def _try(method: Method, fitted_on: dict[str, Any] | None, folder: Path) -> None
             method.score(rows_like(method.inputs, method.columns, fitted_on))
     except MemoryError:
         raise
-    except (ArithmeticError, FitError):  # such a row has no score, or the method was not fitted to all that it needs
+    except FitError:  # the method was not fitted to all that it needs, which it says when it scores
         return
     except Exception as error:
+        if type(error) is ArithmeticError:  # such a row has no score
+            return
         problem = f"the fitted state does not fit {method.name}: {shorten(str(error))}; delete the folder and fit again"
         raise DataError(problem, file=folder / "method.json", field="state") from error
 

@@ -9,6 +9,9 @@ import numpy as np
 
 from farther.tables import Header, Regions
 
+#: Most values of a column.
+MOST_VALUES = 2**28
+
 
 def rows_like(inputs: Collection[str], columns: Collection[str], fitted_on: Mapping[str, Any]) -> Regions:
     """One row of ones per known class, as of the regions that a method was fitted on.
@@ -19,6 +22,8 @@ def rows_like(inputs: Collection[str], columns: Collection[str], fitted_on: Mapp
         fitted_on: Its `fitted_on_`: classes, background_index, activation, and the widths of columns.
     """
     classes, widths = tuple(fitted_on["classes"]), fitted_on.get("widths") or {}
+    if len(classes) * max(widths.values(), default=1) > MOST_VALUES or min(widths.values(), default=0) < 0:
+        raise ValueError(f"{len(classes):,} classes with columns of {widths} values")
     layer: dict[str, Any] = {}
     if "last_layer" in inputs:
         width = widths.get("features", 1)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from farther.detectors.networks.weights import numbered
-from farther.errors import DataError
+from farther.errors import DataError, first_line
 from farther.images.bounds import MOST, check_description
 from farther.tables.files import inside, read_json
 
@@ -38,7 +38,7 @@ def fetched(weights: Path, revision: str | None = None, *, local_files_only: boo
     try:
         found = snapshot_download(name, revision=revision, allow_patterns=wanted, local_files_only=local_files_only)
     except Exception as error:  # no network, no such model, no access, not fetched before: each has its error
-        problem = f"no such file or folder, and no such model on the hub: {str(error).strip().splitlines()[0]}"
+        problem = f"no such file or folder, and no such model on the hub: {first_line(error)}"
         raise DataError(problem, file=name) from None
     return Path(found)
 

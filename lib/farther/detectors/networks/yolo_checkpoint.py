@@ -29,7 +29,7 @@ from farther.detectors.networks.yolo import (
     padding_stride,
     parse_model,
 )
-from farther.errors import DataError, ParameterError, shorten
+from farther.errors import DataError, ParameterError, first_line, shorten
 from farther.images.bounds import check_description, network_errors, refuse_larger
 
 FORMAT = "farther.yolo"
@@ -149,7 +149,7 @@ def _unpickle(path: Path) -> Any:
     try:
         needed = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     except Exception as error:  # whatever PyTorch's reader met
-        raise DataError(f"not a PyTorch file: {str(error).splitlines()[0]}", file=path) from None
+        raise DataError(f"not a PyTorch file: {first_line(error)}", file=path) from None
     if strange := [name for name in needed if not name.startswith(KNOWN_GLOBALS)]:
         problem = f"names {', '.join(strange[:5])}, which no network of Ultralytics needs; the file is not read"
         raise DataError(problem, file=path)
@@ -158,4 +158,4 @@ def _unpickle(path: Path) -> Any:
         with torch.serialization.safe_globals(stand_ins):
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever PyTorch's reader met
-        raise DataError(f"cannot be read: {str(error).splitlines()[0]}", file=path) from None
+        raise DataError(f"cannot be read: {first_line(error)}", file=path) from None

@@ -19,7 +19,7 @@ from transformers.image_processing_utils import BaseImageProcessor
 from farther.detectors.networks.detection import Selection, autocast
 from farther.detectors.networks.detr import DetrBlueprint, build_network, in_float32, keep_exact
 from farther.detectors.networks.detr_inference import make_processor, prepare, replay
-from farther.errors import ParameterError
+from farther.errors import ParameterError, first_line
 from farther.tables import Header, Regions
 from farther.tables.files import digest
 from farther.tools.training.recipe import DetrRecipe
@@ -165,7 +165,7 @@ def make_batch(processor: BaseImageProcessor, samples: Sequence[Sample], device:
     try:
         prepared = processor(images=images, input_data_format="channels_last", return_tensors="pt")
     except (ValueError, RuntimeError) as error:
-        problem = f"the image processor cannot make one batch of these images: {str(error).splitlines()[0]}"
+        problem = f"the image processor cannot make one batch of these images: {first_line(error)}"
         raise ParameterError(f"{problem}. Let it resize to one size, or pad") from None
     pixels = prepared["pixel_values"].to(device)
     mask = prepared.get("pixel_mask")
