@@ -67,25 +67,31 @@ def normalised(rows: np.ndarray) -> np.ndarray:
 def whitening(covariance: np.ndarray) -> np.ndarray:
     """A matrix A with A Aᵀ = Σ⁺, the (pseudo-)inverse of a covariance Σ: rows x A have unit covariance.
 
-    Directions without variance, up to rounding, are left out, as in a pseudo-inverse.
+    Directions whose variance is at most D ε times the largest one, ε of float64, are left out, as by SciPy's `pinvh`
+    and so by scikit-learn's `EmpiricalCovariance`. Such are sums that a LayerNorm keeps constant: their variance is the
+    rounding of float32, and its inverse would outweigh all others.
 
     Returns:
         ndarray of shape (D, r), r the rank; upper triangular if r = D. See `whitened`.
     """
-    from scipy.linalg.lapack import dtrtri
+    from scipy.linalg.lapack import dpocon, dtrtri
 
     smallest = len(covariance) * np.finfo(np.float64).eps
     try:
-        factor = np.linalg.cholesky(covariance)
+        factor = np.linalg.cholesky(covariance).T
     except np.linalg.LinAlgError:
-        pass
+        factor = None
     else:
-        pivots = np.diagonal(factor) ** 2
-        if pivots.min() > smallest * pivots.max():  # full rank: much cheaper than eigenvectors
-            return dtrtri(factor.T, lower=False)[0]
+        # 1 / condition, which is at most smallest / largest variance; the estimate may be a few times too large.
+        condition = dpocon(factor, np.abs(covariance).sum(axis=0).max())[0]
+        if condition > 10 * smallest:  # full rank: much cheaper than eigenvectors
+            return dtrtri(factor, lower=False)[0]
     variances, directions = np.linalg.eigh(covariance)
     kept = variances > smallest * max(float(variances[-1]), 0.0)
-    kept[0] = False  # Cholesky failed, so Σ is singular, even if rounding makes its smallest variance positive
+    if factor is None:
+        kept[0] = False  # Σ is singular, even if rounding makes its smallest variance positive
+    elif kept.all():
+        return dtrtri(factor, lower=False)[0]
     return directions[:, kept] / np.sqrt(variances[kept])
 
 
