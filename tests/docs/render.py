@@ -1,0 +1,128 @@
+"""Writes into the docs what they show of the demo: run `python tests/docs/render.py` after `make demo`.
+
+It renders `docs/outcomes.png`, the page `docs/notebook.md` with its pictures, and the marked blocks of other pages:
+
+    <!-- rendered: NAME -->
+    …
+    <!-- end -->
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+from PIL import Image
+
+from farther.report.results import title_of
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+RUN = "voc-faster_rcnn"
+SPLITS = ("coco_near", "coco_far")
+COLUMNS = {"auroc": "AUROC ↑", "nose": "misclassified ↓", "r_u": "found ↑", "missed": "missed", "ap_u": "AP_U ↑"}
+MARKED = re.compile(r"^(<!-- rendered: (\S+) -->\n).*?^(<!-- end -->)$", re.MULTILINE | re.DOTALL)
+
+
+def metrics(artifacts: Path, split: str) -> dict[str, dict[str, float]]:
+    """Method → its metrics on a split, with the share of missed objects; in the order of AUROC."""
+    files = (artifacts / "metrics" / RUN / split).glob("*.json")
+    found = {file.stem: json.loads(file.read_text()) for file in files if file.stem != "detector"}
+    for values in found.values():
+        values["missed"] = 1 - values["nose"] - values["r_u"]
+    return dict(sorted(found.items(), key=lambda entry: -entry[1]["auroc"]))
+
+
+def table(artifacts: Path, split: str) -> str:
+    """A split's metrics of one detector as a Markdown table, in per cent."""
+    lines = [["method", *COLUMNS.values()], ["---"] + ["---:"] * len(COLUMNS)]
+    for method, values in metrics(artifacts, split).items():
+        lines.append([title_of(method), *(f"{100 * values[name]:.1f}" for name in COLUMNS)])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def sentences(project: Path) -> str:
+    """What the first figure of the report shows, as a quotation."""
+    from farther.params import parse
+    from farther.report import headline
+
+    return "".join(f"> {line}\n" for line in headline(parse((project / "params.yaml").read_text()), project))
+
+
+def printed(*arguments: str) -> str:
+    """What a command of farther prints."""
+    from farther.command import main
+
+    with redirect_stdout(io.StringIO()) as output:
+        assert main(list(arguments)) == 0
+    return output.getvalue()
+
+
+def blocks(page: str) -> dict[str, str]:
+    """The rendered blocks of a page, by their names."""
+    return {name: text[len(opening) : -len("<!-- end -->")] for opening, name, text in _marked(page)}
+
+
+def _marked(page: str) -> list[tuple[str, str, str]]:
+    return [(found[1], found[2], found[0]) for found in MARKED.finditer((DOCS / page).read_text(encoding="utf-8"))]
+
+
+def write_blocks(page: str, texts: dict[str, str]) -> None:
+    """Replaces the marked blocks of a page."""
+    file = DOCS / page
+    text = MARKED.sub(lambda found: f"{found[1]}{texts[found[2]]}{found[3]}", file.read_text(encoding="utf-8"))
+    file.write_text(text, encoding="utf-8")
+
+
+def notebook(project: Path) -> tuple[str, dict[str, str]]:
+    """The executed notebook as a page, and its pictures by file name."""
+    cells = nbformat.read(DOCS / "notebook.ipynb", as_version=4)
+    client = nbclient.NotebookClient(cells, timeout=300, resources={"metadata": {"path": str(project)}})
+    page, pictures = [], dict[str, str]()
+    for cell in client.execute().cells:
+        if cell.cell_type == "markdown":
+            page.append(cell.source)
+            continue
+        page.append(f"```python\n{cell.source}\n```")
+        for output in cell.outputs:
+            data: dict[str, Any] = output.get("data", {})
+            if "image/svg+xml" in data:
+                name = f"notebook-{len(pictures) + 1}.svg"
+                pictures[name] = data["image/svg+xml"]
+                page.append(f"![The chart that this cell draws]({name})")
+            elif text := data.get("text/plain") or output.get("text"):
+                page.append(f"```text\n{text.rstrip()}\n```")
+    note = "[Download the notebook](notebook.ipynb). The outputs below are those of the demo."
+    page.insert(1, note)
+    return "\n\n".join(page) + "\n", pictures
+
+
+def figure(file: Path) -> None:
+    """The first figure of the report, in 64 colours: a tenth of its size."""
+    picture = Image.open(file).convert("RGB")
+    small = picture.resize((1400, round(picture.height * 1400 / picture.width)), Image.Resampling.LANCZOS)
+    small.quantize(64, dither=Image.Dither.NONE).save(DOCS / "outcomes.png", optimize=True)
+
+
+def main(project: str = ".") -> None:
+    """Renders everything from the artifacts of a project that ran."""
+    folder = Path(project).resolve()
+    artifacts = folder / "artifacts"
+    figure(artifacts / "report/figures/outcomes.png")
+    page, pictures = notebook(folder)
+    (DOCS / "notebook.md").write_text(page, encoding="utf-8")
+    for name, picture in pictures.items():
+        (DOCS / name).write_text(picture, encoding="utf-8")
+    texts = {split: table(artifacts, split) for split in SPLITS}
+    write_blocks("reading-results.md", {**texts, "sentences": sentences(folder)})
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,125 @@
+"""What the docs show of the demo's results is what `artifacts/metrics` says; `tests/docs/render.py` updates it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import json
+import re
+import tomllib
+from pathlib import Path
+from types import ModuleType
+
+import nbformat
+import numpy as np
+import pytest
+import pytorch_ood.detector
+import yaml
+
+from farther import methods
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PICTURES = (".png", ".jpg", ".svg")
+
+
+def rendering() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("render", Path(__file__).with_name("render.py"))
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+render = rendering()
+
+
+def measured(run: str, split: str, method: str) -> dict[str, float]:
+    return json.loads((ROOT / f"artifacts/metrics/{run}/{split}/{method}.json").read_text())
+
+
+@pytest.mark.parametrize("split", render.SPLITS)
+def test_tables_of_reading_results_are_the_metrics_in_git(split):
+    assert render.blocks("reading-results.md")[split] == render.table(ROOT / "artifacts", split)
+
+
+def test_the_quoted_sentences_agree_with_the_metrics_in_git():
+    """Shares over all near splits lie between those of the splits."""
+    first = render.blocks("reading-results.md")["sentences"].splitlines()[0]
+    title, known, taken, missed, found = re.match(  # type: ignore[union-attr]
+        r"> (\S+) \((\w+)\) takes (\d+)%.* near .* misses (\d+)% .* finds (\d+)%", first
+    ).groups()
+    params = yaml.safe_load((ROOT / "params.yaml").read_text())
+    (run,) = (
+        name
+        for name, entry in params["detectors"].items()
+        if entry.get("title") == title and params["benchmarks"][entry["benchmark"]]["title"] == known
+    )
+    splits = params["benchmarks"][params["detectors"][run]["benchmark"]]["splits"]
+    near = [measured(run, name, "confidence") for name, split in splits.items() if split["distance"] == "near"]
+    for share, values in (
+        (taken, [one["nose"] for one in near]),
+        (found, [one["r_u"] for one in near]),
+        (missed, [1 - one["nose"] - one["r_u"] for one in near]),
+    ):
+        assert min(values) - 0.005 <= int(share) / 100 <= max(values) + 0.005
+
+
+@pytest.mark.parametrize("split", render.SPLITS)
+def test_what_reading_results_says_of_its_tables_holds(split):
+    found = render.metrics(ROOT / "artifacts", split)
+    assert np.ptp([one["missed"] for one in found.values()]) < 0.01, "missed is the same for all methods"
+    assert max(one["r_u"] for one in found.values()) < 0.25, "fewer than one in four is found"
+    assert list(found) != sorted(found, key=lambda name: found[name]["nose"]), "AUROC and nOSE rank differently"
+
+
+def test_intervals_of_the_rule_of_thumb_are_those_of_a_binomial_share():
+    text = (DOCS / "reading-results.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d,]+) \| (\d+) \|$", text, flags=re.MULTILINE)
+    assert len(rows) == 5
+    for objects, points in rows:
+        assert int(points) == round(100 * 1.96 * 0.5 / int(objects.replace(",", "")) ** 0.5)
+
+
+def test_the_page_of_the_notebook_is_the_notebook():
+    page = (DOCS / "notebook.md").read_text(encoding="utf-8")
+    cells = nbformat.read(DOCS / "notebook.ipynb", as_version=4).cells
+    code = re.findall(r"^```python\n(.*?)\n```$", page, flags=re.MULTILINE | re.DOTALL)
+    assert code == [cell.source for cell in cells if cell.cell_type == "code"]
+    assert all(cell.source in page for cell in cells if cell.cell_type == "markdown")
+
+
+def test_the_page_of_the_notebook_shows_the_metrics_in_git():
+    page = (DOCS / "notebook.md").read_text(encoding="utf-8")
+    outputs = [
+        ast.literal_eval(text) for text in re.findall(r"```text\n(\{'(?:auroc|found).*?\})\n```", page, flags=re.DOTALL)
+    ]
+    separation, counts = outputs
+    stored = measured("voc-faster_rcnn", "coco_near", "knn")
+    assert (separation["auroc"], separation["fpr95"]) == (stored["auroc"], stored["fpr95"])
+    assert counts["found"] / sum(counts.values()) == pytest.approx(stored["r_u"])
+    assert counts["misclassified"] / sum(counts.values()) == pytest.approx(stored["nose"])
+
+
+def test_pictures_are_used_and_small():
+    files = [file for file in DOCS.iterdir() if file.suffix in PICTURES]
+    text = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
+    assert [file.name for file in files if f"({file.name})" not in text] == []
+    assert sum(file.stat().st_size for file in files) < 600_000
+
+
+def test_the_picture_of_the_architecture_has_every_stage_and_package():
+    words = set(re.findall(r"[a-z]+", (DOCS / "architecture.svg").read_text(encoding="utf-8")))
+    assert set(yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]) <= words
+    contract, *_ = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = [layer.split(" | ") for layer in contract["layers"] if layer != "__main__"]
+    assert {package for layer in layers for package in layer} <= words
+
+
+def test_the_comparison_counts_methods_as_the_packages_do():
+    (row,) = re.findall(r"^\| OOD scores \|.*$", (DOCS / "comparison.md").read_text(encoding="utf-8"), re.MULTILINE)
+    ours, theirs = (int(re.search(r"\d+", row.split("|")[column])[0]) for column in (2, 4))  # type: ignore[index]
+    peers = [name for name in pytorch_ood.detector.__all__ if inspect.isclass(getattr(pytorch_ood.detector, name))]
+    assert (ours, theirs) == (len(methods.names()), len(peers))
