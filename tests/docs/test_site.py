@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +15,12 @@ import pytest
 import yaml
 
 import farther
+import farther.metrics
 
 ROOT = Path(__file__).parents[2]
+PACKAGES = ("tables", "datasets", "detectors", "methods", "curation", "similarity", "monitor", "report")
+#: Modules of `farther.metrics` that only the others use.
+INTERNAL = {"boxes", "matching", "precision_recall", "weighting"}
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 
@@ -31,13 +39,49 @@ def build(config: Path, out: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_the_docs_build_without_a_warning(tmp_path):
-    done = build(ROOT / "mkdocs.yml", tmp_path)
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("site")
+    done = build(ROOT / "mkdocs.yml", out)
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
-    reference = (tmp_path / "python/index.html").read_text(encoding="utf-8")
+    return out
+
+
+def test_the_docs_build_without_a_warning(site):
+    reference = (site / "api/methods/index.html").read_text(encoding="utf-8")
     assert 'id="farther.methods.create"' in reference
     assert "Higher means more in-distribution" in reference
+    assert "&gt;&gt;&gt;" in reference, "doctests are shown as code"
+
+
+def public_names() -> set[str]:
+    """All names of packages with `__all__`, functions and classes of metrics, and those that outside code relies on."""
+    names = {
+        f"farther.{package}.{name}"
+        for package in PACKAGES
+        for name in importlib.import_module(f"farther.{package}").__all__
+    }
+    for module in pkgutil.iter_modules(farther.metrics.__path__, "farther.metrics."):
+        if module.name.rpartition(".")[2] not in INTERNAL:
+            names |= {
+                f"{module.name}.{name}"
+                for name, value in vars(importlib.import_module(module.name)).items()
+                if not name.startswith("_")
+                and (inspect.isfunction(value) or inspect.isclass(value))
+                and value.__module__ == module.name
+            }
+    relied_on = runpy.run_path(str(ROOT / "tests/test_public_names.py"))["NAMES"]
+    return names | {f"farther.{name}".replace("farther.Monitor", "farther.monitor.Monitor") for name in relied_on}
+
+
+def test_the_reference_has_every_public_name(site):
+    shown = {
+        anchor
+        for page in (site / "api").glob("*/index.html")
+        for anchor in re.findall(r'id="(farther\.[\w.]+)"', page.read_text(encoding="utf-8"))
+    }
+    assert sorted(public_names() - shown) == []
 
 
 def test_a_broken_link_would_fail_the_build(tmp_path):

@@ -12,4 +12,4 @@ create = registry.create
 get = registry.get
 names = registry.names
 
-__all__ = ["Adapter", "Detector", "create", "get", "names", "register", "registry"]
+__all__ = ["Adapter", "Detector", "create", "get", "names", "register"]
