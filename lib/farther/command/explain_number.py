@@ -67,7 +67,7 @@ def explain_number(project: Project, run: str, method: str, split: str, metric: 
         raise DataError(f"{run} was not evaluated yet: run `dvc repro`", file=file)
     report = read_json(file)
     chosen = METRICS[choose("metric", metric, METRICS)]
-    if chosen.group in ("detector", "classifier"):
+    if chosen.group in ("detector", "classifier", "error_budget"):
         return _of_detector(report, chosen)
     if chosen.group == "misclassification":
         return _of_errors(project, report, method, chosen)
@@ -81,6 +81,8 @@ def explain_number(project: Project, run: str, method: str, split: str, metric: 
 
 def _of_detector(report: dict[str, Any], metric: Metric) -> dict[str, Any]:
     """A metric of the run on the ID split, whatever the method."""
+    if metric.group == "error_budget":
+        return _of_error_budget(report, metric)
     key = CLOSED_SET.get(metric.name, metric.key)
     results = report["closed_set"] if metric.group == "detector" else report.get("classifier")
     if results is None:
@@ -91,6 +93,21 @@ def _of_detector(report: dict[str, Any], metric: Metric) -> dict[str, Any]:
         "interval": (results.get("intervals") or {}).get(key),
     }
     file = f"artifacts/metrics/{report['run']}/detector.json"
+    return _explained(report, metric, found, [report["settings"]["id_split"]], [file])
+
+
+def _of_error_budget(report: dict[str, Any], metric: Metric) -> dict[str, Any]:
+    """A gain from correcting a kind of error on known objects."""
+    budget = report["error_budget"]
+    if budget is None:
+        raise ParameterError(f"{metric.name} is a metric of object detectors; {report['run']} is an image classifier")
+    of_kind = budget["kinds"][metric.key]
+    found = {
+        "value": of_kind["gain"],
+        "formula": metric.formula.format(count=of_kind["count"], ap=budget["ap"] or 0),
+        "interval": of_kind.get("interval"),
+    }
+    file = f"artifacts/evaluation/{report['run']}.json"
     return _explained(report, metric, found, [report["settings"]["id_split"]], [file])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farther.evaluation import across, intervals
+from farther.evaluation import across, error_budget, intervals
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.self_awareness import evaluate_self_awareness
 from farther.evaluation.sweeps import mean_average_precision
@@ -16,8 +16,8 @@ def evaluate_detector(inputs: RunInputs) -> dict[str, Any]:
     """Metrics of the detector.
 
     Returns:
-        As in `evaluation/<run>.json`: closed_set, classifier (None for a detector of objects), wilderness,
-        self_awareness, splits; and map_at: {t*: {"map50", "map"}} for the sweep over t*.
+        As in `evaluation/<run>.json`: closed_set, error_budget, classifier (None for a detector of objects),
+        wilderness, self_awareness, splits; and map_at: {t*: {"map50", "map"}} for the sweep over t*.
 
     Raises:
         DataError: the calibration split is absent or wrong.
@@ -29,6 +29,7 @@ def evaluate_detector(inputs: RunInputs) -> dict[str, Any]:
     matched = known.match(closed_set.COCO_IOUS)
     return {
         "closed_set": _closed_set(inputs, known),
+        "error_budget": error_budget.of_detector(inputs, known),
         "classifier": across.classifier(inputs),
         "wilderness": WildImages(inputs).metrics(),
         "self_awareness": evaluate_self_awareness(inputs),

@@ -70,7 +70,7 @@ def evaluate_run(
         "detector": inputs.id_split.folder.header.detector,
         **{
             section: detector[section]
-            for section in ("closed_set", "classifier", "wilderness", "self_awareness", "splits")
+            for section in ("closed_set", "error_budget", "classifier", "wilderness", "self_awareness", "splits")
         },
         "methods": _with_comparisons(each, inputs),
         "not_applicable": refused,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -12,8 +13,10 @@ from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.sweeps import Step
 from farther.evaluation.threshold import read_threshold
 from farther.metrics.bootstrap import ImageDraws
+from farther.metrics.boxes import Pairs
 from farther.metrics.classification import Classified
 from farther.metrics.closed_set import ClosedSet
+from farther.metrics.error_diagnosis import TOUCH
 from farther.metrics.matching import not_of_known, true_classes
 from farther.metrics.misclassification import is_correct
 from farther.metrics.outcomes import Settings, Split
@@ -152,6 +155,12 @@ class TestSplit:
     def split(self) -> Split:
         """Regions at or above t*, with their overlaps."""
         return Split.of(self.data.objects, self.regions, self.matching)
+
+    @cached_property
+    def touching(self) -> Pairs:
+        """Regions at or above t* and objects that overlap enough for an error in localisation."""
+        settings = replace(self.matching, iou=TOUCH)
+        return Split.of(self.data.objects, self.regions, settings).candidates
 
     @cached_property
     def is_ood(self) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from farther.evaluation import across, intervals, plots, sweeps
+from farther.evaluation import across, error_budget, intervals, plots, sweeps
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.threshold import read_threshold
@@ -159,6 +159,7 @@ class _OnSplit:
             "ap_u_by_confidence": open_set.metrics(outcome)["ap_u"],
             **{part: open_set.by_group(outcome, group) for part, group in self._groups().items()},
             "open_set_over_iou": None,
+            "error_budget": error_budget.of_method(self.split, outcome, -self.scores),
         }
         if settings.ious:
             found["open_set_over_iou"] = open_set.metrics_over(

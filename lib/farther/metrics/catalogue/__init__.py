@@ -27,6 +27,7 @@ Group = Literal[
     "misclassification",
     "classifier",
     "detector",
+    "error_budget",
     "split",
 ]
 
@@ -36,6 +37,7 @@ PREFIXES: dict[str, str] = {
     "full_spectrum": "full_spectrum_",
     "known": "known_",
     "misclassification": "misclassification_",
+    "error_budget": "gain_",
 }
 
 _OVER = "over the {id_regions} regions of the ID test split (positives) and the {ood_regions} of this split"
@@ -56,8 +58,8 @@ class Metric:
         latex: Its symbol in LaTeX.
         higher_is_better: None where neither direction is better.
         group: The section of an evaluation that holds it: "ood", "ood_per_image", "full_spectrum", "open_set", "known"
-            and "recognition" of a method on a split; "misclassification" of a method on the ID split; "classifier" and
-            "detector" of a run on the ID split; "split" of a detector on a split, whatever the method.
+            and "recognition" of a method on a split; "misclassification" of a method on the ID split; "classifier",
+            "detector" and "error_budget" of a run on the ID split; "split" of a detector on a split.
         meaning: One sentence.
         formula: How it is computed; {names} are counts stored beside the value.
         source: The publication that defines it.
