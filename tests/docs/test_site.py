@@ -75,6 +75,19 @@ def public_names() -> set[str]:
     return names | {f"farther.{name}".replace("farther.Monitor", "farther.monitor.Monitor") for name in relied_on}
 
 
+def test_every_public_function_says_what_its_arguments_are():
+    """By name, in its docstring."""
+    lacking = []
+    for name in sorted(public_names()):
+        value = pkgutil.resolve_name(name)
+        if inspect.isfunction(value):
+            words = set(re.findall(r"\w+", inspect.getdoc(value) or ""))
+            lacking += [
+                f"{name}({argument})" for argument in inspect.signature(value).parameters if argument not in words
+            ]
+    assert lacking == []
+
+
 def test_the_reference_has_every_public_name(site):
     shown = {
         anchor

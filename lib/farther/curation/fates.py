@@ -144,6 +144,10 @@ def as_published(source: LabelledImages, subset: str, distance: str, empty: Lite
 def explain(fates: Fates, image_id: str) -> str:
     """The fate of an image and the reason, one sentence per OOD source that has such an image.
 
+    Args:
+        fates: The fates that `curate` gives.
+        image_id: An image of an OOD dataset.
+
     Raises:
         ParameterError: no OOD source has such an image.
     """
@@ -155,7 +159,12 @@ def explain(fates: Fates, image_id: str) -> str:
 
 
 def why(fates: Fates, row: int) -> str:
-    """The rule that decided on an image, and on which object or by whom."""
+    """The rule that decided on an image, and on which object or by whom.
+
+    Args:
+        fates: The fates that `curate` gives.
+        row: Row of the image.
+    """
     return fates.frame[row].select(REASON).item()
 
 

@@ -39,6 +39,9 @@ def votes(decisions: Decisions, fates: Fates, kept: np.ndarray) -> pl.DataFrame:
 def joint_decisions(votes: pl.DataFrame) -> pl.DataFrame:
     """The fate of each image by more than half of its reviewers.
 
+    Args:
+        votes: Last decision of each reviewer on each image, as `votes` gives them.
+
     Returns:
         `image`, `fate` ("" without a majority: the rules decide then), `rule` (value of `Fates.rule`: `decision:
         removed → person`), `reviewers` (the majority, sorted: `ann, bob`), and `disagree`: two decisions give the image

@@ -185,6 +185,10 @@ class Benchmark:
 def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
     """The benchmark called `name`, its parameters checked.
 
+    Args:
+        name: Its key in the section `benchmarks` of params.yaml.
+        params: Its entry there.
+
     Raises:
         ParameterError: a parameter is unknown or has a wrong value; a split has the name of an ID split or one that
             cannot be a folder's; one image could be in two OOD splits; `most` names no ID split.

@@ -115,6 +115,10 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
     decisions of more than half of an image's reviewers override the rules (its manual stage). The parameters of a
     split may keep images with known objects, or admit reviewed candidates only (see `OodSplit`).
 
+    Args:
+        benchmark: The benchmark.
+        tables: The ingested tables of its datasets.
+
     Raises:
         ParameterError: a dataset, subset, protocol or vocabulary is unknown.
         DataError: a table, the rules file or the decisions file is damaged, or a decision is on what does not exist.
@@ -233,6 +237,11 @@ def of_id_classes(
 
 def by_rules(benchmark: Benchmark, tables: Tables, rules: Rules) -> dict[tuple[str, str], RuledSource]:
     """Fates by the rules for each OOD source (dataset, subset), without reviewers' decisions.
+
+    Args:
+        benchmark: The benchmark.
+        tables: The ingested tables of its datasets.
+        rules: Its rules file.
 
     Raises:
         ParameterError: a dataset, subset or vocabulary is unknown.

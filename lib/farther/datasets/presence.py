@@ -58,6 +58,10 @@ def missing(
 ) -> list[Missing]:
     """Files and folders that the datasets lack. Annotations are not opened: `ingest` lists absent images.
 
+    Args:
+        datasets: Section `datasets` of params.yaml.
+        needed: Subsets of each dataset to look for; all of them when None.
+
     Raises:
         ParameterError: a format or a parameter is unknown.
     """
@@ -90,7 +94,12 @@ class Checked:
 
 
 def check_subset(reader: Reader, subset: str) -> Checked:
-    """Reads the annotations of a subset where they are small, and looks at `LOOKED_AT` of its images."""
+    """Reads the annotations of a subset where they are small, and looks at `LOOKED_AT` of its images.
+
+    Args:
+        reader: The dataset.
+        subset: One of its subsets.
+    """
     files = [path for expected in reader.expects(subset) for path in _paths(reader, expected) if path.is_file()]
     folders = [path for expected in reader.expects(subset) for path in _paths(reader, expected) if path.is_dir()]
     if sum(path.stat().st_size for path in files) > OPENED_BYTES:
@@ -179,6 +188,11 @@ def image_roots(
     """Folder of the image files of each dataset.
 
     The dataset's root, or, where `ingest` extracted the images from the dataset's files, the folder of those.
+
+    Args:
+        datasets: Section `datasets` of params.yaml.
+        tables: Folder of the ingested tables, `artifacts/tables`.
+        project: Folder that relative roots start from.
 
     Raises:
         ParameterError: a dataset has no root.

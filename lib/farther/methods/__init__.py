@@ -20,6 +20,10 @@ __all__ = ["FitError", "Method", "create", "get", "load", "names", "not_applicab
 def create(name: str, **params: Any) -> Method:
     """A method, its parameters checked.
 
+    Args:
+        name: A name of `names`.
+        **params: Its parameters, by name; the defaults are the paper's.
+
     Raises:
         ParameterError: the name or a parameter is unknown, or a value does not fit; the message lists what is known.
     """

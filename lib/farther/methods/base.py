@@ -195,6 +195,9 @@ class Method(ABC):
     def save(self, path: str | Path) -> None:
         """Writes a folder: `method.json` (name, parameters, needs, training data) and `state.safetensors` (arrays).
 
+        Args:
+            path: The folder; one that exists is replaced when the new one is complete.
+
         Raises:
             FitError: the method learns and was not fitted.
         """

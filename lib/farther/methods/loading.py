@@ -38,6 +38,9 @@ class _Described(Schema):
 def load(path: str | Path) -> Method:
     """A fitted method from the folder that `save` wrote.
 
+    Args:
+        path: The folder, with `method.json` and `state.safetensors`.
+
     Raises:
         FitError: the folder says that the method does not apply, and why.
         DataError: a file is absent or damaged.
@@ -81,6 +84,9 @@ def _try(method: Method, fitted_on: dict[str, Any] | None, folder: Path) -> None
 
 def not_applicable(path: str | Path) -> str | None:
     """Why the method of a fitted folder does not apply, or None when it does.
+
+    Args:
+        path: The folder of a fitted method.
 
     Raises:
         DataError: the folder is absent or damaged.

@@ -99,6 +99,10 @@ def by_class(margin: np.ndarray, name: np.ndarray) -> dict[str, dict[str, Any]]:
 
 
 def histogram(margin: np.ndarray) -> list[float]:
-    """Share of the margins in each of `BINS` equal bins of [-1, 1] (Figure 8); empty without any."""
+    """Share of the margins in each of `BINS` equal bins of [-1, 1] (Figure 8); empty without any.
+
+    Args:
+        margin: p_i − p_b of each region, ndarray of shape (N,), as `margins` gives.
+    """
     counts, _ = np.histogram(margin, bins=BINS, range=(-1, 1))
     return (counts / len(margin)).tolist() if len(margin) else []

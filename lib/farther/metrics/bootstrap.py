@@ -116,6 +116,10 @@ def recomputed(replicates: int, compute: Callable[[int], Mapping[str, Any]]) -> 
 def interval(values: np.ndarray, level: float = 0.95) -> tuple[float, float] | None:
     """The percentile interval: the middle `level` of the replicates; None where no replicate has a value.
 
+    Args:
+        values: A metric in each replicate, ndarray of shape (B,); NaN where it is not defined.
+        level: Share of the replicates inside, above 0 and below 1.
+
     Raises:
         ParameterError: `level` is not between 0 and 1.
 

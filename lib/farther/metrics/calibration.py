@@ -122,6 +122,9 @@ def to_json(calibrator: Calibrator) -> dict[str, Any]:
 def from_json(values: Mapping[str, Any]) -> Calibrator:
     """What `to_json` gave.
 
+    Args:
+        values: The type and the values of a calibrator.
+
     Raises:
         ParameterError: the type is unknown.
     """
@@ -131,12 +134,22 @@ def from_json(values: Mapping[str, Any]) -> Calibrator:
 
 
 def apply(calibrators: Mapping[str, Calibrator], regions: Regions) -> Regions:
-    """The same detections with calibrated confidences; those of a class without a calibrator keep theirs."""
+    """The same detections with calibrated confidences; those of a class without a calibrator keep theirs.
+
+    Args:
+        calibrators: Calibrator of each class, as `fit` gives.
+        regions: Detections.
+    """
     return regions.with_columns(score=confidences(calibrators, regions))
 
 
 def confidences(calibrators: Mapping[str, Calibrator], regions: Regions) -> np.ndarray:
-    """Calibrated confidences, ndarray of shape (N,), float32; see `apply`."""
+    """Calibrated confidences, ndarray of shape (N,), float32; see `apply`.
+
+    Args:
+        calibrators: Calibrator of each class, as `fit` gives.
+        regions: N detections.
+    """
     score = regions.score.astype(np.float64)
     for label in np.unique(regions.label).tolist():
         if (calibrator := calibrators.get(regions.classes[label])) is not None:

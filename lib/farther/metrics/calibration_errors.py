@@ -57,7 +57,16 @@ def laece_0(objects: Objects, regions: Regions, classes: Sequence[str] | None = 
 def laace_0(objects: Objects, regions: Regions, classes: Sequence[str] | None = None) -> float | None:
     """LaACE₀: mean of |confidence − IoU| over the detections of a class, averaged over classes.
 
-    Args, returns and raises: as `laece_0`, without bins.
+    Args:
+        objects: Ground truth of ID images.
+        regions: Detections in them.
+        classes: Names of the known classes; those of `regions` when None.
+
+    Returns:
+        0, the best, to 1; None where no class has a detection.
+
+    Raises:
+        DataError: no classes are given, or a name is repeated.
 
     References:
         Kuzucu et al., On Calibration of Object Detectors: Pitfalls, Evaluation and Baselines, ECCV 2024, Section 5,
@@ -95,7 +104,16 @@ def d_ece(
 
 
 def evaluate(objects: Objects, regions: Regions, classes: Sequence[str] | None = None) -> dict[str, float | None]:
-    """The three errors of the module, by name."""
+    """The three errors of the module, by name.
+
+    Args:
+        objects: Ground truth.
+        regions: Detections in the same images, at or above the threshold.
+        classes: Names of the known classes; those of `regions` when None.
+
+    Returns:
+        laece_0, laace_0 and d_ece, as fractions; None where there is no detection.
+    """
     return {each.__name__: each(objects, regions, classes) for each in (laece_0, laace_0, d_ece)}
 
 

@@ -66,6 +66,9 @@ def aggregate(uncertainty: np.ndarray, image_id: np.ndarray, images: Sequence[st
 def count(how: str) -> float:
     """The most detections of an image that an aggregate counts, ∞ for "sum" and "mean".
 
+    Args:
+        how: "sum", "mean", "min" or "top-m".
+
     Raises:
         ParameterError: the aggregate is unknown.
 
@@ -85,7 +88,16 @@ def count(how: str) -> float:
 
 
 def of_confidence(regions: Regions, images: Sequence[str], how: str = "top-3") -> np.ndarray:
-    """Uncertainty of each image, where that of a detection is 1 − confidence; see `aggregate`."""
+    """Uncertainty of each image, where that of a detection is 1 − confidence; see `aggregate`.
+
+    Args:
+        regions: Detections.
+        images: Names of the images, those without detections too.
+        how: An aggregate of the uncertainties of an image's detections.
+
+    Returns:
+        ndarray of shape (len(images),); higher means less certain.
+    """
     return aggregate(1.0 - regions.score.astype(np.float64), regions.image_id, images, how)
 
 
@@ -114,7 +126,12 @@ def best_threshold(known: np.ndarray, unknown: np.ndarray) -> float | None:
 
 
 def keeping(known: np.ndarray, share: float = 0.95) -> float | None:
-    """The smallest threshold that accepts a share of ID validation images (Table A.12); None without images."""
+    """The smallest threshold that accepts a share of ID validation images (Table A.12); None without images.
+
+    Args:
+        known: Uncertainties of ID validation images, ndarray of shape (I,).
+        share: Share of them to accept.
+    """
     if not len(known):
         return None
     return float(np.sort(known)[int(np.ceil(share * len(known) - 1e-9)) - 1])

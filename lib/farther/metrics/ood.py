@@ -112,6 +112,10 @@ def measure(
 def auroc(id_scores: np.ndarray, ood_scores: np.ndarray) -> float | None:
     """Area under the receiver operating characteristic alone; None where either side is empty.
 
+    Args:
+        id_scores: ndarray of shape (N,), scores of ID regions; higher means more in-distribution.
+        ood_scores: ndarray of shape (M,), scores of OOD regions.
+
     Raises:
         DataError: a score is NaN.
 
@@ -127,6 +131,10 @@ def auroc(id_scores: np.ndarray, ood_scores: np.ndarray) -> float | None:
 
 def roc(id_scores: np.ndarray, ood_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The receiver operating characteristic, one point per different score.
+
+    Args:
+        id_scores: ndarray of shape (N,), scores of ID regions; higher means more in-distribution.
+        ood_scores: ndarray of shape (M,), scores of OOD regions.
 
     Returns:
         FPR and TPR (FMIYC, Eqs. 1 and 2), ndarrays of shape (T,), from (0, 0) to (1, 1).
@@ -149,6 +157,11 @@ def roc(id_scores: np.ndarray, ood_scores: np.ndarray) -> tuple[np.ndarray, np.n
 def fpr_at(id_scores: np.ndarray, ood_scores: np.ndarray, tpr: float = 0.95) -> float | None:
     """The smallest share of OOD regions accepted as ID among the thresholds that keep at least `tpr` of the ID regions.
 
+    Args:
+        id_scores: ndarray of shape (N,), scores of ID regions; higher means more in-distribution.
+        ood_scores: ndarray of shape (M,), scores of OOD regions.
+        tpr: Share of the ID regions to keep, above 0, at most 1.
+
     Returns:
         A fraction; None where either side is empty.
 
@@ -166,6 +179,10 @@ def fpr_at(id_scores: np.ndarray, ood_scores: np.ndarray, tpr: float = 0.95) -> 
 
 def threshold_at(id_scores: np.ndarray, tpr: float) -> float | None:
     """The largest threshold that keeps at least `tpr` of the ID regions; None where there is none.
+
+    Args:
+        id_scores: ndarray of shape (N,), scores of ID regions.
+        tpr: Share of them to keep, above 0, at most 1.
 
     Raises:
         DataError: a score is NaN.
@@ -187,6 +204,11 @@ def per_image(
     image_id: np.ndarray, scores: np.ndarray, reduce: Literal["min", "max"] = "min"
 ) -> tuple[np.ndarray, np.ndarray]:
     """One score per image: that of its least ("min") or most ("max") in-distribution region.
+
+    Args:
+        image_id: Image of each region, object array of shape (N,).
+        scores: ndarray of shape (N,).
+        reduce: Which region decides.
 
     Returns:
         The names of the images that have a region, sorted, and their scores, ndarrays of shape (I,).

@@ -121,6 +121,10 @@ def metrics_over(
 def curve(outcome: Outcome, unknown_score: np.ndarray | None = None) -> Curve | None:
     """Precision and recall of the class "unknown" along the ranking; None where there is no unknown object.
 
+    Args:
+        outcome: Outcomes of objects and regions.
+        unknown_score: Order of the flagged regions, ndarray of shape (N,), higher first; their confidence when None.
+
     Raises:
         DataError: `unknown_score` is not one number per region.
     """

@@ -134,7 +134,13 @@ class Split:
 
     @classmethod
     def of(cls, objects: Objects, regions: Regions, settings: Settings | None = None) -> Split:
-        """The split of two tables: ground truth, and the regions at or above the operating threshold."""
+        """The split of two tables: ground truth, and the regions at or above the operating threshold.
+
+        Args:
+            objects: Ground truth of M objects.
+            regions: N regions in the same images.
+            settings: IoU threshold, protocol and further rules of matching; those of the paper when None.
+        """
         settings = settings or Settings()
         images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
         known_classes = list(settings.known_classes)
@@ -211,6 +217,9 @@ class Split:
 
     def at(self, iou: float) -> Split:
         """The same split at a larger IoU threshold; overlaps are not computed again.
+
+        Args:
+            iou: At least the split's own, at most 1.
 
         Raises:
             ParameterError: the threshold is smaller than that of the split, or above 1.

@@ -149,6 +149,12 @@ def match(
 ) -> Matched:
     """Detections of each class matched to its objects.
 
+    Args:
+        objects: Ground truth.
+        regions: Detections in the same images.
+        classes: Names of the known classes; those of `regions` without the background when None.
+        iou: Smallest overlap of a detection and its object.
+
     Raises:
         DataError: see `evaluate`.
         ParameterError: the IoU is not above 0 and below 1.
@@ -232,6 +238,12 @@ def lrp_thresholds(
 ) -> dict[str, float | None]:
     """Each class's confidence threshold with the smallest LRP error (LRP-optimal thresholding; Section 5.2).
 
+    Args:
+        objects: Ground truth.
+        regions: Detections in the same images.
+        classes: Names of the known classes; those of `regions` without the background when None.
+        iou: Smallest overlap of a detection and its object.
+
     Returns:
         {class: threshold}; None for a class without objects or detections, or where no detection at all is best.
 
@@ -248,12 +260,20 @@ def lrp_thresholds(
 
 
 def above(regions: Regions, thresholds: Mapping[str, float | None]) -> Regions:
-    """The detections from their class's threshold on; none of a class with None or without an entry."""
+    """The detections from their class's threshold on; none of a class with None or without an entry.
+
+    Args:
+        regions: Detections.
+        thresholds: Confidence threshold of each class, as `lrp_thresholds` gives.
+    """
     return regions[above_of_class(regions, thresholds)]
 
 
 def reliability(matched: Collection[MatchedClass]) -> dict[str, list[Any]]:
     """The reliability diagram (Fig. 4): mean confidence and performance of each confidence bin.
+
+    Args:
+        matched: Matched detections of each class.
 
     Returns:
         lower (edge of the bin), confidence and performance (precision × IoU), both means over the classes whose bin is
@@ -297,6 +317,10 @@ def balanced_accuracy(id_scores: np.ndarray, ood_scores: np.ndarray, threshold: 
 def detection_awareness_quality(balanced: float, idq: float, idq_shifted: float) -> float:
     """DAQ: harmonic mean of the balanced accuracy and of the IDQ on clean and on corrupted ID images (Section 6).
 
+    Args:
+        balanced: Balanced accuracy of accepting ID and rejecting OOD images.
+        idq, idq_shifted: IDQ on clean and on corrupted ID images. All are fractions.
+
     >>> round(detection_awareness_quality(0.9, 0.6, 0.6), 3)
     0.675
     """
@@ -304,7 +328,11 @@ def detection_awareness_quality(balanced: float, idq: float, idq_shifted: float)
 
 
 def harmonic_means(*values: np.ndarray) -> np.ndarray:
-    """Harmonic mean of numbers of 0 or more, place by place: 0 where one of them is, NaN where one is NaN."""
+    """Harmonic mean of numbers of 0 or more, place by place: 0 where one of them is, NaN where one is NaN.
+
+    Args:
+        *values: ndarrays of one shape.
+    """
     stacked = np.stack(np.broadcast_arrays(*values))
     with np.errstate(divide="ignore"):
         return len(values) / (1 / np.maximum(stacked, 0)).sum(axis=0)
@@ -312,6 +340,9 @@ def harmonic_means(*values: np.ndarray) -> np.ndarray:
 
 def harmonic_mean(*values: float) -> float:
     """Harmonic mean of numbers of 0 or more; 0 if one of them is.
+
+    Args:
+        *values: Fractions.
 
     >>> harmonic_mean(0.5, 1.0)
     0.6666666666666666
@@ -331,7 +362,11 @@ def _lrp_of_prefixes(detections: MatchedClass, iou: float) -> np.ndarray:
 
 
 def bin_of(score: np.ndarray) -> np.ndarray:
-    """The confidence bin of each detection, ndarray of shape (n,); 1 lies in the last."""
+    """The confidence bin of each detection, ndarray of shape (n,); 1 lies in the last.
+
+    Args:
+        score: Confidences, 0 to 1, ndarray of shape (n,).
+    """
     return np.clip(np.searchsorted(np.linspace(0, 1, BINS + 1), score, side="right") - 1, 0, BINS - 1)
 
 

@@ -52,7 +52,11 @@ class UserDefinedMetric(ABC):
 
     @abstractmethod
     def compute(self, case: Case) -> float | None:
-        """The value; None where it is not defined."""
+        """The value; None where it is not defined.
+
+        Args:
+            case: Regions, scores, τ and outcomes of a method on an OOD split.
+        """
 
 
 METRICS: Registry[UserDefinedMetric] = Registry("metric", "farther.metrics")

@@ -267,7 +267,12 @@ def to_csv(runs: Sequence[Run]) -> str:
 
 
 def summary(params: Mapping[str, Any], root: str | Path = ".") -> str:
-    """The tables of all runs as text, as wide as the terminal; `root` is the project's folder."""
+    """The tables of all runs as text, as wide as the terminal; `root` is the project's folder.
+
+    Args:
+        params: params.yaml, parsed.
+        root: The project's folder.
+    """
     width = shutil.get_terminal_size((100, 24)).columns
     parts = [_summary_of(run, width) for run in read_runs(params, Path(root) / "artifacts")]
     return "\n\n".join([*parts, "In per cent; * marks the best of a column."])

@@ -37,6 +37,14 @@ _PAIRS = pl.Schema([("cosine", pl.Float32), *((name, pl.Int64) for name in ("a",
 def near_duplicates(splits: Sequence[EmbeddedSplit], threshold: float, limit: int = 10_000) -> tuple[Duplicates, int]:
     """Pairs of images, within a split and across splits, whose cosine is at least `threshold`.
 
+    Args:
+        splits: Splits with their embeddings.
+        threshold: Smallest cosine, −1 to 1.
+        limit: Pairs that are listed, the most similar first.
+
+    Returns:
+        The listed pairs, and the number of all.
+
     Raises:
         DataError: the splits were embedded by two models.
     """
