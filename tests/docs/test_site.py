@@ -80,7 +80,7 @@ def test_every_public_function_says_what_its_arguments_are():
     lacking = []
     for name in sorted(public_names()):
         value = pkgutil.resolve_name(name)
-        if inspect.isfunction(value):
+        if inspect.isfunction(value) and "." not in value.__qualname__:
             words = set(re.findall(r"\w+", inspect.getdoc(value) or ""))
             lacking += [
                 f"{name}({argument})" for argument in inspect.signature(value).parameters if argument not in words
