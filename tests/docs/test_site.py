@@ -113,6 +113,23 @@ def test_links_to_files_of_the_repository_lead_somewhere(page):
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+def words(pattern: str) -> set[str]:
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    return {word for page in pages for word in re.findall(pattern, page.read_text(encoding="utf-8"))}
+
+
+def test_scripts_that_the_docs_name_are_there():
+    named = words(r"(?<![\w/])(?:tests|benchmarks|stages|training|profiles)/[\w/.-]+\.(?:py|yaml)\b")
+    assert named
+    assert sorted(file for file in named if not (ROOT / file).exists()) == []
+
+
+def test_names_of_the_library_that_the_docs_use_exist():
+    keys_of_onnx = {"farther.classes", "farther.method", "farther.operating", "farther.tau"}
+    for name in words(r"\bfarther(?:\.[A-Za-z_]\w*)+") - keys_of_onnx:
+        assert pkgutil.resolve_name(name) is not None
+
+
 def test_the_citation_and_the_changelog_name_this_version():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert citation["version"] == farther.__version__
