@@ -94,7 +94,7 @@ class _Run(Schema):
     benchmark: str | None = None
     weights: str | None = None
     params: dict[str, Any] | None = None
-    classes: dict[str, str] | None = None
+    classes: dict[str, str | None] | None = None
     threshold: dict[str, Any] | None = None
     passes: dict[str, Any] | None = None
 

@@ -28,6 +28,13 @@ def test_a_mapping_that_cannot_be_is_refused(names, message):
         renamed(DETECTOR, names)
 
 
+def test_a_class_mapped_to_null_means_unknown_objects_and_is_not_a_known_class():
+    header = renamed(DETECTOR, {"tv": None, "dog": "hound"})
+    assert header.classes == ("background", "airplane", "tv", "hound")
+    assert (header.unknown_columns, header.known_classes) == ((2,), ("airplane", "hound"))
+    assert check_classes(DETECTOR, {"tv": None}, ["airplane", "dog"]) == []
+
+
 def test_the_refusal_names_both_lists_and_the_mapping_to_write():
     with pytest.raises(ParameterError) as error:
         check_classes(DETECTOR, None, ["aeroplane", "dog", "tv"])
@@ -35,6 +42,7 @@ def test_the_refusal_names_both_lists_and_the_mapping_to_write():
         "1 of the detector's 3 classes are not ID classes of the benchmark: airplane. "
         "ID classes that it does not have: aeroplane. "
         "Where only the names differ, map them in the run's entry, as in `classes: {airplane: aeroplane}`. "
+        "A class that means unknown objects is mapped to null, as in `classes: {airplane: null}`. "
         "What a detector was taught is not unknown to it: the rules file needs all its classes as id_classes"
     )
     assert check_classes(DETECTOR, {"airplane": "aeroplane"}, ["aeroplane", "dog", "tv"]) == []

@@ -20,8 +20,12 @@ PARAMS: dict[str, dict] = {
     "temperature_scaling": {"temperature": 2.0},
     "gram": {"layer": ["shallow", "deep"]},
 }
-#: All but those that learn from a pass, which have tests of their own.
-NAMES = [name for name in methods.names() if methods.create(name, **PARAMS.get(name, {})).wants_pass is None]
+#: All but those that learn from a pass or read the detector's labels, which have tests of their own.
+NAMES = [
+    name
+    for name in methods.names()
+    if name != "native" and methods.create(name, **PARAMS.get(name, {})).wants_pass is None
+]
 #: What regions may lack.
 OPTIONAL = {
     *("features", "latent", "gram.shallow", "gram.deep", "last_layer", "uncertainty", "box_variance"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farther.detectors.known_classes import renamed
+from farther.detectors.known_classes import Names, renamed
 from farther.detectors.splits import read_splits, region_ids, update_splits
 from farther.images.plan import StreamParams
 from farther.images.stream import Model, cache_key, stream
@@ -116,7 +116,7 @@ def infer_splits(
     work: str | Path,
     params: InferenceParams | None = None,
     *,
-    classes: Mapping[str, str] | None = None,
+    classes: Names | None = None,
     progress: bool = True,
     log: Callable[[str], None] = print,
 ) -> dict[str, RegionsFolder]:
@@ -142,7 +142,7 @@ def infer_splits(
     """
     params = params or InferenceParams()
     tables, model = read_splits(splits), Detection.of(detector)
-    names = renamed(model.header, classes).classes
+    header = renamed(model.header, classes)
 
     def make(split: str, to: Path, unfinished: Path) -> str:
         made = infer(detector, tables[split], roots, to, unfinished, params, progress=progress)
@@ -151,4 +151,4 @@ def infer_splits(
 
     keys = {split: cache_key(model, images, params) for split, images in tables.items()}
     # Names are no part of the keys: a changed mapping does not run the detector again.
-    return {split: folder.renamed(names) for split, folder in update_splits(keys, out, work, make, log).items()}
+    return {split: folder.renamed(header) for split, folder in update_splits(keys, out, work, make, log).items()}

@@ -9,29 +9,34 @@ from collections.abc import Mapping, Sequence
 from farther.errors import LISTED, ParameterError
 from farther.tables import Header
 
+#: Other names of a detector's classes: {class of the detector: ID class, or None for one that means unknown objects}.
+Names = Mapping[str, str | None]
 
-def renamed(header: Header, names: Mapping[str, str] | None) -> Header:
+
+def renamed(header: Header, names: Names | None) -> Header:
     """A header whose classes have the benchmark's names.
 
     Args:
         header: The detector's.
-        names: {class of the detector: ID class}; classes that it leaves out keep their names.
+        names: {class of the detector: ID class}; classes that it leaves out keep their names. One with None, as an
+            open-world detector has it, means an unknown object and keeps its name too.
 
     Raises:
         ParameterError: the detector has no such class, or two would have one name.
     """
     if not names:
         return header
-    if unknown := [name for name in names if name not in header.known_classes]:
+    if absent := [name for name in names if name not in header.known_classes]:
         known = _listed(header.known_classes)
-        raise ParameterError(f"classes: the detector has no class {unknown[0]!r}. Its classes: {known}")
-    classes = tuple(names.get(name, name) for name in header.classes)
+        raise ParameterError(f"classes: the detector has no class {absent[0]!r}. Its classes: {known}")
+    classes = tuple(names.get(name) or name for name in header.classes)
     if twice := next((name for name in classes if classes.count(name) > 1), None):
         raise ParameterError(f"classes: two classes of the detector would be called {twice!r}")
-    return dataclasses.replace(header, classes=classes)
+    unknown = {header.classes.index(name) for name, given in names.items() if given is None}
+    return dataclasses.replace(header, classes=classes, unknown_columns=(*header.unknown_columns, *unknown))
 
 
-def check_classes(header: Header, names: Mapping[str, str] | None, id_classes: Sequence[str]) -> list[str]:
+def check_classes(header: Header, names: Names | None, id_classes: Sequence[str]) -> list[str]:
     """Refuses a detector that was taught classes which its benchmark takes for unknown.
 
     Args:
@@ -58,6 +63,7 @@ def check_classes(header: Header, names: Mapping[str, str] | None, id_classes: S
         text = ", ".join(f"{one}: {other}" for one, other in pairs.items())
         message += f" ID classes that it does not have: {_listed(absent)}."
         message += f" Where only the names differ, map them in the run's entry, as in `classes: {{{text}}}`."
+    message += f" A class that means unknown objects is mapped to null, as in `classes: {{{extra[0]}: null}}`."
     raise ParameterError(
         f"{message} What a detector was taught is not unknown to it: the rules file needs all its classes as id_classes"
     )

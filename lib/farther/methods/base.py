@@ -32,6 +32,9 @@ READ_WHEN_NEEDED = VECTORS | PASSES | {"uncertainty", "box_variance"}
 #: Values per block: few enough that their float64 copy stays in the processor's cache.
 BLOCK = 1 << 20
 
+#: Detections labelled unknown have scores from −2 to −1 times this: below all others, the most confident lowest.
+LABELLED_UNKNOWN = 1e30
+
 
 class FitError(FartherError):
     """A method cannot be fitted to these regions; the message says why."""
@@ -69,6 +72,8 @@ class Method(ABC):
     needs: ClassVar[frozenset[str]] = frozenset()
     #: True if `_score` gives each row the same score, to the last bit, whatever rows are beside it.
     row_by_row: ClassVar[bool] = False
+    #: τ, where the method has a threshold of its own; None where it is taken from in-distribution scores.
+    fixed_threshold: ClassVar[float | None] = None
 
     def fit(self, regions: RegionsLike) -> Self:
         """Fits to in-distribution regions, in passes over batches: memory is bounded by a batch and the state.
@@ -85,8 +90,7 @@ class Method(ABC):
         header = regions.header
         self.fitted_on_ = {
             "regions": count,
-            "classes": list(header.classes),
-            "background_index": header.background_index,
+            **header.columns_of_classes(),
             "activation": header.activation,
             "detector": dict(header.detector),
             "widths": self._widths(next(self._batches(regions))),
@@ -148,6 +152,8 @@ class Method(ABC):
     def score(self, regions: RegionsLike) -> np.ndarray:
         """One score per row, which depends on that row alone: the same in any table and batch, to the last bit.
 
+        A detection that the detector itself labels as unknown is below all others: see `LABELLED_UNKNOWN`.
+
         Returns:
             ndarray of shape (N,), float64, finite; higher means more in-distribution.
 
@@ -159,7 +165,11 @@ class Method(ABC):
         scores = [np.zeros(0)]
         for block in self._blocks(regions):
             self._check_widths(block)
-            scores.append(self._score(block) if self.row_by_row else in_equal_parts(self._score, block))
+            of_block = self._score(block) if self.row_by_row else in_equal_parts(self._score, block)
+            if block.header.unknown_columns:
+                below = -LABELLED_UNKNOWN * (1 + block.score.astype(np.float64))
+                of_block = np.where(block.is_labelled_unknown, below, of_block)
+            scores.append(of_block)
         return finite(np.concatenate(scores))
 
     def missing(self, regions: RegionsLike) -> list[str]:
@@ -257,9 +267,9 @@ class Method(ABC):
         if (fitted_on := getattr(self, "fitted_on_", None)) is None:
             return
         header = regions.header
-        for field, found in (("classes", list(header.classes)), ("background_index", header.background_index)):
-            if found != fitted_on[field]:
-                problem = f"{self.name} was fitted on {fitted_on[field]}, these regions have {found}"
+        for field, found in header.columns_of_classes().items():
+            if found != (expected := fitted_on.get(field, [])):
+                problem = f"{self.name} was fitted on {expected}, these regions have {found}"
                 raise DataError(problem, field=field)
 
     def _widths(self, batch: Regions) -> dict[str, int]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import Field
 
 from farther.errors import DataError, shorten
 from farther.methods.base import METHODS, VERSION, FitError, Method, state_digest
@@ -18,6 +19,7 @@ from farther.tables.schema import Schema, check
 class _FittedOn(Schema):
     classes: list[str]
     background_index: int | None
+    unknown_columns: list[int] = Field(default_factory=list)
     widths: dict[str, int] | None = None
 
 

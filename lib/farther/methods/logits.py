@@ -6,6 +6,8 @@ logits as one value per in-distribution class, so by default that column, and it
 energy, gen, vim, ash, react, dice, dice_react) and SAOD (entropy, dempster_shafer): those methods keep it with
 `protocol="published-code"`. Where a head has no such column the parameter changes nothing.
 
+**Unknown classes.** Columns of classes that mean unknown objects (`Header.unknown_columns`) are always left out.
+
 **Sigmoid heads.** Scores are defined on a softmax over the classes (FMIYC, Eq. 11), and the published code applies it
 to the stored logits of sigmoid detectors too; so does `activation="softmax"`, the default. With `activation="detector"`
 the detector's own activation is used: for a sigmoid head each class is then a binary decision. Where the detector
@@ -53,10 +55,10 @@ class LogitsMethod(Method):
 
 def class_columns(header: Header, background: Background) -> np.ndarray:
     """Indices of the logits columns that count as classes, ndarray of shape (C,)."""
-    columns = np.arange(len(header.classes))
+    left_out = [*header.unknown_columns]
     if background == "drop" and header.background_index is not None:
-        columns = np.delete(columns, header.background_index)
-    return columns
+        left_out.append(header.background_index)
+    return np.delete(np.arange(len(header.classes)), left_out)
 
 
 def class_logits(regions: Regions, background: Background, activation: Activation = "softmax") -> np.ndarray:
@@ -78,6 +80,8 @@ def energy(regions: Regions, background: Background) -> np.ndarray:
 
 def _class_logits(regions: Regions, background: Background, order: Literal["C", "F"]) -> np.ndarray:
     logits, index = regions.logits, regions.header.background_index
+    if regions.header.unknown_columns:
+        return logits[:, class_columns(regions.header, background)].astype(np.float64, order=order)
     if background == "keep" or index is None:
         return logits.astype(np.float64, order=order)
     kept = np.empty((len(logits), logits.shape[1] - 1), order=order)

@@ -28,8 +28,14 @@ def rows_like(inputs: Collection[str], columns: Collection[str], fitted_on: Mapp
     if "last_layer" in inputs:
         width = widths.get("features", 1)
         layer = {"weight": np.zeros((len(classes), width), np.float32), "bias": np.zeros(len(classes), np.float32)}
-    header = Header(classes, fitted_on["background_index"], fitted_on.get("activation", "softmax"), **layer)
-    labels = [k for k in range(len(classes)) if k != header.background_index]
+    header = Header(
+        classes,
+        fitted_on["background_index"],
+        fitted_on.get("activation", "softmax"),
+        unknown_columns=fitted_on.get("unknown_columns", ()),
+        **layer,
+    )
+    labels = [k for k, name in enumerate(classes) if name in header.known_classes]
     of_vectors = {**widths, "box_variance": 4, "mean_probabilities": len(classes), "logits": len(classes)}
     shapes = {name: (len(labels), of_vectors[name]) if name in of_vectors else (len(labels),) for name in columns}
     shapes["logits"] = (len(labels), len(classes))

@@ -373,6 +373,6 @@ def _softmax_confidence(regions: Regions) -> np.ndarray:
         return np.zeros(len(regions))
     exponential = np.exp(logits - logits.max(axis=1, keepdims=True))
     probability = exponential / exponential.sum(axis=1, keepdims=True)
-    if regions.background_index is not None:
-        probability = np.delete(probability, regions.background_index, axis=1)
+    known = [name in regions.header.known_classes for name in regions.classes]
+    probability = probability[:, known]
     return np.round(probability.max(axis=1), 3)

@@ -25,7 +25,7 @@ class BundledDetector(Schema):
 
     adapter: str
     params: dict[str, Any]
-    classes: dict[str, str]
+    classes: dict[str, str | None]
     weights: str
     copied: bool
     weights_digest: str

@@ -115,7 +115,7 @@ class RunRegions:
 
     @cached_property
     def training(self) -> RegionsLike:
-        """Those that methods learn from: of the training split, or a sample of them.
+        """Those that methods learn from: of the training split, or a sample of them; see `labelled_known`.
 
         Raises:
             FitError: they are those of a pass that leaves the training split out.
@@ -126,13 +126,13 @@ class RunRegions:
         if self.passes is not None and folder.is_relative_to(self.passes) and not folder.is_dir():
             problem = f"the pass {folder.parent.name!r} has no split {settings.split!r} to learn from"
             raise FitError(f"{problem}: write `fit_on: detections`, or take it out of the pass's `skip`")
-        regions = RegionsFolder(folder).above(self.operating)
+        regions = labelled_known(RegionsFolder(folder).above(self.operating))
         return regions if settings.max_regions is None else RegionsSample(regions, settings.max_regions, settings.seed)
 
     @property
     def calibration(self) -> RegionsLike:
-        """Those that τ is taken from."""
-        return self.above(self.settings.calibration_split)
+        """Those that τ is taken from; see `labelled_known`."""
+        return labelled_known(self.above(self.settings.calibration_split))
 
     def above(self, split: str) -> RegionsLike:
         """The regions of a split at or above t*.
@@ -157,6 +157,29 @@ class RunRegions:
         others = listed(self.passes, f"*/{split}") if passes and self.passes else []
         folders = [(self.fit_folder or self.folder) / split, *others]
         return digest(*(folder_digest(folder) for folder in folders if folder.is_dir()))
+
+
+def labelled_known(regions: RegionsLike) -> RegionsLike:
+    """The regions without those that the detector itself labels as unknown, which methods do not decide about."""
+    return _LabelledKnown(regions) if regions.header.unknown_columns else regions
+
+
+@dataclasses.dataclass(frozen=True)
+class _LabelledKnown:
+    """See `labelled_known`."""
+
+    regions: RegionsLike
+
+    @property
+    def header(self) -> Header:
+        return self.regions.header
+
+    def has(self, column: str) -> bool:
+        return self.regions.has(column)
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
+        for batch in self.regions.batches(columns):
+            yield batch[~batch.is_labelled_unknown]
 
 
 class RegionsSample:

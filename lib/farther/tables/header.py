@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-from pydantic import NonNegativeInt
+from pydantic import Field, NonNegativeInt
 from safetensors.numpy import save_file
 
 from farther.errors import DataError
@@ -27,10 +27,12 @@ class Header:
     """What all rows of a regions table share.
 
     Args:
-        classes: Name of each logits column, K of them; the background's, where there is one, included.
+        classes: Name of each logits column, K of them; with those of the background and of unknown objects, if any.
         background_index: Logits column of "no object", None where the head has none.
         activation: Function from logits to the detector's scores.
         score_threshold: Detections below this score were not stored.
+        unknown_columns: Logits columns of classes that mean an unknown object, as of open-world detectors and of
+            negative prompts; a detection may have one as its label.
         whole_images: True for image classifiers: the only region of an image is the whole image, and t* is 0.
         detector: Origin of the rows: name, parameters, checkpoint digest.
         weight: Last linear layer, ndarray of shape (K, D), so that features @ weight.T + bias = logits; or None.
@@ -45,12 +47,14 @@ class Header:
     activation: Activation = "softmax"
     score_threshold: float = 0.0
     whole_images: bool = False
+    unknown_columns: tuple[int, ...] = ()
     detector: dict[str, Any] = field(default_factory=dict)
     weight: np.ndarray | None = None
     bias: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(self.classes))
+        object.__setattr__(self, "unknown_columns", tuple(sorted(self.unknown_columns)))
         count = len(self.classes)
         if len(set(self.classes)) != count:
             raise DataError(f"a class is listed twice in {list(self.classes)}", field="classes")
@@ -60,6 +64,10 @@ class Header:
             )
         if self.background_index is not None and not 0 <= self.background_index < count:
             raise DataError(f"expected 0 … {count - 1}, found {self.background_index}", field="background_index")
+        allowed = set(range(count)) - {self.background_index}
+        if len(set(self.unknown_columns) & allowed) != len(self.unknown_columns):
+            problem = f"expected different columns from 0 to {count - 1} that are not the background's, found"
+            raise DataError(f"{problem} {list(self.unknown_columns)}", field="unknown_columns")
         if self.whole_images and (self.background_index is not None or self.score_threshold > 0):
             found = f"background_index {self.background_index} and score_threshold {self.score_threshold:g}"
             problem = f"a classifier of whole images has no background and keeps each image, found {found}"
@@ -77,13 +85,22 @@ class Header:
 
     @property
     def known_classes(self) -> tuple[str, ...]:
-        """The classes without the background."""
-        return tuple(c for i, c in enumerate(self.classes) if i != self.background_index)
+        """The classes that the detector was taught: without the background and unknown ones."""
+        others = {self.background_index, *self.unknown_columns}
+        return tuple(c for i, c in enumerate(self.classes) if i not in others)
+
+    def columns_of_classes(self) -> dict[str, Any]:
+        """`classes`, `background_index` and `unknown_columns`, as JSON: what each logits column means."""
+        return {
+            "classes": list(self.classes),
+            "background_index": self.background_index,
+            "unknown_columns": list(self.unknown_columns),
+        }
 
     def to_json(self) -> dict[str, Any]:
         """All but the last layer, as JSON."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("weight", "bias")}
-        return {**values, "classes": list(self.classes)}
+        return {**values, **self.columns_of_classes()}
 
     def layer_digest(self) -> str:
         """Digest of weight and bias, empty without them."""
@@ -124,7 +141,7 @@ class Header:
         """
         names = [f.name for f in fields(cls) if f.name not in ("weight", "bias")]
         check(_HeaderInfo, values, source)
-        values = {"whole_images": False, **values}
+        values = {"whole_images": False, "unknown_columns": (), **values}
         layer = _read_last_layer(folder / LAYER)
         try:
             return cls(**{name: values[name] for name in names}, weight=layer.get("weight"), bias=layer.get("bias"))
@@ -145,7 +162,8 @@ class _HeaderInfo(Schema):
     background_index: int | None
     activation: str
     score_threshold: float
-    whole_images: bool = False  # folders written before have no such field
+    whole_images: bool = False  # folders written before have neither this field nor the next
+    unknown_columns: list[int] = Field(default_factory=list)
     detector: dict[str, Any]
 
 

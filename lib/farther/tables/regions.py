@@ -124,6 +124,11 @@ class Regions(Table, WithHeader, Conversions):
         for start in range(0, len(self), ROW_GROUP):
             yield self[start : start + ROW_GROUP]
 
+    @property
+    def is_labelled_unknown(self) -> np.ndarray:
+        """Rows whose label is a class that means an unknown object, ndarray of shape (N,), bool."""
+        return np.isin(self.label, self.header.unknown_columns)
+
     def above(self, threshold: float) -> Regions:
         """The rows whose detector score is at least `threshold`."""
         return self[self.score >= threshold]
@@ -228,10 +233,10 @@ class RegionsFolder(WithHeader):
                 first += len(batch)
                 yield batch.above(self.min_score) if self.min_score > 0 else batch
 
-    def renamed(self, classes: Sequence[str]) -> RegionsFolder:
-        """The folder, stored with other names of its classes; the rows, which have indices, stay as they are."""
-        if self.info["classes"] != list(classes):
-            write_json(self.path / "regions.json", {**self.info, "classes": list(classes)})
+    def renamed(self, header: Header) -> RegionsFolder:
+        """The folder, stored with a header's names of classes; the rows, which have indices, stay as they are."""
+        if self.header.columns_of_classes() != header.columns_of_classes():
+            write_json(self.path / "regions.json", {**self.info, **header.columns_of_classes()})
         return RegionsFolder(self.path, self.min_score)
 
     def scan(self) -> pl.LazyFrame:

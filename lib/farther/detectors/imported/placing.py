@@ -14,7 +14,7 @@ import numpy as np
 from farther.code import digest_of
 from farther.detectors.imported.base import Imported, Source
 from farther.detectors.imported.spool import Spool, spooled
-from farther.detectors.known_classes import renamed
+from farther.detectors.known_classes import Names, renamed
 from farther.detectors.splits import read_splits, region_ids, update_splits
 from farther.errors import DataError
 from farther.tables import Header, Images, RegionsFolder, RegionsWriter
@@ -31,7 +31,7 @@ def import_splits(
     work: str | Path,
     shard_images: int = 512,
     *,
-    classes: Mapping[str, str] | None = None,
+    classes: Names | None = None,
     log: Callable[[str], None] = print,
 ) -> dict[str, RegionsFolder]:
     """Imports detections into one regions folder per split, for those splits whose cache key changed.
@@ -58,11 +58,11 @@ def import_splits(
     work, tables = Path(work), read_splits(splits)
     with ExitStack() as stack:
         header = adapter.header()
-        names = renamed(header, classes).classes
+        named = renamed(header, classes)
         making = _Making(adapter, header, tables, shard_images, stack, work / ".rows", log)
         folders = update_splits({split: making.key(split) for split in tables}, out, work, making.make, log)
         making.log_unused()
-    return {split: folder.renamed(names) for split, folder in folders.items()}
+    return {split: folder.renamed(named) for split, folder in folders.items()}
 
 
 def check_import(adapter: Imported, splits: Mapping[str, Images], names: Scopes, folder: Path) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 
 from farther.detectors.imported import Imported
 from farther.detectors.inference import Detection, InferenceParams
-from farther.detectors.known_classes import renamed
+from farther.detectors.known_classes import Names, renamed
 from farther.detectors.passes.base import Pass
 from farther.detectors.splits import is_whole, read_splits
 from farther.errors import DataError, ParameterError
@@ -95,7 +95,7 @@ def infer_passes(
     work: str | Path,
     params: InferenceParams | None = None,
     *,
-    classes: Mapping[str, str] | None = None,
+    classes: Names | None = None,
     progress: bool = True,
     log: Callable[[str], None] = print,
 ) -> None:
@@ -140,4 +140,4 @@ def infer_passes(
     Path(out).mkdir(parents=True, exist_ok=True)
     Keyed(out).update(keys, make, log, is_whole)
     for item, model in models.items():
-        RegionsFolder(Path(out) / item).renamed(renamed(model.header, classes).classes)
+        RegionsFolder(Path(out) / item).renamed(renamed(model.header, classes))

@@ -1,0 +1,51 @@
+"""The detector's own decision that an object is unknown."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import Method, RegionsLike, register
+from farther.registry import STRICT
+from farther.tables import Regions
+
+
+@register("native")
+@dataclass(config=STRICT, kw_only=True)
+class Native(Method):
+    """The label of a detector that calls objects unknown itself: an open-world detector, or one with negative prompts.
+
+    A detection is flagged as unknown where its label is one of the header's `unknown_columns`, and nowhere else: the
+    threshold is fixed and learns from no data. Flagged detections are ranked by the detector's confidence in
+    that label, as open-world papers rank them for the average precision of the unknown class; all others are above
+    them, by their confidence. With any other method, detections labelled unknown are flagged too, and the method
+    decides about the rest.
+
+    Formula:
+        score = s_i where the label is a known class, else −10³⁰ (1 + s_i); τ = 0; s_i the confidence of region i
+
+    References:
+        Joseph et al., "Towards Open World Object Detection", CVPR 2021, arXiv:2103.02603, whose detector has a label
+        for unknown objects.
+
+    Example:
+        >>> from farther.methods import create
+        >>> from farther.methods.examples import toy_regions
+        >>> regions = toy_regions(score=[0.25, 0.5], label=[0, 1], classes=("cat", "unknown"), unknown_columns=(1,))
+        >>> create("native").score(regions) < 0
+        array([False,  True])
+    """
+
+    title: ClassVar[str] = "Native"
+    needs: ClassVar[frozenset[str]] = frozenset({"score"})
+    fixed_threshold: ClassVar[float | None] = 0.0
+
+    def missing(self, regions: RegionsLike) -> list[str]:
+        """A class that means unknown objects, where the detector has none."""
+        absent = [] if regions.header.unknown_columns else ["a class that means unknown objects"]
+        return super().missing(regions) + absent
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        return regions.score
