@@ -14,7 +14,7 @@ def evaluated(method, auroc, ap_u, drawn=None):
         for name, a, u in zip(("near", "far"), auroc, ap_u, strict=True)
     }
     replicates = {
-        name: {} if drawn is None else {"auroc": np.array(drawn[k]), "ap_u": np.full(4, np.nan)}
+        name: {} if drawn is None else {"auroc": np.repeat(drawn[k], 10), "ap_u": np.full(40, np.nan)}
         for k, name in enumerate(splits)
     }
     return Evaluated({"fitted": {"name": method}, "splits": splits}, {}, replicates)
@@ -38,7 +38,7 @@ def test_its_interval_is_of_paired_replicates():
     assert found["gain_interval"] == pytest.approx((0.1, 0.1))
     low, high = found["interval"]
     assert high - low > 0.05
-    assert found["p"] == pytest.approx(2 / 5)
+    assert found["p"] == pytest.approx(2 / 41)
 
 
 def test_a_metric_that_one_split_lacks_is_left_out():

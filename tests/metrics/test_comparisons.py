@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from farther.errors import ParameterError
 from farther.metrics import bootstrap
@@ -58,6 +60,53 @@ def test_two_methods_are_compared_as_a_pair():
     found = bootstrap.compare_with("a", pair, replicates)["b"]
     low, high = bootstrap.compare(replicates["b"], replicates["a"])["interval"]
     assert found["interval"] == pytest.approx((low, high), abs=0.06)
+
+
+def excludes_zero(difference):
+    low, high = difference["interval"]
+    return not low <= 0 <= high
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(40, 300), st.floats(-3, 3), st.booleans())
+def test_the_interval_of_a_pair_excludes_zero_exactly_where_p_is_below_5_per_cent(seed, count, shift, ties):
+    drawn = np.random.default_rng(seed).normal(shift, size=count)
+    found = bootstrap.compare(drawn.round() if ties else drawn, np.zeros(count))
+    assert excludes_zero(found) == (found["p"] < 0.05)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(20, 300), st.integers(2, 6), st.floats(0, 4))
+def test_so_does_that_of_several_methods_at_once(seed, count, methods, better):
+    random = np.random.default_rng(seed)
+    drawn = random.normal(size=(methods, count)) + better * random.normal(size=(methods, 1))
+    names = "abcdef"[:methods]
+    values = dict(zip(names, drawn.mean(axis=1) + random.normal(scale=0.2, size=methods), strict=True))
+    found = bootstrap.compare_with("a", values, dict(zip(names, drawn, strict=True)))
+    for difference in found.values():
+        assert excludes_zero(difference) == (difference["p"] < 0.05)
+
+
+def test_the_border_of_both_is_the_same_replicate():
+    for below in range(10):
+        drawn = np.r_[-np.ones(below), np.ones(200 - below)]
+        found = bootstrap.compare(drawn, np.zeros(200))
+        assert excludes_zero(found) == (below <= 4)  # 2 (4 + 1) / 201 is the largest p below 0.05
+        assert found["p"] == 2 * (below + 1) / 201
+
+
+def test_from_too_few_replicates_there_is_no_interval():
+    assert bootstrap.compare(np.ones(39), np.zeros(39)) == {"interval": None, "p": 0.05}
+    assert bootstrap.compare(np.ones(40), np.zeros(40))["interval"] == (1, 1)
+    values, replicates = simulated(0, better=3.0)
+    few = {name: drawn[:19] for name, drawn in replicates.items()}
+    assert bootstrap.compare_with("a", values, few)["b"] == {"interval": None, "p": 0.05}
+
+
+def test_methods_that_differ_by_rounding_alone_do_not_differ():
+    values, replicates = simulated(0)
+    pair = {"a": replicates["a"], "b": replicates["a"] + 1e-16}
+    assert bootstrap.compare(pair["b"], pair["a"]) == {"interval": (0, 0), "p": 1}
+    found = bootstrap.compare_with("a", {"a": values["a"], "b": values["a"] + 1e-16}, pair)
+    assert found["b"] == {"interval": (0, 0), "p": 1}
 
 
 def test_a_metric_that_no_replicate_has_is_compared_with_nothing():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from farther.report.problems import unusable_images, warnings
+from farther.report.problems import doubts, unusable_images, warnings
 from farther.tables import Header, Regions, RegionsWriter
 from farther.tables.files import write_json
 
@@ -49,3 +49,35 @@ def test_each_unusable_image_has_one_row_with_the_reason_and_the_runs(artifacts)
 def test_without_problems_there_is_nothing_to_list(tmp_path):
     assert not len(warnings(tmp_path, PARAMS))
     assert not len(unusable_images(tmp_path, PARAMS, ["one"]))
+
+
+def test_images_that_clip_tells_from_id_ones_are_suspected_of_covariate_shift(tmp_path):
+    auroc = {"coco_near": 0.7, "coco_far": 0.96}
+    write_json(tmp_path / "counts/similarity/b.json", {"similarity": {"auroc_from_id": auroc, "auroc_of_near": 0.55}})
+    shifted, mixed = doubts(tmp_path, PARAMS, [])
+    assert "covariate shift" in shifted
+    assert "coco_far (AUROC 96.0%)" in shifted
+    assert "coco_near" not in shifted
+    assert "near and far images are not separated" in mixed
+    good = {"similarity": {"auroc_from_id": {"coco_near": 0.94}, "auroc_of_near": 0.6}}
+    write_json(tmp_path / "counts/similarity/b.json", good)
+    assert doubts(tmp_path, PARAMS, []) == []
+
+
+def test_a_run_s_empty_splits_and_failed_images_are_named(tmp_path, make_run):
+    splits = {"test": {"images": 9, "failed_images": 2}, "coco_near": {"images": 0, "failed_images": 0}}
+    run = make_run({"msp": {}}, {"splits": splits})
+    assert doubts(tmp_path, {"benchmarks": {}, "detectors": {}}, [run]) == [
+        "net: no image in coco_near.",
+        "net: images that could not be used: 2 in test.",
+    ]
+
+
+def test_thresholds_and_parameters_that_were_chosen_on_test_images_are_named(tmp_path, make_run):
+    fitted = {"methods": {"msp": {"fitted": {"choice": {"oracle": True}}}}, "settings": {"id_split": "test"}}
+    run = make_run({"msp": {}}, fitted)
+    params = {"benchmarks": {}, "detectors": {"net": {}}, "threshold": {"split": "test"}}
+    assert doubts(tmp_path, params, [run]) == [
+        "net: t* was chosen on test, test images that results are reported on.",
+        "net: parameters of MSP (oracle) were chosen on test images that results are reported on.",
+    ]

@@ -13,6 +13,7 @@ from farther.similarity.stratify import (
     best_cut,
     histogram,
     mean_similarities,
+    separations,
     split_similarities,
     stratify,
 )
@@ -126,6 +127,15 @@ def test_figures_and_histograms_say_how_near_each_split_is():
     far = {row["similarity"]: row["fraction"] for row in rows if row["split"] == "f"}
     assert sum(far.values()) == pytest.approx(1)
     assert max(far, key=far.get) == pytest.approx(0.5, abs=0.051)
+
+
+def test_splits_are_told_apart_by_similarity_alone_as_often_as_it_ranks_their_images():
+    ids = split("test", "ID", [5, -5], "voc")
+    splits = [ids, split("n", "near", [0, 50]), split("f", "far", [-50, 60])]
+    found = separations(stratify(REFERENCE, splits)[0])
+    # Degrees to the nearest reference image: ID 5 and 5, n 0 and 40, f 50 and 30.
+    assert found == {"auroc_from_id": {"n": 0.5, "f": 1.0}, "auroc_of_near": 0.75}
+    assert separations(ImageSimilarity.empty()) == {"auroc_from_id": {}}
 
 
 def test_without_images_there_are_columns_and_no_rows():

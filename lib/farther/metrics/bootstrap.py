@@ -18,6 +18,9 @@ from farther.tables import Objects, Regions
 
 T = TypeVar("T", Objects, Regions)
 
+#: Methods whose values differ by no more than this in all replicates agree: the rest is rounding.
+SAME = 1e-12
+
 #: How a comparison with the best method allows for the number of methods; see `compare_with`.
 Comparisons = Literal["all_pairs", "single"]
 
@@ -143,8 +146,10 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
         level: Of the interval.
 
     Returns:
-        interval of first − second, or None; p: twice the smaller share of replicates on one side of 0 (Efron and
-        Tibshirani, 1993; one is added to both counts, so that p is never 0), or None.
+        p, twice the smaller share of replicates on one side of 0 (Efron and Tibshirani, 1993; one is added to both
+        counts, so that p is never 0); and the interval of first − second, the differences that such a test does not
+        reject, so that it excludes 0 exactly where p is below 1 − level. Both are None without replicates, the interval
+        also where there are too few for the level, such as 39 for 95%.
 
     Raises:
         ParameterError: the two have different numbers of replicates.
@@ -152,11 +157,25 @@ def compare(first: np.ndarray, second: np.ndarray, level: float = 0.95) -> dict[
     if first.shape != second.shape:
         raise ParameterError(f"compare replicates of the same draws, found {len(first)} and {len(second)}")
     difference = first - second
-    given = difference[~np.isnan(difference)]
-    if not len(given):
+    given = np.sort(difference[~np.isnan(difference)])
+    given[np.abs(given) <= SAME] = 0
+    count = len(given)
+    if not count:
         return {"interval": None, "p": None}
     rarer = min(np.sum(given <= 0), np.sum(given >= 0))
-    return {"interval": interval(given, level), "p": float(min(1.0, 2 * (rarer + 1) / (len(given) + 1)))}
+    rejected = _rejected(count, level, sides=2)
+    bounds = (float(given[rejected - 1]), float(given[count - rejected])) if rejected else None
+    return {"interval": bounds, "p": float(_p(rarer, count, sides=2))}
+
+
+def _p(rarer: Any, count: int, sides: int) -> Any:
+    """p where `rarer` of `count` replicates are as extreme, on one side or on the rarer of two."""
+    return np.minimum(1.0, sides * (rarer + 1) / (count + 1))
+
+
+def _rejected(count: int, level: float, sides: int) -> int:
+    """Numbers of extreme replicates, from 0 on, whose p is below 1 − level."""
+    return int(np.sum(_p(np.arange(count), count, sides) < round(1 - level, 12)))
 
 
 def compare_with(
@@ -183,8 +202,8 @@ def compare_with(
         level: Of the intervals.
 
     Returns:
-        {method: {"interval" of its value minus the reference's, "p"}}, None where no replicate has a value; of the
-        reference (0, 0) and 1.
+        {method: {"interval" of its value minus the reference's, "p"}}, None where no replicate has a value, the
+        interval also where there are too few for the level, such as 19 for 95%; of the reference (0, 0) and 1.
 
     Raises:
         ParameterError: methods have different numbers of replicates, or the level or `comparisons` is not one of those.
@@ -200,16 +219,24 @@ def compare_with(
     names = list(values)
     table = np.array([replicates[name] for name in names])
     table = table[:, ~np.isnan(table).any(axis=0)]
-    if not table.shape[1]:
+    count = table.shape[1]
+    if not count:
         return {name: {"interval": None, "p": None} for name in names}
     deviation, largest = _largest_differences(table)
+    rejected = _rejected(count, level, sides=1)
     at = names.index(reference)
-    found = {}
+    found: dict[str, dict[str, Any]] = {}
     for k, name in enumerate(names):
-        difference, width = values[name] - values[reference], deviation[k, at] * float(np.quantile(largest, level))
-        rarer = np.sum(largest * deviation[k, at] >= abs(difference))
-        p = float((rarer + 1) / (len(largest) + 1))
-        found[name] = {"interval": (float(difference - width), float(difference + width)), "p": p}
+        difference = values[name] - values[reference]
+        if deviation[k, at] <= SAME and abs(difference) <= SAME:
+            found[name] = {"interval": (0.0, 0.0), "p": 1.0}
+            continue
+        widths = np.sort(largest * deviation[k, at])
+        bounds = None
+        if rejected:
+            width = widths[count - rejected]
+            bounds = (float(difference - width), float(difference + width))
+        found[name] = {"interval": bounds, "p": float(_p(np.sum(widths >= abs(difference)), count, sides=1))}
     return found
 
 
@@ -220,7 +247,7 @@ def _largest_differences(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     for k, one in enumerate(centred):
         differences = np.abs(centred - one)
         deviation[k] = np.sqrt(np.mean(differences**2, axis=1))
-        varies = deviation[k] > 1e-12  # methods that always agree differ by rounding only
+        varies = deviation[k] > SAME
         if varies.any():
             largest = np.maximum(largest, (differences[varies] / deviation[k][varies, None]).max(axis=0))
     return deviation, largest

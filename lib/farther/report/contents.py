@@ -102,7 +102,8 @@ class Contents:
             results |= {"unknown": "Unknown objects by split", "metrics": "Metrics"}
         warnings = problems.warnings(self.artifacts, self.params)
         unusable = problems.unusable_images(self.artifacts, self.params, [run.name for run in self.runs])
-        if warnings or unusable:
+        doubts = problems.doubts(self.artifacts, self.params, self.measured)
+        if warnings or unusable or doubts:
             results |= {"warnings": "Warnings"}
         return {
             "title": self.settings.title,
@@ -122,6 +123,7 @@ class Contents:
             "unmeasured": [run.name for run in self.runs if run not in self.measured],
             "benchmarks": [self._results(name, runs) for name, runs in self.by_benchmark().items()],
             "warnings": warnings,
+            "doubts": doubts,
             "unusable": unusable,
             "metrics": SHOWN,
             "runs": overview.runs_table(self.runs),

@@ -1,17 +1,22 @@
-"""What went wrong with the data: warnings of `ingest` and `curate`, and images that could not be used."""
+"""What weakens the results: warnings of `ingest` and `curate`, doubts about splits and thresholds, unusable images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from farther.report.listing import Listing
+from farther.report.results import Run
 from farther.tables import RegionsFolder
 from farther.tables.files import listed, read_json
 
 #: Most images that a page lists.
 LISTED = 100
+
+#: AUROC of CLIP similarity to ID training images: from the first on, ID and OOD images differ as images; below the
+#: second, near and far images do not.
+SHIFTED, SEPARATED = 0.95, 0.6
 
 
 def warnings(artifacts: Path, params: Mapping[str, Any]) -> Listing:
@@ -24,6 +29,64 @@ def warnings(artifacts: Path, params: Mapping[str, Any]) -> Listing:
         texts = _read(artifacts / "splits" / name / "warnings.json").get("warnings", [])
         rows += [{"Source": f"benchmark {name}", "Warning": text, "Number": 1} for text in texts]
     return Listing.of("Warnings about the data.", rows)
+
+
+def doubts(artifacts: Path, params: Mapping[str, Any], runs: Iterable[Run]) -> list[str]:
+    """What the values do not show by themselves: one sentence each.
+
+    A split whose images are told from ID images by CLIP alone (covariate shift), near and far splits that are not,
+    splits without images, images that a run failed on, and thresholds or parameters that were chosen on test images.
+    """
+    found = []
+    for name in params["benchmarks"]:
+        found += _similarity_doubts(name, _read(artifacts / "counts" / "similarity" / f"{name}.json"))
+    for run in runs:
+        splits: Mapping[str, Any] = run.evaluation.get("splits", {})
+        if empty := [split for split, counts in splits.items() if not counts["images"]]:
+            found.append(f"{run.name}: no image in {_and(empty)}.")
+        if failed := {split: counts["failed_images"] for split, counts in splits.items() if counts["failed_images"]}:
+            parts = [f"{count:,} in {split}" for split, count in failed.items()]
+            found.append(f"{run.name}: images that could not be used: {_and(parts)}.")
+        found += _chosen_on_test(run, params)
+    return found
+
+
+def _similarity_doubts(benchmark: str, counts: Mapping[str, Any]) -> Iterator[str]:
+    summary = counts.get("similarity", {})
+    shifted = {split: auroc for split, auroc in summary.get("auroc_from_id", {}).items() if auroc >= SHIFTED}
+    if shifted:
+        parts = [f"{split} (AUROC {100 * auroc:.1f}%)" for split, auroc in shifted.items()]
+        yield (
+            f"{benchmark}: covariate shift suspected. CLIP alone, without any detector, tells ID images from those of "
+            f"{_and(parts)}: a method's score may only tell the source of an image there."
+        )
+    near = summary.get("auroc_of_near")
+    if near is not None and near < SEPARATED:
+        yield (
+            f"{benchmark}: near and far images are not separated by their similarity to ID images (AUROC "
+            f"{100 * near:.1f}%; 50% is chance): near need not be harder than far."
+        )
+
+
+def _chosen_on_test(run: Run, params: Mapping[str, Any]) -> Iterator[str]:
+    tested = {run.evaluation.get("settings", {}).get("id_split"), *(split.name for split in run.splits)}
+    of_run = params["detectors"].get(run.name, {}).get("threshold") or {}
+    chosen = {
+        "t*": {**(params.get("threshold") or {}), **of_run}.get("split"),
+        "τ": (params.get("fit") or {}).get("calibration_split"),
+        "the thresholds of self-awareness": run.evaluation.get("settings", {}).get("calibration_split"),
+    }
+    for name, split in chosen.items():
+        if split is not None and split in tested:
+            yield f"{run.name}: {name} was chosen on {split}, test images that results are reported on."
+    oracles = [run.label(method) for method in run.methods if (run.fitted(method).get("choice") or {}).get("oracle")]
+    if oracles:
+        yield f"{run.name}: parameters of {_and(oracles)} were chosen on test images that results are reported on."
+
+
+def _and(parts: Sequence[str]) -> str:
+    """Parts joined by commas and a last "and"."""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def unusable_images(artifacts: Path, params: Mapping[str, Any], runs: Iterable[str]) -> Listing:

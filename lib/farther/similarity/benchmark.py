@@ -23,6 +23,7 @@ from farther.similarity.stratify import (
     StratifyParams,
     histogram,
     mean_similarities,
+    separations,
     split_similarities,
     stratify,
 )
@@ -73,10 +74,11 @@ class BenchmarkSimilarity:
             write_csv(aside / "borderline.csv", _for_csv(self.borderline))
 
     def summary(self) -> dict[str, Any]:
-        """Mean similarity by distance, the cuts, doubtful images and near-duplicates."""
+        """Mean similarity by distance, `separations`, the cuts, doubtful images and near-duplicates."""
         cuts = {"near_cut": self.cuts.near, "farther_cut": self.cuts.farther}
         return {
             **mean_similarities(self.images),
+            **separations(self.images),
             **{name: round(cut, DECIMALS) for name, cut in cuts.items() if cut is not None},
             "elsewhere": self.images.frame.select(ELSEWHERE.sum()).item(),
             "near_duplicates": self.duplicate_pairs,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import numpy as np
 import polars as pl
@@ -12,6 +12,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from farther.errors import DataError, ParameterError
+from farther.metrics.ood import auroc
 from farther.registry import STRICT
 from farther.similarity.categories import Prototypes
 from farther.similarity.nearest import Engine, Nearest, nearest
@@ -215,6 +216,31 @@ def split_similarities(images: ImageSimilarity) -> pl.DataFrame:
         high=similarity.quantile(0.95, "linear").round(DECIMALS),
         elsewhere=ELSEWHERE.sum(),
     )
+
+
+def separations(images: ImageSimilarity) -> dict[str, Any]:
+    """AUROC of the similarity alone: the detector has no part in it.
+
+    Returns:
+        "auroc_from_id": {OOD split: AUROC of ID images against its images}, near 1 where the images of both differ so
+        much that a method's score may only tell their source; "auroc_of_near": of all near images against all far
+        ones, 0.5 where these do not differ. A split or distance without images has none.
+    """
+    frame = images.frame.with_columns(pl.col("similarity").cast(pl.Float64))
+    of_distance = {distance: part["similarity"].to_numpy() for (distance,), part in frame.group_by("distance")}
+    ood = frame.filter(pl.col("distance") != "ID").group_by("split", maintain_order=True)
+    from_id = {}
+    if "ID" in of_distance:
+        from_id = {split: _auroc(of_distance["ID"], of["similarity"].to_numpy()) for (split,), of in ood}
+    found: dict[str, Any] = {"auroc_from_id": from_id}
+    if {"near", "far"} <= set(of_distance):
+        found["auroc_of_near"] = _auroc(of_distance["near"], of_distance["far"])
+    return found
+
+
+def _auroc(high: np.ndarray, low: np.ndarray) -> float:
+    """AUROC of two groups, neither empty, rounded."""
+    return round(float(auroc(high, low) or 0.0), DECIMALS)
 
 
 def histogram(images: ImageSimilarity, bin_width: float) -> pl.DataFrame:
