@@ -90,7 +90,10 @@ def test_names_within_the_page_are_unique(seeds, make_run, tmp_path, read):
 
 def test_the_page_has_means_over_splits_and_errors(built, read):
     page = read(built / "artifacts" / "report" / "across.html")
-    assert any("means over splits (near: photos_near; far: photos_far)" in text for text in page.texts("p"))
+    assert any(
+        "means over splits (near: photos_near (4 images); far: photos_far (2 images))" in text
+        for text in page.texts("p")
+    )
     # As worked out by hand for the tables: half of the near detections are below all ID ones, all of the far ones are.
     cells = page.texts("td")
     assert cells[cells.index("MSP") + 1 :][:4] == ["50.0", "50.0", "100.0", "0.0"]

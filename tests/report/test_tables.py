@@ -39,6 +39,7 @@ def test_unknown_objects_are_counted_as_worked_out_by_hand(run):
     assert column(table, "photos near", "p_u")["MSP"][0] == "100.0"
     assert column(table, "photos far", "nose")["MSP"][0] == "0.0"
     assert column(table, "photos far", "r_u")["MSP"][0] == "50.0"
+    assert {column(table, split, "missed")["MSP"][0] for split in ("photos near", "photos far")} == {"50.0"}
 
 
 def test_detections_are_told_apart_as_worked_out_by_hand(run):
@@ -79,7 +80,7 @@ def test_a_method_is_tied_when_the_interval_of_its_difference_from_the_best_cont
 def test_markdown_has_one_cell_per_column_and_bold_for_the_best(run):
     lines = to_markdown(run_tables(run)[OPEN_SET]).splitlines()
     table = [line for line in lines if line.startswith("|")]
-    assert {line.count("|") for line in table} == {10}
+    assert {line.count("|") for line in table} == {12}
     assert "photos near nOSE ↓" in table[0]
     msp = next(line for line in table if line.startswith("| MSP"))
     assert msp.split(" | ")[1:4:2] == ["<ins>25.0†</ins>", "100.0"]
@@ -89,10 +90,10 @@ def test_markdown_has_one_cell_per_column_and_bold_for_the_best(run):
 def test_latex_escapes_names_and_has_as_many_cells_as_columns(make_run):
     run = make_run({"my_method": {"nose": 0.5, "ap_u": 0.25}, "b": {"nose": 0.25, "ap_u": 0.125}})
     text = to_latex(run_tables(run)[OPEN_SET])
-    assert r"my\_method & \underline{50.0} & \textbf{25.0} & -- & -- \\" in text
-    assert r"b & \textbf{25.0} & \underline{12.5} & -- & -- \\" in text
-    assert r"\begin{tabular}{lrrrr}" in text
-    assert r"\cmidrule(lr){2-5}" in text
+    assert r"my\_method & \underline{50.0} & \textbf{25.0} & -- & -- & -- \\" in text
+    assert r"b & \textbf{25.0} & \underline{12.5} & -- & -- & -- \\" in text
+    assert r"\begin{tabular}{lrrrrr}" in text
+    assert r"\cmidrule(lr){2-6}" in text
     assert r"nOSE$\downarrow$ & $AP_U$$\uparrow$" in text
     assert text.count("{") == text.count("}")
 
@@ -126,7 +127,10 @@ def test_a_name_is_not_a_command_of_tex_and_not_a_formula(make_run):
 
 def test_csv_holds_every_value_as_an_unrounded_fraction(run, evaluated):
     rows = list(csv.DictReader(to_csv([run]).splitlines()))
-    assert len(rows) == 2 * 3 * len(SHOWN)
+    metrics = {row["metric"] for row in rows}
+    assert len(rows) == 2 * 3 * len(metrics)
+    assert metrics > {metric.name for metric in SHOWN}
+    assert metrics > {"aupr_in", "detection_error", "per_image_auroc", "fpr95_ood_positive"}
     found = {(row["split"], row["method"], row["metric"]): row for row in rows}
     for split in ("photos_near", "photos_far"):
         for method in run.methods:

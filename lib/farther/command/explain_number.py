@@ -47,7 +47,7 @@ def explain_number(project: Project, run: str, method: str, split: str, metric: 
         project: The project that the run belongs to.
         run: Its name in section `detectors`.
         method: A method of the run; any for metrics of the detector (map, threshold, no_detection, accuracy).
-        split: An OOD split; any for metrics of the detector and of errors on ID images (misclassification_…).
+        split: An OOD split; any for metrics of the detector and of a method on ID images.
         metric: A name in `farther.metrics.catalogue.METRICS`.
 
     Returns:
@@ -69,8 +69,8 @@ def explain_number(project: Project, run: str, method: str, split: str, metric: 
     chosen = METRICS[choose("metric", metric, METRICS)]
     if chosen.group in ("detector", "classifier", "error_budget"):
         return _of_detector(report, chosen)
-    if chosen.group == "misclassification":
-        return _of_errors(project, report, method, chosen)
+    if chosen.group in ("misclassification", "costs"):
+        return _of_id_images(project, report, method, chosen)
     split = choose("split of this run", split, set(report["splits"]) - {report["settings"]["calibration_split"]})
     if chosen.group == "split":
         counts = report["splits"][split]
@@ -111,10 +111,10 @@ def _of_error_budget(report: dict[str, Any], metric: Metric) -> dict[str, Any]:
     return _explained(report, metric, found, [report["settings"]["id_split"]], [file])
 
 
-def _of_errors(project: Project, report: dict[str, Any], method: str, metric: Metric) -> dict[str, Any]:
+def _of_id_images(project: Project, report: dict[str, Any], method: str, metric: Metric) -> dict[str, Any]:
     """A metric of a method on the ID split."""
     evaluated, id_split = _evaluated(report, method), report["settings"]["id_split"]
-    results = evaluated["misclassification"]
+    results = evaluated[metric.group]
     found = {
         "value": metric.of(evaluated),
         "formula": _filled(metric.formula, results),

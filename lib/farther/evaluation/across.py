@@ -12,7 +12,7 @@ from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.metrics import classification, misclassification, ood
 from farther.metrics.bootstrap import ImageDraws
 from farther.metrics.catalogue import AVERAGED, METRICS
-from farther.metrics.weighting import value
+from farther.metrics.weighting import ratio, value
 
 
 def means(
@@ -86,6 +86,30 @@ def errors(inputs: RunInputs, id_scores: np.ndarray) -> dict[str, Any]:
         weights = inputs.id_draws.rows(inputs.id_regions.image_id)
         found["intervals"] = intervals.within(misclassification.evaluate(id_scores, correct, weights))
     return found
+
+
+def costs(inputs: RunInputs, id_scores: np.ndarray, tau: float) -> dict[str, Any]:
+    """Detections on the ID split that a method flags as unknown, with intervals.
+
+    Args:
+        id_scores: Scores of the regions at or above t*.
+        tau: The method's threshold.
+
+    Returns:
+        flagged, id_regions and images, their numbers; false_alarms per image, id_flagged per region.
+    """
+    images, flagged = len(inputs.id_split.images), id_scores < tau
+    counts = {"flagged": int(flagged.sum()), "id_regions": len(id_scores), "images": images}
+    rates = {
+        "false_alarms": counts["flagged"] / images if images else None,
+        "id_flagged": counts["flagged"] / len(id_scores) if len(id_scores) else None,
+    }
+    if inputs.id_draws is None:
+        return {**counts, **rates}
+    rows = inputs.id_draws.rows(inputs.id_regions.image_id)
+    drawn, regions = rows[flagged].total(), rows.total()
+    within = intervals.within({"false_alarms": drawn / max(images, 1), "id_flagged": ratio(drawn, regions)})
+    return {**counts, **rates, "intervals": within}
 
 
 def classifier(inputs: RunInputs) -> dict[str, Any] | None:

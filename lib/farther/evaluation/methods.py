@@ -56,7 +56,7 @@ class Evaluated:
 
     Args:
         results: As in `evaluation/<run>.json` under `methods`, without the comparisons with other methods: `splits`,
-            and over all of the benchmark `means` and `misclassification` (`farther.evaluation.across`).
+            and over all of the benchmark `means`, `misclassification` and `costs` (`farther.evaluation.across`).
         frames: Rows of each kind of plot.
         replicates: {split: {metric: ndarray of shape (B,)}}.
         outcomes: {split: tables of outcomes}.
@@ -116,6 +116,7 @@ def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str
             rows[kind] += [{"split": split.name, "method": method.name, **row} for row in of_kind]
     results["means"] = across.means(results["splits"], replicates, inputs.roles.distance)
     results["misclassification"] = across.errors(inputs, id_scores)
+    results["costs"] = across.costs(inputs, id_scores, method.tau)
     return Evaluated(results, {kind: plots.frame(kind, found) for kind, found in rows.items()}, replicates, outcomes)
 
 

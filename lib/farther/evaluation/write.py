@@ -60,7 +60,8 @@ def _of_method(evaluated: Mapping[str, Any]) -> dict[str, Any]:
         if name in of
     }
     errors = {name: evaluated["misclassification"][name] for name in ("auroc", "fpr95", "aurc", "e_aurc")}
-    return {**means, **{f"misclassification_{name}": value for name, value in errors.items()}}
+    costs = {name: evaluated["costs"][name] for name in ("false_alarms", "id_flagged")}
+    return {**means, **{f"misclassification_{name}": value for name, value in errors.items()}, **costs}
 
 
 def _plots(

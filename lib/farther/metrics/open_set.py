@@ -184,6 +184,7 @@ def _at_each_iou(
             "nose": ratio(count["aose"], unknown),
             "p_u": ratio(count["tp_u"], count["tp_u"] + count["fp_u"]),
             "r_u": ratio(count["tp_u"], unknown),
+            "missed": ratio(count["fn_missed"], unknown),
             "ap_u": ap,
             "ap_u_11": ap_11,
         }

@@ -11,6 +11,7 @@ from farther.metrics.catalogue import METRICS
 from farther.report import ranking
 from farther.report.charts import vega as vl
 from farther.report.listing import ABSENT, Listing, between, percent
+from farther.report.overview import id_images
 from farther.report.results import DISTANCES, Run, title_of
 
 #: Metrics of means over splits that have columns.
@@ -46,7 +47,8 @@ def classifiers(runs: Sequence[Run]) -> Listing | None:
                 for name in ("accuracy", "nll", "ece")
             }
             shifted = {f"Accuracy: {name} (%)": values["accuracy"] for name, values in found["shifted"].items()}
-            rows.append({"Run": run.name, "Benchmark": run.benchmark, **of_metric, **shifted})
+            counts = {"Images": id_images(run)}
+            rows.append({"Run": run.name, "Benchmark": run.benchmark, **counts, **of_metric, **shifted})
     numbers = ["Accuracy (%)", "NLL", "ECE (%)"]
     caption = "Classifiers on the ID test split, with 95% intervals; and their accuracy on shifted ID images."
     return Listing.of(caption, rows, numbers) if rows else None
@@ -83,7 +85,12 @@ def _means(benchmark: str, runs: Sequence[Run]) -> Listing | None:
         for m in run.methods
         for distance, of in run.method(m).get("means", {}).items()
     }
-    over = "; ".join(f"{name}: {', '.join(splits[name])}" for name in DISTANCES if name in splits)
+    images = {split.name: run.images(split.name) for run in runs for split in run.splits}
+    over = "; ".join(
+        f"{name}: {', '.join(f'{split} ({images[split]:,} images)' for split in splits[name])}"
+        for name in DISTANCES
+        if name in splits
+    )
     caption = f"{benchmark}: means over splits ({over}). Full-spectrum: shifted ID images count as in-distribution."
     return Listing.of(caption, rows) if rows else None
 

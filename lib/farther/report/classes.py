@@ -17,9 +17,6 @@ from farther.report.results import Run, title_of
 #: Meaning of each OODness.
 OODNESS = ("0: an ID class", "1: overlaps with one", "2: near to one", "3: neither")
 
-#: What counts as ID, by the largest OODness that does.
-COUNTED = ("ID test images", "and OODness 0 and 1 (T1)", "and OODness 0 to 2 (T2)")
-
 TITLES = {"auroc": "AUROC (%)", "fpr95": "FPR95 (%)", "detection_error": "Detection error (%)"}
 
 #: Edges in a chart of the class graph, and objects below which an edge is left out.
@@ -51,7 +48,7 @@ def _of_run(run: str, classes: Mapping[str, Any]) -> dict[str, Any]:
         for side in ("category", "id_class")
         if similar.get(side)
     ]
-    listings = [_by_oodness(classes), _id_up_to(classes), _outcomes(classes)]
+    listings = [_by_oodness(classes), _outcomes(classes)]
     return {"listings": [listing for listing in listings if len(listing)], "charts": drawn}
 
 
@@ -71,19 +68,6 @@ def _by_oodness(classes: Mapping[str, Any]) -> Listing:
         "ID test detections against those in images of each OODness, the lowest of the classes that an image shows.",
         rows,
     )
-
-
-def _id_up_to(classes: Mapping[str, Any]) -> Listing:
-    rows = [
-        {
-            "Method": title_of(method),
-            "Counted as ID": COUNTED[int(most)],
-            **{title: values[name] for name, title in TITLES.items()},
-        }
-        for method, by_most in classes["id_up_to"].items()
-        for most, values in by_most.items()
-    ]
-    return Listing.of("The same where classes of low OODness count as ID (Recalcati et al., 2023, Table VI).", rows)
 
 
 def _outcomes(classes: Mapping[str, Any]) -> Listing:

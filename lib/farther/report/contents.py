@@ -13,7 +13,7 @@ import polars as pl
 
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
-from farther.report import documented, overview, problems, published, seeds, tables, wilderness
+from farther.report import documented, metric_groups, overview, problems, published, seeds, tables, wilderness
 from farther.report.charts import curves
 from farther.report.charts import distances as distance_charts
 from farther.report.charts import results as charts
@@ -21,6 +21,7 @@ from farther.report.distances import Distances
 from farther.report.examples import examples
 from farther.report.listing import Listing
 from farther.report.outcomes import SplitOutcomes
+from farther.report.papers import Sources
 from farther.report.published_wilderness import ElephantTables
 from farther.report.results import OOD, OPEN_SET, SHOWN, VALUES, Run, title_of
 from farther.report.settings import Counterpart, ReportSettings
@@ -29,6 +30,7 @@ from farther.report.splits import split_counts, splits_of
 #: Sections of a detector's page.
 DETECTOR = {
     "results": "Results",
+    "further": "Further metrics",
     "unknown": "Unknown objects",
     "charts": "Charts",
     "examples": "Examples",
@@ -88,6 +90,11 @@ class Contents:
         """Outcomes of unknown objects by distance."""
         return Distances(self.evaluated, self.artifacts, self.settings.method)
 
+    @cached_property
+    def sources(self) -> Sources:
+        """What the pages of papers are made from."""
+        return Sources(self.evaluated, self.params, self.root, self.settings.published)
+
     def by_benchmark(self) -> dict[str, list[Run]]:
         """Runs with values of methods, by their benchmark."""
         found = {name: [run for run in self.evaluated if run.benchmark == name] for name in self.params["benchmarks"]}
@@ -130,7 +137,7 @@ class Contents:
             "run_pages": self._run_pages(),
             "methods": {name: title_of(name) for name in self.params["methods"]},
             "file_heads": FILES,
-            "files": [run.name for run in self.evaluated],
+            "files": {run.name: [table.name for table in tables.run_tables(run)] for run in self.evaluated},
         }
 
     def provenance(self) -> dict[str, Any]:
@@ -144,7 +151,10 @@ class Contents:
         shown = [(run, self.shown_method(run)) for run in runs]
         return {
             "name": name,
-            "tables": tables.benchmark_tables(name, seeds.merged(runs, self.settings.seeds)),
+            "tables": [
+                *tables.benchmark_tables(name, seeds.merged(runs, self.settings.seeds)),
+                *metric_groups.cost_tables(name, runs),
+            ],
             "notes": [note for run in runs if (note := documented.note_on(run))],
             "not_applicable": _not_applicable(runs),
             "shown": {run.name: run.label(method) for run, method in shown},
@@ -186,6 +196,8 @@ class Contents:
             "contents": {name: title for name, title in DETECTOR.items() if name != "examples" or count},
             "tables": tables.run_tables(run),
             "notes": [note for note in [documented.note_on(run)] if note],
+            "further": list(metric_groups.further_tables(run)),
+            "parts": list(metric_groups.parts(run, method)),
             "outcome_keys": charts.OUTCOME_KEYS,
             "outcomes": charts.outcomes(run, method),
             "confusion": charts.confusion(run, self.settings.categories),

@@ -8,6 +8,9 @@ from typing import Any
 
 import polars as pl
 
+#: Headings of the numbers that values of a row come from.
+COUNTS = ("Objects", "Detections", "Images")
+
 #: Printed where there is no value.
 ABSENT = "—"
 
@@ -38,16 +41,18 @@ class Listing:
         caption: One sentence.
         frame: The rows. Fractions below a heading that ends in "(%)" are printed in per cent.
         numbers: Text columns that are flush right too.
+        few: Rows with a number below `COUNTS` that is smaller are grey.
     """
 
     caption: str
     frame: pl.DataFrame
     numbers: Sequence[str] = ()
+    few: int = 0
 
     @classmethod
-    def of(cls, caption: str, rows: Iterable[Mapping[str, Any]], numbers: Sequence[str] = ()) -> Listing:
+    def of(cls, caption: str, rows: Iterable[Mapping[str, Any]], numbers: Sequence[str] = (), few: int = 0) -> Listing:
         """A listing of rows that map headings to texts and numbers; a row may lack headings that others have."""
-        return cls(caption, pl.DataFrame(list(rows), infer_schema_length=None), numbers)
+        return cls(caption, pl.DataFrame(list(rows), infer_schema_length=None), numbers, few)
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -57,6 +62,16 @@ class Listing:
         """Heading of each column, and whether it is flush right."""
         types = self.frame.schema.items()
         return [(name, type_.is_numeric() or type_ == pl.Null or name in self.numbers) for name, type_ in types]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why each row is grey, "" where it is not."""
+        found = []
+        columns = [name for name in COUNTS if self.few and self.frame.schema.get(name, pl.String).is_integer()]
+        for row in self.frame.select(columns).to_dicts():
+            few = [f"{count} {name.lower()}" for name, count in row.items() if count is not None and count < self.few]
+            found.append(f"from {' and '.join(few)}: fewer than report.few = {self.few}" if few else "")
+        return found or [""] * len(self)
 
     @property
     def rows(self) -> Iterator[list[tuple[str, bool]]]:

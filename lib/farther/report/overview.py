@@ -77,6 +77,7 @@ def methods(params: Mapping[str, Mapping[str, Any]], runs: Sequence[Run], summar
                 "Family": ", ".join(of_method["family"].unique(maintain_order=True)) or None,
                 "Summary": summaries[name].replace("`", ""),
                 "Detectors": of_method["run"].n_unique(),
+                "Images": of_method.select("benchmark", "split", "images").unique()["images"].sum() or None,
                 "Mean AUROC (%)": mean.get("auroc"),
                 "Mean AP_U (%)": mean.get("ap_u"),
             }
@@ -135,7 +136,13 @@ def quality(run: Run) -> Listing:
         "Quality on the ID test set with 95% intervals, operating threshold t*, and the share of images without a "
         "detection above it."
     )
-    return Listing.of(caption, [{**row, **_without_detection(run)}], numbers=list(row))
+    images = {"Images": id_images(run)}
+    return Listing.of(caption, [{**row, **images, **_without_detection(run)}], numbers=list(row))
+
+
+def id_images(run: Run) -> int | None:
+    """Number of ID test images of a run; None where the details are not on this machine."""
+    return run.images(run.evaluation.get("settings", {}).get("id_split", "")) or None
 
 
 def detectors(runs: Sequence[Run]) -> Iterator[Listing]:
@@ -157,10 +164,11 @@ def detectors(runs: Sequence[Run]) -> Iterator[Listing]:
 
 
 def _quality_columns(run: Run) -> dict[str, float | None]:
+    images = {"Images": id_images(run)}
     if run.whole_images:
-        return {f"{title} (%)": run.detector.get(title.lower()) for title in ("Accuracy", "ECE")}
+        return {**images, **{f"{title} (%)": run.detector.get(title.lower()) for title in ("Accuracy", "ECE")}}
     quality = {"mAP50 (%)": run.detector.get("map50"), "mAP (%)": run.detector.get("map")}
-    return {**quality, "t*": run.detector.get("threshold"), **_without_detection(run)}
+    return {**images, **quality, "t*": run.detector.get("threshold"), **_without_detection(run)}
 
 
 def _without_detection(run: Run) -> dict[str, float | None]:

@@ -10,7 +10,7 @@ from farther.datasets import image_roots
 from farther.errors import ParameterError
 from farther.keyed import Keyed
 from farther.registry import build as checked
-from farther.report import across, classes, cost, deploy, seeds, self_awareness, tables
+from farther.report import across, classes, cost, deploy, papers, seeds, self_awareness, tables
 from farther.report.charts import distances
 from farther.report.contents import FIGURES, Contents
 from farther.report.documented import texts_of
@@ -40,6 +40,7 @@ NAVIGATION = {
     "cost.html": "Cost",
     "deploy.html": "Deploy",
     "charts.html": "Charts",
+    "papers.html": "Papers",
     "published.html": "Published",
     GALLERY: "Gallery",
     "provenance.html": "Provenance",
@@ -106,6 +107,9 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "cost.html", "cost.html", cost.content(contents.evaluated, contents.root / "artifacts" / "cost.json")
     yield "deploy.html", "deploy.html", deploy.content(contents.evaluated, contents.artifacts)
     yield "charts.html", "charts.html", contents.charts()
+    yield "papers.html", "papers.html", papers.contents_of_list(contents.sources)
+    for paper in papers.PAPERS:
+        yield f"papers/{paper.name}.html", "paper.html", papers.contents_of(paper, contents.sources)
     yield "published.html", "published.html", contents.published()
     yield "provenance.html", "provenance.html", contents.provenance()
     for method in contents.params["methods"]:

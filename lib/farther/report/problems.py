@@ -37,7 +37,7 @@ def doubts(artifacts: Path, params: Mapping[str, Any], runs: Iterable[Run]) -> l
     A split whose images are told from ID images by CLIP alone (covariate shift), near and far splits that are not,
     splits without images, images that a run failed on, and thresholds or parameters that were chosen on test images.
     """
-    found = []
+    found: list[str] = []
     for name in params["benchmarks"]:
         found += _similarity_doubts(name, _read(artifacts / "counts" / "similarity" / f"{name}.json"))
     for run in runs:

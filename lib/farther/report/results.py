@@ -13,15 +13,30 @@ from farther import curation, methods
 from farther.errors import DataError, ParameterError, shorten
 from farther.evaluation.files import RunFiles
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
-from farther.report.listing import between, percent
+from farther.report.listing import ABSENT, between, percent
 from farther.tables.files import inside, read_json
 
 #: Distances from the nearest to the farthest.
 DISTANCES = ("near", "far", "farther")
 
 #: Metrics that compare detections (FMIYC, Appendix D), and those that count unknown objects (FMIYC, Section 4.2).
-OOD, OPEN_SET = (tuple(METRICS[name] for name in COMPARED if METRICS[name].group == g) for g in ("ood", "open_set"))
+OOD, OPEN_SET = (
+    tuple(METRICS[name] for name in (*COMPARED, "missed") if METRICS[name].group == g) for g in ("ood", "open_set")
+)
 SHOWN: tuple[Metric, ...] = (*OOD, *OPEN_SET)
+
+#: Metrics that are numbers of objects or detections, not fractions.
+NUMBERS = ("tp_u", "fp_u", "fn_missed", "fn_misclassified", "aose", "unknown_objects")
+
+#: Section of a metric → what its values come from, and the keys of these numbers in sections of an evaluation.
+COUNTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "ood": ("detections", "ood", ("id_regions", "ood_regions")),
+    "full_spectrum": ("detections", "full_spectrum", ("id_regions", "ood_regions")),
+    "ood_per_image": ("images", "ood_per_image", ("id_images", "ood_images")),
+    "recognition": ("detections", "ood", ("id_regions", "ood_regions")),
+    "open_set": ("objects", "open_set", ("unknown_objects",)),
+    "known": ("objects", "open_set", ("unknown_objects",)),
+}
 
 #: Values from fewer detections or objects are printed grey and are never the best; `report.few` is another number.
 FEW = 30
@@ -64,6 +79,7 @@ class Run:
         evaluation: All details (`evaluation/<run>.json`); {} where they are not on this machine.
         title: Its title in params.yaml; without one, its name without the benchmark's.
         known_title: The benchmark's title in params.yaml; without one, its name.
+        few: See `FEW`.
     """
 
     name: str
@@ -76,6 +92,14 @@ class Run:
     evaluation: Mapping[str, Any]
     title: str = ""
     known_title: str = ""
+    few: int = FEW
+
+    def values_of(self, metrics: Sequence[Metric]) -> pl.DataFrame:
+        """Rows like those of `values` of other metrics, of the splits that any method has a value in."""
+        found: dict[tuple[str, str], dict[str, float | None]]
+        found = {(split.name, method): {} for split in self.splits for method in self.methods}
+        rows = values(self.name, self.benchmark, self.splits, found, self.evaluation, self.few, metrics)
+        return rows.filter(pl.col("value").is_not_null().any().over("split"))
 
     @property
     def full_title(self) -> str:
@@ -181,6 +205,7 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         known = ", ".join(params["benchmarks"])
         raise ParameterError(f"params.yaml: detectors.{name} names no known benchmark: {benchmark!r}. Known: {known}")
     files = RunFiles(name, benchmark, artifacts)
+    few = (params.get("report") or {}).get("few", FEW)
     splits = _splits(benchmark, params["benchmarks"][benchmark])
     wanted = {(s.name, m): inside(files.metrics, f"{s.name}/{m}.json") for m in params["methods"] for s in splits}
     found = {place: _checked(_object(file), file) for place, file in wanted.items() if file.exists()}
@@ -193,7 +218,8 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         adapter=str(detector.get("adapter", "")),
         weights=str(detector.get("weights", "")),
         splits=splits,
-        values=values(name, benchmark, splits, found, evaluation, few=(params.get("report") or {}).get("few", FEW)),
+        values=values(name, benchmark, splits, found, evaluation, few),
+        few=few,
         detector=_object(files.metrics / "detector.json"),
         evaluation=evaluation,
     )
@@ -206,14 +232,17 @@ def values(
     found: Mapping[tuple[str, str], Mapping[str, float | None]],
     evaluation: Mapping[str, Any],
     few: int = FEW,
+    metrics: Sequence[Metric] = SHOWN,
 ) -> pl.DataFrame:
     """The frame `Run.values` of a run; see `read_runs`.
 
     Args:
         run, benchmark, splits: Of the run.
-        found: (split, method) → metric → fraction, None where it is not defined.
-        evaluation: The run's details: intervals, comparisons with the best method, fitted methods.
+        found: (split, method) → metric → fraction, None where it is not defined; metrics that are absent there are
+            those of the details.
+        evaluation: The run's details: values, intervals, comparisons with the best method, fitted methods.
         few: See `FEW`.
+        metrics: The metrics with rows.
     """
     described = {}
     for method in dict.fromkeys(method for _, method in found):
@@ -231,18 +260,17 @@ def values(
                 "detections": _within(measured, "ood").get("ood_regions"),
             }
             place = {"run": run, "benchmark": benchmark, **of_split, **description, **counts}
-            for metric in SHOWN:
-                value = found.get((split.name, method), {}).get(metric.name)
+            for metric in metrics:
+                value = found.get((split.name, method), {}).get(metric.name, metric.of(measured))
                 interval = _within(measured, "intervals").get(metric.name)
-                counted = counts["objects" if metric in OPEN_SET else "detections"]
                 of_value = {
                     "metric": metric.name,
                     "value": value,
                     "low": interval and interval[0],
                     "high": interval and interval[1],
-                    "text": percent(value),
-                    "interval": between(interval),
-                    "is_few": counted is not None and counted < few,
+                    "text": _count(value) if metric.name in NUMBERS else percent(value),
+                    "interval": "" if metric.name in NUMBERS else between(interval),
+                    "is_few": _is_few(metric, measured, few),
                     "is_tied": _is_tied(method, _within(measured, "against_best").get(metric.name)),
                 }
                 rows.append({**place, **of_value})
@@ -255,15 +283,26 @@ def with_best(values: pl.DataFrame) -> pl.DataFrame:
 
     Where all methods of a split are equal, there is only one, or the values come from few detections, none is marked.
     """
-    higher = [metric.name for metric in SHOWN if metric.higher_is_better]
-    printed = pl.col("text").str.split(" ").list.first().cast(pl.Float64, strict=False)
+    higher = [metric.name for metric in METRICS.values() if metric.higher_is_better]
+    number = pl.col("text").str.split(" ").list.first().str.replace_all(",", "").cast(pl.Float64, strict=False)
     sign = pl.when(pl.col("metric").is_in(higher)).then(1).otherwise(-1)
-    key = pl.when(~pl.col("is_few")).then(sign * printed)
+    key = pl.when(~pl.col("is_few")).then(sign * number)
     place = key.rank("dense", descending=True).over("run", "split", "metric")
     differ = key.drop_nulls().n_unique().over("run", "split", "metric") > 1
     return values.with_columns(
         is_best=((place == 1) & differ).fill_null(value=False), is_second=((place == 2) & differ).fill_null(value=False)
     )
+
+
+def _count(value: float | None) -> str:
+    return ABSENT if value is None else f"{int(value):,}"
+
+
+def _is_few(metric: Metric, measured: Mapping[str, Any], few: int) -> bool:
+    """True if a value comes from fewer detections, images or objects, of either side, than `few`."""
+    _, section, names = COUNTED[metric.group]
+    counts = [_within(measured, section).get(name) for name in names]
+    return any(count is not None and count < few for count in counts)
 
 
 def _is_tied(method: str, compared: Mapping[str, Any] | None) -> bool:
@@ -299,7 +338,7 @@ def _checked(content: Mapping[str, Any], file: Path) -> dict[str, float | None]:
         value = content.get(metric.name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise DataError(f"expected a number or null, found {shorten(value)}", file=file, field=metric.name)
-    return {metric.name: content.get(metric.name) for metric in SHOWN}
+    return {metric.name: content.get(metric.name) for metric in SHOWN if metric.name in COMPARED}
 
 
 def _within(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:

@@ -23,16 +23,6 @@ SUMMARY = {
     "lrp_t": "LRP_T (%)",
 }
 
-#: How the names in the evaluation are printed.
-WORDS = {
-    "pseudo_ood": "pseudo-OOD",
-    "keep_95": "95% of ID validation",
-    "lrp_optimal": "LRP-optimal",
-    "half": "0.5",
-    "none": "none",
-    None: "none",
-}
-
 
 def content(runs: Sequence[Run]) -> dict[str, Any]:
     """Variables of the template `self_awareness.html`: tables of all runs, and charts of each."""
@@ -40,9 +30,6 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "overview": overview(found),
         "intervals": _intervals(found),
-        "image_thresholds": _image_thresholds(found),
-        "splits": _splits(found),
-        "aggregates": _aggregates(found),
         "runs": {name: _of_run(values) for name, values in found.items()},
         "contents": {"images": "Accepting images", **{f"run-{n}": name for n, name in enumerate(found, start=1)}},
     }
@@ -70,61 +57,10 @@ def _intervals(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
     return _listing("95% intervals, by drawing images.", rows)
 
 
-def _image_thresholds(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
-    titles = {
-        "balanced_accuracy": "BA (%)",
-        "tpr": "ID accepted (%)",
-        "tnr": "OOD rejected (%)",
-        "threshold": "Threshold",
-    }
-    rows = [
-        {"Run": name, "Image threshold": WORDS[kind], **{title: values.get(part) for part, title in titles.items()}}
-        for name, aware in found.items()
-        for kind, values in aware["image_thresholds"].items()
-    ]
-    return _listing(
-        "Image thresholds from pseudo-OOD images, and so that 95% of ID validation pass (Table A.12).", rows
-    )
-
-
-def _splits(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
-    rows = [
-        {"Run": name, **{f"{split} (%)": values["auroc"] for split, values in aware["splits"].items()}}
-        for name, aware in found.items()
-    ]
-    return _listing(
-        "AUROC of image uncertainty: ID test images against OOD splits without known objects (Table 4).",
-        _with_all_last(rows),
-    )
-
-
-def _aggregates(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
-    rows = [
-        {"Run": name, **{f"{how} (%)": values["all"] for how, values in aware["aggregates"].items()}}
-        for name, aware in found.items()
-    ]
-    return _listing("AUROC against all OOD images, by how detections make an image's uncertainty (Table 2).", rows)
-
-
 def _of_run(aware: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "images": _images(aware),
-        "calibrated": _calibrated(aware),
-        "ablation": _ablation(aware),
         "classes": _classes(aware),
-        "top_k": _listing(
-            "Detections of validation images, filled up to k per image with dummies of confidence 0 (Table A.13): "
-            "LaECE falls and LRP rises, though nothing improved. First row: above the confidence thresholds.",
-            [
-                {
-                    "k": "thresholds" if row["k"] is None else str(row["k"]),
-                    "Detections per image": row["detections_per_image"],
-                    "LaECE (%)": row["laece"],
-                    "LRP (%)": row["lrp"],
-                }
-                for row in aware["top_k"]
-            ],
-        ),
         "charts": [group for group in _charts(aware) if group.charts],
     }
 
@@ -149,31 +85,6 @@ def _images(aware: Mapping[str, Any]) -> Listing | None:
         for name, values in aware["images"].items()
     ]
     return _listing("Clean, shifted and OOD images: how many are rejected, and the detections in the others.", rows)
-
-
-def _calibrated(aware: Mapping[str, Any]) -> Listing | None:
-    titles = {"laece": "LaECE", "lrp": "LRP", "laece_0": "LaECE₀", "laace_0": "LaACE₀", "d_ece": "D-ECE"}
-    rows = [
-        {"Calibrator": kind, **{f"{title} (%)": errors[part] for part, title in titles.items()}}
-        for kind, errors in aware["calibrated"].items()
-    ]
-    return _listing("Errors on accepted ID test images with each calibrator (Table 5, and its successors).", rows)
-
-
-def _ablation(aware: Mapping[str, Any]) -> Listing | None:
-    rows = [
-        {
-            "Confidence threshold": WORDS[row["confidence_threshold"]],
-            "Calibrator": row["calibrator"] or "none",
-            "Image threshold": WORDS[row["image_threshold"]],
-            **{
-                SUMMARY[part]: row.get(part)
-                for part in ("daq", "balanced_accuracy", "laece", "lrp", "laece_t", "lrp_t")
-            },
-        }
-        for row in aware["ablation"]
-    ]
-    return _listing("What each part contributes (Table 7).", rows)
 
 
 def _classes(aware: Mapping[str, Any]) -> Listing | None:
@@ -247,13 +158,6 @@ def _chart(
     legend = keys([name for name in points if any(row["series"] == name for row in rows)], DASHES)
     frame = line_rows(pl.DataFrame(rows))
     return ChartGroup(legend, (lines(title, words, frame, legend, Axis(x, domain=None), Axis(y)),))
-
-
-def _with_all_last(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with the same headings, that of all splits last; benchmarks have different splits."""
-    headings = list(dict.fromkeys(heading for row in rows for heading in row))
-    headings.sort(key=lambda heading: heading == "all (%)")  # last; the others keep their order
-    return [{heading: row.get(heading) for heading in headings} for row in rows]
 
 
 def _listing(caption: str, rows: Sequence[Mapping[str, Any]]) -> Listing | None:

@@ -12,10 +12,10 @@ from typing import Any
 
 import polars as pl
 
-from farther.metrics.catalogue import Metric
+from farther.metrics.catalogue import METRICS, RANKED, Metric
 from farther.report.documented import note_on
 from farther.report.listing import ABSENT, percent
-from farther.report.results import OOD, OPEN_SET, VALUES, Run, read_runs, title_of
+from farther.report.results import COUNTED, OOD, OPEN_SET, SHOWN, VALUES, Run, read_runs, title_of
 
 #: The two kinds of tables, unknown objects first: name, metrics and caption.
 _Kind = tuple[str, tuple[Metric, ...], str]
@@ -53,8 +53,13 @@ class ResultTable:
     @cached_property
     def counts(self) -> dict[str, str]:
         """Split title → the number of objects or detections that its values come from, and of images."""
-        counted = "detections" if self.metrics == OOD else "objects"
-        return {split: _counted(self.cells.filter(split_title=split), (counted, "images")) for split in self.splits}
+        names = dict.fromkeys((self.counted, "images"))
+        return {split: _counted(self.cells.filter(split_title=split), names) for split in self.splits}
+
+    @property
+    def counted(self) -> str:
+        """What its values come from: detections, objects or images."""
+        return COUNTED.get(self.metrics[0].group, ("detections",))[0]
 
     @property
     def columns(self) -> list[tuple[str, Metric]]:
@@ -78,7 +83,7 @@ class ResultTable:
         return replace(self, cells=self.cells.filter(pl.col("split_title").is_in(list(splits))))
 
 
-def _counted(cells: pl.DataFrame, names: Sequence[str]) -> str:
+def _counted(cells: pl.DataFrame, names: Iterable[str]) -> str:
     parts = []
     for name in names:
         found = sorted(set(cells[name].drop_nulls().to_list()))
@@ -154,10 +159,9 @@ def _markdown_cell(cell: Mapping[str, Any]) -> str:
 
 
 def _legend(table: ResultTable, few: str = "grey") -> str:
-    counted = "detections" if table.metrics == OOD else "objects"
     return (
         "Bold: best; underlined: second best; †: not significantly different from the best; "
-        f"{few}: from too few {counted} to compare."
+        f"{few}: from too few {table.counted} to compare."
     )
 
 
@@ -262,7 +266,9 @@ def to_csv(runs: Sequence[Run]) -> str:
     """
     place = ("run", "benchmark", "split", "dataset", "distance", "method", "metric")
     columns = (*place, "value", "low", "high", "images", "objects", "detections")
-    values = pl.concat([pl.DataFrame(schema=VALUES), *(run.values for run in runs)]).select(columns)
+    ranked = [METRICS[name] for name in RANKED if METRICS[name] not in SHOWN]
+    frames = [frame for run in runs for frame in (run.values, run.values_of(ranked))]
+    values = pl.concat([pl.DataFrame(schema=VALUES), *frames]).select(columns)
     return values.with_columns(pl.col(pl.String).str.replace(r"^([=+\-@\t\r])", "'$1")).write_csv()
 
 

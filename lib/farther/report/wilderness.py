@@ -137,8 +137,6 @@ def _of_run(name: str, wild: Mapping[str, Any]) -> dict[str, Any]:
         "charts": [group for group in (_errors(name, wild), _f1(name, wild), _background(name, wild)) if group.charts],
         "ratio": f"{wild['errors']['ratio']:.3g}",
         "similar": wild["errors"]["similar"],
-        "points": _points(wild),
-        "classes": _classes(wild),
     }
 
 
@@ -235,53 +233,3 @@ def _lines(
         return vl.ChartGroup((), ())
     legend = vl.keys([name for name, of in points.items() if of], vl.DASHES)
     return vl.ChartGroup(legend, (vl.lines(title, words, vl.line_rows(pl.DataFrame(rows)), legend, *axes),))
-
-
-def _points(wild: Mapping[str, Any]) -> Listing | None:
-    points = wild["operating_points"]
-    rows = []
-    for n, ratio in enumerate(points["ratios"]):
-        row: dict[str, Any] = {"Wilderness ratio": f"{ratio:g}"}
-        for beta, of in points["betas"].items():
-            titles = {
-                "f": f"F{beta} (%)",
-                "precision": "precision (%)",
-                "recall": "recall (%)",
-                "threshold": "threshold",
-            }
-            if of["mean"] is not None:
-                row |= {
-                    title if part == "f" else f"F{beta}: {title}": of["mean"][part][n] for part, title in titles.items()
-                }
-        rows.append(row)
-    caption = "Thresholds with the best Fβ of each class at each wilderness ratio; means over the classes (Table 4)."
-    return Listing.of(caption, rows, numbers=["Wilderness ratio"]) if rows and len(rows[0]) > 1 else None
-
-
-def _classes(wild: Mapping[str, Any]) -> Listing | None:
-    background, points = wild["background"], wild["operating_points"]
-    best = points["betas"][BETA]["classes"]
-    names = dict.fromkeys([*best, *(background["unknown"]["classes"] if background else ())])
-    rows = []
-    for name in names:
-        row: dict[str, Any] = {"Class": name}
-        for n, title in ((0, "without"), (-1, "with all")):
-            of = best.get(name)
-            row |= {
-                f"F1 {title} (%)": of and of["f"][n],
-                f"Threshold {title}": of and of["threshold"][n],
-            }
-        for side, title in (("known", "correct"), ("unknown", "unknown")):
-            if background:
-                of = background[side]["classes"].get(name, {})
-                row |= {
-                    f"Mean p_i − p_b, {title}": of.get("mean"),
-                    f"Deviation, {title}": of.get("sd"),
-                    f"Rejected, {title} (%)": of.get("rejected"),
-                }
-        rows.append(row)
-    caption = (
-        "Classes: best F1 and its threshold without and with all OOD images; class minus background probability of "
-        "correct detections (Table 3) and of detections of unknown objects as this class."
-    )
-    return Listing.of(caption, rows) if rows else None

@@ -25,6 +25,7 @@ Group = Literal[
     "known",
     "recognition",
     "misclassification",
+    "costs",
     "classifier",
     "detector",
     "error_budget",
@@ -58,8 +59,8 @@ class Metric:
         latex: Its symbol in LaTeX.
         higher_is_better: None where neither direction is better.
         group: The section of an evaluation that holds it: "ood", "ood_per_image", "full_spectrum", "open_set", "known"
-            and "recognition" of a method on a split; "misclassification" of a method on the ID split; "classifier",
-            "detector" and "error_budget" of a run on the ID split; "split" of a detector on a split.
+            and "recognition" of a method on a split; "misclassification" and "costs" of a method on the ID split;
+            "classifier", "detector" and "error_budget" of a run on the ID split; "split" of a detector on a split.
         meaning: One sentence.
         formula: How it is computed; {names} are counts stored beside the value.
         source: The publication that defines it.
@@ -140,6 +141,7 @@ COMPARED = ("auroc", "fpr95", "nose", "ap_u", "p_u", "r_u")
 #: Metrics of a method on a split that have a best method, with intervals of the difference to it.
 RANKED = (
     *COMPARED,
+    "missed",
     "fpr95_ood_positive",
     "aupr_in",
     "aupr_out",

@@ -1,0 +1,151 @@
+"""Tables of further metrics: what flagging costs on ID images, and the groups of metrics on a detector's page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import polars as pl
+
+from farther.metrics.catalogue import METRICS
+from farther.report.listing import Listing, between, percent
+from farther.report.results import VALUES, Run, with_best
+from farther.report.tables import ResultTable
+
+#: Groups of metrics of a method on a split: file name, caption, and the metrics.
+GROUPS = {
+    "counts": (
+        "numbers of unknown objects and of false unknowns, and AP_U at 11 recalls (%)",
+        ("tp_u", "fn_misclassified", "aose", "fn_missed", "fp_u", "ap_u_11"),
+    ),
+    "separation": (
+        "further metrics of the separation of detections (%)",
+        ("fpr95_ood_positive", "aupr_in", "aupr_out", "detection_error"),
+    ),
+    "per-image": (
+        "separation of whole images, each with the score of its least in-distribution detection (%)",
+        tuple(f"per_image_{name}" for name in ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error")),
+    ),
+    "full-spectrum": (
+        "separation where shifted ID images count as in-distribution (%)",
+        tuple(f"full_spectrum_{name}" for name in ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error")),
+    ),
+    "known": (
+        "known classes in the images that also show unknown objects (%)",
+        tuple(f"known_{name}" for name in ("ap_k", "p_k", "r_k", "map", "wi")),
+    ),
+    "recognition": ("open-set recognition by a classifier (%)", ("oscr", "macro_auroc")),
+}
+
+#: Metrics of the table of costs: of the detector alone, by kind of detector, then of a method.
+DETECTOR = {True: ("accuracy", "ece"), False: ("map50", "map")}
+COSTS = ("false_alarms", "id_flagged")
+
+#: Heading of the ID test split among splits.
+ID_IMAGES = "ID test images"
+
+
+def further_tables(run: Run) -> Iterator[ResultTable]:
+    """A table of each of `GROUPS` that the run has values of: methods as rows."""
+    for name, (caption, names) in GROUPS.items():
+        metrics = tuple(METRICS[metric] for metric in names)
+        cells = run.values_of(metrics)
+        if len(cells):
+            yield ResultTable(f"{run.name}-{name}", f"{run.name}: {caption}.", {"Method": "label"}, metrics, cells)
+
+
+def cost_tables(benchmark: str, runs: Sequence[Run]) -> Iterator[ResultTable]:
+    """Quality on ID test images and what flagging costs there, detectors and methods as rows; classifiers apart."""
+    for whole_images, names in DETECTOR.items():
+        of_kind = [run for run in runs if run.whole_images == whole_images and run.evaluation]
+        cells = pl.concat([pl.DataFrame(schema=VALUES), *(_costs(run, (*names, *COSTS)) for run in of_kind)])
+        if len(cells):
+            caption = (
+                f"{benchmark}: quality on ID test images (%), and the detections there that are flagged as unknown: "
+                "false alarms per 100 images, and share (%)."
+            )
+            metrics = tuple(METRICS[name] for name in (*names, *COSTS))
+            labels = {"Detector": "run", "Method": "label"}
+            yield ResultTable(f"{benchmark}-costs", caption, labels, metrics, cells)
+
+
+def _costs(run: Run, names: Sequence[str]) -> pl.DataFrame:
+    """Rows of `Run.values` on the ID test split."""
+    id_split = run.evaluation["settings"]["id_split"]
+    counts = run.evaluation["splits"].get(id_split, {})
+    place = {"run": run.name, "benchmark": run.benchmark, "split": id_split, "split_title": ID_IMAGES}
+    place |= {"images": counts.get("images"), "objects": counts.get("objects"), "detections": counts.get("regions")}
+    rows = []
+    for method in run.methods:
+        costs = run.method(method).get("costs", {})
+        quality = run.evaluation["classifier"] if run.whole_images else run.evaluation["closed_set"]
+        within = {**(quality.get("intervals") or {}), **costs.get("intervals", {})}
+        within |= {name: within.get(key) for name, key in (("map50", "ap50"), ("map", "ap"))}
+        for name in names:
+            value = costs.get(name) if name in COSTS else run.detector.get(name)
+            bounds = within.get(name)
+            of_value = {"metric": name, "value": value, "text": percent(value), "interval": between(bounds)}
+            of_value |= {"low": bounds and bounds[0], "high": bounds and bounds[1], "is_tied": False}
+            few = counts.get("images") is not None and counts["images"] < run.few
+            labels = {"method": method, "label": run.label(method), "family": run.family(method)}
+            rows.append({**place, **labels, **of_value, "is_few": few})
+    return with_best(pl.DataFrame(rows, schema=VALUES))
+
+
+def parts(run: Run, method: str) -> Iterator[Listing]:
+    """Outcomes of unknown objects by size, over IoU thresholds, and of the known classes, with their numbers."""
+    rows, over = [], []
+    for split in run.splits:
+        details = run.details(split.name, method)
+        for size, of in (details.get("by_size") or {}).items():
+            counts = {"Objects": of["unknown_objects"]}
+            shares = {
+                title: of[name] / of["unknown_objects"]
+                for title, name in (
+                    ("Found (%)", "tp_u"),
+                    ("Misclassified (%)", "fn_misclassified"),
+                    ("Missed (%)", "fn_missed"),
+                )
+            }
+            rows.append({"Split": split.title, "Size": size, **counts, **shares})
+        mean = details.get("open_set_over_iou")
+        if mean:
+            names = ("nose", "ap_u", "p_u", "r_u")
+            over.append(
+                {
+                    "Split": split.title,
+                    "Objects": details["open_set"]["unknown_objects"],
+                    **{f"{METRICS[name].title} (%)": mean[name] for name in names},
+                    "AP_U by confidence (%)": details["ap_u_by_confidence"],
+                }
+            )
+    label = run.label(method)
+    if rows:
+        yield Listing.of(
+            f"Outcomes by size of the object (COCO's small, medium and large), {label}.", rows, few=run.few
+        )
+    if over:
+        yield Listing.of(
+            f"Means over IoU 0.50 … 0.95, {label}; and AP_U at IoU 0.5 where the detector's confidence ranks.",
+            over,
+            few=run.few,
+        )
+    yield from _closed_set(run)
+
+
+def _closed_set(run: Run) -> Iterator[Listing]:
+    found = run.evaluation.get("closed_set", {})
+    if run.whole_images or not found.get("per_class"):
+        return
+    names = {"ap": "mAP", "ap50": "mAP50", "ap75": "mAP75", "ap_small": "small", "ap_medium": "medium"}
+    names |= {"ap_large": "large", "ar_1": "AR1", "ar_10": "AR10", "ar": "AR100"}
+    yield Listing.of(
+        "COCO's metrics on the ID test images: mAP over IoU 0.50 … 0.95, at 0.50 and 0.75, by size; average recall.",
+        [{f"{title} (%)": found[name] for name, title in names.items()}],
+    )
+    yield Listing.of(
+        "Known classes in the ID test images.",
+        [
+            {"Class": name, "Objects": of["objects"], "AP (%)": of["ap"], "AP50 (%)": of["ap50"], "AR (%)": of["ar"]}
+            for name, of in found["per_class"].items()
+        ],
+    )

@@ -1,0 +1,51 @@
+"""Tables of further metrics, with values that were worked out by hand."""
+
+import pytest
+
+from farther.report.metric_groups import cost_tables, further_tables, parts
+from farther.report.results import read_runs
+
+
+@pytest.fixture(scope="module")
+def run(evaluated):
+    from tests.report.conftest import PARAMS
+
+    return read_runs(PARAMS, evaluated / "artifacts")[0]
+
+
+def cells(table, metric):
+    rows = table.cells.filter(metric=metric, method="msp").select("split_title", "text").iter_rows()
+    return dict(rows)
+
+
+def test_false_alarms_are_the_id_test_detections_below_the_threshold_per_100_images(run):
+    (table,) = cost_tables("pets", [run])
+    # Each of the 20 test images has one detection with the confidences of the validation images: τ, their 5% quantile,
+    # lies above the lowest alone.
+    assert cells(table, "false_alarms") == {"ID test images": "5.0"}
+    assert cells(table, "id_flagged") == {"ID test images": "5.0"}
+    assert cells(table, "map50") == {"ID test images": "100.0"}
+    assert table.counts == {"ID test images": "20 detections, 20 images"}
+    low, high = run.method("msp")["costs"]["intervals"]["false_alarms"]
+    assert 0 <= low <= 0.05 <= high
+
+
+def test_numbers_of_objects_are_not_printed_in_per_cent(run):
+    counts = next(table for table in further_tables(run) if table.name == "pets-net-counts")
+    assert cells(counts, "tp_u") == {"photos near": "1", "photos far": "1"}
+    assert cells(counts, "aose") == {"photos near": "1", "photos far": "0"}
+    assert cells(counts, "fn_missed") == {"photos near": "2", "photos far": "1"}
+
+
+def test_groups_without_values_have_no_table(run):
+    names = {table.name.removeprefix("pets-net-") for table in further_tables(run)}
+    assert names == {"counts", "separation", "per-image"}
+
+
+def test_parts_of_the_objects_add_up(run):
+    by_size, over_iou, _, classes = parts(run, "msp")
+    for row in by_size.frame.to_dicts():
+        assert sum(row[f"{name} (%)"] for name in ("Found", "Misclassified", "Missed")) == pytest.approx(1)
+    assert by_size.frame.group_by("Split").agg(objects="Objects").height == 2
+    assert over_iou.frame["Objects"].to_list() == [4, 2]
+    assert classes.frame["Class"].to_list() == ["cat", "dog"]

@@ -1,0 +1,104 @@
+"""Pages of papers: the tables of the miniature project, with values that were worked out by hand."""
+
+import pytest
+from tests.report.conftest import PARAMS
+
+from farther.report.papers import PAPERS, Sources, contents_of, contents_of_list
+from farther.report.results import read_runs
+
+
+@pytest.fixture(scope="module")
+def sources(evaluated):
+    return Sources(read_runs(PARAMS, evaluated / "artifacts")[:1], PARAMS, evaluated)
+
+
+def tables(sources, name):
+    """Number of each table of a paper that has values → its rows, those of all its listings together."""
+    paper = next(paper for paper in PAPERS if paper.name == name)
+    shown = contents_of(paper, sources)["tables"].values()
+    return {table.number: [row for part in table.listings for row in part.frame.to_dicts()] for table in shown}
+
+
+def test_fmiyc_counts_images_and_those_without_a_detection(sources):
+    found = tables(sources, "fmiyc")
+    # Two of the four near photos and one of the two far ones have no detection.
+    assert found["Table 1"] == [
+        {
+            "Model": "net",
+            "ID pets: photos near, 4 images (%)": 0.5,
+            "ID pets: photos far, 2 images (%)": 0.5,
+        }
+    ]
+    assert [(row["OOD"], row["Images"]) for row in found["Table 2"]] == [("photos far", 2), ("photos near", 4)]
+    assert found["Table 3"] == [{"Model": "net", "pets, 20 images (%)": 1.0, "pets, as printed (%)": None}]
+
+
+def test_fmiyc_lists_what_the_rules_removed_and_what_they_call_near(sources):
+    found = tables(sources, "fmiyc")
+    assert found["Table 4"] == [{"ID dataset": "pets", "ID class": "cat", "Images": 1}]
+    assert found["Tables 5 and 6"] == [{"ID dataset": "pets", "ID class": "cat", "photos": "Lynx"}]
+
+
+def test_fmiyc_has_the_metrics_of_each_split_as_columns(sources):
+    found = tables(sources, "fmiyc")
+    msp = next(row for row in found["Tables 8 to 13"] if row["Method"] == "MSP")
+    values = {head.replace("\N{NO-BREAK SPACE}", " "): value for head, value in msp.items()}
+    assert values["photos near AUC ↑ (%)"] == values["photos near FPR95 ↓ (%)"] == 0.5
+    first = found["Tables 14 to 25"][0]
+    assert [head.split("\N{NO-BREAK SPACE}")[0] for head in first][:5] == [
+        "Method",
+        "photos near nOSE",
+        "photos near AP_U",
+        "photos near P_U",
+        "photos near R_U",
+    ]
+
+
+def test_wilderness_has_the_units_of_the_paper(sources):
+    found = tables(sources, "elephant")
+    assert set(found) >= {"Table 1", "Table 2", "Figure 3", "Table 4"}
+    (row,) = found["Table 2"]
+    assert list(row) == ["Algorithm", "Recall 0.1", "Recall 0.3", "Recall 0.5", "Images, ID / OOD"]
+    assert row["Images, ID / OOD"] == "20 / 6"
+    assert len(row["Recall 0.1"].partition(".")[2]) == 4  # a fraction with four decimals, not per cent
+    assert set(found["Table 4"][0]) >= {"WR", "F0.5 score", "F1: Prec.", "F1.5: Thre."}
+
+
+def test_self_awareness_has_a_column_per_aggregate_and_calibrator(sources):
+    found = tables(sources, "saod")
+    assert list(found["Table 2"][0])[2:-1] == [
+        f"{how} (%)" for how in ("sum", "mean", "top-5", "top-3", "top-2", "min")
+    ]
+    assert [row["Metric"] for row in found["Table 5"]] == ["LaECE", "LRP", "IDQ"]
+    assert list(found["Table 5"][0])[3:7] == ["uncalibrated (%)", "LR (%)", "HB (%)", "IR (%)"]
+    assert list(found["Table 4"][0])[2:] == ["photos near (%)", "photos far (%)", "all OOD (%)", "Images, ID / OOD"]
+    (full,) = found["Table A.16"]
+    assert full["BA ↑ (%)"] == pytest.approx(
+        2 * full["TPR ↑ (%)"] * full["TNR ↑ (%)"] / (full["TPR ↑ (%)"] + full["TNR ↑ (%)"])
+    )
+
+
+def test_class_similarity_has_a_column_per_method_and_three_metrics_in_a_cell(sources):
+    found = tables(sources, "realistic")
+    near = next(row for row in found["Table VI"] if row["Dataset"] == "photos near")
+    # The score of one of two near detections is above those of all ID detections: AUROC 50, and FPR 50 at any TPR.
+    assert near["MSP"] == "50.0 / 25.0 / 50.0"
+    assert near["Detections"] == 2
+    assert {"T1: OODness 2 and 3", "T2: OODness 3"} <= {row["Dataset"] for row in found["Table VI"]}
+
+
+def test_openood_has_near_and_far_in_a_cell(sources):
+    found = tables(sources, "openood")
+    msp = next(row for row in found["Table 1"] if row["Method"] == "MSP")
+    assert msp["net (pets)"] == msp["Avg."] == "50.0 / 100.0"
+
+
+def test_every_table_is_on_the_page_or_has_a_reason(sources):
+    for paper in PAPERS:
+        content = contents_of(paper, sources)
+        assert content["tables"]
+        assert all(content["absent"].frame["Reason"])
+    listed = contents_of_list(sources)["tables"]
+    assert {name: len(of) for name, of in listed.items()} == {
+        paper.name: len(contents_of(paper, sources)["tables"]) for paper in PAPERS
+    }
