@@ -58,7 +58,8 @@ lock:
 	uv pip compile --quiet --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
 	    --python-version 3.11 --extra dev --output-file requirements.lock pyproject.toml
 
-# Trains the demo's detectors (hours on two cores) and puts them where the pipeline reads them.
+# Trains the demo's detectors (hours on two cores) and puts them where the pipeline reads them. First set demo.most to null
+# and run `dvc repro`: detectors are trained on all scenes.
 checkpoints: $(VENV)/ready
 	dvc --cd training repro
 	cp artifacts/train/*/*.safetensors artifacts/train/*/*.json artifacts/train/*/*.md data/demo/

@@ -208,7 +208,7 @@ def test_a_method_that_does_not_apply_scores_nothing_and_its_earlier_scores_go(s
     score(BOTH)
     done = score({**BOTH, "knn": {"k": 1000}})
     assert "k is 1000" in done.refused["knn"]
-    assert str(done) == f"fitted knn; 1 method unchanged; knn does not apply ({done.refused['knn']})"
+    assert str(done) == "1 method unchanged; not applicable: knn"
     assert not (tmp_path / "scores/knn").exists()
     assert "knn/test" in score(BOTH).scored
 

@@ -91,9 +91,9 @@ def read(project: Path, name: str):
 
 
 def test_methods_are_fitted_score_every_split_and_are_evaluated_on_those_that_are_tested(project):
-    refused = "vim does not apply (vim needs last_layer, which these regions do not have)\n"
+    refused = "not applicable: vim\n"
     scored = "scored coco_choose, coco_far, test, val"
-    assert evaluate(project) == f"demo: fitted msp, knn, vim; {scored}; evaluated the detector, msp, knn; {refused}"
+    assert evaluate(project) == f"demo: fitted msp, knn; {scored}; evaluated the detector, msp, knn; {refused}"
     assert read(project, "fitted/demo/msp/threshold.json")["keep"] == 0.9
     state = read(project, "fitted/demo/knn/method.json")
     assert (state["name"], state["params"]["k"]) == ("knn", 2)
@@ -195,7 +195,7 @@ def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_a
     file.write_text(SHARPNESS)
     change(project, methods={"sharpness": {"scale": 2.0}})
     stage(project, "code_digests")
-    assert evaluate(project).startswith("demo: fitted msp, knn, vim, sharpness; ")
+    assert evaluate(project).startswith("demo: fitted msp, knn, sharpness; ")
     fitted = read(project, "fitted/demo/sharpness/method.json")
     regions = Regions.read(project / "artifacts/regions/demo/coco_far")
     found = Scores.read(project / "artifacts/scores/demo/sharpness/coco_far.parquet").score

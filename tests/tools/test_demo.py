@@ -15,7 +15,10 @@ import pytest
 import yaml
 from PIL import Image
 
+from farther import datasets
+from farther.curation import TablesFolder
 from farther.datasets.hierarchy import HierarchyFile
+from farther.datasets.ingest import ingest
 from farther.errors import DataError, FartherError, ParameterError
 from farther.registry import build
 from farther.tools.demo import NAMES, DemoWorld, Subsets, generate
@@ -81,6 +84,21 @@ def test_a_scene_does_not_depend_on_how_many_there_are(folders, tmp_path):
     images = {path: digest for path, digest in digests(tmp_path / "voc").items() if path.endswith((".jpg", ".xml"))}
     assert len(images) == 4
     assert images.items() <= digests(folders["voc"]).items()
+
+
+@pytest.mark.parametrize("name", ["voc", "bdd", "drawings"])
+def test_a_benchmark_selects_the_same_images_from_those_that_are_written_as_from_all(folders, tmp_path, name):
+    few = Subsets(train=4, val=1, test=6)
+    written = generate(name, tmp_path / "demo", replace(WORLD, most=few), processes=1)
+    assert written["test"] == 6
+    for number, root in enumerate((folders[name], tmp_path / "demo")):
+        formats = {"drawings": "image_folder"}
+        ingest(datasets.create(formats.get(name, name), root=str(root)), name, tmp_path / f"tables{number}" / name)
+    for subset in ("train", "val", "test"):
+        whole, part = (TablesFolder(tmp_path / f"tables{n}").source(name, subset) for n in (0, 1))
+        count = getattr(few, subset)
+        assert part.images.image_id.tolist() == whole.at_most(count).images.image_id.tolist()
+        assert part.at_most(1).images.digest.tolist() == whole.at_most(1).images.digest.tolist()
 
 
 def test_another_seed_gives_other_pictures():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+import heapq
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -76,8 +77,17 @@ class LabelledImages:
         """At most `count` images (None: all), those whose names have the smallest digests, in their order."""
         if count is None or count >= len(self.images):
             return self
-        digests = pl.Series([digest(image_id) for image_id in self.images.image_id])
-        return self.select((digests.rank("ordinal") <= count).to_numpy())
+        return self.select(self.images.frame["image_id"].is_in(smallest(self.images.image_id, count)).to_numpy())
+
+
+def smallest(image_ids: Iterable[str], count: int) -> list[str]:
+    """At most `count` names, those with the smallest digests, in their order.
+
+    The same are selected from any part of the names that holds them.
+    """
+    names = list(image_ids)
+    chosen = set(heapq.nsmallest(count, names, key=digest))
+    return [name for name in names if name in chosen]
 
 
 class Tables(Protocol):

@@ -107,7 +107,9 @@ def extract(annotations: Annotations, folder: Path) -> Annotations:
     if annotations.embedded is None:
         return annotations
     total = len(annotations.images)
-    for row, content in tqdm(annotations.embedded(), total=total, desc="extracted", unit="image", leave=False):
+    for row, content in tqdm(
+        annotations.embedded(), total=total, desc="extracted", unit="image", leave=False, disable=None
+    ):
         path = inside(folder, annotations.images.file[row])
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and path.read_bytes() != content:
@@ -172,7 +174,7 @@ def _read_headers(annotations: Annotations) -> list[_Header]:
     with ThreadPool(min(16, 4 * (os.cpu_count() or 1))) as pool:
         # rows, not paths: the pool takes all of them at once
         found = pool.imap(lambda row: _read_header(annotations.image_path(row)), range(count), chunksize=16)
-        return list(tqdm(found, total=count, desc="images", unit="image", leave=False))
+        return list(tqdm(found, total=count, desc="images", unit="image", leave=False, disable=None))
 
 
 def _read_header(path: Path) -> _Header:

@@ -267,7 +267,9 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     try:
         with (
             open_binary(path) as file,
-            tqdm(total=path.stat().st_size, desc=path.name, unit="B", unit_scale=True, leave=False) as progress,
+            tqdm(
+                total=path.stat().st_size, desc=path.name, unit="B", unit_scale=True, leave=False, disable=None
+            ) as progress,
             arrow_csv.open_csv(file, read_options=read, convert_options=convert) as reader,
         ):
             for batch in reader:

@@ -147,7 +147,9 @@ def stream(
     shards = range(job.plan.shards)
     todo = [shard for shard in shards if not job.is_kept(shard)]
     done = len(images) - sum(len(job.plan.rows(shard)) for shard in todo)
-    with tqdm(total=len(images), initial=done, desc=writer.work.name, unit="image", disable=not progress) as bar:
+    with tqdm(
+        total=len(images), initial=done, desc=writer.work.name, unit="image", disable=None if progress else True
+    ) as bar:
         if params.engine == "ray":
             from farther.images.ray import make_on_cluster
 

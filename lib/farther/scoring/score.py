@@ -54,11 +54,12 @@ class Done:
 
     def __str__(self) -> str:
         splits = sorted({name.partition("/")[2] for name in self.scored})
-        done = {"fitted": self.fitted, "scored": splits, "evaluated": self.evaluated}
+        fitted = [name for name in self.fitted if name not in self.refused]
+        done = {"fitted": fitted, "scored": splits, "evaluated": self.evaluated}
         parts = [f"{what} {', '.join(names)}" for what, names in done.items() if names]
         unchanged = len(self.unchanged)
         parts += [f"{unchanged} method{'' if unchanged == 1 else 's'} unchanged"] if unchanged else []
-        parts += [f"{name} does not apply ({reason})" for name, reason in self.refused.items()]
+        parts += [f"not applicable: {', '.join(self.refused)}"] if self.refused else []
         parts += [f"{name}: {', '.join(texts)}" for name, texts in self.remarks.items() if texts]
         return "; ".join(parts) or "no methods"
 

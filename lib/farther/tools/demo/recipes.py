@@ -62,6 +62,9 @@ class DemoWorld:
         jpeg_quality: Pillow's quality of the JPEG files.
         held_out: Fraction of the objects of a test subset that are drawn by held-out drawings.
         missing_labels: Fraction of the objects of `openimages` without a label.
+        most: Largest number of images that are written per subset of `voc`, `bdd` and `drawings`, selected as by a
+            benchmark's `most`, which then selects the same images as from all of them; None writes all, as the
+            detectors were trained on them.
         voc, bdd: Number of scenes in each of their subsets.
         coco, openimages: Number of scenes.
         crop_size: Side of the images of `drawings` in pixels.
@@ -74,6 +77,7 @@ class DemoWorld:
     jpeg_quality: int = Field(default=88, ge=30, le=95)
     held_out: float = Field(default=0.4, ge=0, le=1)
     missing_labels: float = Field(default=0.1, ge=0, le=1)
+    most: Subsets | None = None
     voc: Subsets = Subsets(train=3000, val=400, test=500)
     bdd: Subsets = Subsets(train=2500, val=400, test=500)
     coco: NonNegativeInt = 900

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from farther.curation.sources import smallest
 from farther.errors import FartherError, ParameterError
 from farther.tables.writing import write_aside
 from farther.tools.demo.recipes import CROPS, ID_DATASETS, OOD_SOURCES, UNKNOWN, DemoWorld
@@ -47,11 +48,11 @@ def generate(
     world = world or DemoWorld()
     if folder.exists() and any(folder.iterdir()) and not (folder / "ATTRIBUTION.txt").is_file():
         raise FartherError(f"{folder} contains something other than a demo dataset; choose another folder or empty it")
-    counts = subset_counts(name, world)
+    tasks = {subset: _written(name, world, subset, count) for subset, count in subset_counts(name, world).items()}
     with write_aside(folder) as aside:
         aside.mkdir()
-        _write(name, aside, world, counts, processes or os.cpu_count() or 1)
-    return counts
+        _write(name, aside, world, tasks, processes or os.cpu_count() or 1)
+    return {subset: len(written) for subset, written in tasks.items()}
 
 
 def subset_counts(name: str, world: DemoWorld) -> dict[str, int]:
@@ -63,14 +64,25 @@ def subset_counts(name: str, world: DemoWorld) -> dict[str, int]:
     return {subset: getattr(world, name)}
 
 
-def _write(name: str, folder: Path, world: DemoWorld, counts: Mapping[str, int], processes: int) -> None:
+def _written(name: str, world: DemoWorld, subset: str, count: int) -> list[Task]:
+    """The scenes of a subset that are written: all, or those that a benchmark's `most` would select."""
+    tasks = [(subset, index) for index in range(count)]
+    most = getattr(world.most, subset, None) if name in (*ID_DATASETS, CROPS) else None
+    if most is None:
+        return tasks
+    made = FORMATS[name]
+    named = {made.image_id(Path(made.image_file(*task))): task for task in tasks}
+    return [named[image_id] for image_id in smallest(named, most)]
+
+
+def _write(name: str, folder: Path, world: DemoWorld, subsets: Mapping[str, list[Task]], processes: int) -> None:
     (folder / "ATTRIBUTION.txt").write_text(ATTRIBUTION, encoding="utf-8")
-    tasks = [(subset, index) for subset, count in counts.items() for index in range(count)]
+    tasks = [task for written in subsets.values() for task in written]
     for images in {(folder / FORMATS[name].image_file(*task)).parent for task in tasks}:
         images.mkdir(parents=True)
-    writer = FORMATS[name].writer(folder, tuple(counts))
+    writer = FORMATS[name].writer(folder, tuple(subsets))
     records = _composed(partial(_compose, name, folder, world), tasks, processes)
-    progress = tqdm(records, total=len(tasks), desc=f"demo {name}", unit="scene", mininterval=1)
+    progress = tqdm(records, total=len(tasks), desc=f"demo {name}", unit="scene", mininterval=1, disable=None)
     try:
         if name in OOD_SOURCES:
             _write_planted(folder / "planted.csv", name, progress, writer)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Protocol
 from xml.etree import ElementTree
@@ -238,18 +239,22 @@ def open_images_file(subset: str, index: int) -> str:
 
 @dataclass(frozen=True)
 class Format:
-    """Files of a dataset: the path of an image by subset and number, and the writer of annotations."""
+    """Files of a dataset: the path of an image by subset and number, the writer of annotations, and an image's name.
+
+    `image_id` is the name of the image with this path in the tables that `ingest` makes.
+    """
 
     image_file: Callable[[str, int], str]
     writer: Callable[[Path, Sequence[str]], Writer]
+    image_id: Callable[[Path], str] = attrgetter("stem")
 
 
 FORMATS: Mapping[str, Format] = {
     "voc": Format(voc_file, VocWriter),
-    "bdd": Format(bdd_file, BddWriter),
+    "bdd": Format(bdd_file, BddWriter, attrgetter("name")),
     "coco": Format(coco_file, CocoWriter),
     "openimages": Format(open_images_file, OpenImagesWriter),
-    CROPS: Format(crop_file, FolderWriter),
+    CROPS: Format(crop_file, FolderWriter, lambda file: "/".join(file.parts[1:])),
 }
 
 

@@ -37,7 +37,7 @@ class Blank(Derived):
         with write_aside(out) as aside:
             (aside / SUBSET).mkdir(parents=True)
             coco = CocoFile(scenes.categories, "ID images whose objects are blanked out")
-            for row in tqdm(range(len(scenes)), desc="blank", unit="image", leave=False):
+            for row in tqdm(range(len(scenes)), desc="blank", unit="image", leave=False, disable=None):
                 image_id = images.image_id[row]
                 try:
                     pixels = scenes.pixels(row)

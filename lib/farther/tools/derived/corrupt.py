@@ -85,7 +85,7 @@ class Corrupt(Derived):
                 (self, scenes.file(row), kind, severity, seed, aside / f"c{severity}" / f"{row + 1:06d}{self.suffix}")
                 for severity, row, kind, seed in jobs
             ]
-            done = tqdm(_run(work), desc="corrupt", unit="image", total=len(work), leave=False)
+            done = tqdm(_run(work), desc="corrupt", unit="image", total=len(work), leave=False, disable=None)
             for (severity, row, kind, _), (*_, file), found in zip(jobs, work, done, strict=True):
                 image_id = images.image_id[row]
                 if isinstance(found, str):

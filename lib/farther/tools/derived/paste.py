@@ -155,7 +155,7 @@ def generate(params: Paste, scenes: Scenes, unknown: Unknowns, out: str | Path) 
         (aside / SUBSET).mkdir(parents=True)
         composer, origins = _Composer(params, scenes, unknown), []
         coco = CocoFile((*scenes.categories, *unknown.categories), "ID scenes with pasted objects of unknown classes")
-        for row in tqdm(range(len(scenes)), desc="paste", unit="scene", leave=False):
+        for row in tqdm(range(len(scenes)), desc="paste", unit="scene", leave=False, disable=None):
             one = composer.compose(row)
             if one is not None:
                 file = f"{len(coco.images) + 1:06d}{params.suffix}"
