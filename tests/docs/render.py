@@ -9,11 +9,11 @@ It renders `docs/outcomes.png`, the page `docs/notebook.md` with its pictures, a
 
 from __future__ import annotations
 
-import io
 import json
+import os
 import re
+import subprocess
 import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +53,24 @@ def sentences(project: Path) -> str:
     from farther.params import parse
     from farther.report import headline
 
-    return "".join(f"> {line}\n" for line in headline(parse((project / "params.yaml").read_text()), project))
+    return "".join(f"> - {line}\n" for line in headline(parse((project / "params.yaml").read_text()), project))
 
 
-def printed(*arguments: str) -> str:
-    """What a command of farther prints."""
-    from farther.command import main
+def printed(project: Path) -> dict[str, str]:
+    """What commands of farther print in a project: the beginning of each."""
+    lines = {
+        "summary": output(project, "summary")[:6],
+        "explained": output(project, "explain", "number", RUN, "knn", SPLITS[0], "nose")[:5],
+    }
+    return {name: "\n".join(["```text", *found, "…", "```\n"]) for name, found in lines.items()}
 
-    with redirect_stdout(io.StringIO()) as output:
-        assert main(list(arguments)) == 0
-    return output.getvalue()
+
+def output(project: Path, *arguments: str) -> list[str]:
+    """The lines that a command prints, in a terminal of 110 columns."""
+    environment = {**os.environ, "COLUMNS": "110", "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "farther", *arguments]
+    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
 
 
 def blocks(page: str) -> dict[str, str]:
@@ -121,7 +129,9 @@ def main(project: str = ".") -> None:
     for name, picture in pictures.items():
         (DOCS / name).write_text(picture, encoding="utf-8")
     texts = {split: table(artifacts, split) for split in SPLITS}
-    write_blocks("reading-results.md", {**texts, "sentences": sentences(folder)})
+    shown = sentences(folder)
+    write_blocks("reading-results.md", {**texts, "sentences": shown})
+    write_blocks("tutorial.md", {**printed(folder), "sentences": shown})
 
 
 if __name__ == "__main__":

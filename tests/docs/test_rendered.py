@@ -49,7 +49,7 @@ def test_the_quoted_sentences_agree_with_the_metrics_in_git():
     """Shares over all near splits lie between those of the splits."""
     first = render.blocks("reading-results.md")["sentences"].splitlines()[0]
     title, known, taken, missed, found = re.match(  # type: ignore[union-attr]
-        r"> (\S+) \((\w+)\) takes (\d+)%.* near .* misses (\d+)% .* finds (\d+)%", first
+        r"> - (\S+) \((\w+)\) takes (\d+)%.* near .* misses (\d+)% .* finds (\d+)%", first
     ).groups()
     params = yaml.safe_load((ROOT / "params.yaml").read_text())
     (run,) = (
@@ -65,6 +65,16 @@ def test_the_quoted_sentences_agree_with_the_metrics_in_git():
         (missed, [1 - one["nose"] - one["r_u"] for one in near]),
     ):
         assert min(values) - 0.005 <= int(share) / 100 <= max(values) + 0.005
+
+
+def test_the_tables_of_the_tutorial_are_the_metrics_in_git():
+    blocks = render.blocks("tutorial.md")
+    assert blocks["sentences"] == render.blocks("reading-results.md")["sentences"]
+    numbers = re.search(r"^Confidence +(.*)$", blocks["summary"], flags=re.MULTILINE)[1].replace("*", "").split()  # type: ignore[index]
+    stored = [measured(render.RUN, split, "confidence") for split in render.SPLITS]
+    assert numbers == [f"{100 * one[name]:.1f}" for one in stored for name in ("nose", "ap_u", "p_u", "r_u")]
+    value = re.match(r"```text\nnose = ([\d.]+)", blocks["explained"])[1]  # type: ignore[index]
+    assert float(value) == pytest.approx(measured(render.RUN, "coco_near", "knn")["nose"], abs=1e-5)
 
 
 @pytest.mark.parametrize("split", render.SPLITS)
