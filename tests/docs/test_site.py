@@ -16,6 +16,7 @@ import yaml
 
 import farther
 import farther.metrics
+from farther.tables.conversions import Conversions
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("tables", "datasets", "detectors", "methods", "curation", "similarity", "monitor", "report")
@@ -71,6 +72,7 @@ def public_names() -> set[str]:
                 and (inspect.isfunction(value) or inspect.isclass(value))
                 and value.__module__ == module.name
             }
+    names |= {f"farther.tables.Regions.{name}" for name in dir(Conversions) if not name.startswith("_")}
     relied_on = runpy.run_path(str(ROOT / "tests/test_public_names.py"))["NAMES"]
     return names | {f"farther.{name}".replace("farther.Monitor", "farther.monitor.Monitor") for name in relied_on}
 
