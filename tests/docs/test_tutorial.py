@@ -145,6 +145,17 @@ def printed(line: str) -> str:
     return output.getvalue()
 
 
+def test_the_examples_of_the_readme_run(evaluated):
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    (code,) = [text for kind, text in blocks if kind == "python"]
+    found: dict[str, Any] = {}
+    exec(code, found)
+    assert len(found["scores"]) > 0
+    (entries,) = [parse(text)["methods"] for kind, text in blocks if kind == "yaml"]
+    for name, params in entries.items():
+        METHODS.create(name, **params)
+
+
 def test_the_notebook_is_kept_without_outputs():
     cells = nbformat.read(NOTEBOOK, as_version=4).cells
     assert all(not cell.get("outputs") and cell.get("execution_count") is None for cell in cells)
