@@ -12,13 +12,17 @@ SOURCES := lib stages training tests benchmarks
 
 .PHONY: demo test lint machine repro lock checkpoints clean
 
-demo: repro
-	@farther summary --short
-	@echo; farther bundle voc-faster_rcnn knn artifacts/bundle
-	@echo "With the demo's scenes: .venv/bin/farther predict artifacts/bundle artifacts/derived/paste/voc_pasted/pasted --out artifacts/predicted"
+# One run is carried to its table before the others start.
+demo: $(VENV)/ready
+	@farther repro --first voc-faster_rcnn
+	@echo; farther summary --short
+	@echo "Next, after: source .venv/bin/activate"
+	@echo "  farther open"
+	@echo "  farther bundle voc-faster_rcnn knn artifacts/bundle"
+	@echo "  farther predict artifacts/bundle artifacts/derived/paste/voc_pasted/pasted --out artifacts/predicted"
 
 repro: $(VENV)/ready
-	dvc repro
+	@farther repro
 
 # Two workers on two cores: PyTorch and BLAS have one thread in each, as more would wait for each other.
 test: lint machine

@@ -24,6 +24,7 @@ from farther.command import (
     predict,
     profile,
     publish,
+    repro,
     review,
     summary,
     uncertainty,
@@ -45,8 +46,10 @@ SUBCOMMANDS: dict[str, dict[str, Callable[..., int | None] | typer.Typer]] = {
         "enrich": enrich.enrich,
         "publish": publish.publish,
     },
-    "Read results": {
+    "Run and read results": {
+        "repro": repro.repro,
         "summary": summary.summary,
+        "open": summary.open_report,
         "explain": explain.app,
         "compare": compare.compare,
         "uncertainty": uncertainty.uncertainty,

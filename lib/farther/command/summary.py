@@ -1,7 +1,10 @@
-"""`farther summary`: what the last run showed."""
+"""`farther summary` and `farther open`: what the last run showed."""
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -29,3 +32,27 @@ def summary(
         print(f"- {sentence}")
     page = project.artifacts / "report/index.html"
     print(f"\nReport: {page.resolve() if page.is_file() else 'not written yet; run `dvc repro report`'}")
+
+
+def open_report(
+    report: Annotated[Path, typer.Argument(metavar="REPORT", help="Its folder.")] = Path("artifacts/report"),
+) -> int:
+    """Open the report in the browser.
+
+    Without a display the path is printed instead.
+
+    \b
+    Examples:
+      farther open
+    """
+    import webbrowser
+
+    from farther.errors import DataError
+
+    page = (report / "index.html").resolve()
+    if not page.is_file():
+        raise DataError("there is no report yet; `dvc repro report` writes it", file=page)
+    no_display = sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+    if no_display or not webbrowser.open(page.as_uri()):
+        print(page)
+    return 0

@@ -1,0 +1,256 @@
+"""`farther repro`: `dvc repro` with one line per stage."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from farther.command.output import coloured, width
+from farther.command.project import Project, argument, option
+from farther.errors import choose
+
+LOGS = Path("artifacts/.work/logs")
+
+#: What DVC prints about a stage.
+RUNS = re.compile(r"Running (?:callback )?stage '(.+)':$")
+CACHED = re.compile(r"Stage '(.+)' is cached - skipping run, checking out outputs$")
+UNCHANGED = re.compile(r"Stage '(.+)' didn't change, skipping$")
+#: What DVC prints besides: commands, and advice to people who run it themselves.
+ADVICE = re.compile(
+    r"(> .*|\s*|(Updating|Generating) lock file .*|To track the changes with git, run:|\tgit add .*"
+    r"|To enable auto staging, run:|\tdvc config core\.autostage true|Use `dvc push` to send .*"
+    r"|Data and pipelines are up to date\.)$"
+)
+
+
+def repro(
+    targets: Annotated[list[str] | None, argument("STAGE", "Stages to run; by default all.")] = None,
+    first: Annotated[str | None, option("RUN", "Evaluate this run before all others.", "detectors")] = None,
+) -> int:
+    """Run what changed, one line per stage.
+
+    Runs `dvc repro` and prints for each stage that ran its number, the time since the start, and its duration. Warnings
+    and errors are printed in full; everything that a stage prints is in artifacts/.work/logs/STAGE.log. The exit status
+    is that of `dvc repro`.
+
+    \b
+    Examples:
+      farther repro
+      farther repro evaluate@voc-vos
+      farther repro --first voc-vos    # its table comes before the other runs
+    """
+    project = Project()
+    shown = Progress(stages=0 if targets else _stage_count(project))
+    if first is not None:
+        choose("run", first, project.section("detectors"))
+        status = shown.follow([f"evaluate@{first}"])
+        if status:
+            return status
+        if f"evaluate@{first}" in shown.ran:
+            from farther.report import summary
+
+            alone = {**project.params, "detectors": {first: project.section("detectors")[first]}}
+            print(f"\n{summary(alone)}\n\nThe other runs follow.\n", flush=True)
+    status = shown.follow(targets or [])
+    if not status:
+        shown.end()
+    return status
+
+
+@dataclass
+class Progress:
+    """What is printed while DVC works.
+
+    Args:
+        stages: Number of stages of the pipeline; 0 where it is not known.
+        ran: Stages that ran, or were taken from the cache.
+        unchanged: Stages that had nothing to do.
+    """
+
+    stages: int = 0
+    ran: list[str] = field(default_factory=list)
+    unchanged: set[str] = field(default_factory=set)
+    _start: float = field(default_factory=time.monotonic)
+    _stage: str = ""
+    _stage_start: float = 0.0
+    _printed: list[str] = field(default_factory=list)
+    _bar: str = ""
+    _on_terminal: bool = field(default_factory=lambda: sys.stderr.isatty())
+
+    def follow(self, targets: list[str]) -> int:
+        """Runs `dvc repro`; returns its exit status, 130 after Ctrl-C."""
+        read, write = _terminal() if self._on_terminal else os.pipe()
+        command = [sys.executable, "-m", "dvc", "repro", *targets]
+        environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=write, env=environment) as process:
+            os.close(write)
+            assert process.stdout is not None
+            lines = _lines({process.stdout.fileno(): "out", read: "err"})
+            try:
+                for source, line in lines:
+                    self._take(source, line)
+            except KeyboardInterrupt:  # DVC and the stage got it, too: wait until they have ended
+                with suppress(KeyboardInterrupt):
+                    process.wait()
+                self._clear()
+                print("Stopped. What is finished is kept: run it again to continue.", file=sys.stderr)
+                return 130
+            finally:
+                os.close(read)
+        self._clear()
+        self._finish(failed=process.returncode != 0)
+        return process.returncode
+
+    def end(self) -> None:
+        """Prints how many stages ran."""
+        kept = len(self.unchanged - set(self.ran))
+        print(f"{len(self.ran)} stages ran in {_clock(time.monotonic() - self._start)}; {kept} were up to date.")
+
+    def _take(self, source: str, line: str) -> None:
+        """Takes a line of DVC or of a stage; an empty source means that time passed, "bar" an unfinished line."""
+        if source in ("", "bar"):
+            self._bar = line if source == "bar" else self._bar
+            if self._on_terminal and self._stage:
+                self._draw()
+            return
+        self._clear()
+        if source == "err":
+            self._log(line)
+            print(line, file=sys.stderr, flush=True)
+        elif found := RUNS.match(line) or CACHED.match(line):
+            self._finish()
+            self._stage, self._stage_start, self._bar = found[1], time.monotonic(), ""
+            self.ran.append(found[1])
+            if CACHED.match(line):
+                self._printed.append("taken from the cache")
+            LOGS.mkdir(parents=True, exist_ok=True)
+            _log_of(self._stage).write_text("")
+        elif found := UNCHANGED.match(line):
+            self._finish()
+            self.unchanged.add(found[1])
+        elif not ADVICE.match(line):
+            self._log(line)
+            self._printed.append(line)
+
+    def _finish(self, *, failed: bool = False) -> None:
+        """Ends the line of the current stage."""
+        stage, printed = self._stage, self._printed
+        self._stage, self._printed = "", []
+        if not stage:
+            return
+        took = f"{time.monotonic() - self._stage_start:.0f} s"
+        if failed:
+            print(*printed, sep="\n", end="\n" if printed else "")
+            print(f"{self._position} {coloured(stage, 'wrong')}  failed after {took}; its output: {_log_of(stage)}")
+            return
+        result = printed[0] if len(printed) == 1 else ""
+        shown = re.sub(rf"^({re.escape(stage.partition('@')[2])}|Report): ", "", result)
+        print(f"{self._position} {stage:<26} {took:>6}  {shown}".rstrip(), flush=True)
+        for line in printed:
+            if "warning" in line.lower() and line != result:
+                print(f"    {line}", flush=True)
+
+    @property
+    def _position(self) -> str:
+        of = f"/{self.stages}" if self.stages else ""
+        return f"{len(self.ran):>3}{of}  {_clock(time.monotonic() - self._start):>5} "
+
+    def _draw(self) -> None:
+        bar = self._bar or f"{time.monotonic() - self._stage_start:.0f} s"
+        print(f"\r\033[K{f'{self._position} {self._stage}  {bar}'[: width() - 1]}", end="", file=sys.stderr, flush=True)
+
+    def _clear(self) -> None:
+        if self._on_terminal:
+            print("\r\033[K", end="", file=sys.stderr, flush=True)
+
+    def _log(self, line: str) -> None:
+        if self._stage:
+            with _log_of(self._stage).open("a", encoding="utf-8") as file:
+                file.write(f"{line}\n")
+
+
+def _log_of(stage: str) -> Path:
+    return LOGS / f"{stage.replace('/', '_')}.log"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}"
+
+
+def _terminal() -> tuple[int, int]:
+    """Both ends of a terminal for progress bars, which are printed to terminals only."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+    import tty
+
+    read, write = pty.openpty()
+    tty.setraw(write)
+    fcntl.ioctl(write, termios.TIOCSWINSZ, struct.pack("HHHH", 24, max(40, width() - 40), 0, 0))
+    return read, write
+
+
+def _lines(sources: dict[int, str]) -> Iterator[tuple[str, str]]:
+    """Lines from several files, with the name of each; ("bar", text) for a bar, ("", "") where a second passed."""
+    rest = dict.fromkeys(sources, b"")
+    with selectors.DefaultSelector() as selector:
+        for number in sources:
+            selector.register(number, selectors.EVENT_READ)
+        while selector.get_map():
+            ready = selector.select(timeout=1)
+            for key, _ in ready:
+                try:
+                    found = os.read(key.fd, 65536)
+                except OSError:  # the end of a pseudo-terminal
+                    found = b""
+                if not found:
+                    selector.unregister(key.fd)
+                    found = b"\n" if rest[key.fd].strip() else b""
+                *whole, rest[key.fd] = (rest[key.fd] + found).split(b"\n")
+                yield from ((sources[key.fd], text) for line in whole if (text := _message(line)) is not None)
+                if bar := _plain(rest[key.fd].rstrip(b"\r").rpartition(b"\r")[2]):
+                    yield "bar", bar
+            if not ready:
+                yield "", ""
+
+
+def _message(line: bytes) -> str | None:
+    """The text of a line; None where it was a progress bar, which carriage returns overwrite."""
+    line = line.rstrip(b"\r")
+    text = _plain(line.rpartition(b"\r")[2])
+    return None if b"\r" in line and (not text or "%|" in text) else text
+
+
+def _plain(line: bytes) -> str:
+    """The text without escape codes."""
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line.decode(errors="replace")).rstrip()
+
+
+def _stage_count(project: Project) -> int:
+    """Number of stages in dvc.yaml, those of `foreach` included; 0 where it cannot be told."""
+    from farther.tables.files import read_yaml
+
+    def entries(foreach: Any) -> int:
+        value: Any = foreach
+        if isinstance(foreach, str):
+            value = project.params
+            for name in foreach.strip("${}").split("."):
+                value = value[name]
+        return len(value)
+
+    try:
+        stages = read_yaml(project.folder / "dvc.yaml")["stages"]
+        return sum(entries(stage["foreach"]) if "foreach" in stage else 1 for stage in stages.values())
+    except (KeyError, TypeError):
+        return 0

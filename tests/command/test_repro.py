@@ -1,0 +1,137 @@
+"""`farther repro` and `farther open`: one line per stage, failures in full, DVC's exit status."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from farther.command import main
+
+PIPELINE = """
+stages:
+  letters:
+    foreach: [a, b]
+    do:
+      cmd: python letter.py ${item}
+      deps: [letter.py]
+      outs: ["artifacts/letters/${item}"]
+  sum:
+    foreach: ${benchmarks}
+    do:
+      cmd: python letter.py ${key}
+      deps: [artifacts/letters]
+      outs: ["artifacts/${key}"]
+"""
+
+LETTER = """
+import os, pathlib, sys
+name = sys.argv[1]
+print(f"{name}: one line")
+if name == "b":
+    print("b: warning: a second line")
+    print("a message", file=sys.stderr)
+    sys.stderr.write("\\rb:  50%|#####     | 1/2\\rb: 100%|##########| 2/2\\n")
+place = pathlib.Path("artifacts", "letters" if len(name) == 1 else "")
+place.mkdir(parents=True, exist_ok=True)
+place.joinpath(name).write_text(name)
+"""
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "dvc.yaml").write_text(PIPELINE)
+    (folder / "letter.py").write_text(LETTER)
+    (folder / "params.yaml").write_text("benchmarks: {word: {}}\n")
+    (folder / ".gitignore").write_text("/artifacts\n")
+    for command in (["git", "init", "-q"], ["dvc", "init", "-q"], ["dvc", "config", "core.analytics", "false"]):
+        subprocess.run(command, cwd=folder, env=environment(), check=True)
+    return folder
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
+
+
+def repro(project: Path) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "farther", "repro"]
+    return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
+
+
+def test_each_stage_has_a_line_then_failures_are_shown_in_full(project):
+    done = repro(project)
+    assert done.returncode == 0, done.stderr
+    *lines, end = re.sub(r"\d+:\d\d", "0:00", re.sub(r" +\d+ s", " 0 s", done.stdout)).splitlines()
+    assert lines == [
+        "  1/3   0:00  letters@a 0 s  one line",
+        "  2/3   0:00  letters@b 0 s",
+        "    b: warning: a second line",
+        "  3/3   0:00  sum@word 0 s  one line",
+    ]
+    assert end == "3 stages ran in 0:00; 0 were up to date."
+    assert done.stderr == "a message\n"  # and no progress bar
+    log = (project / "artifacts/.work/logs/letters@b.log").read_text().splitlines()
+    assert sorted(log) == ["a message", "b: one line", "b: warning: a second line"]
+
+    text = (project / "letter.py").read_text()
+    (project / "letter.py").write_text(text + "print('before'); 1 / (name != 'b')\n")
+    broken = repro(project)
+    assert broken.returncode != 0
+    assert "ZeroDivisionError: division by zero" in broken.stderr
+    assert "ERROR: failed to reproduce 'letters@b'" in broken.stderr
+    assert "\nbefore\n" in broken.stdout
+    assert re.search(r"^  2/3 +\d:\d\d  letters@b  failed after \d+ s; its output: artifacts/", broken.stdout, re.M)
+    assert "up to date" not in broken.stdout
+
+    (project / "letter.py").write_text(text)
+    assert "taken from the cache" in repro(project).stdout or "3 were up to date" in repro(project).stdout
+
+
+def test_ctrl_c_ends_the_stage_and_the_command(project):
+    (project / "letter.py").write_text("import time; print('ready', flush=True); time.sleep(600)")
+    command = [sys.executable, "-m", "farther", "repro"]
+    options = {"cwd": project, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, start_new_session=True, **options) as process:
+        log = project / "artifacts/.work/logs/letters@a.log"
+        log.unlink(missing_ok=True)
+        while process.poll() is None and not (log.exists() and "ready" in log.read_text()):
+            os.sched_yield()
+        os.killpg(process.pid, signal.SIGINT)
+        errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert errors.endswith("Stopped. What is finished is kept: run it again to continue.\n")
+    with pytest.raises(ProcessLookupError):
+        os.killpg(process.pid, 0)  # no process of its group is left
+
+
+def test_an_unknown_run_is_refused_before_anything_runs(project, monkeypatch, capsys):
+    monkeypatch.chdir(project)
+    assert main(["repro", "--first", "voc"]) == 2
+    assert "farther repro: unknown run 'voc'" in capsys.readouterr().err
+
+
+def test_open_prints_the_path_without_a_display_and_says_where_there_is_no_report(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    assert main(["open"]) == 2
+    assert "there is no report yet; `dvc repro report` writes it" in capsys.readouterr().err
+    page = tmp_path / "artifacts/report/index.html"
+    page.parent.mkdir(parents=True)
+    page.write_text("<p>")
+    assert main(["open"]) == 0
+    assert capsys.readouterr().out.strip() == str(page)
+
+
+def test_open_opens_the_page_in_the_browser(tmp_path, monkeypatch, capsys):
+    opened = []
+    monkeypatch.setenv("DISPLAY", ":0")
+    monkeypatch.setattr("webbrowser.open", lambda address: not opened.append(address))
+    (tmp_path / "index.html").write_text("<p>")
+    assert main(["open", str(tmp_path)]) == 0
+    assert opened == [(tmp_path / "index.html").as_uri()]
+    assert capsys.readouterr().out == ""
