@@ -157,7 +157,7 @@ class Benchmark:
 
     @property
     def roles(self) -> dict[str, Any]:
-        """What the splits besides the ID splits are for.
+        """Role of each split besides the ID splits.
 
         `test`: names of the OOD splits that results are reported on; `distance`: of each of them; `shifted`: severity
         by name; `pseudo_ood`: its name or None.

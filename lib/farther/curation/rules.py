@@ -225,7 +225,7 @@ class Rules:
         return None
 
     def sorted_classes(self, dataset: str, vocabulary: str, categories: Categories) -> SortedClasses:
-        """How far out each category of a dataset is; errors as for `by_category`."""
+        """OODness of each category of a dataset; errors as for `by_category`."""
         decided = self.by_category(vocabulary, categories)
         nearest = {name: self.similarity.nearest(name) for name in categories.names} if self.similarity else {}
         found = {name: nearest.get(name) or ("", -1.0) for name in categories.names}

@@ -76,7 +76,7 @@ def missing(
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found in a subset before `ingest` reads it.
+    """Findings about a subset before `ingest` reads it.
 
     Args:
         problem: What `ingest` would refuse; "" for nothing, or where the annotations are large.

@@ -93,7 +93,7 @@ class Detector(Adapter):
 
     @abstractmethod
     def prepare(self, image: np.ndarray) -> Any:
-        """What `forward` wants of one image; cheap, and needs no network.
+        """Prepares one image for `forward`; cheap, and needs no network.
 
         Args:
             image: ndarray of shape (H, W, 3), uint8, red green blue.

@@ -183,7 +183,7 @@ class Choices:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any], file: str | Path | None = None) -> Choices:
-        """What `to_json` gave.
+        """Inverse of `to_json`.
 
         Raises:
             DataError: a field is missing or of another type; names file and field.

@@ -147,7 +147,7 @@ class TestSplit:
 
     @cached_property
     def matching(self) -> Settings:
-        """How regions are matched to objects."""
+        """Rules by which regions are matched to objects."""
         settings = self.inputs.settings
         return Settings(settings.iou, settings.protocol, self.data.known_classes)
 

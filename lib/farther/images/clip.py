@@ -31,7 +31,7 @@ NAMES_AT_ONCE = 256
 
 @dataclass(config=STRICT, kw_only=True)
 class EncoderParams:
-    """Which CLIP, and its prompt for class names.
+    """The CLIP, and its prompt for class names.
 
     Args:
         model: `local-dir:<folder>` with `open_clip_config.json` and weights beside it, `hf-hub:<owner>/<name>`, or the

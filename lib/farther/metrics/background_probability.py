@@ -41,7 +41,7 @@ def margins(regions: Regions) -> np.ndarray:
 
 
 def applies(regions: Regions) -> bool:
-    """Whether the regions have logits of a softmax with a column for the background."""
+    """True if the regions have logits of a softmax with a column for the background."""
     return regions.has("logits") and regions.background_index is not None and regions.activation == "softmax"
 
 

@@ -120,7 +120,7 @@ def to_json(calibrator: Calibrator) -> dict[str, Any]:
 
 
 def from_json(values: Mapping[str, Any]) -> Calibrator:
-    """What `to_json` gave.
+    """Inverse of `to_json`.
 
     Args:
         values: The type and the values of a calibrator.

@@ -223,7 +223,7 @@ def of_unknown(outcome: Outcome, near: Pairs) -> Errors:
 def unknown_gains(
     outcome: Outcome, errors: Errors, unknown_score: np.ndarray, weights: np.ndarray | None = None
 ) -> dict[str, dict[str, Any]]:
-    """What correcting each kind of error adds to AP_U and R_U, and takes from nOSE.
+    """Gains in AP_U and R_U, and reductions of nOSE, from correcting each kind of error.
 
     Args:
         outcome: Of regions and objects under a method.

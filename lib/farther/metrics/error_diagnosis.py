@@ -38,7 +38,7 @@ RECALLS = tuple(step / 20 for step in range(1, 20))
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """How detections are attributed to causes.
+    """Attribution of detections to causes.
 
     Args:
         similar: Groups of classes that are easily confused; a class may be in several.

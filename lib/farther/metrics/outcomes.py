@@ -57,7 +57,7 @@ _REGION = {TRUE_UNKNOWN: "found", FALSE_UNKNOWN: "false_unknown", KEPT: "known",
 
 @dataclass(frozen=True)
 class Settings:
-    """How regions are matched to objects.
+    """Rules by which regions are matched to objects.
 
     Args:
         iou: Smallest IoU of a region and an object.

@@ -23,7 +23,7 @@ ConfidenceThreshold = Literal["lrp_optimal", "half"]
 
 @dataclass(frozen=True)
 class SelfAwareDetector:
-    """What makes a detector self-aware.
+    """Thresholds and calibrators that make a detector self-aware.
 
     Args:
         confidence_thresholds: Smallest confidence of a detection by class; None where no detection is kept.
@@ -114,6 +114,6 @@ class SelfAwareDetector:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> SelfAwareDetector:
-        """What `to_json` gave."""
+        """Inverse of `to_json`."""
         calibrators = {name: calibration.from_json(one) for name, one in values["calibrators"].items()}
         return cls(**{**values, "calibrators": calibrators})

@@ -52,7 +52,7 @@ class Bundle:
 
     @property
     def validation(self) -> Rates:
-        """What the method did on the ID validation split, which drift is compared with."""
+        """Results of the method on the ID validation split, which drift is compared with."""
         return Rates.from_json(self.info.validation.model_dump())
 
     @classmethod

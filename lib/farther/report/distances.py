@@ -218,7 +218,7 @@ class Distances:
 
 
 def headline(params: Mapping[str, Any], root: str | Path = ".") -> list[str]:
-    """What the results show, in up to three sentences; `root` is the project's folder.
+    """Up to three sentences on what the results show; `root` is the project's folder.
 
     Raises:
         ParameterError: `report.method` names no method of a run, or a section of params.yaml is absent.

@@ -206,7 +206,7 @@ class RegionsSample:
         return len(self._drawn)
 
     def has(self, column: str) -> bool:
-        """Whether the rows have this column (or, for `last_layer`, the header)."""
+        """True if the rows have this column (or, for `last_layer`, the header)."""
         return self._regions.has(column)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:

@@ -24,7 +24,7 @@ Activation = Literal["softmax", "sigmoid", "exp"]
 
 @dataclass(frozen=True)
 class Header:
-    """What all rows of a regions table share.
+    """Everything that the rows of a regions table share.
 
     Args:
         classes: Name of each logits column, K of them; with those of the background and of unknown objects, if any.
@@ -134,7 +134,7 @@ class Header:
 
     @classmethod
     def from_json(cls, values: dict[str, Any], folder: Path, source: Path) -> Header:
-        """What `to_json` gave, with the last layer that `write_last_layer` wrote into the folder.
+        """Inverse of `to_json`, with the last layer that `write_last_layer` wrote into the folder.
 
         Raises:
             DataError: a field of the file `source` is missing, wrong, or contradicts the last layer.

@@ -116,7 +116,7 @@ class Regions(Table, WithHeader, Conversions):
             raise DataError(problem, file=source, field="features")
 
     def has(self, column: str) -> bool:
-        """Whether the rows have this column (or, for `last_layer`, the header)."""
+        """True if the rows have this column (or, for `last_layer`, the header)."""
         return self.weight is not None if column == "last_layer" else column in self.frame.columns
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
@@ -198,7 +198,7 @@ class RegionsFolder(WithHeader):
         return sum(shard["regions"] for shard in self.info["shards"])
 
     def has(self, column: str) -> bool:
-        """Whether the rows have this column (or, for `last_layer`, the header)."""
+        """True if the rows have this column (or, for `last_layer`, the header)."""
         return self.weight is not None if column == "last_layer" else column in self.info["columns"]
 
     def above(self, threshold: float) -> RegionsFolder:
