@@ -71,7 +71,12 @@ def test_self_awareness_has_a_column_per_aggregate_and_calibrator(sources):
     ]
     assert [row["Metric"] for row in found["Table 5"]] == ["LaECE", "LRP", "IDQ"]
     assert list(found["Table 5"][0])[3:7] == ["uncalibrated (%)", "LR (%)", "HB (%)", "IR (%)"]
-    assert list(found["Table 4"][0])[2:] == ["photos near (%)", "photos far (%)", "all OOD (%)", "Images, ID / OOD"]
+    assert list(found["Table 4"][0])[2:] == [
+        "photos near, 4 images (%)",
+        "photos far, 2 images (%)",
+        "all OOD (%)",
+        "Images, ID / OOD",
+    ]
     (full,) = found["Table A.16"]
     assert full["BA ↑ (%)"] == pytest.approx(
         2 * full["TPR ↑ (%)"] * full["TNR ↑ (%)"] / (full["TPR ↑ (%)"] + full["TNR ↑ (%)"])

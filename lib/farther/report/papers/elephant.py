@@ -42,7 +42,7 @@ def tables(sources: Sources) -> list[PaperTable]:
             _errors(found),
             "Causes of wrong detections where a share of the known objects is found; the paper draws recall 0.3.",
         ),
-        PaperTable("Table 3", "Class against background probability", _background(found)),
+        PaperTable("Table 3", "Class against background probability", list(_background(found))),
         PaperTable(
             "Table 4",
             "Operating points by F_β",
@@ -91,16 +91,15 @@ def _errors(found: _Found) -> list[Listing]:
     )
 
 
-def _background(found: _Found) -> list[Listing]:
-    rows: dict[str, dict[str, Any]] = {}
+def _background(found: _Found) -> Iterator[Listing]:
     for run, wild in found:
-        for name, of in (wild["background"]["known"]["classes"] if wild["background"] else {}).items():
-            row = rows.setdefault(name, {"Class": name})
-            title = run.full_title
-            row |= {f"Mean, {title}": of["mean"], f"Standard deviation, {title}": of["sd"]}
-            row |= {f"Detections, {title}": of["detections"]}
-    caption = "Class minus background probability of correct detections, of detectors with a background class."
-    return listing(caption, list(rows.values()))
+        classes = wild["background"]["known"]["classes"] if wild["background"] else {}
+        rows = [
+            {"Class": name, "Mean": of["mean"], "Standard deviation": of["sd"], "Detections": of["detections"]}
+            for name, of in classes.items()
+        ]
+        caption = f"{run.full_title}: class minus background probability of correct detections."
+        yield from listing(caption, rows, few=run.few)
 
 
 def _points(found: _Found) -> Iterator[Listing]:

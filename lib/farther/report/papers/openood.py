@@ -57,7 +57,7 @@ def _table(runs: Sequence[Run], metric: str, cost: Mapping[str, Any] | None) -> 
                 row["Time (ms per image)"] = f"{sum(times) / len(times):.2f}" if times else None
             rows.append(row)
     if rows:
-        rows.append({"Method": IMAGES, **{run.full_title: images(run) for run in ordered}})
+        rows.append({"Method": IMAGES, **{run.full_title: images(run, with_known=True) for run in ordered}})
     if rows and metric == "auroc":
         quality = {run.full_title: f"{_quality(run)}" for run in ordered}
         rows.append({"Method": "Accuracy or mAP50", **quality})

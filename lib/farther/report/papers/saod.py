@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from farther.report.listing import Listing
 from farther.report.papers.table import IMAGES, PaperTable, Sources, by_detector, images, listing
-from farther.report.results import Run
+from farther.report.results import DISTANCES, Run
 
 #: Calibrators as the paper abbreviates them, in its order, then those it does not have.
 CALIBRATORS = {"none": "uncalibrated", "linear": "LR", "histogram": "HB", "isotonic": "IR"}
@@ -34,7 +34,7 @@ def tables(sources: Sources) -> list[PaperTable]:
     found = [(run, run.evaluation["self_awareness"]) for run in sources.runs if run.evaluation.get("self_awareness")]
     return [
         PaperTable("Table 2", "Image uncertainty by aggregate", _aggregates(found)),
-        PaperTable("Table 4", "Image uncertainty by subset of the OOD images", _subsets(found)),
+        PaperTable("Table 4", "Image uncertainty by subset of the OOD images", list(_subsets(found))),
         PaperTable("Table 5", "Calibration", _calibration(found)),
         PaperTable("Table 6", "Self-aware detectors", _detectors(found)),
         PaperTable("Table 7", "What each part contributes", _ablation(found)),
@@ -60,21 +60,21 @@ def _aggregates(found: _Found) -> list[Listing]:
     return listing(caption, rows, [IMAGES])
 
 
-def _subsets(found: _Found) -> list[Listing]:
-    order = ["near", "far", "farther"]
-    rows = []
-    for run, aware in found:
-        distance = {split.name: order.index(split.distance) for split in run.splits}
-        splits = sorted((name for name in aware["splits"] if name != "all"), key=lambda name: distance.get(name, 0))
-        subsets = {f"{name.replace('_', ' ')} (%)": aware["splits"][name]["auroc"] for name in splits}
-        rows.append(
-            {**by_detector(run), **subsets, "all OOD (%)": aware["splits"]["all"]["auroc"], IMAGES: images(run)}
-        )
-    heads = dict.fromkeys(head for row in rows for head in row)
-    last = ("all OOD (%)", IMAGES)
-    ordered = [head for head in heads if head not in last] + [head for head in heads if head in last]
-    caption = "AUROC of image uncertainty, near to far; OOD splits without known objects."
-    return listing(caption, [{head: row.get(head) for head in ordered} for row in rows], [IMAGES])
+def _subsets(found: _Found) -> Iterator[Listing]:
+    for benchmark in dict.fromkeys(run.benchmark for run, _ in found):
+        rows = []
+        for run, aware in found:
+            if run.benchmark == benchmark:
+                names = sorted(run.splits, key=lambda split: DISTANCES.index(split.distance))
+                subsets = {
+                    f"{split.title}, {run.images(split.name):,} images (%)": aware["splits"][split.name]["auroc"]
+                    for split in names
+                    if split.name in aware["splits"]
+                }
+                whole = {"all OOD (%)": aware["splits"]["all"]["auroc"], IMAGES: images(run)}
+                rows.append({**by_detector(run), **subsets, **whole})
+        caption = f"{benchmark}: AUROC of image uncertainty, near to far; OOD splits without known objects."
+        yield from listing(caption, rows, [IMAGES])
 
 
 def _calibration(found: _Found) -> list[Listing]:

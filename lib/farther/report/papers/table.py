@@ -89,11 +89,16 @@ class Paper:
     absent: Mapping[str, str]
 
 
-def images(run: Run) -> str:
-    """Number of ID test images and of OOD images, as "250 / 699"."""
-    splits = run.evaluation.get("splits", {})
-    id_images = splits.get(run.evaluation.get("settings", {}).get("id_split"), {}).get("images", 0)
-    return f"{id_images:,} / {sum(run.images(split.name) for split in run.splits):,}"
+def images(run: Run, *, with_known: bool = False) -> str:
+    """Number of ID test images and of OOD images, as "250 / 699".
+
+    Args:
+        with_known: Also images of splits that show known objects; wilderness and self-awareness leave these out.
+    """
+    pure = run.evaluation.get("self_awareness", {}).get("splits", {})
+    splits = [split.name for split in run.splits if with_known or split.name in pure]
+    id_images = run.images(run.evaluation.get("settings", {}).get("id_split", ""))
+    return f"{id_images:,} / {sum(map(run.images, splits)):,}"
 
 
 def by_detector(run: Run) -> dict[str, str]:
@@ -101,10 +106,13 @@ def by_detector(run: Run) -> dict[str, str]:
     return {"Dataset": run.known_title, "Detector": run.title}
 
 
-def listing(caption: str, rows: Sequence[Mapping[str, Any]], numbers: Sequence[str] = ()) -> list[Listing]:
+def listing(
+    caption: str, rows: Sequence[Mapping[str, Any]], numbers: Sequence[str] = (), few: int = 0
+) -> list[Listing]:
     """A listing in a list, all rows with the same headings; none without rows."""
     heads = list(dict.fromkeys(head for row in rows for head in row))
-    return [Listing.of(caption, [{head: row.get(head) for head in heads} for row in rows], numbers)] if rows else []
+    same = [{head: row.get(head) for head in heads} for row in rows]
+    return [Listing.of(caption, same, numbers, few)] if rows else []
 
 
 def together(values: Sequence[float | None]) -> str:

@@ -1,0 +1,100 @@
+"""The column "in the report" of docs/metrics.md, compared with a report that has all of these metrics."""
+
+import copy
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from farther.report import build
+from farther.tables.files import read_json, write_json
+
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+#: Values of a classifier and of splits that show known objects: the miniature project has neither.
+KNOWN = {"ap_k": 0.5, "p_k": 0.5, "r_k": 0.5, "map": 0.5, "wi": 0.1}
+SPECTRUM = {"id_regions": 20, "ood_regions": 2, "auroc": 0.5, "fpr95": 0.5}
+RECOGNITION = {"oscr": 0.5, "macro_auroc": 0.5}
+CLASSIFIER = {"accuracy": 0.9, "nll": 0.3, "ece": 0.1}
+
+
+def documented():
+    """Metrics of a row, page and words: one entry per page that a row names."""
+    found = []
+    for line in DOCS.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        if len(cells) == 4 and ".html`" in cells[3]:
+            for part in cells[3].split("; "):
+                pages, _, words = part.partition(": ")
+                found += [
+                    (cells[0], page, re.findall(r"\*([^*]+)\*", words)) for page in re.findall(r"`([^`]+)`", pages)
+                ]
+    return found
+
+
+@pytest.fixture(scope="module")
+def complete(built, tmp_path_factory):
+    """The report of the miniature project, where `pets-later` is a classifier."""
+    root = tmp_path_factory.mktemp("complete") / "project"
+    shutil.copytree(built, root)
+    artifacts = root / "artifacts"
+    for folder in ("metrics", "plots", "regions", "outcomes"):
+        shutil.copytree(artifacts / folder / "pets-net", artifacts / folder / "pets-later")
+    detector = artifacts / "metrics" / "pets-later" / "detector.json"
+    write_json(detector, read_json(detector) | CLASSIFIER)
+    evaluation = read_json(artifacts / "evaluation" / "pets-net.json")
+    for evaluated in evaluation["methods"].values():
+        for split in evaluated["splits"].values():
+            split |= {"known": KNOWN, "full_spectrum": SPECTRUM}
+        for means in evaluated["means"].values():
+            means |= {"full_spectrum_auroc": 0.5}
+    write_json(artifacts / "evaluation" / "pets-net.json", evaluation)
+    later = copy.deepcopy(evaluation) | {"classifier": CLASSIFIER | {"shifted": {}}}
+    for evaluated in later["methods"].values():
+        for split in evaluated["splits"].values():
+            split |= {"recognition": RECOGNITION}
+        for means in evaluated["means"].values():
+            means |= {"oscr": 0.5}
+    write_json(artifacts / "evaluation" / "pets-later.json", later)
+    from tests.report.conftest import PARAMS
+
+    return build(PARAMS, root).parent
+
+
+def test_the_table_names_pages():
+    assert len(documented()) > 25
+    assert all(words for _, _, words in documented())
+
+
+@pytest.mark.parametrize(("metric", "page", "words"), documented(), ids=lambda value: str(value)[:40])
+def test_the_page_that_is_named_has_the_metric(complete, read, metric, page, words):
+    names = [page.replace("<run>", run) for run in ("pets-net", "pets-later")] if "<run>" in page else [page]
+    pages = [read(complete / name) for name in names]
+    heads = " | ".join(text for shown in pages for tag in ("th", "h2", "p") for text in shown.texts(tag))
+    for word in words:
+        assert word.replace("_", "") in heads.replace("\N{NO-BREAK SPACE}", " ").replace("_", ""), (metric, word)
+
+
+#: Headings of columns with numbers.
+COUNTS = ("Images", "Objects", "Detections", "Errors", "Images tested", "Number")
+
+#: Tables whose percentages are no shares of a sample, or that are parameters.
+WITHOUT_SAMPLE = r"Parameters|parameters and thresholds|inputs of|Not on this page|Similarity"
+
+
+def test_every_table_of_values_tells_how_many_it_comes_from(complete):
+    """A column or the caption has the number of images, objects or detections."""
+    without = []
+    for file in sorted(complete.rglob("*.html")):
+        source = file.read_text(encoding="utf-8")
+        for caption, head in re.findall(r'<table[^>]*aria-label="([^"]*)"[^>]*>(.*?)</thead>', source, re.DOTALL):
+            heads = [
+                " ".join(re.sub(r"<[^>]+>", " ", one).split()) for one in re.findall(r"<th.*?</th>", head, re.DOTALL)
+            ]
+            has_values = "results" in head or any("%" in one for one in heads)
+            counted = any(one.split(",")[0] in COUNTS for one in heads)
+            counted |= bool(re.search(r"\d (images|objects|detections|errors)", " ".join([caption, *heads])))
+            if has_values and not counted and not re.search(WITHOUT_SAMPLE, caption):
+                without.append((file.name, caption, heads))
+    assert without == []
