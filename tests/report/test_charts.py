@@ -12,7 +12,7 @@ from farther.errors import DataError
 from farther.report.charts import curves
 from farther.report.charts import results as charts
 from farther.report.charts.vega import DASHES, Axis, keys, line_rows, lines
-from farther.report.results import OPEN_SET, SHOWN, Run, read_runs
+from farther.report.results import CHARTED, OPEN_SET, Run, read_runs
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_line_is_drawn_along_its_points():
 
 def test_a_method_s_page_draws_its_values_of_every_detector_and_split(report, read, run):
     drawn = read(report / "methods" / "msp.html").charts()
-    for place, metric in enumerate(SHOWN, start=1):
+    for place, metric in enumerate(CHARTED, start=1):
         rows = drawn[f"detectors-1-{place}"]["data"]["values"]
         shown = {(row["row"], row["split"]): row["value"] for row in rows}
         values = run.values.filter(method="msp", metric=metric.name).drop_nulls("value")
@@ -141,7 +141,7 @@ def test_correlations_are_over_all_rows_of_the_tables(make_run):
     cells = {(row["first"], row["second"]): row["value"] for row in rows(charts.correlations(run.values))}
     assert cells["AUROC", "FPR95"] == pytest.approx(-1)
     assert cells["AUROC", "nOSE"] is None
-    assert len(cells) == len(SHOWN) ** 2
+    assert len(cells) == len(CHARTED) ** 2
     assert charts.correlations(make_run({}).values) is None
 
 

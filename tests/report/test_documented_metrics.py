@@ -77,7 +77,7 @@ def test_the_page_that_is_named_has_the_metric(complete, read, metric, page, wor
 
 
 #: Headings of columns with numbers.
-COUNTS = ("Images", "Objects", "Detections", "Errors", "Images tested", "Number")
+COUNTS = ("Images", "Objects", "Detections", "Errors", "Images tested", "Number", "n")
 
 #: Tables whose percentages are no shares of a sample, or that are parameters.
 WITHOUT_SAMPLE = r"Parameters|parameters and thresholds|inputs of|Not on this page|Similarity"

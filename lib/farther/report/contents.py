@@ -23,7 +23,7 @@ from farther.report.listing import Listing
 from farther.report.outcomes import SplitOutcomes
 from farther.report.papers import Sources
 from farther.report.published_wilderness import ElephantTables
-from farther.report.results import OOD, OPEN_SET, SHOWN, VALUES, Run, title_of
+from farther.report.results import CHARTED, OOD, OPEN_SET, SHOWN, VALUES, Run, title_of
 from farther.report.settings import Counterpart, ReportSettings
 from farther.report.splits import split_counts, splits_of
 
@@ -273,7 +273,7 @@ class Contents:
         """Charts over all detectors and methods."""
         return {
             "ood": charts.families(self.values, OOD),
-            "open_set": charts.families(self.values, OPEN_SET),
+            "open_set": charts.families(self.values, [metric for metric in CHARTED if metric in OPEN_SET]),
             "correlations": charts.correlations(self.values),
             "benchmarks": list(self.params["benchmarks"]),
             "runs": [run.name for run in self.evaluated],

@@ -8,6 +8,7 @@ import polars as pl
 
 from farther.metrics.catalogue import METRICS
 from farther.report.listing import Listing, between, percent
+from farther.report.overview import id_images
 from farther.report.results import VALUES, Run, with_best
 from farther.report.tables import ResultTable
 
@@ -140,7 +141,7 @@ def _closed_set(run: Run) -> Iterator[Listing]:
     names |= {"ap_large": "large", "ar_1": "AR1", "ar_10": "AR10", "ar": "AR100"}
     yield Listing.of(
         "COCO's metrics on the ID test images: mAP over IoU 0.50 … 0.95, at 0.50 and 0.75, by size; average recall.",
-        [{f"{title} (%)": found[name] for name, title in names.items()}],
+        [{"Images": id_images(run), **{f"{title} (%)": found[name] for name, title in names.items()}}],
     )
     yield Listing.of(
         "Known classes in the ID test images.",

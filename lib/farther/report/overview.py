@@ -15,6 +15,9 @@ from farther.report.listing import Listing, between, percent
 from farther.report.results import VALUES, Run, title_of
 from farther.tables.files import digest, listed, read_json
 
+#: Heading of `images`.
+IMAGES = "Images, ID / OOD"
+
 #: Digits of a digest that are printed.
 SHORT = 12
 
@@ -143,6 +146,18 @@ def quality(run: Run) -> Listing:
 def id_images(run: Run) -> int | None:
     """Number of ID test images of a run; None where the details are not on this machine."""
     return run.images(run.evaluation.get("settings", {}).get("id_split", "")) or None
+
+
+def images(run: Run, *, with_known: bool = False) -> str:
+    """Number of ID test images and of OOD images, as "250 / 699".
+
+    Args:
+        with_known: Also images of splits that show known objects; wilderness and self-awareness leave these out.
+    """
+    pure = run.evaluation.get("self_awareness", {}).get("splits", {})
+    splits = [split.name for split in run.splits if with_known or split.name in pure]
+    id_images = run.images(run.evaluation.get("settings", {}).get("id_split", ""))
+    return f"{id_images:,} / {sum(map(run.images, splits)):,}"
 
 
 def detectors(runs: Sequence[Run]) -> Iterator[Listing]:

@@ -25,6 +25,9 @@ OOD, OPEN_SET = (
 )
 SHOWN: tuple[Metric, ...] = (*OOD, *OPEN_SET)
 
+#: Metrics that methods are compared by: those with charts.
+CHARTED = tuple(METRICS[name] for name in COMPARED)
+
 #: Metrics that are numbers of objects or detections, not fractions.
 NUMBERS = ("tp_u", "fp_u", "fn_missed", "fn_misclassified", "aose", "unknown_objects")
 
@@ -281,11 +284,12 @@ def values(
 def with_best(values: pl.DataFrame) -> pl.DataFrame:
     """The frame with `is_best` and `is_second` set by what is printed: equal numbers are marked alike.
 
-    Where all methods of a split are equal, there is only one, or the values come from few detections, none is marked.
+    None is marked where all methods of a split are equal, there is only one, the values come from few detections, or
+    neither direction of the metric is better.
     """
-    higher = [metric.name for metric in METRICS.values() if metric.higher_is_better]
+    higher, lower = ([m.name for m in METRICS.values() if m.higher_is_better is way] for way in (True, False))
     number = pl.col("text").str.split(" ").list.first().str.replace_all(",", "").cast(pl.Float64, strict=False)
-    sign = pl.when(pl.col("metric").is_in(higher)).then(1).otherwise(-1)
+    sign = pl.when(pl.col("metric").is_in(higher)).then(1).when(pl.col("metric").is_in(lower)).then(-1)
     key = pl.when(~pl.col("is_few")).then(sign * number)
     place = key.rank("dense", descending=True).over("run", "split", "metric")
     differ = key.drop_nulls().n_unique().over("run", "split", "metric") > 1

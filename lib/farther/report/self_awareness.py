@@ -9,6 +9,7 @@ import polars as pl
 
 from farther.report.charts.vega import DASHES, Axis, ChartGroup, keys, line_rows, lines
 from farther.report.listing import Listing, between
+from farther.report.overview import IMAGES, images
 from farther.report.results import Run
 
 #: Heading of each metric, and of the same on shifted images.
@@ -27,18 +28,25 @@ SUMMARY = {
 def content(runs: Sequence[Run]) -> dict[str, Any]:
     """Variables of the template `self_awareness.html`: tables of all runs, and charts of each."""
     found = {run.name: run.evaluation["self_awareness"] for run in runs if run.evaluation.get("self_awareness")}
+    counts = {run.name: {IMAGES: images(run)} for run in runs}
     return {
-        "overview": overview(found),
-        "intervals": _intervals(found),
+        "overview": overview(found, counts),
+        "intervals": _intervals(found, counts),
         "runs": {name: _of_run(values) for name, values in found.items()},
         "contents": {"images": "Accepting images", **{f"run-{n}": name for n, name in enumerate(found, start=1)}},
     }
 
 
-def overview(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
-    """DAQ and its parts, one row per run (SAOD, Table 6)."""
+def overview(found: Mapping[str, Mapping[str, Any]], counts: Mapping[str, Mapping[str, str]]) -> Listing | None:
+    """DAQ and its parts, one row per run (SAOD, Table 6).
+
+    Args:
+        found: Run → its self-awareness.
+        counts: Run → further columns.
+    """
     rows = [
-        {"Run": name, **{title: aware.get(part) for part, title in SUMMARY.items()}} for name, aware in found.items()
+        {"Run": name, **{title: aware.get(part) for part, title in SUMMARY.items()}, **counts[name]}
+        for name, aware in found.items()
     ]
     return _listing(
         "DAQ is the harmonic mean of BA (acceptance of ID and rejection of OOD images), IDQ (accuracy and calibration "
@@ -47,10 +55,14 @@ def overview(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
     )
 
 
-def _intervals(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
+def _intervals(found: Mapping[str, Mapping[str, Any]], counts: Mapping[str, Mapping[str, str]]) -> Listing | None:
     titles = {part: SUMMARY[part] for part in ("daq", "balanced_accuracy", "idq", "idq_t")}
     rows = [
-        {"Run": name, **{title: between(aware["intervals"].get(part)) for part, title in titles.items()}}
+        {
+            "Run": name,
+            **{title: between(aware["intervals"].get(part)) for part, title in titles.items()},
+            **counts[name],
+        }
         for name, aware in found.items()
         if aware.get("intervals")
     ]
@@ -101,6 +113,8 @@ def _classes(aware: Mapping[str, Any]) -> Listing | None:
             "Class": name,
             "Threshold": chosen.get(name),
             "Best on test": best.get(name),
+            "Objects": values["objects"],
+            "Detections": values["detections"],
             **{title: values[part] for part, title in titles.items()},
         }
         for name, values in aware["per_class"].items()

@@ -13,6 +13,7 @@ from farther.metrics.background_probability import BINS
 from farther.report.charts import curves
 from farther.report.charts import vega as vl
 from farther.report.listing import Listing, between, percent
+from farther.report.overview import IMAGES, images
 from farther.report.results import Run
 
 #: Legend of the causes of errors: key in an evaluation → name, in the order in which they are stacked.
@@ -47,7 +48,7 @@ def content(runs: Sequence[Run], plots: Mapping[str, Path], pages: Mapping[str, 
     benchmarks = dict.fromkeys(run.benchmark for run in shown)
     return {
         "message": _message(found),
-        "overview": _overview(found),
+        "overview": _overview(found, {run.name: images(run) for run in shown}),
         "impact": {
             name: curves.wilderness_of(
                 {run.name: plots[run.name] for run in shown if run.benchmark == name}, f"{RECALL:g}"
@@ -105,7 +106,7 @@ def _lost(wild: Mapping[str, Any], then: str = "f_of_closed") -> float | None:
     return float(mean["f"][0] - mean[then][points["ratios"].index(1.0)])
 
 
-def _overview(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
+def _overview(found: Mapping[str, Mapping[str, Any]], counts: Mapping[str, str]) -> Listing | None:
     rows = []
     for name, wild in found.items():
         background = wild["background"] or {}
@@ -121,6 +122,7 @@ def _overview(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
                 "F1 lost, new thresholds (%)": _lost(wild, "f"),
                 "Known rejected (%)": background.get("rejected_known"),
                 "Unknown rejected (%)": background.get("rejected_unknown"),
+                IMAGES: counts[name],
             }
         )
     caption = (
@@ -129,7 +131,7 @@ def _overview(found: Mapping[str, Mapping[str, Any]]) -> Listing | None:
         "by thresholds chosen without OOD images and by new ones. Rejected: detections whose class is less probable "
         "than the background."
     )
-    return Listing.of(caption, rows, numbers=["Unknown objects (%)"]) if rows else None
+    return Listing.of(caption, rows, numbers=["Unknown objects (%)", IMAGES]) if rows else None
 
 
 def _of_run(name: str, wild: Mapping[str, Any]) -> dict[str, Any]:

@@ -141,7 +141,6 @@ COMPARED = ("auroc", "fpr95", "nose", "ap_u", "p_u", "r_u")
 #: Metrics of a method on a split that have a best method, with intervals of the difference to it.
 RANKED = (
     *COMPARED,
-    "missed",
     "fpr95_ood_positive",
     "aupr_in",
     "aupr_out",

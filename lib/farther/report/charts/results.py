@@ -10,7 +10,7 @@ import polars as pl
 from farther.metrics import correlation
 from farther.metrics.catalogue import Metric
 from farther.report.charts import vega as vl
-from farther.report.results import SHOWN, Run, title_of
+from farther.report.results import CHARTED, Run, title_of
 
 FAMILIES = ("output", "feature", "mixed", "latent")
 
@@ -132,7 +132,7 @@ def _dots(values: pl.DataFrame, shows: str) -> vl.ChartGroup:
     legend = vl.keys(splits, vl.SHAPES)
     order = values["row"].unique(maintain_order=True).to_list()
     rows = values.select("metric", "row", pl.col("value").round(4), split="split_title").drop_nulls("value")
-    charts = [_dot_chart(metric, rows.filter(metric=metric.name), order, legend, shows) for metric in SHOWN]
+    charts = [_dot_chart(metric, rows.filter(metric=metric.name), order, legend, shows) for metric in CHARTED]
     return vl.ChartGroup(legend, tuple(charts))
 
 
@@ -161,8 +161,8 @@ def correlations(values: pl.DataFrame) -> vl.Chart | None:
     rows = values.pivot("metric", index=["run", "split", "method"], values="value")
     if len(rows) < 2:
         return None
-    found = correlation.matrix(rows.to_dicts(), [metric.name for metric in SHOWN])
-    titles = {metric.name: metric.title for metric in SHOWN}
+    found = correlation.matrix(rows.to_dicts(), [metric.name for metric in CHARTED])
+    titles = {metric.name: metric.title for metric in CHARTED}
     order = list(titles.values())
     cells = pl.DataFrame(
         [

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from farther.report.listing import Listing, percent
-from farther.report.papers.table import IMAGES, PaperTable, Sources, images, listing
+from farther.report.overview import IMAGES, images
+from farther.report.papers.table import PaperTable, Sources, listing
 from farther.report.results import Run
 
 #: The class of the paper's Table 4.

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from farther.report.listing import Listing
-from farther.report.papers.table import IMAGES, PaperTable, Sources, images, listing, together
+from farther.report.overview import IMAGES, images
+from farther.report.papers.table import PaperTable, Sources, listing, together
 from farther.report.results import DISTANCES, Run, title_of
 from farther.tables.files import read_json
 

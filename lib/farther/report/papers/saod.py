@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from farther.report.listing import Listing
-from farther.report.papers.table import IMAGES, PaperTable, Sources, by_detector, images, listing
+from farther.report.overview import IMAGES, images
+from farther.report.papers.table import PaperTable, Sources, by_detector, listing
 from farther.report.results import DISTANCES, Run
 
 #: Calibrators as the paper abbreviates them, in its order, then those it does not have.

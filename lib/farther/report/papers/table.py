@@ -14,9 +14,6 @@ from farther.report.listing import ABSENT, Listing, percent
 from farther.report.results import Run
 from farther.report.settings import Counterpart
 
-#: Heading of `images`.
-IMAGES = "Images, ID / OOD"
-
 #: Folder of the printed tables below the project's folder.
 PRINTED = Path("data") / "published"
 
@@ -87,18 +84,6 @@ class Paper:
     citation: str
     tables: Callable[[Sources], list[PaperTable]]
     absent: Mapping[str, str]
-
-
-def images(run: Run, *, with_known: bool = False) -> str:
-    """Number of ID test images and of OOD images, as "250 / 699".
-
-    Args:
-        with_known: Also images of splits that show known objects; wilderness and self-awareness leave these out.
-    """
-    pure = run.evaluation.get("self_awareness", {}).get("splits", {})
-    splits = [split.name for split in run.splits if with_known or split.name in pure]
-    id_images = run.images(run.evaluation.get("settings", {}).get("id_split", ""))
-    return f"{id_images:,} / {sum(map(run.images, splits)):,}"
 
 
 def by_detector(run: Run) -> dict[str, str]:
