@@ -17,7 +17,8 @@ from farther.registry import build
 from farther.scoring.entries import read_entry
 from farther.stage import run_stage
 from farther.tables import Images
-from farther.tables.files import digest, read_json, write_json
+from farther.tables.files import digest, write_json
+from farther.tables.stored import read_cost
 from farther.tools.cost import CostParams, RunFolders, machine, measure
 
 ARTIFACTS = Path("artifacts")
@@ -31,8 +32,8 @@ def main() -> None:
     entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")
     here = machine()
-    earlier = read_json(OUT) if OUT.exists() else {}
-    known = earlier.get("runs", {}) if earlier.get("machine") == here else {}
+    earlier = read_cost(OUT)
+    known = earlier["runs"] if earlier["machine"] == here else {}
     runs: dict[str, Any] = {}
     for run, entry in section("detectors").items():
         folders = RunFolders(*(ARTIFACTS / name / run for name in ("regions", "passes", "fitted")))

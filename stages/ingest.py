@@ -1,10 +1,13 @@
 """A dataset in its own format becomes the tables `images` and `objects`: `python stages/ingest.py voc`."""
 
+from pathlib import Path
+
 from farther import datasets
 from farther.datasets.ingest import ingest
 from farther.params import section
 from farther.stage import run_stage
-from farther.tables.files import read_json, write_json
+from farther.tables.files import write_json
+from farther.tables.stored import ingest_warnings
 
 
 def main(name: str) -> None:
@@ -14,7 +17,7 @@ def main(name: str) -> None:
     write_json(f"artifacts/counts/ingest/{name}.json", summary)
     for subset, counts in summary.items():
         print(f"{name} {subset}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}")
-    for kind, count in read_json(f"artifacts/tables/{name}/warnings.json")["counts"].items():
+    for kind, count in ingest_warnings(Path("artifacts/tables", name))["counts"].items():
         print(f"{name}: warning: {kind} ({count}); artifacts/tables/{name}/warnings.json lists them")
 
 

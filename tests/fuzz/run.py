@@ -37,7 +37,7 @@ MESSAGE = 1500
 ALLOWED = ("git", "/sbin/ldconfig")
 
 #: Groups of targets: each has a child process of its own, and the second imports PyTorch.
-GROUPS = ("targets", "networks")
+GROUPS = ("results", "networks")
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def fresh(target: Any, name: str, work: Path) -> Path:
             made.rename(valid)
     folder = work / f"{name}-{os.getpid()}"
     shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(valid, folder, symlinks=True, copy_function=os.link)
+    shutil.copytree(valid, folder, symlinks=True, copy_function=os.link if target.links else shutil.copy)
     return folder
 
 

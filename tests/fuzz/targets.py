@@ -31,12 +31,14 @@ class Target:
         read: Reads it, in the folder as the current one.
         mutable: Patterns of the files that are damaged.
         share: Cases per case of an ordinary target.
+        links: Whether the files of a case may be links to the valid ones; NLTK reads none that are.
     """
 
     build: Callable[[], None]
     read: Callable[[], object]
     mutable: tuple[str, ...] = ("**/*",)
     share: float = 1.0
+    links: bool = True
 
 
 TARGETS: dict[str, Target] = {}
@@ -277,11 +279,11 @@ dataset("svhn_cropped", _svhn_cropped)
 # --------------------------------------------------------------------------------------------------------------- tables
 
 
-def target(name: str, *mutable: str, share: float = 1.0) -> Callable[[type], type]:
+def target(name: str, *mutable: str, share: float = 1.0, links: bool = True) -> Callable[[type], type]:
     """Registers a class with the functions `build` and `read`."""
 
     def add(cls: type) -> type:
-        TARGETS[name] = Target(cls.build, cls.read, mutable or ("**/*",), share)
+        TARGETS[name] = Target(cls.build, cls.read, mutable or ("**/*",), share, links)
         return cls
 
     return add
@@ -450,7 +452,7 @@ PARAMS: dict[str, Any] = {
         "rows": {"adapter": "parquet", "benchmark": "pets", "weights": "rows", "params": {"classes": ["cat", "dog"], "score_tolerance": None}},
     },
     "inference": {}, "threshold": {"rule": "best_f1"}, "fit": {}, "methods": {"confidence": {}, "msp": {}, "knn": {"k": 3}}, "embed": {}, "stratify": {}, "demo": {}, "cost": {}, "deploy": {"max_misclassified": 0.01},
-    "evaluate": {"replicates": 0, "kept": [0.95], "confidences": [0.5]}, "report": {"examples": 0},
+    "evaluate": {"replicates": 4, "kept": [0.95], "confidences": [0.5]}, "report": {"examples": 0},
 }  # fmt: skip
 DECISIONS = """time,reviewer,dataset,subset,image_id,decision,id_class,note
 2026-11-21T09:30:02.114Z,ann,wild,all,all0,remove,cat,behind the bus

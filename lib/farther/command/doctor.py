@@ -105,18 +105,17 @@ def _shown(findings: Sequence[Finding], problems: int) -> str:
 
 def warnings(project: Project) -> list[Finding]:
     """What `ingest` and `curate` warned about when they ran last, and methods whose pass no run has."""
-    from farther.tables.files import read_json
+    from farther.tables.stored import WARNINGS, curate_warnings, ingest_warnings
 
     findings = []
     for name in project.section("datasets"):
-        file = project.artifacts / "tables" / name / "warnings.json"
-        counts = read_json(file)["counts"] if file.is_file() else {}
+        folder = project.artifacts / "tables" / name
+        counts = ingest_warnings(folder)["counts"].items()
         findings += [
-            Finding("warnings", name, "note", f"{kind} ({count}): see {file}") for kind, count in counts.items()
+            Finding("warnings", name, "note", f"{kind} ({count}): see {folder / WARNINGS}") for kind, count in counts
         ]
     for name in project.section("benchmarks"):
-        file = project.artifacts / "splits" / name / "warnings.json"
-        texts = read_json(file)["warnings"] if file.is_file() else []
+        texts = curate_warnings(project.artifacts / "splits" / name)
         findings += [Finding("warnings", name, "note", text) for text in texts]
     passes = {name for run in project.section("detectors").values() for name in run.get("passes") or {}}
     for name, values in project.section("methods").items():

@@ -74,15 +74,14 @@ def explain_image(project: Project, image: str, wanted: str | None = None) -> di
 
 def _dropped(project: Project, image: str) -> Iterator[dict[str, Any]]:
     """The images of that file name, or path, that `ingest` could not read and left out."""
-    from farther.tables.files import read_json
+    from farther.tables.stored import ingest_warnings
 
     for name in project.section("datasets"):
-        file = project.artifacts / "tables" / name / "warnings.json"
-        for warning in read_json(file)["warnings"] if file.is_file() else []:
+        for warning in ingest_warnings(project.artifacts / "tables" / name)["warnings"]:
             path = PurePath(warning["file"])
             named = path.parts[-len(PurePath(image).parts) :] == PurePath(image).parts or path.stem == image
             if warning["kind"] in ("image missing", "image unreadable") and named:
-                yield {"dataset": name, **{key: warning[key] for key in ("subset", "file", "kind", "found")}}
+                yield {"dataset": name, **warning}
 
 
 def _failures(project: Project, benchmark: str, place: dict[str, Any]) -> Iterator[dict[str, str]]:

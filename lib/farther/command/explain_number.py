@@ -58,14 +58,15 @@ def explain_number(project: Project, run: str, method: str, split: str, metric: 
         DataError: the run was not evaluated yet.
         ParameterError: one of the names is not known, or the metric was not evaluated for the run.
     """
+    from farther.evaluation.files import read_evaluation
     from farther.metrics.catalogue import METRICS
-    from farther.tables.files import inside, read_json
+    from farther.tables.files import inside
 
     choose("run", run, project.section("detectors"))
     file = inside(project.artifacts / "evaluation", f"{run}.json")
     if not file.is_file():
         raise DataError(f"{run} was not evaluated yet: run `dvc repro`", file=file)
-    report = read_json(file)
+    report = read_evaluation(file)
     chosen = METRICS[choose("metric", metric, METRICS)]
     if chosen.group in ("detector", "classifier", "error_budget"):
         return _of_detector(report, chosen)

@@ -20,6 +20,7 @@ from farther.errors import DataError
 from farther.images.read import open_image
 from farther.tables import Images, Objects
 from farther.tables.files import digest, inside, write_json
+from farther.tables.stored import WARNINGS
 from farther.tables.writing import write_aside
 
 #: A box that leaves its image by no more pixels than this was rounded; it is clipped and not listed.
@@ -94,7 +95,7 @@ def ingest(reader: Reader, name: str, out: str | Path) -> dict[str, dict[str, in
             }
         write_json(aside / "categories.json", {"categories": categories, "parents": parents})
         counts = Counter(str(warning["kind"]) for warning in listed)
-        write_json(aside / "warnings.json", {"counts": dict(sorted(counts.items())), "warnings": listed})
+        write_json(aside / WARNINGS, {"counts": dict(sorted(counts.items())), "warnings": listed})
     return summary
 
 

@@ -28,8 +28,8 @@ import numpy as np
 from farther.errors import DataError
 from farther.metrics.boxes import image_numbers
 from farther.tables import Images, Objects, Regions, RegionsFolder, Scores
-from farther.tables.files import digest, inside
-from farther.tables.schema import read_typed
+from farther.tables.files import digest, inside, read_sealed
+from farther.tables.schema import Schema, check, read_typed
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,27 @@ class Roles:
     pseudo_ood: str | None = None
     distance: Mapping[str, str] = field(default_factory=dict)
     similar: Sequence[Sequence[str]] = ()
+
+
+class _Evaluation(Schema):
+    """The parts of `evaluation/<run>.json` that everything in it hangs on."""
+
+    run: str
+    benchmark: str
+    settings: dict[str, Any]
+    splits: dict[str, dict[str, Any]]
+    methods: dict[str, dict[str, Any]]
+
+
+def read_evaluation(file: Path) -> dict[str, Any]:
+    """The content of `evaluation/<run>.json`; see `farther.evaluation.evaluate`.
+
+    Raises:
+        DataError: the file is absent, damaged or edited, or not an evaluation.
+    """
+    found = read_sealed(file, f"run `dvc repro evaluate@{file.stem}`")
+    check(_Evaluation, found, file)
+    return found
 
 
 class RunFiles:

@@ -19,8 +19,18 @@ from farther.metrics.bootstrap import ImageDraws
 from farther.metrics.outcomes import Outcome, Split
 from farther.metrics.user_defined import Case, UserDefinedMetric
 from farther.tables import ObjectOutcomes, RegionOutcomes
-from farther.tables.files import read_json, write_json
+from farther.tables.files import read_json, read_sealed, write_sealed
 from farther.tables.parquet import read_parquet, write_parquet
+from farther.tables.schema import Schema, check
+
+
+class _Fitted(Schema):
+    """What is read of a `method.json`."""
+
+    name: str
+    params: dict[str, Any]
+    state: dict[str, Any]
+    not_applicable: str | None = None
 
 
 @dataclass(frozen=True)
@@ -42,9 +52,10 @@ def read_methods(files: RunFiles, names: list[str]) -> tuple[list[Method], dict[
     """Methods that apply, and the reasons of those that do not apply to this run's detector."""
     applicable, refused = [], {}
     for name in names:
-        fitted = read_json(files.fitted(name) / "method.json")
-        if fitted.get("not_applicable"):
-            refused[name] = str(fitted["not_applicable"])
+        file = files.fitted(name) / "method.json"
+        fitted = read_json(file)
+        if reason := check(_Fitted, fitted, file).not_applicable:
+            refused[name] = reason
         else:
             applicable.append(Method(name, read_threshold(files.fitted(name) / "threshold.json"), fitted))
     return applicable, refused
@@ -69,7 +80,7 @@ class Evaluated:
 
     def write(self, folder: Path) -> None:
         """Writes everything but the outcomes."""
-        write_json(folder / "results.json", self.results)
+        write_sealed(folder / "results.json", self.results)
         for kind, frame in self.frames.items():
             write_parquet(frame, folder / f"{kind}.parquet")
         for split, values in self.replicates.items():
@@ -80,7 +91,7 @@ class Evaluated:
         """What `write` wrote."""
         replicates = {split: read_parquet(folder / f"{split}.replicates.parquet") for split in splits}
         return cls(
-            results=read_json(folder / "results.json"),
+            results=read_sealed(folder / "results.json", f"delete {folder}"),
             frames={kind: read_parquet(folder / f"{kind}.parquet") for kind in plots.OF_METHODS},
             replicates={split: {column.name: column.to_numpy() for column in of} for split, of in replicates.items()},
         )

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError
-from farther.evaluation.files import RunFiles
+from farther.evaluation.files import RunFiles, read_evaluation
 from farther.metrics import bootstrap
-from farther.tables.files import inside, read_json
+from farther.tables.files import inside
 from farther.tables.parquet import read_parquet
 
 
@@ -48,9 +48,7 @@ class StoredEvaluation:
 
     def __init__(self, root: Path, run: str):
         self._file = inside(root / "evaluation", f"{run}.json")
-        self.report = read_json(self._file)
-        if not isinstance(self.report, dict) or not {"benchmark", "settings", "splits", "methods"} <= set(self.report):
-            raise DataError("not written by the stage `evaluate`; rerun it", file=self._file)
+        self.report = read_evaluation(self._file)
         self._files = RunFiles(run, self.report["benchmark"], root)
 
     def replicates(self, method: str, split: str) -> Replicates:

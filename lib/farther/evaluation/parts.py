@@ -12,7 +12,7 @@ from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import Evaluated, Method, evaluate_method
 from farther.keyed import Keyed
 from farther.metrics.user_defined import UserDefinedMetric
-from farther.tables.files import digest, read_json, write_json
+from farther.tables.files import digest, read_sealed, write_sealed
 
 #: The kept part of the detector, and the choice of what to deploy (`farther.evaluation.choosing`).
 DETECTOR, CHOICE = "detector.json", "choice.json"
@@ -57,10 +57,10 @@ class Parts:
             from farther.evaluation.detector import evaluate_detector  # imports scipy: half a second
 
             with self._kept.make(DETECTOR, key) as path:
-                write_json(path, evaluate_detector(self._inputs))
+                write_sealed(path, evaluate_detector(self._inputs))
             self.computed.append("the detector")
-        found: dict[str, Any] = read_json(self._kept.path(DETECTOR))
-        return found
+        file = self._kept.path(DETECTOR)
+        return read_sealed(file, f"delete {file}")
 
     def method(self, method: Method) -> Evaluated:
         """The part of a method, its outcomes left out; see `evaluate_method`."""

@@ -11,7 +11,7 @@ import polars as pl
 from farther.evaluation import plots
 from farther.evaluation.files import RunFiles
 from farther.metrics.catalogue import COMPARED, METRICS
-from farther.tables.files import inside, write_json
+from farther.tables.files import inside, write_json, write_sealed
 from farther.tables.writing import write_aside
 
 
@@ -32,7 +32,7 @@ def write_run(
         _write_metrics(folder, report)
     with write_aside(files.plots) as folder:
         plots.write_csv(folder, _plots(report, frames, map_at))
-    write_json(files.evaluation, report)
+    write_sealed(files.evaluation, report)
 
 
 def _write_metrics(folder: Path, report: Mapping[str, Any]) -> None:

@@ -24,7 +24,7 @@ from farther.monitor.drift import Rates
 from farther.scoring.entries import Entry
 from farther.scoring.inputs import folder_digest
 from farther.tables import Header, RegionsFolder
-from farther.tables.files import read_json, write_aside, write_json
+from farther.tables.files import read_json, read_sealed, write_aside, write_json
 
 #: Parameters that only say where a checkpoint is.
 PLACES = ("config", "revision", "local_files_only")
@@ -111,7 +111,7 @@ class BundleSource:
     def self_aware(self) -> dict[str, Any] | None:
         """What makes the run self-aware, as `SelfAwareDetector.to_json` gives it."""
         _check_there(self.files, self.files.evaluation)
-        found = read_json(self.files.evaluation).get("self_awareness")
+        found = read_sealed(self.files.evaluation, f"run `dvc repro evaluate@{self.files.run}`").get("self_awareness")
         return found["detector"] if found else None
 
     def check_regions(self) -> None:

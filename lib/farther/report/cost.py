@@ -12,7 +12,7 @@ from farther.metrics.catalogue import METRICS
 from farther.report.charts import vega as vl
 from farther.report.listing import ABSENT, Listing
 from farther.report.results import Run
-from farther.tables.files import read_json
+from farther.tables.stored import RunCost, read_cost
 
 #: Metrics whose gains are shown.
 SHOWN = ("auroc", "ap_u")
@@ -28,8 +28,9 @@ def content(runs: Sequence[Run], file: Path) -> dict[str, Any]:
         runs: The evaluated runs.
         file: What the stage `cost` measured; it may be absent.
     """
-    measured = read_json(file) if file.exists() else {}
-    of_run = {run.name: rows for run in runs if (rows := list(_rows(run, measured.get("runs", {}).get(run.name, {}))))}
+    measured = read_cost(file)
+    costs = measured["runs"]
+    of_run = {run.name: rows for run in runs if run.name in costs and (rows := list(_rows(run, costs[run.name])))}
     names = list(dict.fromkeys(row["method"] for rows in of_run.values() for row in rows))
     legend = vl.keys(names, vl.SHAPES)
     groups = {
@@ -38,19 +39,19 @@ def content(runs: Sequence[Run], file: Path) -> dict[str, Any]:
         if any(metric in row for rows in of_run.values() for row in rows)
     }
     return {
-        "machine": measured.get("machine", {}),
-        "images": measured.get("images", 0),
+        "machine": measured["machine"],
+        "images": measured["images"],
         "message": _message(of_run),
         "groups": {title: group for title, group in groups.items() if group.charts},
         "tables": {run: _listing(run, rows) for run, rows in of_run.items()},
     }
 
 
-def _rows(run: Run, measured: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _rows(run: Run, measured: RunCost) -> Iterator[dict[str, Any]]:
     """One row per method of a run: costs per image, and {metric: gain and interval} where there is a baseline."""
     gains = run.evaluation.get("gains", {})
-    for name, of in measured.get("methods", {}).items():
-        again = measured["passes"].get(of["pass"], {"forward": 0, "backward": 0, "ms": 0.0})
+    for name, of in measured["methods"].items():
+        again = measured["passes"].get(of["pass"] or "", {"forward": 0, "backward": 0, "ms": 0.0})
         found = gains.get("methods", {}).get(name, {})
         yield {
             "method": run.label(name),
@@ -58,7 +59,7 @@ def _rows(run: Run, measured: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "pass": of["pass"],
             "forward": again["forward"],
             "backward": again["backward"],
-            "ms": None if measured["detector_ms"] is None else again["ms"] + of["ms"],
+            "ms": None if measured["detector_ms"] is None or again["ms"] is None else again["ms"] + of["ms"],
             "detector_ms": measured["detector_ms"],
             "bytes": of["bytes"],
             **{metric: found[metric] for metric in SHOWN if metric in found},

@@ -13,7 +13,8 @@ import farther
 from farther.report.documented import remarks
 from farther.report.listing import Listing, between, percent
 from farther.report.results import VALUES, Run, title_of
-from farther.tables.files import digest, listed, read_json
+from farther.tables.files import digest, listed
+from farther.tables.schema import read_typed
 
 #: Heading of `images`.
 IMAGES = "Images, ID / OOD"
@@ -204,7 +205,7 @@ def datasets(artifacts: Path) -> Listing | None:
     """Images and objects of each ingested subset; None where there is none."""
     rows = []
     for file in listed(artifacts / "counts" / "ingest", "*.json"):
-        for subset, counts in sorted(read_json(file).items()):
+        for subset, counts in sorted(read_typed(dict[str, dict[str, int]], file).items()):
             of_subset = {kind.title(): counts.get(kind, 0) for kind in ("images", "objects", "categories", "warnings")}
             rows.append({"Dataset": file.stem, "Subset": subset, **of_subset})
     return Listing.of("Datasets, as ingested.", rows) if rows else None

@@ -9,7 +9,8 @@ from typing import Any
 from farther.report.listing import Listing
 from farther.report.results import Run
 from farther.tables import RegionsFolder
-from farther.tables.files import listed, read_json
+from farther.tables.files import listed
+from farther.tables.stored import curate_warnings, ingest_warnings
 
 #: Most images that a page lists.
 LISTED = 100
@@ -23,10 +24,10 @@ def warnings(artifacts: Path, params: Mapping[str, Any]) -> Listing:
     """Warnings of `ingest`, counted by kind, and of `curate`, one row each."""
     rows: list[dict[str, Any]] = []
     for name in params["datasets"]:
-        for kind, count in _read(artifacts / "tables" / name / "warnings.json").get("counts", {}).items():
+        for kind, count in ingest_warnings(artifacts / "tables" / name)["counts"].items():
             rows.append({"Source": f"dataset {name}", "Warning": kind, "Number": count})
     for name in params["benchmarks"]:
-        texts = _read(artifacts / "splits" / name / "warnings.json").get("warnings", [])
+        texts = curate_warnings(artifacts / "splits" / name)
         rows += [{"Source": f"benchmark {name}", "Warning": text, "Number": 1} for text in texts]
     return Listing.of("Warnings about the data.", rows)
 
@@ -98,7 +99,7 @@ def unusable_images(artifacts: Path, params: Mapping[str, Any], runs: Iterable[s
 
 def _dropped(artifacts: Path, params: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name in params["datasets"]:
-        for warning in _read(artifacts / "tables" / name / "warnings.json").get("warnings", []):
+        for warning in ingest_warnings(artifacts / "tables" / name)["warnings"]:
             if warning["kind"] in ("image missing", "image unreadable"):
                 where = f"dataset {name}, {warning['subset']}"
                 yield {"Image": warning["file"], "Where": where, "Reason": warning["found"], "Left out by": "ingest"}
@@ -113,8 +114,3 @@ def _failed(artifacts: Path, runs: Iterable[str]) -> list[dict[str, Any]]:
                 row = rows.setdefault((image, where, reason), {"Image": image, "Where": where, "Reason": reason})
                 row["Left out by"] = ", ".join(filter(None, [row.get("Left out by"), run]))
     return list(rows.values())
-
-
-def _read(file: Path) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = read_json(file) if file.is_file() else {}
-    return found

@@ -11,7 +11,7 @@ import polars as pl
 
 from farther import curation, methods
 from farther.errors import DataError, ParameterError, shorten
-from farther.evaluation.files import RunFiles
+from farther.evaluation.files import RunFiles, read_evaluation
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.listing import ABSENT, between, percent
 from farther.tables.files import inside, read_json
@@ -212,7 +212,7 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
     splits = _splits(benchmark, params["benchmarks"][benchmark])
     wanted = {(s.name, m): inside(files.metrics, f"{s.name}/{m}.json") for m in params["methods"] for s in splits}
     found = {place: _checked(_object(file), file) for place, file in wanted.items() if file.exists()}
-    evaluation = _object(files.evaluation)
+    evaluation = read_evaluation(files.evaluation) if files.evaluation.exists() else {}
     return Run(
         name=name,
         benchmark=benchmark,

@@ -15,7 +15,8 @@ from farther.report.charts.vega import ChartGroup, read_csv
 from farther.report.listing import Listing
 from farther.report.results import title_of_split
 from farther.tables import Images, Objects
-from farther.tables.files import inside, read_json
+from farther.tables.files import inside
+from farther.tables.stored import similarities
 
 #: Kinds of rules, those with precedence first.
 KINDS = (*PRECEDENCE, "decision", "candidate", NO_NEAR, NO_OVERLAP)
@@ -98,12 +99,11 @@ def _similarity(name: str, distances: Mapping[str, str], file: Path) -> ChartGro
 def _similarity_tables(name: str, distances: Mapping[str, str], artifacts: Path, shown: int) -> Iterator[Listing]:
     rows = []
     file = artifacts / "counts" / "similarity" / f"{name}.json"
-    for split, found in sorted(read_json(file).items()) if file.exists() else ():
-        if split != "similarity":
-            row = {"Split": title_of_split(split), "Distance": distances.get(split, "ID")}
-            heads = {"Images": "images", "Mean": "similarity", "Median": "median", "5%": "low", "95%": "high"}
-            row |= {head: found[key] for head, key in heads.items()}
-            rows.append({**row, "Suggested elsewhere": found["elsewhere"]})
+    for split, found in sorted(similarities(file).items()):
+        row: dict[str, Any] = {"Split": title_of_split(split), "Distance": distances.get(split, "ID")}
+        row |= {"Images": found["images"], "Mean": found["similarity"], "Median": found["median"]}
+        row |= {"5%": found["low"], "95%": found["high"], "Suggested elsewhere": found["elsewhere"]}
+        rows.append(row)
     if rows:
         rows.sort(key=lambda row: list(charts.DISTANCE_KEYS).index(row["Distance"]))
         yield Listing.of(f"Similarity to ID images in {name}.", rows)

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,9 @@ LONGEST_NAME, LONGEST_PATH = 255, 3_000
 JSON_BYTES, ANNOTATION_BYTES = 2**28, 2**32
 #: JSON texts of up to this number of characters are searched for values below `DEPTH`.
 JSON_SIZE = 32 * 2**20
+
+#: Field of the digest in files of `write_sealed`.
+SEAL = "digest"
 
 _NUMBER = re.compile(r"[-+0-9_.:xa-fA-F]+")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
@@ -66,6 +69,34 @@ def write_json(path: str | Path, value: Any) -> None:
     text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     with write_aside(path) as aside:
         aside.write_text(text, encoding="utf-8")
+
+
+def write_sealed(path: str | Path, value: Mapping[str, Any]) -> None:
+    """Writes an object as `write_json` does, with a digest of its content, for files that only farther writes."""
+    write_json(path, {**value, SEAL: _content_digest(value)})
+
+
+def read_sealed(path: str | Path, advice: str) -> dict[str, Any]:
+    """The object in a file of `write_sealed`; one without a digest, of an earlier version, is returned unchecked.
+
+    Args:
+        path: The file.
+        advice: What to do where it is damaged, for the message.
+
+    Raises:
+        DataError: it is absent, holds no object, or its content is not that of its digest.
+    """
+    value: Any = read_json(path)
+    if not isinstance(value, dict):
+        raise DataError(f"expected an object, found {shorten(value)}: {advice}", file=path)
+    sealed = value.pop(SEAL, None)
+    if sealed is not None and sealed != _content_digest(value):
+        raise DataError(f"damaged or edited: its content is not that of its digest; {advice}", file=path, field=SEAL)
+    return value
+
+
+def _content_digest(value: Mapping[str, Any]) -> str:
+    return digest(json.dumps(value, ensure_ascii=False))
 
 
 def write_csv(path: str | Path, frame: pl.DataFrame) -> None:

@@ -42,7 +42,7 @@ class Blank(Derived):
                 try:
                     pixels = scenes.pixels(row)
                 except DataError as error:
-                    failures.append({"name": image_id, "reason": error.problem})
+                    failures.append({"name": image_id, "reason": f"{images.file[row]}: {error.problem}"})
                     continue
                 boxes = scenes.objects(row).box
                 blanked += len(boxes)

@@ -89,7 +89,7 @@ class Corrupt(Derived):
             for (severity, row, kind, _), (*_, file), found in zip(jobs, work, done, strict=True):
                 image_id = images.image_id[row]
                 if isinstance(found, str):
-                    failures.append({"name": f"{image_id}, severity {severity}", "reason": found})
+                    failures.append({"name": f"{image_id}, severity {severity}", "reason": f"{images.file[row]}: {found}"})
                     continue
                 files[severity].add_image(image_id, file.name, *found)
                 files[severity].add_objects(scenes.objects(row))

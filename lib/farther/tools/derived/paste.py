@@ -206,7 +206,8 @@ class _Composer:
         try:
             canvas = Canvas(self._scenes.pixels(row), objects.box)
         except DataError as error:
-            self.failures.append({"name": image_id, "reason": error.problem})
+            file = self._scenes.source.images.file[row]
+            self.failures.append({"name": image_id, "reason": f"{file}: {error.problem}"})
             return None
         rng = np.random.default_rng([self._params.seed, int(digest(image_id)[:15], 16)])
         kinds = list(self._unknown.by_kind)

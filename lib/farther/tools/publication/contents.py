@@ -19,7 +19,8 @@ from farther.datasets import Reader, create, image_roots
 from farther.datasets.base import Credit
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
-from farther.tables.files import digest, inside, read_json
+from farther.tables.files import digest, inside
+from farther.tables.stored import similarities
 from farther.tools.publication.datasheet import Words
 
 #: Distance of a split from the ID dataset; "ID" for a split of the ID dataset itself.
@@ -177,7 +178,7 @@ def collect(
     roots = image_roots(datasets, artifacts / "tables", project)
     readers = {dataset: _reader(dataset, datasets) for dataset, *_ in chosen.values()}
     folder, measured = artifacts / "splits" / name, artifacts / "counts" / "similarity" / f"{name}.json"
-    similarity = read_json(measured) if measured.exists() else {}
+    similarity = similarities(measured)
     return Publication(
         name=name,
         benchmark=benchmark,

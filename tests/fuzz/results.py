@@ -1,0 +1,194 @@
+"""More of what is fuzzed: a whole project that was evaluated, and what its commands, its report and its tools read."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from zlib import crc32
+
+from targets import PARAMS, ROOT, TARGETS, VOC, changed, parquet, project, stage, target, write
+
+__all__ = ["TARGETS", "changed", "parquet"]
+
+sys.path.insert(1, str(ROOT))
+
+#: Files of an evaluated project that commands and report read, and that other targets do not damage.
+EVALUATED = (
+    "artifacts/evaluation/*.json", "artifacts/evaluation/*/choice.json", "artifacts/metrics/*/*.json", "artifacts/metrics/*/*/m*.json",
+    "artifacts/thresholds/*", "artifacts/fitted/*/knn/*.json", "artifacts/tables/*/*.json", "artifacts/splits/*/*.json", "artifacts/cost.json",
+    "artifacts/counts/**/*", "artifacts/plots/similarity/**/*",
+)  # fmt: skip
+
+COMMANDS = (
+    "summary", "explain number theirs msp wild_near auroc", "explain number theirs - - map", "explain number theirs knn wild_far fpr95",
+    "explain image all0", "choose theirs", "choose theirs --max-misclassified 0.5", "uncertainty theirs", "compare --methods msp knn --run theirs",
+    "compare earlier workspace", "doctor", "publish pets published --format coco",
+)  # fmt: skip
+
+
+def run(*words: str) -> None:
+    """Runs a command of farther; its errors are raised."""
+    from farther import params
+    from farther.command import main
+
+    params._kept.cache_clear()
+    assert main(["--traceback", *words]) in (0, 1), words
+
+
+def evaluated() -> None:
+    """A project whose stages have run, with what the stage `stratify` counts, and an earlier copy of its metrics."""
+    project("report")
+    split = {"images": 6, "similarity": 0.9, "median": 0.9, "low": 0.8, "high": 0.95, "elsewhere": 0}
+    write(
+        {"artifacts/counts/similarity/pets.json": {"similarity": {"ID": 0.9, "near_duplicates": 0}, "wild_near": split}}
+    )
+    write({"artifacts/plots/similarity/pets/histogram.csv": "split,similarity,fraction\nwild_near,0.5,0.25\n"})
+    heads = "image_id,split,distance,suggested,neighbour,id_class,similarity,margin\n"
+    write({"artifacts/plots/similarity/pets/borderline.csv": heads + "all0,wild_near,near,far,test0,cat,0.5,0.1\n"})
+    one = {"pass": None, "ms": 0.1, "bytes": 40.0}
+    run_cost = {"key": "x", "detector_ms": None, "passes": {}, "methods": {"msp": one, "knn": one}}
+    write(
+        {"artifacts/cost.json": {"machine": {"processor": "x", "gpu": None}, "images": 4, "runs": {"theirs": run_cost}}}
+    )
+    for file in sorted(Path("artifacts/metrics").rglob("*.json")):
+        write({str(Path("earlier", file)): file.read_bytes()})
+
+
+@target("commands", *EVALUATED, "earlier/**/*", "params.yaml", share=2)
+class Commands:
+    """One of the commands, chosen by the damage."""
+
+    build = staticmethod(evaluated)
+
+    @staticmethod
+    def read() -> None:
+        files = sorted(p for p in Path().rglob("*") if p.is_file() and not p.is_symlink() and p.stat().st_nlink == 1)
+        number = crc32(b"".join(file.read_bytes() for file in files))
+        run(*COMMANDS[number % len(COMMANDS)].split())
+
+
+@target("report_files", *EVALUATED, share=0.3)
+class ReportFiles:
+    build = staticmethod(evaluated)
+    read = staticmethod(lambda: stage("report"))
+
+
+@target("wordnet", share=0.7, links=False)
+class WordNetFiles:
+    @staticmethod
+    def build() -> None:
+        from tests.similarity.tiny_wordnet import write as write_wordnet
+
+        write_wordnet(Path("dict"))
+
+    @staticmethod
+    def read() -> None:
+        from farther.datasets.wordnet import WordNet
+
+        names = WordNet("dict")
+        names.nearest("couch", ["dog", "zebra", "television set"])
+        names.nearest("oxen", ["fox", "n00000123", "light.n.01"])
+        names.similarity("entity", "frank")
+
+
+@target("init", "pets/**/*", "wild/**/*", "results.json", share=0.5)
+class Init:
+    """A new project for folders that are recognised."""
+
+    @staticmethod
+    def build() -> None:
+        project("ingest")
+        Path("dvc.yaml").unlink()
+        write({"made/dvc.yaml": ""})
+
+    @staticmethod
+    def read() -> None:
+        from farther.tools.new_project import init
+
+        init("made", "pets", ["wild"], "results.json", log=lambda _: None)
+
+
+@target("init_folders", share=0.5)
+class InitFolders(Init):
+    """The same with YOLO and VOC folders."""
+
+    @staticmethod
+    def build() -> None:
+        rows = [{"image_id": "a", "category_id": 0, "bbox": [1, 2, 3, 4], "score": 0.5, "logits": [0.1, 0.2]}]
+        write({
+            "pets/data.yaml": "path: .\ntrain: images/train\nval: images/val\nnames: {0: cat, 1: dog}\n", "pets/labels/train/a.txt": "0 0.5 0.5 0.2 0.2\n",
+            "pets/labels/val/b.txt": "1 0.4 0.4 0.2 0.1\n", "pets/images/train/a.jpg": (40, 30), "pets/images/val/b.jpg": (40, 30),
+            "wild/Annotations/a.xml": VOC, "wild/JPEGImages/a.jpg": (40, 30), "results.json": rows, "made/dvc.yaml": "",
+        })  # fmt: skip
+
+
+@target("profile", "profiles/*", "params.yaml", share=0.2)
+class Profile:
+    build = staticmethod(
+        lambda: write({"profiles/one.yaml": "# A profile.\n#\ndatasets: {}\n", "params.yaml": "datasets: {}\n"})
+    )
+
+    @staticmethod
+    def read() -> None:
+        run("profile")
+        run("profile", "one", "--force")
+
+
+DERIVED = {
+    "paste": {"pasted": {
+        "images": {"dataset": "pets", "subset": "test"}, "rules": "rules.yaml", "vocabulary": "wild",
+        "cutouts": {"source": "masks", "root": "wild", "annotations": "annotations/instances_all.json", "images": "all", "smallest": 1},
+    }},
+    "corrupt": {"shifted": {"images": {"dataset": "pets", "subset": "test"}, "corruptions": ["contrast"], "severities": [1]}},
+    "blank": {},
+}  # fmt: skip
+
+
+@target("derive", "artifacts/tables/pets/**/*", "wild/**/*", "pets/test/*", "rules.yaml", share=0.7)
+class Derive:
+    """Objects cut out by their outlines and pasted; corrupted images."""
+
+    @staticmethod
+    def build() -> None:
+        import json
+
+        project("curate")
+        path = Path("wild/annotations/instances_all.json")
+        content = json.loads(path.read_text())
+        for number, row in enumerate(content["annotations"]):
+            row |= {"area": 300.0, "iscrowd": 0, "segmentation": [[5, 6, 22, 7, 20, 19, 6, 18]]}
+            if number % 3 == 1:
+                row["segmentation"] = {"size": [30, 40], "counts": [250, 10, 300, 10, 630]}
+        for image in content["images"]:
+            image |= {"width": 40, "height": 30}
+        write({str(path): content})
+        import yaml
+
+        write({"params.yaml": yaml.safe_dump({**PARAMS, "derived": DERIVED}, sort_keys=False)})
+
+    @staticmethod
+    def read() -> None:
+        stage("derive", "paste", "pasted")
+
+
+@target("candidates", "artifacts/tables/**/*", "candidates.csv", "rules.yaml", "params.yaml", share=0.5)
+class Candidates:
+    """Pools that candidates are chosen from, and the list of those that are used."""
+
+    @staticmethod
+    def build() -> None:
+        import yaml
+
+        project("curate")
+        enrich = {"pets": {"file": "candidates.csv", "pools": [{"dataset": "wild", "subset": "all"}]}}
+        benchmark = PARAMS["benchmarks"]["pets"]
+        splits = {name: {**split, "candidates": "candidates.csv"} for name, split in benchmark["splits"].items()}
+        other = {"enrich": enrich, "benchmarks": {"pets": {**benchmark, "splits": splits}}}
+        heads = "dataset,subset,image_id,distance,category,shown,neighbour,similarity\n"
+        write({"params.yaml": yaml.safe_dump({**PARAMS, **other}, sort_keys=False)})
+        write({"candidates.csv": heads + "wild,all,all0,near,lynx,1,,\nwild,all,all1,far,kite,1,,\n"})
+
+    @staticmethod
+    def read() -> None:
+        stage("curate", "pets")
+        run("enrich", "pets")
