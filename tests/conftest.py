@@ -47,7 +47,13 @@ CODES = {
 
 
 #: Files that take minutes run first: as the last ones they would keep one worker busy while the others are idle.
-LONGEST = ("tests/stages/test_pipeline.py", "tests/remotes/test_dvc.py")
+LONGEST = (
+    "tests/stages/test_pipeline.py",
+    "tests/fuzz/test_fuzz.py",
+    "tests/stages/test_killed.py",
+    "tests/stages/test_openood.py",
+    "tests/remotes/test_dvc.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

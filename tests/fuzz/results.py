@@ -54,7 +54,7 @@ def evaluated() -> None:
         write({str(Path("earlier", file)): file.read_bytes()})
 
 
-@target("commands", *EVALUATED, "earlier/**/*", "params.yaml", share=2)
+@target("commands", *EVALUATED, "earlier/**/*", "params.yaml", share=1)
 class Commands:
     """One of the commands, chosen by the damage."""
 
@@ -67,7 +67,7 @@ class Commands:
         run(*COMMANDS[number % len(COMMANDS)].split())
 
 
-@target("report_files", *EVALUATED, share=0.3)
+@target("report_files", *EVALUATED, share=0.15)
 class ReportFiles:
     build = staticmethod(evaluated)
     read = staticmethod(lambda: stage("report"))

@@ -19,6 +19,7 @@ MEASURED = {
     "images": 4,
     "runs": {
         "net": {
+            "key": "",
             "detector_ms": 40.0,
             "passes": {"perturbed": {"forward": 1, "backward": 1, "ms": 90.0}},
             "methods": {

@@ -2,16 +2,16 @@
 
 import base64
 import io
-import json
 import shutil
 
 import pytest
 from PIL import Image
 
 from farther.errors import ParameterError
+from farther.evaluation.files import read_evaluation
 from farther.report import build
 from farther.report.examples import Mark
-from farther.tables.files import digest
+from farther.tables.files import digest, write_sealed
 
 
 @pytest.fixture(scope="session")
@@ -216,11 +216,11 @@ def test_without_the_evaluation_s_details_the_tables_are_still_there(project, pa
 
 def test_a_choice_on_test_data_is_called_an_oracle_everywhere(project, params, read):
     file = project / "artifacts" / "evaluation" / "pets-net.json"
-    details = json.loads(file.read_text())
+    details = read_evaluation(file)
     details["methods"]["knn"]["fitted"]["choice"] = {
         "best": {}, "trials": [{}, {}], "id_split": "val", "ood_split": "photos_far", "oracle": True,
     }  # fmt: skip
-    file.write_text(json.dumps(details))
+    write_sealed(file, details)
     index = read(build(params, project))
     folder = project / "artifacts" / "report"
     pages = [index, read(folder / "detectors/pets-net.html"), read(folder / "methods/knn.html")]

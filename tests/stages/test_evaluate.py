@@ -1,6 +1,9 @@
 """The stage `evaluate`, run as the pipeline runs it: t*, fitted methods, scores and metrics of a run."""
 
 import json
+import re
+import runpy
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 import yaml
 
 from farther.curation import benchmark
+from farther.errors import FartherError
 from farther.params import parse
 from farther.report.documented import how_chosen
 from farther.tables import Images, Objects, Regions, Scores
@@ -35,8 +39,15 @@ PARAMS = {
 
 
 @pytest.fixture
-def project(tmp_path):
+def project(made, tmp_path):
+    """A copy of `made` that a test may change."""
+    return shutil.copytree(made, tmp_path / "project")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
     """A folder as `curate` and `infer` leave it: 50 images of each split, with one object and one region each."""
+    tmp_path = tmp_path_factory.mktemp("made")
     rng = np.random.default_rng(0)
     splits = tmp_path / "artifacts/splits/voc"
     for split in ("train", "val", "test", "coco_far", "coco_choose"):
@@ -79,8 +90,20 @@ def stage(project: Path, name: str, *arguments: str) -> subprocess.CompletedProc
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
 
 
-def evaluate(project: Path) -> str:
-    """What the stage prints."""
+@pytest.fixture
+def evaluate(capsys, monkeypatch):
+    """Runs the stage in this process; returns what it prints."""
+
+    def run(project: Path) -> str:
+        monkeypatch.chdir(project)
+        runpy.run_path(str(STAGES / "evaluate.py"))["main"]("demo")
+        return capsys.readouterr().out
+
+    return run
+
+
+def evaluate_anew(project: Path) -> str:
+    """What the stage prints, in a process that has imported no user-defined method yet."""
     done = stage(project, "evaluate", "demo")
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -90,7 +113,7 @@ def read(project: Path, name: str):
     return json.loads((project / "artifacts" / name).read_text())
 
 
-def test_methods_are_fitted_score_every_split_and_are_evaluated_on_those_that_are_tested(project):
+def test_methods_are_fitted_score_every_split_and_are_evaluated_on_those_that_are_tested(project, evaluate):
     refused = "not applicable: vim\n"
     scored = "scored coco_choose, coco_far, test, val"
     assert evaluate(project) == f"demo: fitted msp, knn; {scored}; evaluated the detector, msp, knn; {refused}"
@@ -109,7 +132,7 @@ def test_methods_are_fitted_score_every_split_and_are_evaluated_on_those_that_ar
     assert evaluate(project) == f"demo: fitted knn; {scored}; evaluated knn; 2 methods unchanged; {refused}"
 
 
-def test_the_operating_threshold_follows_its_rule_and_a_detector_may_have_its_own(project):
+def test_the_operating_threshold_follows_its_rule_and_a_detector_may_have_its_own(project, evaluate):
     evaluate(project)
     assert (
         read(project, "thresholds/demo.json")["threshold"] == read(project, "evaluation/demo.json")["threshold"] == 0.5
@@ -130,18 +153,17 @@ def test_the_operating_threshold_follows_its_rule_and_a_detector_may_have_its_ow
         ({"methods": {"mps": {}}}, "Did you mean 'msp'"),
     ],
 )
-def test_an_unknown_name_ends_the_stage_with_the_known_ones(project, sections, problem):
+def test_an_unknown_name_ends_the_stage_with_the_known_ones(project, evaluate, sections, problem):
     change(project, **sections)
-    done = stage(project, "evaluate", "demo")
-    assert done.returncode != 0
-    assert problem in done.stderr
+    with pytest.raises(FartherError, match=re.escape(problem)):
+        evaluate(project)
 
 
 CHOSEN = {"ood_split": "coco_choose", "grids": {"energy": {"temperature": [0.5, 100.0]}}}
 ON_TEST = {**CHOSEN, "ood_split": "coco_far"}
 
 
-def test_parameters_may_be_chosen_on_a_split_marked_as_validation(project):
+def test_parameters_may_be_chosen_on_a_split_marked_as_validation(project, evaluate):
     change(project, methods={"chosen": {"method": "energy", "search": CHOSEN}})
     evaluate(project)
     fitted = read(project, "fitted/demo/chosen/method.json")
@@ -153,9 +175,10 @@ def test_parameters_may_be_chosen_on_a_split_marked_as_validation(project):
     )
 
 
-def test_parameters_must_not_be_chosen_on_a_split_that_results_are_reported_on_except_by_an_oracle(project):
+def test_parameters_must_not_be_chosen_on_a_split_that_results_are_reported_on_except_by_an_oracle(project, evaluate):
     change(project, methods={"best": {"method": "energy", "search": ON_TEST}})
-    assert "results are reported on 'coco_far'" in stage(project, "evaluate", "demo").stderr
+    with pytest.raises(FartherError, match="results are reported on 'coco_far'"):
+        evaluate(project)
     change(project, methods={"best": {"method": "energy", "oracle": ON_TEST}})
     evaluate(project)
     fitted = read(project, "fitted/demo/best/method.json")
@@ -195,7 +218,7 @@ def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_a
     file.write_text(SHARPNESS)
     change(project, methods={"sharpness": {"scale": 2.0}})
     stage(project, "code_digests")
-    assert evaluate(project).startswith("demo: fitted msp, knn, sharpness; ")
+    assert evaluate_anew(project).startswith("demo: fitted msp, knn, sharpness; ")
     fitted = read(project, "fitted/demo/sharpness/method.json")
     regions = Regions.read(project / "artifacts/regions/demo/coco_far")
     found = Scores.read(project / "artifacts/scores/demo/sharpness/coco_far.parquet").score
@@ -204,7 +227,7 @@ def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_a
 
     file.write_text(SHARPNESS + "# a comment\n")
     stage(project, "code_digests")
-    assert evaluate(project).startswith("demo: 4 methods unchanged")
+    assert evaluate_anew(project).startswith("demo: 4 methods unchanged")
     file.write_text(SHARPNESS.replace("self.scale *", "2 * self.scale *"))
     stage(project, "code_digests")
-    assert evaluate(project).startswith("demo: fitted sharpness; scored coco_choose, ")
+    assert evaluate_anew(project).startswith("demo: fitted sharpness; scored coco_choose, ")

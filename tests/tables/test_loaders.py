@@ -6,7 +6,16 @@ import os
 import pytest
 
 from farther.errors import DataError
-from farther.tables.files import DEPTH, parse_json, parse_yaml, read_json, read_text, read_yaml
+from farther.tables.files import (
+    DEPTH,
+    parse_json,
+    parse_yaml,
+    read_json,
+    read_sealed,
+    read_text,
+    read_yaml,
+    write_sealed,
+)
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40))
 
@@ -75,3 +84,19 @@ def test_a_path_that_is_not_a_file_of_text_is_an_error_that_names_it(tmp_path):
             with pytest.raises(DataError) as error:
                 read(tmp_path / name)
             assert error.value.file == str(tmp_path / name)
+
+
+def test_a_file_that_only_farther_writes_is_read_as_it_was_written_and_not_after_a_change(tmp_path):
+    file, value = tmp_path / "a.json", {"b": [1, 2.5, None], "a": {"é": (1, 2)}, "n": 0.1 + 0.2}
+    write_sealed(file, value)
+    assert read_sealed(file, "rerun it") == {"b": [1, 2.5, None], "a": {"é": [1, 2]}, "n": 0.1 + 0.2}
+    file.write_text("\ufeff" + file.read_text().replace("\n", "\r\n"), encoding="utf-8")
+    assert read_sealed(file, "rerun it")["n"] == value["n"]
+    for before, after in (("2.5", "2.6"), ("0.30000000000000004", "0.3"), ('"b"', '"c"'), ("null", "true")):
+        write_sealed(file, value)
+        file.write_text(file.read_text().replace(before, after))
+        with pytest.raises(DataError, match=r"a\.json: field 'digest': damaged or edited.*; rerun it"):
+            read_sealed(file, "rerun it")
+    file.write_text("[]")
+    with pytest.raises(DataError, match=r"expected an object, found \[\]: rerun it"):
+        read_sealed(file, "rerun it")

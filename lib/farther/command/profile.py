@@ -42,6 +42,7 @@ def profile(
       farther doctor && dvc repro report
       git switch main                              # back to the demo
     """
+    from farther.tables.files import read_text
     from farther.tables.writing import write_aside
 
     known = _known()
@@ -53,8 +54,8 @@ def profile(
         print(table(("profile", "description"), [(one, _first_comment(file)) for one, file in known.items()]))
         return
     source = known[choose("profile", name, known)]
-    text = placed(source.read_text(encoding="utf-8"), data)
-    replaces = PARAMS.exists() and PARAMS.read_text(encoding="utf-8") != text
+    text = placed(read_text(source), data)
+    replaces = PARAMS.exists() and read_text(PARAMS) != text
     if replaces and not force and git(Path(), "status", "--porcelain", "--", str(PARAMS)) != "":
         raise ParameterError(f"{PARAMS} has changes that git has not recorded; commit them, or add --force")
     with write_aside(PARAMS) as aside:
@@ -78,5 +79,7 @@ def placed(text: str, data: str) -> str:
 
 def _first_comment(file: Path) -> str:
     """The first paragraph of the comment that a profile begins with."""
-    lines = file.read_text(encoding="utf-8").splitlines()
+    from farther.tables.files import read_text
+
+    lines = read_text(file).splitlines()
     return " ".join(line.lstrip("# ") for line in takewhile(lambda line: re.match("# *[^# ]", line), lines))

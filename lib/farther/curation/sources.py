@@ -61,6 +61,7 @@ class LabelledImages:
     def __init__(self, images: Images, objects: Objects, name: str | Path = "objects"):
         self.images = images
         self.objects = objects
+        self.name = name
         row_of = images.frame.select("image_id", row=pl.int_range(pl.len(), dtype=pl.Int64))
         rows = objects.frame.select("image_id").join(row_of, on="image_id", how="left", maintain_order="left")["row"]
         if rows.null_count():
@@ -71,7 +72,7 @@ class LabelledImages:
 
     def select(self, rows: np.ndarray) -> LabelledImages:
         """The images that a mask of shape (number of images,) selects, with their objects, in their order."""
-        return LabelledImages(self.images[rows], self.objects[rows[self.image_row]])
+        return LabelledImages(self.images[rows], self.objects[rows[self.image_row]], self.name)
 
     def at_most(self, count: int | None) -> LabelledImages:
         """At most `count` images (None: all), those whose names have the smallest digests, in their order."""

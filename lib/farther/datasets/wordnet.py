@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from io import StringIO
 from pathlib import Path
@@ -22,7 +22,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 
 from farther.datasets.hierarchy import ClassHierarchy, HierarchyFile, NameSimilarity, Node, Scale
-from farther.errors import DataError, FartherError, ParameterError
+from farther.errors import DataError, FartherError, ParameterError, first_line
 from farther.registry import STRICT
 
 #: Files that NLTK's reader opens. `index.sense`, `cntlist.rev` and the verbs' frames are not needed for similarities,
@@ -123,15 +123,10 @@ class WordNet(ClassHierarchy):
 
     def _at(self, offset: int) -> Node | None:
         """The noun at a place in the file."""
-        from nltk.corpus.reader.wordnet import WordNetError
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that there is none
-            try:
-                found = self._reader.synset_from_pos_and_offset("n", offset)
-            except (WordNetError, ValueError):
-                return None
-        return None if found is None else str(found.name())
+        try:
+            return str(self._reader.synset_from_pos_and_offset("n", offset).name())
+        except DataError:
+            return None
 
     def _exact(self, name: str) -> Node | None:
         from nltk.corpus.reader.wordnet import WordNetError
@@ -178,6 +173,18 @@ def _open(folder: Path) -> Any:
         def map_wn(self, version: str = "wordnet") -> None:
             """No map."""
 
+        def synset_from_pos_and_offset(self, pos: str, offset: int) -> Any:
+            """The synset at a place of a file; DataError where there is none."""
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that there is none
+                found = _undamaged(super().synset_from_pos_and_offset, folder, pos, offset)
+            if found is None:
+                raise DataError(f"WordNet's files are damaged, or no synset is at {offset}", file=folder)
+            return found
+
+        def _synset_from_pos_and_line(self, pos: str, data_file_line: str) -> Any:
+            return _undamaged(super()._synset_from_pos_and_line, folder, pos, data_file_line)
+
     missing = [name for name in NEEDED if not (folder / name).is_file()]
     if missing:
         problem = f"WordNet is not here, {missing[0]} is missing: unpack WordNet 3.0 or 3.1 and name its 'dict' folder"
@@ -187,10 +194,14 @@ def _open(folder: Path) -> Any:
         nltk.data.path.append(root)  # NLTK reads only from folders in this list
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about the multilingual functions, which are not used
-        try:
-            return Reader(root, None)
-        except MemoryError:
-            raise
-        except Exception as error:  # a damaged line raises ValueError, AssertionError, WordNetError, …
-            problem = f"WordNet's files are damaged: {error or type(error).__name__}"
-            raise DataError(problem, file=folder) from None
+        return _undamaged(Reader, folder, root, None)
+
+
+def _undamaged(call: Callable[..., Any], folder: Path, *values: Any) -> Any:
+    """What a function of NLTK returns; a damaged line raises nearly any error there, and DataError here."""
+    try:
+        return call(*values)
+    except (MemoryError, DataError):
+        raise
+    except Exception as error:
+        raise DataError(f"WordNet's files are damaged: {first_line(error)}", file=folder) from None

@@ -15,7 +15,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass as checked
 
 from farther.curation import LabelledImages, Rules, TablesFolder, of_id_classes
-from farther.errors import DataError
+from farther.errors import DataError, shorten
 from farther.images.read import load
 from farther.registry import STRICT, Registry, build
 from farther.tables import Objects
@@ -65,6 +65,9 @@ class Scenes:
     categories: tuple[str, ...]
 
     def __post_init__(self) -> None:
+        if unknown := set(self.source.objects.category) - set(self.categories):
+            problem = f"{shorten(min(unknown))} is not a category of the dataset, or no ID class"
+            raise DataError(problem, file=self.source.name, field="category")
         rows = self.source.image_row
         object.__setattr__(self, "_order", np.argsort(rows, kind="stable"))
         object.__setattr__(self, "_starts", np.searchsorted(np.sort(rows), np.arange(len(self) + 1)))

@@ -89,7 +89,8 @@ class Corrupt(Derived):
             for (severity, row, kind, _), (*_, file), found in zip(jobs, work, done, strict=True):
                 image_id = images.image_id[row]
                 if isinstance(found, str):
-                    failures.append({"name": f"{image_id}, severity {severity}", "reason": f"{images.file[row]}: {found}"})
+                    reason = f"{images.file[row]}: {found}"
+                    failures.append({"name": f"{image_id}, severity {severity}", "reason": reason})
                     continue
                 files[severity].add_image(image_id, file.name, *found)
                 files[severity].add_objects(scenes.objects(row))

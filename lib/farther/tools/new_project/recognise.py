@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -205,10 +206,12 @@ def _of_results(files: list[Path], dataset: Dataset) -> dict[str, Any]:
     lowest = 1.0
     for file in files:
         for one in islice(list_elements(file), LOOKED_AT):
-            if not isinstance(one, dict) or "category_id" not in one or "bbox" not in one:
+            given = one if isinstance(one, dict) and "bbox" in one else {}
+            category, score = given.get("category_id"), given.get("score", 1.0)
+            if not isinstance(category, (int, str)) or not isinstance(score, (int, float, Decimal)):
                 raise DataError("expected a list of detections with image_id, category_id, bbox and score", file=file)
-            found.add(one["category_id"])
-            lowest = min(lowest, float(one.get("score", 1.0)))
+            found.add(category)
+            lowest = min(lowest, float(score))
     params: dict[str, Any] = {"score_threshold": round(lowest, 4)}
     names = [name for name in found if isinstance(name, str)]
     if names:
