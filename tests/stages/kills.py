@@ -28,7 +28,8 @@ from farther.tables.writing import locked
 
 ROOT = Path(__file__).parents[2]
 STAGES = (
-    "demo voc", "demo coco", "ingest voc", "ingest coco", "derive blank voc_blank", "ingest voc_blank", "curate voc",
+    "demo voc", "demo coco", "ingest voc", "ingest coco", "derive blank voc_blank", "ingest voc_blank",
+    "derive paste voc_pasted", "derive corrupt voc_shifted", "curate voc",
     "embed", "stratify voc", "infer voc-faster_rcnn", "evaluate voc-faster_rcnn", "cost", "report",
 )  # fmt: skip
 #: Packages that the stages import; PyTorch and Polars must not start threads before a fork.
@@ -48,9 +49,11 @@ def params() -> dict:
     few = {"voc": {"train": 8, "val": 6, "test": 6}, "coco": 16}
     made["demo"].update(few)
     made["datasets"] = {name: made["datasets"][name] for name in ("voc", "coco", "voc_blank")}
-    blank = made["derived"]["blank"]["voc_blank"]
-    blank["images"]["most"] = 6
-    made["derived"] = {"paste": {}, "corrupt": {}, "blank": {"voc_blank": blank}}
+    names = {"paste": "voc_pasted", "corrupt": "voc_shifted", "blank": "voc_blank"}
+    made["derived"] = {kind: {name: made["derived"][kind][name]} for kind, name in names.items()}
+    for kind, name in names.items():
+        made["derived"][kind][name]["images"]["most"] = 6
+    made["derived"]["corrupt"]["voc_shifted"]["severities"] = [1]
     voc = made["benchmarks"]["voc"]
     del voc["shifted"]
     voc["splits"] = {name: entry for name, entry in voc["splits"].items() if entry["dataset"] == "coco"}

@@ -1,6 +1,7 @@
 """Writing aside: locks of processes, what killed ones leave, and errors of the disk."""
 
 import errno
+import fcntl
 import os
 import resource
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from safetensors.numpy import save_file
 
 from farther.errors import FartherError
@@ -116,13 +118,14 @@ def table() -> Images:
     )
 
 
-@pytest.mark.parametrize("kind", ["json", "parquet", "safetensors"])
+@pytest.mark.parametrize("kind", ["json", "parquet", "safetensors", "pt"])
 def test_a_file_that_the_disk_does_not_take_is_one_message_with_the_space(tmp_path, small_files, kind):
     file = tmp_path / f"artifacts/tables/coco/out.{kind}"
     act = {
         "json": lambda path: write_json(path, "x" * 2_000_000),
         "parquet": lambda path: table().write(path),
         "safetensors": lambda path: save_file({"a": np.zeros(500_000)}, path),
+        "pt": lambda path: torch.save(torch.zeros(500_000), path),  # its error has no number
     }[kind]
     with pytest.raises(FartherError) as error, write_aside(tmp_path / "artifacts/tables/coco") as aside:
         aside.mkdir()
@@ -132,6 +135,27 @@ def test_a_file_that_the_disk_does_not_take_is_one_message_with_the_space(tmp_pa
     assert str(error.value) == f"{file}: the file is larger than the file system or `ulimit -f` allows"
     assert not hidden(tmp_path)
     assert not (tmp_path / "artifacts/tables/coco").exists()
+
+
+def test_an_error_that_is_not_the_disks_stays_what_it_is(tmp_path):
+    with pytest.raises(RuntimeError, match="other"), write_aside(tmp_path / "a"):
+        raise RuntimeError("other")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch, number):
+    def refuse(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(FartherError, match=r"out\.txt: the file system has no file locks \(flock\)"):
+        write_text(tmp_path / "out.txt")
+
+
+def write_text(path):
+    with write_aside(path) as aside:
+        aside.write_text("x")
 
 
 def test_a_full_disk_is_one_message(tmp_path):

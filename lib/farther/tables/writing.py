@@ -31,8 +31,16 @@ WORK = ".work"
 #: Seconds to wait for another process that writes the same output: a shard is written in less.
 PATIENCE = 1.0
 
+NO_LOCKS = (
+    "the file system has no file locks (flock), without which two processes could write one output: mount it with them "
+    "(NFS without `nolock`, Lustre with `flock`), or work on another disk"
+)
+
 #: Errors of the disk, and their messages.
 DISK = {
+    errno.ENOLCK: NO_LOCKS,
+    errno.ENOSYS: NO_LOCKS,
+    errno.EOPNOTSUPP: NO_LOCKS,
     errno.ENOSPC: "the disk is full",
     errno.EDQUOT: "the disk quota is used up",
     errno.EFBIG: "the file is larger than the file system or `ulimit -f` allows",
@@ -206,7 +214,24 @@ def _error_number(error: BaseException, place: Path) -> int | None:
         number = int(found[1] or found[2])
     if number is None and shutil.disk_usage(place).free < 2**16:
         number = errno.ENOSPC
-    return number
+    return _number_of_a_write(place) if number is None and isinstance(error, RuntimeError) else number
+
+
+def _number_of_a_write(place: Path) -> int | None:
+    """Number of the error that a further write meets, None where it succeeds: PyTorch's errors do not tell."""
+    sizes = [aside.stat().st_size for aside in _asides if aside.is_file()]
+    tried = (place if place.is_dir() else place.parent) / f".{os.getpid()}.tried"
+    try:
+        with tried.open("wb") as file:
+            file.seek(max(sizes, default=0))
+            file.write(bytes(2**20))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error.errno
+    finally:
+        tried.unlink(missing_ok=True)
+    return None
 
 
 def _space(place: Path) -> str:
@@ -255,12 +280,16 @@ def _opened(file: Path) -> _Lock | None:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
     except FileNotFoundError:  # the folder was deleted
         return None
-    with suppress(BlockingIOError, FileNotFoundError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(os.fstat(descriptor), file.stat()):
-            return _Lock(file, descriptor)
-    os.close(descriptor)
-    return None
+    lock = None
+    try:
+        with suppress(BlockingIOError, FileNotFoundError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(descriptor), file.stat()):
+                lock = _Lock(file, descriptor)
+    finally:
+        if lock is None:
+            os.close(descriptor)
+    return lock
 
 
 def _delete(path: Path) -> None:
