@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from pydantic import Field
 
 from farther.evaluation import across, error_budget, intervals, plots, sweeps
 from farther.evaluation.files import RunFiles
@@ -28,8 +29,8 @@ class _Fitted(Schema):
     """What is read of a `method.json`."""
 
     name: str
-    params: dict[str, Any]
-    state: dict[str, Any]
+    params: dict[str, Any] = Field(default_factory=dict)
+    state: dict[str, Any] = Field(default_factory=dict)
     not_applicable: str | None = None
 
 

@@ -10,7 +10,7 @@ from farther.report.listing import Listing
 from farther.report.results import Run
 from farther.tables import RegionsFolder
 from farther.tables.files import listed
-from farther.tables.stored import curate_warnings, ingest_warnings
+from farther.tables.stored import SimilaritySummary, curate_warnings, ingest_warnings, similarities
 
 #: Most images that a page lists.
 LISTED = 100
@@ -40,7 +40,7 @@ def doubts(artifacts: Path, params: Mapping[str, Any], runs: Iterable[Run]) -> l
     """
     found: list[str] = []
     for name in params["benchmarks"]:
-        found += _similarity_doubts(name, _read(artifacts / "counts" / "similarity" / f"{name}.json"))
+        found += _similarity_doubts(name, similarities(artifacts / "counts" / "similarity" / f"{name}.json").similarity)
     for run in runs:
         splits: Mapping[str, Any] = run.evaluation.get("splits", {})
         if empty := [split for split, counts in splits.items() if not counts["images"]]:
@@ -52,16 +52,15 @@ def doubts(artifacts: Path, params: Mapping[str, Any], runs: Iterable[Run]) -> l
     return found
 
 
-def _similarity_doubts(benchmark: str, counts: Mapping[str, Any]) -> Iterator[str]:
-    summary = counts.get("similarity", {})
-    shifted = {split: auroc for split, auroc in summary.get("auroc_from_id", {}).items() if auroc >= SHIFTED}
+def _similarity_doubts(benchmark: str, summary: SimilaritySummary) -> Iterator[str]:
+    shifted = {split: auroc for split, auroc in summary.auroc_from_id.items() if auroc >= SHIFTED}
     if shifted:
         parts = [f"{split} (AUROC {100 * auroc:.1f}%)" for split, auroc in shifted.items()]
         yield (
             f"{benchmark}: covariate shift suspected. CLIP alone, without any detector, tells ID images from those of "
             f"{_and(parts)}: a method's score may only tell the source of an image there."
         )
-    near = summary.get("auroc_of_near")
+    near = summary.auroc_of_near
     if near is not None and near < SEPARATED:
         yield (
             f"{benchmark}: near and far images are not separated by their similarity to ID images (AUROC "

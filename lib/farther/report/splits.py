@@ -99,7 +99,7 @@ def _similarity(name: str, distances: Mapping[str, str], file: Path) -> ChartGro
 def _similarity_tables(name: str, distances: Mapping[str, str], artifacts: Path, shown: int) -> Iterator[Listing]:
     rows = []
     file = artifacts / "counts" / "similarity" / f"{name}.json"
-    for split, found in sorted(similarities(file).items()):
+    for split, found in sorted(similarities(file).splits.items()):
         row: dict[str, Any] = {"Split": title_of_split(split), "Distance": distances.get(split, "ID")}
         row |= {"Images": found["images"], "Mean": found["similarity"], "Median": found["median"]}
         row |= {"5%": found["low"], "95%": found["high"], "Suggested elsewhere": found["elsewhere"]}

@@ -7,8 +7,8 @@ DataError with file and field where a file is damaged.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from farther.tables.schema import Schema, read_typed
@@ -47,9 +47,23 @@ class SplitSimilarity(TypedDict):
     elsewhere: int
 
 
-class _Similarities(Schema):
-    __pydantic_extra__: dict[str, SplitSimilarity]
-    similarity: dict[str, float | None]
+class SimilaritySummary(Schema):
+    """AUROC of CLIP alone: ID images against those of each split, and near against far images."""
+
+    auroc_from_id: dict[str, float] = Field(default_factory=dict)
+    auroc_of_near: float | None = None
+
+
+class Similarities(Schema):
+    """The content of `artifacts/counts/similarity/<benchmark>.json`: the summary, and each split's row."""
+
+    __pydantic_extra__: dict[str, SplitSimilarity] = Field(init=False)
+    similarity: SimilaritySummary = Field(default_factory=SimilaritySummary)
+
+    @property
+    def splits(self) -> dict[str, SplitSimilarity]:
+        """Similarity by split."""
+        return self.__pydantic_extra__
 
 
 class PassCost(TypedDict):
@@ -93,10 +107,9 @@ def curate_warnings(folder: Path) -> list[str]:
     return read_typed(_CurateWarnings, file)["warnings"] if file.is_file() else []
 
 
-def similarities(file: Path) -> dict[str, SplitSimilarity]:
-    """Similarity by split, from `artifacts/counts/similarity/<benchmark>.json`; {} where the file is absent."""
-    found: dict[str, Any] | None = read_typed(_Similarities, file).model_extra if file.exists() else None
-    return found or {}
+def similarities(file: Path) -> Similarities:
+    """What `stratify` counted of a benchmark; nothing where it has not run."""
+    return read_typed(Similarities, file) if file.exists() else Similarities()
 
 
 def read_cost(file: Path) -> Cost:

@@ -9,7 +9,7 @@ from farther.report.listing import Listing
 from farther.report.overview import IMAGES, images
 from farther.report.papers.table import PaperTable, Sources, listing, together
 from farther.report.results import DISTANCES, Run, title_of
-from farther.tables.files import read_json
+from farther.tables.stored import read_cost
 
 ABSENT = {
     "columns AD and OSR": "anomaly detection, and unknown classes of the ID dataset, are other benchmarks",
@@ -21,7 +21,7 @@ ABSENT = {
 def tables(sources: Sources) -> list[PaperTable]:
     """Table 1 of version 1, and the full-spectrum table of version 1.5."""
     file = sources.artifacts / "cost.json"
-    cost = read_json(file).get("runs", {}) if file.exists() else {}
+    cost = read_cost(file)["runs"]
     return [
         PaperTable(
             "Table 1",

@@ -178,7 +178,7 @@ def collect(
     roots = image_roots(datasets, artifacts / "tables", project)
     readers = {dataset: _reader(dataset, datasets) for dataset, *_ in chosen.values()}
     folder, measured = artifacts / "splits" / name, artifacts / "counts" / "similarity" / f"{name}.json"
-    similarity = similarities(measured)
+    similarity = similarities(measured).splits
     return Publication(
         name=name,
         benchmark=benchmark,
