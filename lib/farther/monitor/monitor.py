@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import polars as pl
 from PIL.Image import Image
 
 from farther.detectors.base import Picture
@@ -255,13 +254,10 @@ class Monitor:
         else:
             with nullcontext() if self._pass.needs_gradients else inference_mode():
                 regions = self._pass.forward(self._detector, prepared, ids)
-        made = regions.with_frame(regions.frame.clone())
-        if len(ids) > 1:
-            starts = _starts(regions, ids)
-            rank = np.arange(len(regions)) - np.repeat(starts[:-1], np.diff(starts))
-            made.frame.replace_column(made.frame.columns.index("region_id"), pl.Series("region_id", rank, pl.Int64))
-        made.header = self._header or made.header
-        return made
+        starts = _starts(regions, ids)
+        numbered = regions.with_columns(region_id=np.arange(len(regions)) - np.repeat(starts[:-1], np.diff(starts)))
+        numbered.header = self._header or regions.header
+        return numbered
 
 
 def _paired(
@@ -287,5 +283,5 @@ def _named(images: Iterable[Picture | tuple[str, Picture]]) -> Iterator[tuple[st
 
 def _starts(regions: Regions, ids: Sequence[str]) -> np.ndarray:
     """First row of each image, and the number of rows; the rows of an image follow each other in the order of `ids`."""
-    counts = Counter(regions.frame["image_id"].to_list())
+    counts = Counter(regions.image_id.tolist())
     return np.cumsum([0, *(counts[name] for name in ids)])

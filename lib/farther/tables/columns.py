@@ -21,6 +21,10 @@ VARIANCES = pl.Array(pl.Float32, 4)
 #: A row of float16 or float32 values; the data decides on precision and width.
 VECTOR = pl.Array
 
+#: Tables of at most this number of rows stay arrays until their frame is asked for: making it takes as long as all that
+#: is done with the detections of an image.
+FEW = 256
+
 _NUMPY = {
     pl.Boolean: np.bool_,
     pl.Int16: np.int16,
@@ -66,8 +70,8 @@ class OptionalColumn:
         """A value is a row of numbers."""
         return self.dtype == pl.Array
 
-    def series(self, values: Any, source: str | Path | None = None) -> pl.Series:
-        """`values` (a Series, an array, a list) as a Series of this column's type.
+    def checked(self, values: Any, source: str | Path | None = None) -> pl.Series | np.ndarray:
+        """`values` (a Series, an array, a list) in this column's type: a Series as it is, other values as an array.
 
         Raises:
             DataError: a value is null, of another type or width, not finite, or not a box; names row and field.
@@ -80,11 +84,17 @@ class OptionalColumn:
             self._check(values)
         except DataError as error:
             raise DataError(error.problem, file=source, row=error.row, field=self.name) from None
+        return values
+
+    def series(self, values: pl.Series | np.ndarray) -> pl.Series:
+        """What `checked` gave, as a Series of this column's name."""
+        if isinstance(values, np.ndarray):
+            return pl.Series(self.name, values, pl.String if self.dtype == pl.String else None)
         return values if values.name == self.name else values.alias(self.name)
 
-    def constant(self, count: int) -> pl.Series:
+    def constant(self, count: int) -> np.ndarray:
         """The default, `count` times."""
-        return pl.Series(self.name, np.full(count, self.default, _NUMPY.get(self.dtype, object)), self.dtype)
+        return np.full(count, self.default, _NUMPY.get(self.dtype, object))
 
     def none(self) -> pl.Series:
         """The column of a table without rows."""
@@ -94,15 +104,14 @@ class OptionalColumn:
         """True if values of this Polars type are taken as they are."""
         return dtype == self.dtype and (self.dtype is not VECTOR or dtype.inner in (pl.Float16, pl.Float32))
 
-    def _from_array(self, values: Any) -> pl.Series:
+    def _from_array(self, values: Any) -> pl.Series | np.ndarray:
         if self.dtype == pl.String:
-            return _texts(self.name, values)
+            return _texts(values)
         try:
             array = values.to_numpy() if isinstance(values, pl.Series) else np.asarray(values)
-            array = self._as_vectors(array) if self.is_vector else self._as_scalars(array)
+            return self._as_vectors(array) if self.is_vector else self._as_scalars(array)
         except (TypeError, ValueError) as error:
             raise DataError(f"expected {self.dtype} values: {error}") from None
-        return pl.Series(self.name, array)
 
     def _as_vectors(self, array: np.ndarray) -> np.ndarray:
         if self.dtype is not VECTOR or array.dtype not in (np.float16, np.float32):
@@ -124,9 +133,9 @@ class OptionalColumn:
             raise DataError(f"expected {target}, found {shorten(array[row])}", row=row)
         return cast
 
-    def _check(self, values: pl.Series) -> None:
-        if self.is_vector or values.dtype.is_float():
-            array = values.to_numpy()
+    def _check(self, values: pl.Series | np.ndarray) -> None:
+        if self.is_vector or self.dtype in (pl.Float32, pl.Float64):
+            array = values if isinstance(values, np.ndarray) else values.to_numpy()
             finite = np.isfinite(array)
             if not finite.all():
                 odd = int((finite if array.ndim == 1 else finite.all(axis=1)).argmin())
@@ -138,11 +147,10 @@ class OptionalColumn:
                         raise DataError(problem, row=row)
             if self.dtype is VARIANCES and (row := _first(array.min(axis=1, initial=0) < 0)) is not None:
                 raise DataError(f"a variance is 0 or more, found {array[row].min():g}", row=row)
-        if self.among and (row := _first(~np.isin(values.to_numpy().astype(str), self.among))) is not None:
+        if self.among and (row := _first(~np.isin(np.asarray(values).astype(str), self.among))) is not None:
             raise DataError(f"unknown {self.name} {values[row]!r}; known: {', '.join(self.among)}", row=row)
-        if self.unique and len(set(values.to_list())) != len(values):  # `n_unique` never returns in a forked process
-            again = int(values.is_first_distinct().to_numpy().argmin())
-            raise DataError(f"{values[again]!r} is in an earlier row too", row=again)
+        if self.unique and (again := first_repeated(values)) is not None:
+            raise DataError(f"{values.item(again)!r} is in an earlier row too", row=again)
 
 
 class Column(OptionalColumn):
@@ -184,12 +192,24 @@ def _dense(values: pl.Series) -> pl.Series:
     return values
 
 
-def _texts(name: str, values: Any) -> pl.Series:
+def first_repeated(values: pl.Series | np.ndarray) -> int | None:
+    """The first row whose value occurs before."""
+    listed = values.to_list() if isinstance(values, pl.Series) else values.tolist()
+    if len(set(listed)) == len(listed):  # `n_unique` never returns in a forked process
+        return None
+    return int(pl.Series(listed).is_first_distinct().to_numpy().argmin())
+
+
+def _texts(values: Any) -> pl.Series | np.ndarray:
+    """An array of few texts, a Series of many."""
     array = np.asarray(values, dtype=object)
     if array.ndim != 1:
         raise DataError(f"expected one value per row, found shape {array.shape}")
+    if len(array) <= FEW and all(type(value) is str for value in array):
+        "".join(array).encode()  # refuses what a Series would refuse
+        return array
     try:
-        found = pl.Series(name, array, dtype=pl.String)
+        found = pl.Series(array, dtype=pl.String)
     except (TypeError, pl.exceptions.PolarsError):
         found = None
     if found is None or found.null_count():

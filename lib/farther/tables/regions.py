@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
-from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColumn, named_column
+from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColumn, first_repeated, named_column
 from farther.tables.conversions import Conversions
 from farther.tables.files import inside, read_json, write_json
 from farther.tables.header import VERSION, Header, WithHeader
@@ -105,19 +105,17 @@ class Regions(Table, WithHeader, Conversions):
             problem = f"{found} ({count} classes, background {self.background_index})"
             raise DataError(problem, file=source, row=int(wrong[0]), field="label")
         if self.header.whole_images:
-            again = np.flatnonzero(self.frame["image_id"].is_first_distinct().to_numpy() == 0)
-            if len(again):
-                problem = (
-                    f"a second region of image {self.image_id[again[0]]!r}, but the detector classifies whole images"
-                )
-                raise DataError(problem, file=source, row=int(again[0]), field="image_id")
+            again = first_repeated(self.image_id)
+            if again is not None:
+                problem = f"a second region of image {self.image_id[again]!r}, but the detector classifies whole images"
+                raise DataError(problem, file=source, row=again, field="image_id")
         if self.weight is not None and self.features is not None and self.weight.shape[1] != self.features.shape[1]:
             problem = f"{self.features.shape[1]} values per row, but the last layer takes {self.weight.shape[1]}"
             raise DataError(problem, file=source, field="features")
 
     def has(self, column: str) -> bool:
         """True if the rows have this column (or, for `last_layer`, the header)."""
-        return self.weight is not None if column == "last_layer" else column in self.frame.columns
+        return self.weight is not None if column == "last_layer" else column in self.names
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
         """The rows in batches: code that streams takes a table in memory as well as a `RegionsFolder`."""

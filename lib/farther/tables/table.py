@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
-from farther.tables.columns import OptionalColumn
+from farther.tables.columns import FEW, OptionalColumn
 from farther.tables.parquet import read_parquet, write_parquet
 from farther.tables.writing import write_aside
 
@@ -30,15 +30,13 @@ def _note_fork() -> None:
 
 os.register_at_fork(after_in_child=_note_fork)
 
-#: Below this number of texts, looking for runs of equal ones takes longer than it saves.
-FEW = 256
-
 
 class Table:
     """Base of the tables: columns of equal length, given as keyword arguments (Series, arrays or lists).
 
     Attributes:
         frame: The rows, a `polars.DataFrame` with the declared columns in the declared order.
+        names: Names of its columns.
 
     Each column is an attribute too: a read-only NumPy array of shape (N,), or (N, width) for vectors, which shares the
     frame's memory; texts are an object array of `str`. A table does not change; selecting gives another table.
@@ -49,7 +47,9 @@ class Table:
     """
 
     COLUMNS: ClassVar[tuple[OptionalColumn, ...]] = ()
-    frame: pl.DataFrame
+    names: tuple[str, ...]
+    _frame: pl.DataFrame | None
+    _arrays: dict[str, np.ndarray]
 
     def __init_subclass__(cls) -> None:
         cls.COLUMNS += tuple(c for c in vars(cls).values() if isinstance(c, OptionalColumn))
@@ -62,19 +62,19 @@ class Table:
         """The declared columns, and those of `names` that the class declares by the beginning of their names."""
         return cls.COLUMNS
 
-    def _fill(self, columns: Mapping[str, Any], source: str | Path | None, kept: Mapping[str, pl.Series] = {}) -> None:
-        """Sets the rows: the series in `kept`, which were checked before, and `columns`."""
+    def _fill(self, columns: Mapping[str, Any], source: str | Path | None, kept: Mapping[str, Any] = {}) -> None:
+        """Sets the rows: those in `kept`, which were checked before, and `columns`."""
         declared = self.declared([*columns, *kept])
         known = [c.name for c in declared]
         for name in columns:
             if name not in known:
                 raise DataError(f"unknown column; known: {', '.join(known)}", file=source, field=name)
-        found: dict[str, pl.Series] = {}
+        found: dict[str, pl.Series | np.ndarray] = {}
         height: int | None = None
         for column in declared:
             name = column.name
             if columns.get(name) is not None:
-                found[name] = column.series(columns[name], source)
+                found[name] = column.checked(columns[name], source)
             elif name in kept:
                 found[name] = kept[name]
             elif column.default is not None:
@@ -86,28 +86,40 @@ class Table:
             height = len(found[name]) if height is None else height
             if len(found[name]) != height:
                 raise DataError(f"{len(found[name])} rows, but {height} in '{known[0]}'", file=source, field=name)
-        self.frame = pl.DataFrame(list(found.values()))
-        self._arrays: dict[str, np.ndarray | None] = {}
+        self.names, self._frame, self._arrays = tuple(found), None, {}
+        if (height or 0) <= FEW and not any(isinstance(values, pl.Series) for values in found.values()):
+            self._arrays = {name: _read_only(values) for name, values in found.items()}  # type: ignore[arg-type]
+        else:
+            self._frame = pl.DataFrame([c.series(found[c.name]) for c in declared if c.name in found])
         self._check(source)
 
     def _check(self, source: str | Path | None) -> None:
         """Refuses rows whose columns contradict each other; for subclasses."""
 
+    @property
+    def frame(self) -> pl.DataFrame:
+        """The rows; see the class."""
+        if self._frame is None:
+            self._frame = pl.DataFrame(
+                [c.series(self._arrays[c.name]) for c in self.declared(self.names) if c.name in self.names]
+            )
+        return self._frame
+
     def __len__(self) -> int:
-        return self.frame.height
+        return len(self._arrays[self.names[0]]) if self._frame is None else self._frame.height
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} rows)"
 
     def array(self, name: str) -> np.ndarray | None:
         """A column as a NumPy array, None where it is absent."""
-        if name not in self._arrays:
-            self._arrays[name] = as_numpy(self.frame[name]) if name in self.frame.columns else None
-        return self._arrays[name]
+        if name not in self._arrays and name in self.names:
+            self._arrays[name] = as_numpy(self.frame[name])
+        return self._arrays.get(name)
 
     def columns(self) -> dict[str, np.ndarray]:
         """Arrays by column name, absent columns left out."""
-        return {name: as_numpy(self.frame[name]) for name in self.frame.columns}
+        return {name: self.array(name) for name in self.names}  # type: ignore[misc]
 
     def __getitem__(self, rows: Any) -> Self:
         """The rows that a boolean mask, an index array, a slice or a number selects: always a table.
@@ -116,23 +128,35 @@ class Table:
             IndexError: a mask of another length than the table, or a row that it does not have.
         """
         if isinstance(rows, slice):
-            return self.with_frame(self.frame[rows])
+            return self._with_arrays(rows) if self._frame is None else self.with_frame(self._frame[rows])
         wanted = np.atleast_1d(np.arange(len(self), dtype=np.uint32)[rows])
+        if self._frame is None:
+            return self._with_arrays(wanted)
         # Series by Series: for few rows this takes a tenth of the time of `frame.filter`, and it works after a fork.
         index = pl.Series(wanted)
-        return self.with_frame(pl.DataFrame([series[index] for series in self.frame]))
+        return self.with_frame(pl.DataFrame([series[index] for series in self._frame]))
+
+    def _with_arrays(self, rows: slice | np.ndarray) -> Self:
+        """These rows of a table that has no frame yet."""
+        other = object.__new__(type(self))
+        arrays = {name: values[rows] for name, values in self._arrays.items()}
+        for values in arrays.values():
+            values.flags.writeable = False
+        other.__dict__.update(self.__dict__, _arrays=arrays)
+        return other
 
     def with_frame(self, frame: pl.DataFrame) -> Self:
         """The same table with other rows or fewer optional columns, which are not checked again."""
         other = object.__new__(type(self))
-        other.__dict__.update(self.__dict__, frame=frame, _arrays={})
+        other.__dict__.update(self.__dict__, names=tuple(frame.columns), _frame=frame, _arrays={})
         return other
 
     def with_columns(self, **columns: Any) -> Self:
         """The same table with other values in some columns."""
-        other = self.with_frame(self.frame)
-        kept = {series.name: series for series in self.frame if series.name not in columns}
-        other._fill(columns, None, kept)
+        kept: dict[str, Any] = dict(self._arrays) if self._frame is None else {s.name: s for s in self._frame}
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._fill(columns, None, {name: values for name, values in kept.items() if name not in columns})
         return other
 
     @classmethod
@@ -179,6 +203,13 @@ class Table:
             DataError: the file is absent or not Parquet, or see the class.
         """
         return cls.from_frame(read_parquet(path), path)
+
+
+def _read_only(values: np.ndarray) -> np.ndarray:
+    """A copy that cannot be written to."""
+    values = np.array(values, order="C")
+    values.flags.writeable = False
+    return values
 
 
 def as_numpy(series: pl.Series) -> np.ndarray:
