@@ -43,11 +43,12 @@ def test_all_stored_vectors_can_be_asked_for():
     np.testing.assert_array_equal(np.sort(nearest(STORED[:5], QUERIES, 5), axis=1), np.tile(np.arange(5), (40, 1)))
 
 
-@pytest.mark.parametrize("directions", [1, 3, 6])
+@pytest.mark.parametrize("directions", [(1, 3), (3, 6), (6, 6)])
 def test_a_search_by_bounds_is_exact_however_much_the_directions_leave_out(directions, monkeypatch):
     monkeypatch.setattr("farther.methods.neighbours.DIRECTIONS", directions)
     monkeypatch.setattr("farther.methods.neighbours.TIGHTENED", 20)
     monkeypatch.setattr("farther.methods.neighbours.BLOCK", 8)
+    monkeypatch.setattr("farther.methods.neighbours.CACHED", 70)
     np.testing.assert_array_equal(Bounded(STORED).nearest(QUERIES, 7), DISTANCES.argsort(axis=1)[:, :7])
 
 

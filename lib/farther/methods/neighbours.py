@@ -22,12 +22,14 @@ SAMPLE = 64
 
 #: `Bounded` pays for at most this number of queries, and from this number of stored vectors on.
 FEW, MANY = 64, 20_000
-#: Principal directions whose coordinates bound a distance, and vectors that these are taken from.
-DIRECTIONS, LEARNED_FROM = 32, 20_000
-#: Bounds of this number of stored vectors are looked at together.
-BLOCK = 128
-#: Vectors with the lowest bounds, whose distances tighten the bound on the k-th.
-TIGHTENED = 256
+#: Numbers of principal directions whose coordinates bound a distance, and vectors that these are taken from.
+DIRECTIONS, LEARNED_FROM = (32, 96), 20_000
+#: The smallest bounds of blocks of this number of stored vectors are compared, and distances taken to some of those.
+BLOCK, SEEMING = 128, 64
+#: Vectors with the lowest second bounds, whose distances tighten the one to the k-th.
+TIGHTENED = 128
+#: Queries that are bounded together, and stored vectors whose reduced coordinates stay in the processor's cache.
+TOGETHER, CACHED = 8, 8_192
 #: Rounding of a squared distance in float32, as a share of the largest squared norm.
 SLACK = 1e-5
 
@@ -66,8 +68,9 @@ class Bounded:
     """Exact nearest neighbours of few queries among many stored vectors, most of which are never compared.
 
     In orthonormal coordinates ‖q − s‖² ≥ ‖q_p − s_p‖² + (‖q_r‖ − ‖s_r‖)², with p some directions and r all others: a
-    squared distance in p + 1 dimensions. The directions are the principal ones, where most of a distance is. The k
-    vectors that seem nearest bound the distance to the k-th; only vectors whose own bound is below that are compared.
+    squared distance in p + 1 dimensions. The directions are the principal ones, where most of a distance is. A few
+    directions bound the distances to all vectors, more directions those to the vectors that are left, and only
+    vectors whose bounds are below the distance to k others are compared.
 
     Args:
         stored: ndarray of shape (M, D), float32.
@@ -78,44 +81,75 @@ class Bounded:
         self._stored, self._mean = stored, sample.mean(axis=0).astype(np.float32)
         sample -= self._mean
         width = stored.shape[1]
-        directions = eigenvectors(sample.T @ sample, max(0, width - DIRECTIONS), width)[1]
+        directions = eigenvectors(sample.T @ sample, max(0, width - DIRECTIONS[1]), width)[1][:, ::-1]
         self._directions = np.ascontiguousarray(directions, dtype=np.float32)
         blocks = [self._reduced(stored[rows]) for rows in row_blocks(len(stored), width)]
-        reduced = np.concatenate(blocks)
-        squares = squared_norms(reduced)
-        #: One column per vector: a query's (−2 q, 1) times it is the bound, but for ‖q‖².
-        self._columns = np.concatenate([reduced.T, squares[None]])
+        first, self._second = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+        squares = squared_norms(first)
+        #: One column per vector: a query's (−2 q, 1) times it is the first bound, but for ‖q‖².
+        self._first = np.concatenate([first.T, squares[None]])
         self._slack = SLACK * float(squares.max())
 
     def nearest(self, queries: np.ndarray, k: int) -> np.ndarray:
         """As `nearest`, with k below M / `BLOCK`."""
-        reduced = self._reduced(queries)
-        products = np.append(-2 * reduced, np.ones((len(reduced), 1), np.float32), axis=1) @ self._columns
-        rows = zip(queries, products, squared_norms(reduced) - self._slack, strict=True)
-        return np.stack([self._of_one(query, bounds, k, lowered) for query, bounds, lowered in rows])
+        found = np.empty((len(queries), k), np.int64)
+        for row in range(0, len(queries), TOGETHER):
+            few = queries[row : row + TOGETHER]
+            first, second = self._reduced(few)
+            bounds = self._products(np.append(-2 * first, np.ones((len(few), 1), np.float32), axis=1))
+            lowered = squared_norms(first) - self._slack
+            for number, query in enumerate(few):
+                rows = self._left(query, bounds[number], lowered[number], k)
+                near = squared_norms(self._second[rows] - second[number])
+                found[row + number] = self._compared(query, rows, near, k)
+        return found
 
-    def _of_one(self, query: np.ndarray, bounds: np.ndarray, k: int, lowered: float) -> np.ndarray:
-        """Indices of the neighbours of one query, from bounds (M,) of squared distances that are lower by `lowered`."""
+    def _products(self, factors: np.ndarray) -> np.ndarray:
+        """Products of factors (n, p + 2) with all columns, (n, M).
+
+        A vector at a time, since BLAS copies the whole matrix for a product with a few; and a part of the matrix at a
+        time, which stays in the processor's cache for all of them.
+        """
+        found = np.empty((len(factors), self._first.shape[1]), np.float32)
+        for start in range(0, found.shape[1], CACHED):
+            part = self._first[:, start : start + CACHED]
+            for factor, bounds in zip(factors, found, strict=True):
+                np.dot(factor, part, out=bounds[start : start + CACHED])
+        return found
+
+    def _left(self, query: np.ndarray, bounds: np.ndarray, lowered: float, k: int) -> np.ndarray:
+        """Vectors that may be neighbours by their first bounds (M,), which are lower by `lowered`."""
         blocks = bounds[: len(bounds) // BLOCK * BLOCK].reshape(-1, BLOCK)
-        best = np.argpartition(blocks.min(axis=1), k - 1)[:k]
-        seeming = best * BLOCK + blocks[best].argmin(axis=1)
-        rows = np.flatnonzero(bounds <= self._squared(query, seeming).max() - lowered)
+        several = min(max(k, SEEMING), len(blocks))
+        best = np.argpartition(blocks.min(axis=1), several - 1)[:several]
+        limit = self._kth(query, best * BLOCK + blocks[best].argmin(axis=1), k)
+        return np.flatnonzero(bounds <= limit - lowered)
+
+    def _compared(self, query: np.ndarray, rows: np.ndarray, bounds: np.ndarray, k: int) -> np.ndarray:
+        """The k nearest of these vectors, whose second bounds are given."""
         if len(rows) > TIGHTENED:
-            low = rows[np.argpartition(bounds[rows], TIGHTENED)[:TIGHTENED]]
-            kth = np.partition(self._squared(query, low), k - 1)[k - 1]
-            rows = rows[bounds[rows] <= kth - lowered]
+            limit = self._kth(query, rows[np.argpartition(bounds, TIGHTENED)[:TIGHTENED]], k)
+            rows = rows[bounds <= limit + self._slack]
         return rows[np.argsort(self._squared(query, rows), kind="stable")[:k]]
+
+    def _kth(self, query: np.ndarray, rows: np.ndarray, k: int) -> float:
+        """Squared distance to the k-th nearest of some stored vectors."""
+        return float(np.partition(self._squared(query, rows), k - 1)[k - 1])
 
     def _squared(self, query: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Squared distances of a query to some stored vectors."""
         return squared_norms(self._stored[rows] - query)
 
-    def _reduced(self, vectors: np.ndarray) -> np.ndarray:
-        """Coordinates in the directions, and the norm of the rest: shape (n, p + 1)."""
+    def _reduced(self, vectors: np.ndarray) -> list[np.ndarray]:
+        """Coordinates in the fewer and in all directions, each with the norm of the rest: shapes (n, p + 1)."""
         centred = vectors - self._mean
-        inside = centred @ self._directions
-        rest = np.sqrt(np.maximum(squared_norms(centred) - squared_norms(inside), 0))
-        return np.concatenate([inside, rest[:, None]], axis=1)
+        inside, squares = centred @ self._directions, squared_norms(centred)
+        found = []
+        for count in DIRECTIONS:
+            kept = inside[:, :count]
+            rest = np.sqrt(np.maximum(squares - squared_norms(kept), 0))
+            found.append(np.concatenate([kept, rest[:, None]], axis=1))
+        return found
 
 
 def largest_products(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:

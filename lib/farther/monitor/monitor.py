@@ -254,8 +254,11 @@ class Monitor:
         else:
             with nullcontext() if self._pass.needs_gradients else inference_mode():
                 regions = self._pass.forward(self._detector, prepared, ids)
-        starts = _starts(regions, ids)
-        numbered = regions.with_columns(region_id=np.arange(len(regions)) - np.repeat(starts[:-1], np.diff(starts)))
+        numbered = regions[:]
+        if len(ids) > 1:
+            starts = _starts(regions, ids)
+            rank = np.arange(len(regions)) - np.repeat(starts[:-1], np.diff(starts))
+            numbered = regions.with_columns(region_id=rank)
         numbered.header = self._header or regions.header
         return numbered
 
