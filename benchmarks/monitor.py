@@ -1,6 +1,6 @@
 """What the monitor adds to a detector: CPU milliseconds per image beside the bare network, on the demo's checkpoints.
 
-    python benchmarks/monitor.py                               in the folder of a finished demo
+    python benchmarks/monitor.py                               in the folder of a finished demo; at most 8 minutes
     python benchmarks/monitor.py --project DIR --device cuda   with the demo in another folder, on a GPU (wall time)
 
 All variants get the same prepared images, take turns in every round, and are compared within a round; the median of the
@@ -11,7 +11,8 @@ rounds' ratios counts, so other load on the machine matters little. PyTorch and 
                 transformers' processor, network and `post_process_object_detection`
     monitor     `farther.Monitor` with each method of its bundle; knn_100k has 100,000 stored regions
 
-The second table has the score alone, beside pytorch-ood's detector of the same name, per image of the same detections.
+The last two columns are the score alone, by farther and by pytorch-ood's detector of the same name, for the same
+detections. What cannot be measured is a line on stderr; the rest is measured all the same.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ METHODS = ("msp", "energy", "knn", "mahalanobis", "vim", "lard_mahalanobis")
 RUNS = ("voc-vos", "voc-yolov8", "voc-rtdetr", "drawings-resnet-1")
 STORED = 100_000
 
+#: Libraries whose score alone is timed.
+SCORED_BY = ("farther", "pytorch-ood")
+
 Work = Callable[[], object]
 
 
@@ -67,8 +71,8 @@ def bundles(run: str, folder: Path) -> dict[str, Path]:
         source = BundleSource(RunFiles(run, entry["benchmark"]), entry, read_entry(name, section("methods", name)))
         try:
             found[name] = write_bundle(source, folder / f"{run}-{name}", copy=False)
-        except farther.errors.ParameterError as error:
-            print(f"{name}: {error}", file=sys.stderr)
+        except farther.errors.FartherError as error:
+            print(f"{run}: {name}: {error}", file=sys.stderr)
     return found
 
 
@@ -140,20 +144,25 @@ def framework(detector: Any, pixels: list[np.ndarray], scratch: Path) -> Work:
     return lambda: bare(detector, [detector.prepare(image) for image in pixels])()
 
 
-def rounds(works: Mapping[str, list[Work]], count: int, *, wall: bool) -> dict[str, list[float]]:
-    """Seconds that each variant takes in each round, in which they take turns batch by batch; the first is left out."""
+def rounds(works: Mapping[str, list[Work]], count: int, seconds: float, *, wall: bool) -> dict[str, list[float]]:
+    """Seconds that each variant takes in each round, in which they take turns batch by batch; the first is left out.
+
+    There are fewer rounds than `count`, but at least three, where they would take more seconds than that.
+    """
     clock = time.perf_counter if wall else time.process_time
     taken: dict[str, list[float]] = {name: [] for name in works}
-    names = list(works)
+    names, start = list(works), time.monotonic()
     for number in range(count + 1):
+        if number > 3 and time.monotonic() - start > seconds:
+            break
         sums = dict.fromkeys(names, 0.0)
         for batch in range(len(works[names[0]])):
             for name in names[number % len(names) :] + names[: number % len(names)]:
-                start = clock()
+                before = clock()
                 works[name][batch]()
                 if torch.cuda.is_available():
                     torch.cuda.synchronize()
-                sums[name] += clock() - start
+                sums[name] += clock() - before
         if number:
             for name, value in sums.items():
                 taken[name].append(value)
@@ -164,8 +173,7 @@ def compare(
     run: str, made: Mapping[str, Monitor], pixels: list[np.ndarray], asked: argparse.Namespace, folder: Path
 ) -> None:
     """Prints one line per variant for each batch size."""
-    first = next(iter(made.values()))
-    detector: Any = first._detector
+    detector: Any = next(iter(made.values()))._detector
     for size in asked.batch_sizes:
         batches = [pixels[start : start + size] for start in range(0, len(pixels) - size + 1, size)]
         ids = [[str(number) for number in range(len(batch))] for batch in batches]
@@ -175,81 +183,99 @@ def compare(
         for name, monitor in made.items():
             works[name] = [partial(monitor._monitored, one, names) for one, names in zip(ready, ids, strict=True)]
         with torch.inference_mode():
-            taken = rounds(works, asked.rounds, wall=asked.device != "cpu")
+            taken = rounds(works, asked.rounds, asked.seconds, wall=asked.device != "cpu")
         images = len(batches) * size
         for name, values in taken.items():
             milliseconds = 1000 * statistics.median(values) / images
             ratio = statistics.median(one / base for one, base in zip(values, taken["bare"], strict=True))
-            print(f"| {run} | {size} | {name} | {milliseconds:.2f} | {ratio:.3f} |", flush=True)
+            alone = scores(run, name, made[name], batches, asked) if name in made else ["", ""]
+            line = [run, size, name, f"{milliseconds:.2f}", f"{ratio:.3f}", *alone]
+            print("| " + " | ".join(map(str, line)) + " |", flush=True)
 
 
-def scores(run: str, made: Mapping[str, Monitor], pixels: list[np.ndarray], count: int) -> None:
-    """Prints milliseconds per image of scores alone, by farther and by pytorch-ood."""
+def scores(
+    run: str, name: str, monitor: Monitor, batches: list[list[np.ndarray]], asked: argparse.Namespace
+) -> list[str]:
+    """Milliseconds per image of the score alone, by farther and by pytorch-ood, which may not have it."""
+    found = [Regions.concatenate([one.regions for one in monitor(batch, batch_size=len(batch))]) for batch in batches]  # type: ignore[union-attr]
+    found = [one for one in found if len(one)]
+    works: dict[str, list[Work]] = {"farther": [partial(monitor.bundle.method.score, one) for one in found]}
+    try:
+        other = published(run, name, monitor)
+        columns = [one.logits if name in ("msp", "energy") else one.features for one in found]
+        works["pytorch-ood"] = [partial(other, torch.from_numpy(np.array(values))) for values in columns]
+        with torch.inference_mode():
+            works["pytorch-ood"][0]()
+    except Exception as error:
+        print(f"{run}: {name} of pytorch-ood: {error}", file=sys.stderr)
+        works.pop("pytorch-ood", None)
+    with torch.inference_mode():
+        taken = rounds(works, asked.rounds, 3, wall=False)
+    images = sum(len(batch) for batch in batches)
+    return [f"{1000 * statistics.median(taken[one]) / images:.3f}" if one in taken else "–" for one in SCORED_BY]
+
+
+def published(run: str, name: str, monitor: Monitor) -> Callable[[torch.Tensor], object]:
+    """pytorch-ood's score of logits or features, fitted to the run's training regions.
+
+    Raises:
+        KeyError: pytorch-ood has no such detector.
+    """
     from pytorch_ood.detector import KNN, EnergyBased, Mahalanobis, MaxSoftmax, ViM
 
-    train = Regions.read(Path("artifacts/regions") / run / "train").above(
-        next(iter(made.values())).bundle.info.operating
-    )
+    if name in ("msp", "energy"):
+        return {"msp": MaxSoftmax, "energy": EnergyBased}[name].score
+    train = Regions.read(Path("artifacts/regions") / run / "train").above(monitor.bundle.info.operating)
     labels = torch.from_numpy(train.label.astype(np.int64))
-    for name, monitor in made.items():
-        if name not in ("msp", "energy", "knn", "knn_100k", "mahalanobis", "vim"):
-            continue
-        found = [monitor(image).regions for image in pixels]
-        found = [one for one in found if len(one)]
-        logits = [torch.from_numpy(one.logits.copy()) for one in found]
-        works = {"farther": [partial(monitor.bundle.method.score, one) for one in found]}
-        if name in ("msp", "energy"):
-            score = {"msp": MaxSoftmax, "energy": EnergyBased}[name].score
-            works["pytorch-ood"] = [partial(score, one) for one in logits]
-        else:
-            features = [torch.from_numpy(one.features.copy()) for one in found]
-            if name.startswith("knn"):
-                method: Any = monitor.bundle.method
-                other: Any = KNN(None, n_neighbors=method.k)
-                memory = torch.from_numpy(method.stored_)
-                other.fit_features(memory, torch.zeros(len(memory), dtype=torch.long))
-            elif name == "mahalanobis":
-                other = Mahalanobis(None)
-                other.fit_features(torch.from_numpy(train.features.copy()), labels)
-            else:
-                weight, bias = (torch.from_numpy(np.array(one)) for one in (train.weight, train.bias))
-                other = ViM(None, d=min(64, train.features.shape[1] // 2), w=weight, b=bias)
-                other.fit_features(torch.from_numpy(train.features.copy()), labels)
-            works["pytorch-ood"] = [partial(other.predict_features, one) for one in features]
-        with torch.inference_mode():
-            taken = rounds(works, count, wall=False)
-        mine, theirs = (1000 * statistics.median(taken[name]) / len(found) for name in ("farther", "pytorch-ood"))
-        print(f"| {run} | {name} | {mine:.2f} | {theirs:.2f} |", flush=True)
+    method: Any = monitor.bundle.method
+    if name.startswith("knn"):
+        memory = torch.from_numpy(method.stored_)
+        other: Any = KNN(None, k=method.k)
+        other.fit_features(memory, torch.zeros(len(memory), dtype=torch.long))
+    else:
+        weight, bias = (None if one is None else torch.from_numpy(np.array(one)) for one in (train.weight, train.bias))
+        width = train.features.shape[1]
+        other = {
+            "mahalanobis": lambda: Mahalanobis(None),
+            "vim": lambda: ViM(None, d=min(64, width // 2), w=weight, b=bias),
+        }[name]()
+        other.fit_features(torch.from_numpy(train.features.copy()), labels)
+    return other.predict_features
+
+
+def measure(run: str, asked: argparse.Namespace, roots: Mapping[str, Path], folder: Path) -> None:
+    """Prints the lines of a run."""
+    made = monitors(run, folder, asked.device)
+    table = Images.read(Path("artifacts/splits") / section("detectors", run, "benchmark") / "test/images.parquet")
+    chosen = range(min(asked.images, len(table)))
+    compare(run, made, [load(inside(roots[table.dataset[row]], table.file[row])) for row in chosen], asked, folder)
 
 
 def main() -> None:
-    """Prints two tables in Markdown."""
+    """Prints a table in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--project", type=Path, default=Path())
     parser.add_argument("--runs", nargs="*", default=list(RUNS))
     parser.add_argument("--images", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--seconds", type=float, default=25, help="of one table of rounds, which has at least three")
     parser.add_argument("--batch-sizes", type=int, nargs="*", default=[1, 16])
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     os.chdir(asked.project)
     roots = image_roots(section("datasets"), Path("artifacts/tables"))
-    second: list[tuple[str, dict[str, Monitor], list[np.ndarray]]] = []
-    print("| run | batch | variant | ms per image | of bare |\n| --- | ---: | --- | ---: | ---: |")
-    with tempfile.TemporaryDirectory() as folder:
-        for run in asked.runs:
-            made = monitors(run, Path(folder), asked.device)
-            table = Images.read(
-                Path("artifacts/splits") / section("detectors", run, "benchmark") / "test/images.parquet"
-            )
-            chosen = range(min(asked.images, len(table)))
-            pixels = [load(inside(roots[table.dataset[row]], table.file[row])) for row in chosen]
-            compare(run, made, pixels, asked, Path(folder))
-            second.append((run, made, pixels))
-    print("\n| run | score | farther, ms per image | pytorch-ood |\n| --- | --- | ---: | ---: |")
-    for run, made, pixels in second:
-        scores(run, made, pixels, asked.rounds)
+    start = time.monotonic()
+    print(f"Load of {os.cpu_count()} processors at the start: {os.getloadavg()[0]:.1f}\n")
+    print("| run | batch | variant | ms per image | of bare | score alone, ms | pytorch-ood |")
+    print("| --- | ---: | --- | ---: | ---: | ---: | ---: |")
+    for run in asked.runs:
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                measure(run, asked, roots, Path(folder))
+            except Exception as error:
+                print(f"{run}: not measured: {type(error).__name__}: {error}", file=sys.stderr)
+    print(f"\n{time.monotonic() - start:.0f} s; load at the end: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

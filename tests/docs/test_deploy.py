@@ -14,6 +14,7 @@ import polars as pl
 import pytest
 import supervision as sv
 
+import farther
 from farther.command import main
 from farther.params import parse
 from farther.tables import Images, Regions, Scores
@@ -105,3 +106,16 @@ def test_what_cannot_be_run_is_one_message(predicted, arguments, problem, capsys
     assert main(["predict", *arguments]) == 2
     assert problem in capsys.readouterr().err
     assert not Path("new").exists()
+
+
+def test_the_exported_graph_runs_without_farther_and_gives_the_monitors_scores(evaluated):
+    words = block("bash", "farther bundle voc-faster_rcnn knn deployed --onnx").splitlines()[-1].split()
+    assert main(words[1:]) == 0
+    monitor = farther.Monitor.load("deployed", device="cpu")
+    files = sorted(Path("artifacts/demo/coco/val2017").glob("*.jpg"))
+    file, found = next((file, found) for file in files if len(found := monitor(file)) > 1)
+    shutil.copyfile(file, "photo.jpg")
+    lines = [line.rpartition("] ")[2].rsplit(" ", 1) for line in run("onnx_example.py").splitlines()]
+    names = ["unknown" if unknown else name for name, unknown in zip(found.classes, found.unknown, strict=True)]
+    assert [name for name, _ in lines] == names
+    assert [float(score) for _, score in lines] == pytest.approx(found.score, abs=1e-4)

@@ -12,26 +12,28 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from tests.detectors.test_detr import save_folder
 from tests.monitor.conftest import Deployed, make, scene
 from tests.monitor.test_monitor import CLASSES, KINDS, one_stage
 from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 
-from farther import methods
+from farther import detectors, methods
 from farther.detectors.networks import dense
 from farther.detectors.networks.architectures import CompactPyramid
 from farther.errors import DataError, ParameterError
 from farther.methods.base import METHODS
 from farther.monitor import Bundle
 from farther.monitor.onnx.compare import compare
-from farther.monitor.onnx.export import OPSET
+from farther.monitor.onnx.export import OPSET, write_graph
 from farther.monitor.onnx.rows import Rows
 from farther.monitor.onnx.scores import SCORERS, scorer
-from farther.tables import Regions
+from farther.tables import Header, Regions
 
 #: Of each adapter, a method that reads the most.
 EXPORTED = {
     "faster_rcnn": "knn",
+    "mask_rcnn": "msp",
     "yolo": "stage",
     "detr": "lard",
     "retinanet": "lard",
@@ -56,7 +58,8 @@ def small(kind: type, **_: Any) -> torch.nn.Module:
 
 def deployed_on(kind: str, folder: Path, monkeypatch) -> Deployed:
     """A small run of an adapter."""
-    case, weights = KINDS[kind], KINDS[kind].weights
+    case = KINDS["faster_rcnn" if kind == "mask_rcnn" else kind]
+    weights = case.weights
     if kind in ("retinanet", "fcos"):
         network, anchors = (RetinaNet, 9) if kind == "retinanet" else (FCOS, 1)
         monkeypatch.setitem(dense.BUILDERS, f"{kind}_resnet50_fpn", (lambda **_: small(network), anchors))
@@ -211,6 +214,44 @@ def test_what_cannot_be_exported_is_refused_by_name_with_the_reason(tmp_path, re
         deployed.bundle("msp", onnx=True)
     with pytest.raises(ParameterError, match="method 'odin' cannot be exported: it scores the pass 'perturbed'"):
         deployed.bundle("odin", onnx=True)
+
+
+def resized(kind: str, folder: Path, *, one_shape: bool) -> Deployed:
+    """A small detection transformer of transformers, whose processor resizes all images to one shape or does not."""
+    save_folder(folder, kind)
+    if one_shape:
+        file = folder / "preprocessor_config.json"
+        processor = json.loads(file.read_text())
+        file.write_text(json.dumps({**processor, "size": {"height": 64, "width": 96}, "do_pad": False}))
+    params = {"device": "cpu", "score_threshold": 0.01}
+    return make(folder, {"adapter": "detr", "weights": str(folder), "params": params}, {"knn": {"k": 2}}, 0.05)
+
+
+def test_detr_is_exported_where_its_processor_gives_images_one_shape(tmp_path):
+    bundle = Bundle.load(resized("detr", tmp_path, one_shape=True).bundle("knn", onnx=True))
+    found = compare(bundle, [scene(number) for number in range(200, 204)])
+    assert found.detections > 5
+    assert (found.unmatched, found.unknown) == (0, 0)
+    assert found.largest["score"] < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("kind", "one_shape", "reason"),
+    [("detr", False, "its images have many shapes"), ("deformable_detr", True, "onnxruntime .* cannot run its graph")],
+)
+def test_transformers_that_cannot_be_exported_are_refused_by_name(kind, one_shape, reason, tmp_path):
+    deployed = resized(kind, tmp_path, one_shape=one_shape)
+    with pytest.raises(ParameterError, match=f"detector 'detr' cannot be exported: {reason}"):
+        deployed.bundle("knn", onnx=True)
+
+
+def test_detectron2s_networks_are_refused_by_name(tmp_path):
+    weights = tmp_path / "network.pth"
+    torch.save({"roi_heads.box_predictor.cls_score.weight": torch.zeros(4, 8)}, weights)
+    detector = detectors.create("faster_rcnn", weights=weights, classes=CLASSES, architecture="resnet50_fpn_msra")
+    header = Header(classes=("background", *CLASSES), background_index=0)
+    with pytest.raises(ParameterError, match="'faster_rcnn' cannot be exported: resnet50_fpn_msra computes anchors"):
+        write_graph(detector, methods.create("msp"), header, (0.5, 0.5), tmp_path)
 
 
 def test_a_graph_that_was_changed_is_not_loaded(tmp_path):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import torch
 from torch import Tensor, nn
 
@@ -26,7 +27,7 @@ from farther.detectors.open_clip_classifier import OpenClipClassifier
 from farther.detectors.retinanet import RetinaNet
 from farther.detectors.transformers_classifier import TransformersClassifier
 from farther.detectors.yolo import Yolo
-from farther.errors import ParameterError
+from farther.errors import ParameterError, shorten
 from farther.methods.base import Method
 from farther.monitor.onnx.networks import ClassifierGraph, DenseGraph, DetrGraph, FasterRCNNGraph, Graph, YoloGraph
 from farther.monitor.onnx.preprocessing import described
@@ -140,6 +141,7 @@ def write_graph(
         model.metadata_props.add(key=f"farther.{name}", value=json.dumps(value))
     onnx.save(model, file)
     onnx.checker.check_model(str(file), full_check=True)
+    _check_runs(detector, file)
     return {
         "file": FILE,
         "digest": digest(file),
@@ -182,6 +184,14 @@ def _kind(detector: Detector) -> type[Graph]:
     if found is None or problem is not None:
         raise ParameterError(f"detector {detector.name!r} cannot be exported: {problem}")
     return found
+
+
+def _check_runs(detector: Detector, file: Path) -> None:
+    try:
+        onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its classes have no common base
+        problem = f"onnxruntime {onnxruntime.__version__} cannot run its graph: {shorten(str(error))}"
+        raise ParameterError(f"detector {detector.name!r} cannot be exported: {problem}") from error
 
 
 def _check_size(module: nn.Module, method: Method) -> None:
