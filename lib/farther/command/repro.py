@@ -156,7 +156,7 @@ class Progress:
         shown = re.sub(rf"^({re.escape(stage.partition('@')[2])}|Report): ", "", result)
         print(f"{self._position} {stage:<26} {took:>6}  {shown}".rstrip(), flush=True)
         for line in printed:
-            if "warning" in line.lower() and line != result:
+            if "warning:" in line.lower() and line != result:
                 print(f"    {line}", flush=True)
 
     @property

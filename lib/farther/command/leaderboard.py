@@ -1,0 +1,34 @@
+"""`farther leaderboard`: the metrics of several projects or commits on one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from farther.command.project import argument
+
+
+def leaderboard(
+    projects: Annotated[list[str], argument("PROJECT...", "FOLDER, FOLDER@REVISION, URL or URL@REVISION.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of the page.")] = Path("leaderboard"),
+) -> None:
+    """Rank the metrics of several projects or commits on one page.
+
+    Reads artifacts/metrics and dvc.lock of each, by git where a revision is named; nothing of a project is executed.
+    Runs are ranked together where splits, protocol, thresholds and parameters of metrics are the same, by the digests
+    in dvc.lock; for the others the page says what differs. An earlier page there is replaced.
+
+    \b
+    Examples:
+      farther leaderboard . ../other --out leaderboard
+      farther leaderboard .@v1.0 .@main
+      farther leaderboard https://example.org/group/project.git@main
+    """
+    from farther.command.committed import read_committed
+    from farther.report.leaderboard import read_entries, write_leaderboard
+
+    entries = [entry for name in dict.fromkeys(projects) for entry in read_entries(**vars(read_committed(name)))]
+    groups = write_leaderboard(entries, out)
+    print(f"{len(entries)} runs in {groups} group{'' if groups == 1 else 's'}: {(out / 'index.html').resolve()}")

@@ -1,0 +1,173 @@
+"""The leaderboard: what is ranked together, where values are from, and what is refused."""
+
+import hashlib
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from farther.command import main
+from farther.command.committed import read_committed
+from farther.errors import DataError, ParameterError
+from farther.report.leaderboard import groups_of, read_entries
+
+BEST = {"auroc": 0.9, "fpr95": 0.2, "nose": 0.1, "ap_u": 0.6, "p_u": 0.7, "r_u": 0.8}
+WORSE = {name: 1 - value for name, value in BEST.items()}
+
+
+def write_project(folder: Path, values: dict, run: str = "voc-a", *, iou: float = 0.5, splits: str = "5" * 32) -> Path:
+    """A project with metrics of one run, and the dvc.lock that its stages would have written."""
+    metrics = folder / "artifacts/metrics" / run
+    texts = {"detector.json": json.dumps({"map50": 0.5}), "coco_near/detector.json": "{}"}
+    texts |= {f"coco_near/{method}.json": json.dumps(found) for method, found in values.items()}
+    for path, text in texts.items():
+        (metrics / path).parent.mkdir(parents=True, exist_ok=True)
+        (metrics / path).write_text(text)
+    listed = [{"md5": hashlib.md5(text.encode()).hexdigest(), "relpath": path} for path, text in sorted(texts.items())]
+    written = hashlib.md5(json.dumps(listed).encode()).hexdigest()
+    entry = {"title": "Net", "adapter": "yolo", "benchmark": "voc", "weights": "net.safetensors"}
+    params = {f"detectors.{run}": entry, "evaluate": {"iou": iou}, "threshold": {"rule": "best_f1"}}
+    evaluate = {
+        "cmd": "touch executed",
+        "deps": [{"path": "artifacts/splits/voc", "md5": f"{splits}.dir"}],
+        "params": {
+            "params.yaml": params | {"fit": {"keep": 0.95, "seed": 3}},
+            "artifacts/code.json": {"evaluate": "c0de"},
+        },
+        "outs": [{"path": f"artifacts/metrics/{run}", "md5": f"{written}.dir"}],
+    }
+    infer = {"cmd": "touch executed", "deps": [{"path": "net.safetensors", "md5": "6" * 32}]}
+    lock = {"schema": "2.0", "stages": {f"evaluate@{run}": evaluate, f"infer@{run}": infer}}
+    (folder / "dvc.lock").write_text(json.dumps(lock))  # JSON is YAML
+    return folder
+
+
+def commit(folder: Path, message: str) -> None:
+    if not (folder / ".git").exists():
+        subprocess.run(["git", "init", "-q", "-b", "main", folder], check=True)
+    git = ["git", "-C", folder, "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", message], check=True)
+
+
+def entries(*names: object) -> list:
+    return [entry for name in names for entry in read_entries(**vars(read_committed(str(name))))]
+
+
+def test_runs_with_the_same_inputs_are_ranked_by_their_mean_rank(tmp_path):
+    first = write_project(tmp_path / "first", {"msp": WORSE})
+    second = write_project(tmp_path / "second", {"msp": BEST, "knn": {**BEST, "ap_u": None}}, "voc-b")
+    (group,) = groups_of(entries(first, second))
+    assert group.differences == []
+    open_set, ood = group.tables
+    ranks = open_set.cells.unique("rank", maintain_order=True).select("project", "method", "rank").rows()
+    # In AP_U kNN has no value and is third; in the other three metrics both of `second` are first and `first` third.
+    assert ranks == [(str(second), "msp", "1.0"), (str(second), "knn", "1.5"), (str(first), "msp", "2.8")]
+    assert ood.cells.filter(metric="fpr95", is_best=True)["text"].to_list() == ["20.0", "20.0"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "difference"),
+    [
+        ({"iou": 0.6}, "evaluate.iou: 0.6 instead of 0.5"),
+        ({"splits": "9" * 32}, f"splits: {'9' * 32} instead of {'5' * 32}"),
+    ],
+)
+def test_runs_with_other_inputs_are_not_ranked_together_and_the_difference_is_named(tmp_path, changed, difference):
+    same = [write_project(tmp_path / name, {"msp": BEST}) for name in ("one", "two")]
+    other = write_project(tmp_path / "other", {"msp": WORSE}, **changed)
+    groups = groups_of(entries(other, *same))
+    assert [len(group.entries) for group in groups] == [2, 1]
+    assert groups[1].differences == [difference]
+    assert groups[1].tables[0].cells["project"].unique().to_list() == [str(other)]
+
+
+def test_a_revision_and_an_address_are_read_from_the_commit_and_nothing_is_executed(tmp_path):
+    project = write_project(tmp_path / "project", {"msp": BEST})
+    hook = project / ".hook"
+    hook.write_text("#!/bin/sh\ntouch executed\n")
+    hook.chmod(0o755)
+    (project / ".gitattributes").write_text("*.json filter=harm\n")
+    commit(project, "one")
+    for key in ("core.fsmonitor", "filter.harm.smudge", "filter.harm.clean", "core.sshCommand"):
+        subprocess.run(["git", "-C", project, "config", key, str(hook)], check=True)
+    write_project(project, {"msp": WORSE})
+    (then,), (now,) = entries(f"{project}@HEAD"), entries(project)
+    (cloned,) = entries(f"file://{project}@main")
+    assert then.values["coco_near", "msp"] == cloned.values["coco_near", "msp"] == BEST
+    assert now.values["coco_near", "msp"] == WORSE
+    assert then.commit == cloned.commit == now.commit
+    assert re.fullmatch(r"[0-9a-f]{40}", then.commit)
+    assert (then.checkpoint, then.code) == ("6" * 32, "c0de")
+    assert not list(tmp_path.rglob("executed"))
+
+
+@pytest.mark.parametrize("name", ["ext::sh -c 'touch executed'", "--upload-pack=x", "absent", "absent@main"])
+def test_what_is_neither_a_folder_nor_a_repository_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParameterError, match="not a folder, FOLDER@REVISION, or the address of a git repository"):
+        read_committed(name)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_revision_that_is_an_option_is_refused(tmp_path):
+    with pytest.raises(ParameterError, match="'--output=x' is not a revision"):
+        read_committed(f"{write_project(tmp_path, {})}@--output=x")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"auroc": "<script>"}', r"coco_near/msp.json.*auroc.*expected a number, found '<script>'"),
+        ('{"auroc": NaN}', r"coco_near/msp.json.*auroc.*expected a number, found nan"),
+        ('{"auroc": ', r"coco_near/msp.json.*not JSON"),
+        ("[1]", r"coco_near/msp.json.*expected metrics by name"),
+    ],
+)
+def test_a_damaged_file_is_named_with_its_field(tmp_path, text, problem):
+    files = read_committed(str(write_project(tmp_path, {"msp": BEST}))).files
+    path = "artifacts/metrics/voc-a/coco_near/msp.json"
+    lock = json.loads(files["dvc.lock"])
+    files[path] = text.encode()
+    listed = [
+        {"md5": hashlib.md5(files[name]).hexdigest(), "relpath": name.split("/", 3)[3]}
+        for name in sorted(files)
+        if name.startswith("artifacts/")
+    ]
+    md5 = hashlib.md5(json.dumps(listed).encode()).hexdigest()
+    lock["stages"]["evaluate@voc-a"]["outs"][0]["md5"] = f"{md5}.dir"
+    with pytest.raises(DataError, match=problem):
+        read_entries("p", {**files, "dvc.lock": json.dumps(lock).encode()})
+
+
+def test_metrics_that_were_changed_by_hand_are_refused(tmp_path):
+    project = write_project(tmp_path, {"msp": WORSE})
+    (project / "artifacts/metrics/voc-a/coco_near/msp.json").write_text(json.dumps(BEST))
+    with pytest.raises(DataError, match=r"voc-a: not the metrics that dvc.lock lists"):
+        entries(project)
+
+
+def test_a_link_out_of_the_project_is_refused(tmp_path):
+    secret = tmp_path / "secret.json"
+    secret.write_text("{}")
+    project = write_project(tmp_path / "project", {"msp": BEST})
+    (project / "artifacts/metrics/voc-a/more.json").symlink_to(secret)
+    with pytest.raises(DataError, match=r"more\.json: a link that leads out of the project"):
+        entries(project)
+
+
+def test_the_command_writes_one_page_that_can_be_replaced_and_nothing_else(tmp_path, capsys):
+    project, out = write_project(tmp_path / "<b>project", {"msp": BEST}), tmp_path / "out"
+    for _ in range(2):
+        assert main(["leaderboard", str(project), "--out", str(out)]) == 0
+    assert "1 runs in 1 group: " in capsys.readouterr().out
+    page = (out / "index.html").read_text()
+    assert "&lt;b&gt;project" in page
+    assert "<b>" not in page
+    assert "Content-Security-Policy" in page
+    assert pl.read_json(out / "leaderboard.json")["run"].to_list() == ["voc-a"]
+    assert main(["leaderboard", str(project), "--out", str(tmp_path)]) == 2
+    assert "contains something other than a leaderboard" in capsys.readouterr().err
