@@ -167,6 +167,20 @@ def test_explain_gives_errors_on_id_images_with_their_counts_without_a_split(cla
     assert found["tau"]["threshold"] == 1.0
 
 
+def test_false_alarms_are_counted_per_image_and_explained_with_their_counts(classifier, monkeypatch, capsys):
+    files, report = classifier
+    _, _, score = of(files, "test")
+    flagged = int(np.sum(score < report["methods"]["mls"]["tau"]))
+    costs = report["methods"]["mls"]["costs"]
+    assert (costs["flagged"], costs["id_regions"], costs["images"]) == (flagged, len(score), len(score))
+    assert costs["false_alarms"] == costs["id_flagged"] == flagged / len(score)  # a classifier has one region per image
+    low, high = costs["intervals"]["false_alarms"]
+    assert low <= costs["false_alarms"] <= high
+    found = explained(files, monkeypatch, capsys, "mls", "-", "false_alarms")
+    assert found["value"] == costs["false_alarms"]
+    assert found["formula"].startswith(f"{flagged} of the {len(score)} regions")
+
+
 @pytest.mark.parametrize("metric", ["full_spectrum_auroc", "oscr", "macro_auroc"])
 def test_explain_gives_full_spectrum_and_recognition_of_a_split(classifier, monkeypatch, capsys, metric):
     files, report = classifier

@@ -9,14 +9,14 @@ import polars as pl
 from farther.metrics.catalogue import METRICS
 from farther.report.listing import Listing, between, percent
 from farther.report.overview import id_images
-from farther.report.results import VALUES, Run, with_best
+from farther.report.results import VALUES, Run
 from farther.report.tables import ResultTable
 
 #: Groups of metrics of a method on a split: file name, caption, and the metrics.
 GROUPS = {
     "counts": (
         "numbers of unknown objects and of false unknowns, and AP_U at 11 recalls (%)",
-        ("tp_u", "fn_misclassified", "aose", "fn_missed", "fp_u", "ap_u_11"),
+        ("tp_u", "aose", "fn_missed", "fp_u", "ap_u_11"),
     ),
     "separation": (
         "further metrics of the separation of detections (%)",
@@ -70,7 +70,7 @@ def cost_tables(benchmark: str, runs: Sequence[Run]) -> Iterator[ResultTable]:
 
 
 def _costs(run: Run, names: Sequence[str]) -> pl.DataFrame:
-    """Rows of `Run.values` on the ID test split."""
+    """Rows of `Run.values` on the ID test split; none is marked, as τ sets the number of false alarms."""
     id_split = run.evaluation["settings"]["id_split"]
     counts = run.evaluation["splits"].get(id_split, {})
     place = {"run": run.name, "benchmark": run.benchmark, "split": id_split, "split_title": ID_IMAGES}
@@ -86,10 +86,11 @@ def _costs(run: Run, names: Sequence[str]) -> pl.DataFrame:
             bounds = within.get(name)
             of_value = {"metric": name, "value": value, "text": percent(value), "interval": between(bounds)}
             of_value |= {"low": bounds and bounds[0], "high": bounds and bounds[1], "is_tied": False}
+            of_value |= {"is_best": False, "is_second": False}
             few = counts.get("images") is not None and counts["images"] < run.few
             labels = {"method": method, "label": run.label(method), "family": run.family(method)}
             rows.append({**place, **labels, **of_value, "is_few": few})
-    return with_best(pl.DataFrame(rows, schema=VALUES))
+    return pl.DataFrame(rows, schema=VALUES)
 
 
 def parts(run: Run, method: str) -> Iterator[Listing]:
