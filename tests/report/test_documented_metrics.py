@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from farther.evaluation.files import read_evaluation
 from farther.report import build
-from farther.tables.files import read_json, write_json
+from farther.tables.files import read_json, write_json, write_sealed
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -43,20 +44,20 @@ def complete(built, tmp_path_factory):
         shutil.copytree(artifacts / folder / "pets-net", artifacts / folder / "pets-later")
     detector = artifacts / "metrics" / "pets-later" / "detector.json"
     write_json(detector, read_json(detector) | CLASSIFIER)
-    evaluation = read_json(artifacts / "evaluation" / "pets-net.json")
+    evaluation = read_evaluation(artifacts / "evaluation" / "pets-net.json")
     for evaluated in evaluation["methods"].values():
         for split in evaluated["splits"].values():
             split |= {"known": KNOWN, "full_spectrum": SPECTRUM}
         for means in evaluated["means"].values():
             means |= {"full_spectrum_auroc": 0.5}
-    write_json(artifacts / "evaluation" / "pets-net.json", evaluation)
+    write_sealed(artifacts / "evaluation" / "pets-net.json", evaluation)
     later = copy.deepcopy(evaluation) | {"classifier": CLASSIFIER | {"shifted": {}}}
     for evaluated in later["methods"].values():
         for split in evaluated["splits"].values():
             split |= {"recognition": RECOGNITION}
         for means in evaluated["means"].values():
             means |= {"oscr": 0.5}
-    write_json(artifacts / "evaluation" / "pets-later.json", later)
+    write_sealed(artifacts / "evaluation" / "pets-later.json", later)
     from tests.report.conftest import PARAMS
 
     return build(PARAMS, root).parent
