@@ -20,6 +20,20 @@ from farther.errors import choose
 
 LOGS = Path("artifacts/.work/logs")
 
+#: DVC. It reads dvc.lock after each stage, in a way that keeps comments and takes half a second; the lock file has no
+#: comments, and is written as it would be.
+DVC = """
+import sys
+from dvc.cli import main
+from dvc.utils.serialize import _yaml as yaml
+
+if slow := getattr(yaml, "parse_yaml_for_update", None):
+    yaml.parse_yaml_for_update = lambda text, path: (
+        yaml.parse_yaml(text, path) if str(path).endswith("dvc.lock") else slow(text, path)
+    )
+sys.exit(main(sys.argv[1:]))
+"""
+
 #: What DVC prints about a stage.
 RUNS = re.compile(r"Running (?:callback )?stage '(.+)':$")
 CACHED = re.compile(r"Stage '(.+)' is cached - skipping run, checking out outputs$")
@@ -56,14 +70,21 @@ def repro(
         if status:
             return status
         if f"evaluate@{first}" in shown.ran:
-            from farther.report import summary
-
-            alone = {**project.params, "detectors": {first: project.section("detectors")[first]}}
-            print(f"\n{summary(alone)}\n\nThe other runs follow.\n", flush=True)
+            print(f"\n{_first_result(project, first)}\n\nThe other runs follow.\n", flush=True)
     status = shown.follow(targets or [])
     if not status:
         shown.end()
     return status
+
+
+def _first_result(project: Project, run: str) -> str:
+    """The first table of a run, of its first two splits."""
+    from farther.report.results import read_runs
+    from farther.report.tables import run_tables, to_text
+
+    alone = {**project.params, "detectors": {run: project.section("detectors")[run]}}
+    (table, *_) = run_tables(read_runs(alone, project.artifacts)[0])
+    return f"{table.caption} * marks the best.\n\n{to_text(table.select(table.splits[:2]))}"
 
 
 @dataclass
@@ -89,7 +110,7 @@ class Progress:
     def follow(self, targets: list[str]) -> int:
         """Runs `dvc repro`; returns its exit status, 130 after Ctrl-C."""
         read, write = _terminal() if self._on_terminal else os.pipe()
-        command = [sys.executable, "-m", "dvc", "repro", *targets]
+        command = [sys.executable, "-c", DVC, "repro", *targets]
         environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=write, env=environment) as process:
             os.close(write)

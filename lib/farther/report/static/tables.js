@@ -101,7 +101,7 @@
       columns.forEach((one) => one.setAttribute("aria-sort", one === head ? next : "none"));
       const sign = next === "ascending" ? 1 : -1;
       const compare = isLabel
-        ? (a, b) => sign * text(a.cells[place]).localeCompare(text(b.cells[place]))
+        ? (a, b) => sign * text(a.cells[place]).localeCompare(text(b.cells[place]), undefined, { numeric: true })
         : (a, b) => {
             const [x, y] = [number(a.cells[place]), number(b.cells[place])];
             return Number.isNaN(x) || Number.isNaN(y) ? Number.isNaN(x) - Number.isNaN(y) : sign * (x - y);
