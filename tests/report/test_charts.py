@@ -72,7 +72,7 @@ def test_a_method_s_page_draws_its_values_of_every_detector_and_split(report, re
         rows = drawn[f"detectors-1-{place}"]["data"]["values"]
         shown = {(row["row"], row["split"]): row["value"] for row in rows}
         values = run.values.filter(method="msp", metric=metric.name).drop_nulls("value")
-        expected = {("pets-net", title): value for title, value in values.select("split_title", "value").iter_rows()}
+        expected = {("net (pets)", title): value for title, value in values.select("split_title", "value").iter_rows()}
         assert shown == pytest.approx(expected, abs=1e-4)
         assert len(shown) > 0
 

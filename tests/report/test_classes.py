@@ -96,6 +96,6 @@ def test_classes_are_ranked_by_the_similarity_of_their_predictions(make_run):
     classes["similarity"] = {"category": rows, "id_class": []}
     classes["by_oodness"] = {"msp": {"2": {"images": 1, "regions": 1, "auroc": 1, "fpr95": 0, "detection_error": 0}}}
     classes["id_up_to"] = {"msp": {"0": {"auroc": 1, "fpr95": 0, "detection_error": 0}}}
-    (group,) = content([make_run({}, {"classes": classes})])["runs"]["net"]["charts"]
+    (group,) = content([make_run({}, {"classes": classes})])["runs"]["net (voc)"]["charts"]
     shown = [row["class"] for row in group.charts[0].spec["data"]["values"]]
     assert shown == [f"c{n}" for n in (*range(10), *range(15, 25))]

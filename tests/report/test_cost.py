@@ -53,7 +53,7 @@ def test_the_chart_shows_gain_by_time_of_pass_and_scoring(tmp_path):
 
 
 def test_the_table_has_passes_times_bytes_and_gains(tmp_path):
-    confidence, knn, odin = ([text for text, _ in row] for row in content(tmp_path)["tables"]["net"].rows)
+    confidence, knn, odin = ([text for text, _ in row] for row in content(tmp_path)["tables"]["net (voc)"].rows)
     assert confidence[6] == "baseline"
     assert knn == ["kNN", "—", "0", "0", "0.500", "5.2", "+2.0 (-1.0 to +5.0)", "—"]
     assert odin[:5] == ["odin", "perturbed", "1", "1", "90.1"]
@@ -70,4 +70,4 @@ def test_without_times_there_is_a_table_but_no_chart(tmp_path):
     imported["runs"]["net"]["passes"]["perturbed"]["ms"] = None
     found = content(tmp_path, imported)
     assert found["groups"] == {}
-    assert [text for text, _ in list(found["tables"]["net"].rows)[2]][4] == "—"
+    assert [text for text, _ in list(found["tables"]["net (voc)"].rows)[2]][4] == "—"

@@ -34,7 +34,7 @@ def content(tmp_path, **budget):
 
 def test_tables_have_limits_values_intervals_and_n(tmp_path):
     page = content(tmp_path, max_misclassified=0.1, max_false_alarms=0, choose_on="far")
-    run = page["runs"]["net"]
+    run = page["runs"]["net (voc)"]
     assert run["answer"].startswith("No method reaches at most 10% of the unknown objects misclassified and at most 0")
     rows = {row[0][0]: [text for text, _ in row[1:]] for row in run["axes"].rows}
     limit, chosen, measured, interval, n, within = rows["unknown objects misclassified"]
@@ -42,13 +42,13 @@ def test_tables_have_limits_values_intervals_and_n(tmp_path):
     assert interval.startswith("0.0 to ") and within == "undecided"
     assert rows["mAP50 lost"][4] == ""
     (row,) = page["overview"].frame.to_dicts()
-    assert (row["Run"], row["Method"], row["n"], row["Reached"]) == ("net", "one", "4 / 4", "no")
+    assert (row["Detector"], row["Method"], row["n"], row["Reached"]) == ("net (voc)", "one", "4 / 4", "no")
     assert [table.frame["Limit"].to_list() for table in run["tables"]] == [["Misclassified 10%", "Alarms 0"]]
 
 
 def test_the_chart_has_a_curve_and_a_point_per_method_the_limits_and_the_front(tmp_path):
     page = content(tmp_path, max_false_alarms=25, choose_on="far")
-    (chart,) = page["runs"]["net"]["chart"].charts
+    (chart,) = page["runs"]["net (voc)"]["chart"].charts
     front, limit, _, settings, chosen = chart.spec["layer"]
     assert limit["encoding"] == {"x": {"datum": 25}, "tooltip": limit["encoding"]["tooltip"]}
     assert {row["series"] for row in settings["data"]["values"]} == {"one", "two"}

@@ -46,8 +46,8 @@ def test_a_value_carries_its_interval(index):
 
 
 def test_each_row_names_detector_and_method(index):
-    rows = [text for text in index.texts("th") if text in ("pets-net", "MSP", "Energy", "kNN")]
-    assert rows[:6] == ["pets-net", "MSP", "pets-net", "Energy", "pets-net", "kNN"]
+    rows = [text for text in index.texts("th") if text in ("net (pets)", "MSP", "Energy", "kNN")]
+    assert rows[:6] == ["net (pets)", "MSP", "net (pets)", "Energy", "net (pets)", "kNN"]
 
 
 def test_the_first_page_lists_the_warnings_of_curate(index):
@@ -57,11 +57,11 @@ def test_the_first_page_lists_the_warnings_of_curate(index):
 
 def test_methods_that_do_not_apply_are_named_with_the_reason(index, detector):
     for page in (index, detector):
-        assert any("LaRD (kNN) to pets-net: lard_knn needs latent" in text for text in page.texts("li"))
+        assert any("LaRD (kNN) to net (pets): lard_knn needs latent" in text for text in page.texts("li"))
 
 
 def test_a_run_that_is_not_evaluated_is_named(index):
-    assert "Not evaluated: pets-later." in index.texts("p")
+    assert "Not evaluated: later (pets)." in index.texts("p")
 
 
 def test_it_lists_digests_of_its_inputs(index, report, read, evaluated):
@@ -75,14 +75,14 @@ def test_it_lists_digests_of_its_inputs(index, report, read, evaluated):
 def test_other_parameters_have_another_name(project, params, read):
     def named(settings):
         rows = [row.split() for row in read(build(settings, project).with_name("provenance.html")).texts("tr")]
-        return next(row[2] for row in rows if row[:2] == ["pets-net", "abc123"])
+        return next(row[-1] for row in rows if row[2:4] == ["pets-net", "abc123"])
 
     assert named({**params, "evaluate": {"iou": 0.7}}) != named(params)
 
 
 def test_outcomes_of_unknown_objects_are_drawn_from_the_counts(index, detector):
     rows = index.charts()["outcomes-1-1"]["data"]["values"]
-    near = {row["outcome"]: row["objects"] for row in rows if row["row"] == "pets-net"}
+    near = {row["outcome"]: row["objects"] for row in rows if row["row"] == "net (pets)"}
     assert near == {"found": 1, "misclassified": 1, "missed": 2}
     rows = detector.charts()["outcomes"]["data"]["values"]
     assert sum(row["share"] for row in rows if row["row"] == "photos far") == pytest.approx(1)
@@ -101,13 +101,13 @@ def test_a_method_is_explained_by_its_own_documentation(report, read):
     assert any("score = − ‖u − u_(k)‖" in e.text for e in page.all("div"))
     assert any(text.startswith("Sun et al.") for text in page.texts("p"))
     assert any(text.startswith("k 10 Rank of the neighbour") for text in page.texts("tr"))
-    assert any(text.startswith("pets-net k = 1") for text in page.texts("tr"))
+    assert any(text.startswith("net (pets) k = 1") for text in page.texts("tr"))
 
 
 def test_a_method_without_results_says_to_what_it_does_not_apply(report, read):
     page = read(report / "methods" / "lard_knn.html")
     assert "No results yet." in page.texts("p")
-    assert any(text.startswith("Not applicable to pets-net: lard_knn needs latent") for text in page.texts("li"))
+    assert any(text.startswith("Not applicable to net (pets): lard_knn needs latent") for text in page.texts("li"))
 
 
 def test_a_choice_among_methods_explains_each_of_them(project, params, read):

@@ -46,15 +46,15 @@ def page(make_run, tmp_path):
             run = make_run({}, {"wilderness": section})
             object.__setattr__(run, "name", name)
             made.append(run)
-        return content(made, dict.fromkeys(runs, tmp_path), dict.fromkeys(runs, "page.html"))
+        return content(made, dict.fromkeys(runs, tmp_path))
 
     return make
 
 
 def test_the_message_names_the_runs_that_lose_least_and_most(page):
     found = page(a=wild(0.25), b=wild(0.05, kept=(0.9, 0.75, 0.5)))["message"]
-    assert "5.0 (b) to 25.0 (a) per cent of the detections are unknown objects" in found
-    assert "lose 15.0 (b) to 30.0 (a) points of F1" in found
+    assert "5.0 [b (voc)] to 25.0 [a (voc)] per cent of the detections are unknown objects" in found
+    assert "lose 15.0 [b (voc)] to 30.0 [a (voc)] points of F1" in found
 
 
 def test_the_message_has_one_value_for_one_run(page):
@@ -73,7 +73,7 @@ def test_the_overview_has_what_new_thresholds_still_lose(page):
 
 
 def test_errors_are_drawn_as_far_as_all_classes_reach_the_recall(page):
-    errors, f1 = page(a=wild())["runs"]["a"]["charts"]
+    errors, f1 = page(a=wild())["runs"]["a (voc)"]["charts"]
     rows = errors.charts[0].spec["data"]["values"]
     assert [(row["recall"], row["cause"], row["share"]) for row in rows] == [
         (0.1, "unknown object", 0.0),
@@ -86,7 +86,7 @@ def test_errors_are_drawn_as_far_as_all_classes_reach_the_recall(page):
 def test_the_background_is_drawn_cumulated(page):
     side = {"histogram": [0.25] * 2 + [0.0] * 37 + [0.5], "classes": {"cat": {"mean": 0.1, "sd": 0.2, "rejected": 0.5}}}
     background = {"rejected_known": 0.1, "rejected_unknown": 0.5, "known": side, "unknown": side}
-    found = page(a=wild(background=background))["runs"]["a"]
+    found = page(a=wild(background=background))["runs"]["a (voc)"]
     rows = found["charts"][2].charts[0].spec["data"]["values"].splitlines()
     assert rows[2].endswith("-0.9000,0.5000") and rows[40].endswith("1.0000,1.0000")
 
@@ -103,13 +103,13 @@ def test_with_few_wild_images_there_is_no_message_and_without_any_no_chart(page)
     found_few = page(a=few)
     assert found_few["message"] == ""
     assert found_few["overview"].frame["Unknown objects (%)"].to_list() == ["—"]
-    assert found["runs"]["a"]["charts"] == []
+    assert found["runs"]["a (voc)"]["charts"] == []
     assert page()["overview"] is None
 
 
 def test_the_page_of_an_evaluated_run_has_its_values(report, evaluated, read):
     found = read_json(evaluated / "artifacts/evaluation/pets-net.json")["wilderness"]
     html = read(report / "wilderness.html")
-    assert any("pets-net" in text for text in html.texts("h2"))
+    assert any("net (pets)" in text for text in html.texts("h2"))
     assert {"wilderness-1", "wild-1-1"} <= set(html.charts())
     assert f"{100 * found['map_closed']:.1f}" in html.texts("td")

@@ -1,4 +1,4 @@
-"""The page of near and far: means over splits as OpenOOD reports them, classifiers, errors on ID images."""
+"""The page of comparisons: means over splits as OpenOOD reports them, classifiers, errors on ID images."""
 
 from __future__ import annotations
 
@@ -21,17 +21,33 @@ MEANS = ("auroc", "fpr95", "full_spectrum_auroc", "oscr", "macro_auroc")
 ERRORS = ("auroc", "fpr95", "detection_error", "aurc", "e_aurc")
 
 
+#: Sections of the page.
+SECTIONS = {
+    "classifiers": "Classifiers",
+    "ranks": "Images and objects",
+    "mean-ranks": "Mean ranks",
+    "agreement": "Do classic metrics rank as open-set metrics do?",
+    "gaps": "Near against far",
+    "means": "Means over splits",
+    "errors": "Errors on ID images",
+}
+
+
 def content(runs: Sequence[Run]) -> dict[str, Any]:
     """Variables of the template `across.html`."""
-    benchmarks = dict.fromkeys(run.benchmark for run in runs)
-    means = {name: _means(name, [run for run in runs if run.benchmark == name]) for name in benchmarks}
-    errors = {name: _errors(name, [run for run in runs if run.benchmark == name]) for name in benchmarks}
-    return {
+    benchmarks = dict.fromkeys(run.benchmark_title for run in runs)
+    means = {name: _means(name, [run for run in runs if run.benchmark_title == name]) for name in benchmarks}
+    errors = {name: _errors(name, [run for run in runs if run.benchmark_title == name]) for name in benchmarks}
+    found = {
         "classifiers": classifiers(runs),
         "ranks": ranks(runs),
         **ranking.content(runs),
         "means": {name: listing for name, listing in means.items() if listing},
         "errors": {name: listing for name, listing in errors.items() if listing},
+    }
+    return {
+        **found,
+        "contents": {anchor: title for anchor, title in SECTIONS.items() if found[anchor.replace("-", "_")]},
     }
 
 
@@ -48,7 +64,8 @@ def classifiers(runs: Sequence[Run]) -> Listing | None:
             }
             shifted = {f"Accuracy: {name} (%)": values["accuracy"] for name, values in found["shifted"].items()}
             counts = {"Images": id_images(run)}
-            rows.append({"Run": run.name, "Benchmark": run.benchmark, **counts, **of_metric, **shifted})
+            row = {"Detector": run.full_title, "Benchmark": run.benchmark_title}
+            rows.append({**row, **counts, **of_metric, **shifted})
     numbers = ["Accuracy (%)", "NLL", "ECE (%)"]
     caption = "Classifiers on the ID test split, with 95% intervals; and their accuracy on shifted ID images."
     return Listing.of(caption, rows, numbers) if rows else None
@@ -78,7 +95,7 @@ def _means(benchmark: str, runs: Sequence[Run]) -> Listing | None:
                 if name in of
             }
             if cells:
-                rows.append({"Run": run.name, "Method": run.label(method), **cells})
+                rows.append({"Detector": run.full_title, "Method": run.label(method), **cells})
     splits = {
         distance: of["splits"]
         for run in runs
@@ -106,7 +123,7 @@ def _errors(benchmark: str, runs: Sequence[Run]) -> Listing | None:
                     f"{metric.title}\N{NO-BREAK SPACE}{metric.arrow} (%)": found[name] for name, metric in heads.items()
                 }
                 counts = {"Correct": found["correct"], "Errors": found["errors"]}
-                rows.append({"Run": run.name, "Method": run.label(method), **counts, **cells})
+                rows.append({"Detector": run.full_title, "Method": run.label(method), **counts, **cells})
     caption = (
         f"{benchmark}: separation of ID test regions of the right class from errors. AURC is the mean share of errors "
         "among the highest-scored regions, E-AURC what exceeds that of a perfect order."

@@ -31,7 +31,7 @@ KNOWN = vl.Key("ID class it is taken for", "#0072B2", "■")
 
 def content(runs: Sequence[Run]) -> dict[str, Any]:
     """Variables of the template `classes.html`: tables and charts of each run."""
-    found = {run.name: run.evaluation["classes"] for run in runs if run.evaluation.get("classes")}
+    found = {run.full_title: run.evaluation["classes"] for run in runs if run.evaluation.get("classes")}
     return {
         "runs": {name: _of_run(name, values) for name, values in found.items()},
         "contents": {f"run-{number}": name for number, name in enumerate(found, start=1)},

@@ -14,7 +14,7 @@ import polars as pl
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
 from farther.report import documented, metric_groups, overview, problems, published, seeds, tables, wilderness
-from farther.report.charts import curves
+from farther.report.charts import curves, error_budget
 from farther.report.charts import distances as distance_charts
 from farther.report.charts import results as charts
 from farther.report.distances import Distances
@@ -32,6 +32,7 @@ DETECTOR = {
     "results": "Results",
     "further": "Further metrics",
     "unknown": "Unknown objects",
+    "error-budget": "Error budget",
     "charts": "Charts",
     "examples": "Examples",
     "thresholds": "Thresholds and parameters",
@@ -104,7 +105,8 @@ class Contents:
         """The first page."""
         images = {(run.benchmark, s.name): run.images(s.name) for run in self.evaluated for s in run.splits}
         without_method = [run for run in self.measured if run.has_no_method]
-        results = {f"results-{k}": f"Results on {name}" for k, name in enumerate(self.by_benchmark(), start=1)}
+        titles = [runs[0].benchmark_title for runs in self.by_benchmark().values()]
+        results = {f"results-{k}": f"Results on {title}" for k, title in enumerate(titles, start=1)}
         if results:
             results |= {"unknown": "Unknown objects by split", "metrics": "Metrics"}
         warnings = problems.warnings(self.artifacts, self.params)
@@ -125,19 +127,20 @@ class Contents:
                 "images in them": sum(images.values()),
             },
             "contents": {**results, "runs": "Runs", "files": "Downloads"},
-            "without_method": [run.name for run in without_method],
+            "without_method": [run.full_title for run in without_method],
             "without_reason": _not_applicable(without_method),
-            "unmeasured": [run.name for run in self.runs if run not in self.measured],
+            "unmeasured": [run.full_title for run in self.runs if run not in self.measured],
             "benchmarks": [self._results(name, runs) for name, runs in self.by_benchmark().items()],
             "warnings": warnings,
             "doubts": doubts,
             "unusable": unusable,
             "metrics": SHOWN,
             "runs": overview.runs_table(self.runs),
-            "run_pages": self._run_pages(),
             "methods": {name: title_of(name) for name in self.params["methods"]},
             "file_heads": FILES,
-            "files": {run.name: [table.name for table in tables.run_tables(run)] for run in self.evaluated},
+            "files": {
+                run.name: (run.full_title, [table.name for table in tables.run_tables(run)]) for run in self.evaluated
+            },
         }
 
     def provenance(self) -> dict[str, Any]:
@@ -150,14 +153,14 @@ class Contents:
     def _results(self, name: str, runs: list[Run]) -> dict[str, Any]:
         shown = [(run, self.shown_method(run)) for run in runs]
         return {
-            "name": name,
+            "name": runs[0].benchmark_title,
             "tables": [
                 *tables.benchmark_tables(name, seeds.merged(runs, self.settings.seeds)),
                 *metric_groups.cost_tables(name, runs),
             ],
             "notes": [note for run in runs if (note := documented.note_on(run))],
             "not_applicable": _not_applicable(runs),
-            "shown": {run.name: run.label(method) for run, method in shown},
+            "shown": {run.full_title: run.label(method) for run, method in shown},
             "outcomes": charts.outcomes_by_split(shown),
         }
 
@@ -172,13 +175,13 @@ class Contents:
         """All detectors side by side."""
         return {
             "quality": list(overview.detectors(self.measured)),
-            "run_pages": self._run_pages(),
+            "budget": error_budget.overview([(run, self.shown_method(run)) for run in self.evaluated]),
         }
 
     def wilderness(self) -> dict[str, Any]:
         """What images without known objects cost the detectors."""
         plots = {run.name: self._plots(run) for run in self.evaluated}
-        return wilderness.content(self.evaluated, plots, self._run_pages())
+        return wilderness.content(self.evaluated, plots)
 
     def detector(self, run: Run, found: Mapping[str, SplitOutcomes]) -> dict[str, Any]:
         """One detector on one benchmark."""
@@ -193,7 +196,11 @@ class Contents:
         count, side = self.settings.examples, self.settings.image_side
         drawn = curves.RunCurves(run, self._plots(run), run.ranked("auroc")[: self.settings.curves])
         return content | {
-            "contents": {name: title for name, title in DETECTOR.items() if name != "examples" or count},
+            "contents": {
+                name: title
+                for name, title in DETECTOR.items()
+                if (name != "examples" or count) and (name != "error-budget" or run.evaluation.get("error_budget"))
+            },
             "tables": tables.run_tables(run),
             "notes": [note for note in [documented.note_on(run)] if note],
             "further": list(metric_groups.further_tables(run)),
@@ -202,6 +209,9 @@ class Contents:
             "outcomes": charts.outcomes(run, method),
             "confusion": charts.confusion(run, self.settings.categories),
             "recall": f"{100 * run.evaluation.get('wilderness', {}).get('diagnosis_recall', 0):g}",
+            "budget_known": error_budget.known(run),
+            "budget_unknown": error_budget.unknown(run, method),
+            "budget": error_budget.listing(run, method),
             "methods": charts.methods(run),
             "roc": drawn.curves("roc", self.settings.curve_points),
             "pr": drawn.curves("pr", self.settings.curve_points),
@@ -247,11 +257,12 @@ class Contents:
             "texts": self.texts[name],
             "remarks": [f"{remark[0].upper()}{remark[1:]}." for remark in remarks],
             "tables": [table for on, those in by_benchmark.items() for table in tables.method_tables(on, those, name)],
-            "charts_by_benchmark": {on: charts.detectors(those, name) for on, those in by_benchmark.items()},
+            "charts_by_benchmark": {
+                those[0].benchmark_title: charts.detectors(those, name) for those in by_benchmark.values()
+            },
             "parameters": overview.parameters_by_run(runs, name),
-            "run_pages": self._run_pages("../"),
             "not_applicable": {
-                run.name: run.not_applicable[name] for run in self.measured if name in run.not_applicable
+                run.full_title: run.not_applicable[name] for run in self.measured if name in run.not_applicable
             },
         }
 
@@ -276,7 +287,7 @@ class Contents:
             "open_set": charts.families(self.values, [metric for metric in CHARTED if metric in OPEN_SET]),
             "correlations": charts.correlations(self.values),
             "benchmarks": list(self.params["benchmarks"]),
-            "runs": [run.name for run in self.evaluated],
+            "runs": {run.name: run.full_title for run in self.evaluated},
         }
 
     def published(self) -> dict[str, Any]:
@@ -292,15 +303,11 @@ class Contents:
                 counterpart = wanted[run.name]
                 _refuse_unknown(run.name, counterpart, {*published.detectors(printed), *elephant.detectors})
                 of_methods = published.beside(run, counterpart, printed, parts.get(run.name, ()))
-                found[run.name] = [*([of_methods] if of_methods else []), *elephant.beside(run, counterpart)]
-        linked = [run.name for run in self.evaluated]
-        return {"published": {name: of for name, of in found.items() if of}, "linked": linked}
+                found[run.full_title] = [*([of_methods] if of_methods else []), *elephant.beside(run, counterpart)]
+        return {"published": {name: of for name, of in found.items() if of}}
 
     def _plots(self, run: Run) -> Path:
         return RunFiles(run.name, run.benchmark, self.artifacts).plots
-
-    def _run_pages(self, up: str = "") -> dict[str, str]:
-        return {run.name: f"{up}detectors/{quote(run.name)}.html" for run in self.measured}
 
     def _method_pages(self, up: str, runs: Sequence[Run]) -> dict[str, str]:
         labels = {title_of(name): name for name in self.params["methods"]}
@@ -313,7 +320,7 @@ def _not_applicable(runs: Sequence[Run]) -> list[dict[str, Any]]:
     found: dict[tuple[str, str], list[str]] = {}
     for run in runs:
         for method, reason in run.not_applicable.items():
-            found.setdefault((title_of(method), reason), []).append(run.name)
+            found.setdefault((title_of(method), reason), []).append(run.full_title)
     return [{"method": title, "runs": names, "reason": reason} for (title, reason), names in found.items()]
 
 

@@ -30,7 +30,7 @@ def content(runs: Sequence[Run], file: Path) -> dict[str, Any]:
     """
     measured = read_cost(file)
     costs = measured["runs"]
-    of_run = {run.name: rows for run in runs if run.name in costs and (rows := list(_rows(run, costs[run.name])))}
+    of_run = {run.full_title: rows for run in runs if run.name in costs and (rows := list(_rows(run, costs[run.name])))}
     names = list(dict.fromkeys(row["method"] for rows in of_run.values() for row in rows))
     legend = vl.keys(names, vl.SHAPES)
     groups = {

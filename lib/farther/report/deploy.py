@@ -54,8 +54,8 @@ STATUS = {"met": "yes", "exceeded": "no", "open": "undecided"}
 
 def content(runs: Sequence[Run], artifacts: Path) -> dict[str, Any]:
     """Variables of the template `deploy.html`."""
-    found = {run.name: choices for run in runs if (choices := _read(run, artifacts)) is not None}
-    titles = {run.name: {name: run.label(name) for name in run.methods} for run in runs}
+    found = {run.full_title: choices for run in runs if (choices := _read(run, artifacts)) is not None}
+    titles = {run.full_title: {name: run.label(name) for name in run.methods} for run in runs}
     return {
         "overview": _overview(found, titles),
         "budgets": list(dict.fromkeys(limits(one.budget) for one in found.values())),
@@ -74,7 +74,7 @@ def _overview(found: Mapping[str, Choices], titles: Mapping[str, Mapping[str, st
     rows = []
     for name, one in found.items():
         if one.choice is not None:
-            rows += setting_rows({name: one.choice}, "Run", titles[name])
+            rows += setting_rows({name: one.choice}, "Detector", titles[name])
     caption = (
         "What to deploy of each run: values with 95% intervals, of images that were not chosen on; n: unknown objects "
         "and ID images."
@@ -108,7 +108,7 @@ def _of_run(choices: Choices, titles: Mapping[str, str]) -> dict[str, Any]:
 
 def _listing(caption: str, rows: Sequence[Mapping[str, str]], *texts: str) -> Listing | None:
     """A table; all columns but the named ones are flush right."""
-    texts = texts or ("Run", "Method")
+    texts = texts or ("Detector", "Method")
     left = {*texts, "Method", "Reached", "Within limit"}
     return Listing.of(caption, rows, [head for head in rows[0] if head not in left]) if rows else None
 

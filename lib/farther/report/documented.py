@@ -63,4 +63,4 @@ def note_on(run: Run) -> str:
     """All remarks on a run's methods in one paragraph, "" where there are none."""
     found = {method: remarks(run, method) for method in run.methods}
     parts = [f"{title_of(method)}: {'; '.join(texts)}" for method, texts in found.items() if texts]
-    return f"{run.name}, {'. '.join(parts)}." if parts else ""
+    return f"{run.full_title}, {'. '.join(parts)}." if parts else ""

@@ -51,21 +51,25 @@ def further_tables(run: Run) -> Iterator[ResultTable]:
         metrics = tuple(METRICS[metric] for metric in names)
         cells = run.values_of(metrics)
         if len(cells):
-            yield ResultTable(f"{run.name}-{name}", f"{run.name}: {caption}.", {"Method": "label"}, metrics, cells)
+            yield ResultTable(
+                f"{run.name}-{name}", f"{run.full_title}: {caption}.", {"Method": "label"}, metrics, cells
+            )
 
 
 def cost_tables(benchmark: str, runs: Sequence[Run]) -> Iterator[ResultTable]:
     """Quality on ID test images and what flagging costs there, detectors and methods as rows; classifiers apart."""
     for whole_images, names in DETECTOR.items():
         of_kind = [run for run in runs if run.whole_images == whole_images and run.evaluation]
-        cells = pl.concat([pl.DataFrame(schema=VALUES), *(_costs(run, (*names, *COSTS)) for run in of_kind)])
+        if not of_kind:
+            continue
+        cells = pl.concat([_costs(run, (*names, *COSTS)) for run in of_kind])
         if len(cells):
             caption = (
-                f"{benchmark}: quality on ID test images (%), and the detections there that are flagged as unknown: "
+                f"{runs[0].benchmark_title}: quality on ID test images (%), and the detections there that are flagged as unknown: "
                 "false alarms per 100 images, and share (%)."
             )
             metrics = tuple(METRICS[name] for name in (*names, *COSTS))
-            labels = {"Detector": "run", "Method": "label"}
+            labels = {"Detector": "detector", "Method": "label"}
             yield ResultTable(f"{benchmark}-costs", caption, labels, metrics, cells)
 
 
@@ -90,7 +94,7 @@ def _costs(run: Run, names: Sequence[str]) -> pl.DataFrame:
             few = counts.get("images") is not None and counts["images"] < run.few
             labels = {"method": method, "label": run.label(method), "family": run.family(method)}
             rows.append({**place, **labels, **of_value, "is_few": few})
-    return pl.DataFrame(rows, schema=VALUES)
+    return pl.DataFrame(rows, schema=VALUES).with_columns(detector=pl.lit(run.full_title))
 
 
 def parts(run: Run, method: str) -> Iterator[Listing]:

@@ -29,9 +29,9 @@ def runs_table(runs: Sequence[Run]) -> Listing:
         "Detectors on benchmarks.",
         (
             {
+                "Detector": run.full_title,
                 "Run": run.name,
-                "Benchmark": run.benchmark,
-                "Detector": run.adapter,
+                "Adapter": run.adapter,
                 "Weights": run.weights,
                 "mAP50 (%)": None if run.whole_images else run.detector.get("map50"),
                 **({"Accuracy (%)": run.detector.get("accuracy")} if any(one.whole_images for one in runs) else {}),
@@ -52,7 +52,7 @@ def checkpoints(runs: Sequence[Run], params: Mapping[str, Any]) -> Listing:
         written = json.dumps({**shared, **used}, sort_keys=True, default=str)
         weights = run.evaluation.get("detector", {}).get("weights_digest")
         short = {"Checkpoint": weights and str(weights)[:SHORT], "Parameters": digest(written)[:SHORT]}
-        rows.append({"Run": run.name, **short})
+        rows.append({"Detector": run.full_title, "Run": run.name, **short})
     return Listing.of(f"Digests of checkpoints and parameters; farther {farther.__version__}.", rows)
 
 
@@ -91,7 +91,7 @@ def methods(params: Mapping[str, Mapping[str, Any]], runs: Sequence[Run], summar
 
 def parameters_by_run(runs: Sequence[Run], method: str) -> Listing:
     """Parameters of a method and its threshold τ: one row per run."""
-    rows = ({"Detector": run.name, "Parameters": parameters(run, method), **_tau(run, method)} for run in runs)
+    rows = ({"Detector": run.full_title, "Parameters": parameters(run, method), **_tau(run, method)} for run in runs)
     caption = "Parameters, threshold τ, and the share of ID test detections at or above it."
     return Listing.of(caption, rows, numbers=["τ"])
 
@@ -108,7 +108,7 @@ def parameters_by_method(run: Run) -> Listing:
         }
         for method in run.methods
     )
-    return Listing.of(f"{run.name}: methods, their parameters and thresholds.", rows, numbers=["τ"])
+    return Listing.of(f"{run.full_title}: methods, their parameters and thresholds.", rows, numbers=["τ"])
 
 
 def _tau(run: Run, method: str) -> dict[str, Any]:
@@ -163,18 +163,18 @@ def images(run: Run, *, with_known: bool = False) -> str:
 
 def detectors(runs: Sequence[Run]) -> Iterator[Listing]:
     """ID quality and images without detections of all runs, one table per benchmark (FMIYC, Tables 1 and 3)."""
-    for benchmark in dict.fromkeys(run.benchmark for run in runs):
+    for benchmark in dict.fromkeys(run.benchmark_title for run in runs):
         yield Listing.of(
             f"Detectors on benchmark {benchmark}: quality on the ID test set, operating threshold t*, and the share of "
             "images without a detection above it.",
             (
                 {
-                    "Run": run.name,
-                    "Detector": run.adapter,
+                    "Detector": run.full_title,
+                    "Adapter": run.adapter,
                     **_quality_columns(run),
                 }
                 for run in runs
-                if run.benchmark == benchmark
+                if run.benchmark_title == benchmark
             ),
         )
 
@@ -198,7 +198,7 @@ def inputs(run: Run) -> Listing:
     parts |= {split: details.get("inputs", {}) for split, details in read.get("splits", {}).items()}
     parts |= {"evaluation": read.get("settings", {})}
     rows = ({"Part": part, "Name": key, "Value": _word(v)} for part, named in parts.items() for key, v in named.items())
-    return Listing.of(f"{run.name}: inputs of the evaluation.", rows)
+    return Listing.of(f"{run.full_title}: inputs of the evaluation.", rows)
 
 
 def datasets(artifacts: Path) -> Listing | None:

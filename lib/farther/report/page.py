@@ -33,7 +33,7 @@ NAVIGATION = {
     "detectors.html": "Detectors",
     "methods.html": "Methods",
     "splits.html": "Splits",
-    "across.html": "Near and far",
+    "across.html": "Comparisons",
     "wilderness.html": "Wilderness",
     "self_awareness.html": "Self-awareness",
     "classes.html": "Classes",
@@ -77,6 +77,7 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
         roots = image_roots(params.get("datasets") or {}, artifacts / "tables", root)
         contents = Contents(params, settings, runs, root, roots, texts)
         gallery = Gallery(site, roots, artifacts / "report", settings.gallery, code or "")
+        site.runs = {run.full_title: run.name for run in contents.measured}
         for name, template, content in _pages(contents):
             site.write(name, template, **content)
         for run in contents.measured:

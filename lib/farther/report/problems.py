@@ -44,10 +44,10 @@ def doubts(artifacts: Path, params: Mapping[str, Any], runs: Iterable[Run]) -> l
     for run in runs:
         splits: Mapping[str, Any] = run.evaluation.get("splits", {})
         if empty := [split for split, counts in splits.items() if not counts["images"]]:
-            found.append(f"{run.name}: no image in {_and(empty)}.")
+            found.append(f"{run.full_title}: no image in {_and(empty)}.")
         if failed := {split: counts["failed_images"] for split, counts in splits.items() if counts["failed_images"]}:
             parts = [f"{count:,} in {split}" for split, count in failed.items()]
-            found.append(f"{run.name}: images that could not be used: {_and(parts)}.")
+            found.append(f"{run.full_title}: images that could not be used: {_and(parts)}.")
         found += _chosen_on_test(run, params)
     return found
 
@@ -78,10 +78,10 @@ def _chosen_on_test(run: Run, params: Mapping[str, Any]) -> Iterator[str]:
     }
     for name, split in chosen.items():
         if split is not None and split in tested:
-            yield f"{run.name}: {name} was chosen on {split}, test images that results are reported on."
+            yield f"{run.full_title}: {name} was chosen on {split}, test images that results are reported on."
     oracles = [run.label(method) for method in run.methods if (run.fitted(method).get("choice") or {}).get("oracle")]
     if oracles:
-        yield f"{run.name}: parameters of {_and(oracles)} were chosen on test images that results are reported on."
+        yield f"{run.full_title}: parameters of {_and(oracles)} were chosen on test images that results are reported on."
 
 
 def _and(parts: Sequence[str]) -> str:

@@ -117,6 +117,6 @@ def caption(run: Run, counterpart: Counterpart, origin: str) -> str:
     theirs = f"{counterpart.detector} on {counterpart.id} in {origin}"
     lard = " Its LaRD is the best of several variants, chosen on the OOD data." if origin.startswith("FMIYC") else ""
     if counterpart.comparable:
-        return f"{run.name} beside {theirs}. Differences are in percentage points, ours minus published.{lard}"
+        return f"{run.full_title} beside {theirs}. Differences are in percentage points, ours minus published.{lard}"
     warning = "NOT comparable: another detector, on other images. It only shows what the real benchmark looks like."
-    return f"{run.name}, and for context published (real data): {theirs}. {warning}{lard}"
+    return f"{run.full_title}, and for context published (real data): {theirs}. {warning}{lard}"

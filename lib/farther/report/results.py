@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +108,17 @@ class Run:
     @property
     def full_title(self) -> str:
         """Its title with the benchmark's name."""
-        return f"{self.title} ({self.known_title})"
+        return f"{self.title or self.name} ({self.benchmark_title})"
+
+    @property
+    def benchmark_title(self) -> str:
+        """The benchmark's title."""
+        return self.known_title or self.benchmark
+
+    @property
+    def titled_values(self) -> pl.DataFrame:
+        """Its values with a column `detector`, its title."""
+        return self.values.with_columns(detector=pl.lit(self.full_title))
 
     @property
     def methods(self) -> list[str]:
@@ -197,7 +208,10 @@ def read_runs(params: Mapping[str, Any], artifacts: Path) -> list[Run]:
     for section in ("detectors", "benchmarks", "methods"):
         if not isinstance(params.get(section), Mapping):
             raise ParameterError(f"params.yaml: no section {section!r}")
-    return [read_run(name, params, artifacts) for name in params["detectors"]]
+    runs = [read_run(name, params, artifacts) for name in params["detectors"]]
+    times = Counter(run.full_title for run in runs)
+    # Runs of one title on one benchmark are told apart by their names.
+    return [replace(run, title=f"{run.title}, {run.name}") if times[run.full_title] > 1 else run for run in runs]
 
 
 def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:

@@ -77,7 +77,9 @@ def _mean(title: str, runs: Sequence[Run]) -> Run:
     ).drop("sd", "count")
     measured = {metric: [run.detector.get(metric) for run in runs] for metric in DETECTOR}
     detector = {metric: _mean_sd(of)["mean"] for metric, of in measured.items() if None not in of}
-    return replace(runs[0], name=title, values=with_best(values.select(runs[0].values.columns)), detector=detector)
+    return replace(
+        runs[0], name=title, title=title, values=with_best(values.select(runs[0].values.columns)), detector=detector
+    )
 
 
 def _together(runs: Sequence[Run]) -> pl.DataFrame:

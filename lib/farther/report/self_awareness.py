@@ -27,8 +27,8 @@ SUMMARY = {
 
 def content(runs: Sequence[Run]) -> dict[str, Any]:
     """Variables of the template `self_awareness.html`: tables of all runs, and charts of each."""
-    found = {run.name: run.evaluation["self_awareness"] for run in runs if run.evaluation.get("self_awareness")}
-    counts = {run.name: {IMAGES: images(run)} for run in runs}
+    found = {run.full_title: run.evaluation["self_awareness"] for run in runs if run.evaluation.get("self_awareness")}
+    counts = {run.full_title: {IMAGES: images(run)} for run in runs}
     return {
         "overview": overview(found, counts),
         "intervals": _intervals(found, counts),
@@ -45,7 +45,7 @@ def overview(found: Mapping[str, Mapping[str, Any]], counts: Mapping[str, Mappin
         counts: Run → further columns.
     """
     rows = [
-        {"Run": name, **{title: aware.get(part) for part, title in SUMMARY.items()}, **counts[name]}
+        {"Detector": name, **{title: aware.get(part) for part, title in SUMMARY.items()}, **counts[name]}
         for name, aware in found.items()
     ]
     return _listing(
@@ -59,7 +59,7 @@ def _intervals(found: Mapping[str, Mapping[str, Any]], counts: Mapping[str, Mapp
     titles = {part: SUMMARY[part] for part in ("daq", "balanced_accuracy", "idq", "idq_t")}
     rows = [
         {
-            "Run": name,
+            "Detector": name,
             **{title: between(aware["intervals"].get(part)) for part, title in titles.items()},
             **counts[name],
         }

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -30,6 +31,9 @@ class Site:
         folder: It must not exist yet.
         navigation: The links at the top of each page: page, relative to the folder → text.
         earlier: The folder of an earlier site, whose files are taken where `keep` finds their key unchanged.
+
+    Attributes:
+        runs: Title of each detector with a page → the name of its run. Tables link the titles.
     """
 
     def __init__(self, folder: Path, navigation: Mapping[str, str], earlier: Keyed | None = None):
@@ -38,6 +42,7 @@ class Site:
         self._earlier = earlier
         self._keys: dict[str, str] = {}
         self._environment = _environment()
+        self.runs: Mapping[str, str] = {}
         for file in files("farther.report").joinpath("static").iterdir():
             self.write_text(f"{ASSETS}/{file.name}", file.read_text(encoding="utf-8"))
 
@@ -56,12 +61,14 @@ class Site:
             name: Its file name, relative to the report's folder: `index.html`, `detectors/voc-vos.html`.
             template: A template that extends `base.html`.
             content: Variables of the template. It also gets `page` (the name), `up` (the path from the page to the
-                report's folder: "" or "../") and `navigation`.
+                report's folder: "" or "../"), `navigation`, `run_names` (`runs`) and `run_pages` (title → address).
 
         Raises:
             DataError: the name leaves the report's folder.
         """
-        given = {"page": name, "up": "../" * name.count("/"), "navigation": self._navigation}
+        up = "../" * name.count("/")
+        given = {"page": name, "up": up, "navigation": self._navigation, "run_names": self.runs}
+        given["run_pages"] = {title: f"{up}detectors/{quote(run)}.html" for title, run in self.runs.items()}
         self.write_text(name, self._environment.get_template(template).render({**given, **content}))
 
     def write_text(self, name: str, text: str) -> None:

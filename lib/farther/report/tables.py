@@ -96,19 +96,32 @@ def _counted(cells: pl.DataFrame, names: Iterable[str]) -> str:
 def run_tables(run: Run) -> list[ResultTable]:
     """The two tables of a run: methods as rows."""
     note = " ".join(part for part in (note_on(run), not_applicable_note(run)) if part)
-    return _tables(run.name, {"Method": "label"}, run.values, _kinds([run]), note=note)
+    return _tables(run.name, {"Method": "label"}, run.values, _kinds([run]), title=run.full_title, note=note)
 
 
 def benchmark_tables(benchmark: str, runs: Sequence[Run]) -> list[ResultTable]:
     """The two tables of all runs on a benchmark: detectors and methods as rows."""
-    cells = pl.concat([run.values for run in runs])
-    return _tables(benchmark, {"Detector": "run", "Method": "label"}, cells, _kinds(runs))
+    cells = pl.concat([run.titled_values for run in runs])
+    return _tables(
+        benchmark,
+        {"Detector": "detector", "Method": "label"},
+        cells,
+        _kinds(runs),
+        title=runs[0].benchmark_title,
+    )
 
 
 def method_tables(benchmark: str, runs: Sequence[Run], method: str) -> list[ResultTable]:
     """The two tables of a method on a benchmark: detectors as rows; [] where no run has the method."""
-    cells = pl.concat([run.values for run in runs]).filter(method=method)
-    return _tables(benchmark, {"Detector": "run"}, cells, _kinds(runs), of=f"-{method}")
+    cells = pl.concat([run.titled_values for run in runs]).filter(method=method)
+    return _tables(
+        benchmark,
+        {"Detector": "detector"},
+        cells,
+        _kinds(runs),
+        title=f"{title_of(method)} on {runs[0].benchmark_title}",
+        of=f"-{method}",
+    )
 
 
 def not_applicable_note(run: Run) -> str:
@@ -128,6 +141,7 @@ def _tables(
     cells: pl.DataFrame,
     kinds: Sequence[_Kind],
     *,
+    title: str,
     of: str = "",
     note: str = "",
 ) -> list[ResultTable]:
@@ -136,7 +150,7 @@ def _tables(
     found = []
     for kind, metrics, shows in kinds:
         of_kind = cells.filter(pl.col("metric").is_in([metric.name for metric in metrics]))
-        found.append(ResultTable(f"{subject}{of}-{kind}", f"{subject}: {shows} (%).", labels, metrics, of_kind, note))
+        found.append(ResultTable(f"{subject}{of}-{kind}", f"{title}: {shows} (%).", labels, metrics, of_kind, note))
     return found
 
 

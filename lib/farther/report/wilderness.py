@@ -35,28 +35,26 @@ RECALL = 0.3
 BETA = "1"
 
 
-def content(runs: Sequence[Run], plots: Mapping[str, Path], pages: Mapping[str, str]) -> dict[str, Any]:
+def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
     """Variables of the template `wilderness.html`: tables of all runs, and charts of each.
 
     Args:
         runs: All evaluated runs; classifiers, whose images have one region each, are left out.
         plots: The folder of the plot files of each run.
-        pages: Run → address of its page.
     """
     shown = [run for run in runs if not run.whole_images and run.evaluation.get("wilderness")]
-    found = {run.name: run.evaluation["wilderness"] for run in shown}
-    benchmarks = dict.fromkeys(run.benchmark for run in shown)
+    found = {run.full_title: run.evaluation["wilderness"] for run in shown}
+    benchmarks = dict.fromkeys(run.benchmark_title for run in shown)
     return {
         "message": _message(found),
         "overview": _overview(found, {run.name: images(run) for run in shown}),
         "impact": {
             name: curves.wilderness_of(
-                {run.name: plots[run.name] for run in shown if run.benchmark == name}, f"{RECALL:g}"
+                {run.full_title: plots[run.name] for run in shown if run.benchmark_title == name}, f"{RECALL:g}"
             )
             for name in benchmarks
         },
         "runs": {name: _of_run(name, wild) for name, wild in found.items()},
-        "pages": pages,
         "recall": f"{100 * RECALL:g}",
         "contents": {"impact": "Wilderness impact", **{f"run-{n}": name for n, name in enumerate(found, start=1)}},
     }
@@ -82,7 +80,7 @@ def _range(values: Mapping[str, float]) -> str:
     if len(values) == 1:
         return percent(*values.values())
     ends = dict.fromkeys(of(values, key=values.__getitem__) for of in (min, max))
-    return " to ".join(f"{percent(values[name])} ({name})" for name in ends)
+    return " to ".join(f"{percent(values[name])} [{name}]" for name in ends)
 
 
 def _share(wild: Mapping[str, Any], cause: str, part: str = "shares") -> Any:
@@ -113,7 +111,7 @@ def _overview(found: Mapping[str, Mapping[str, Any]], counts: Mapping[str, str])
         share, interval = _share(wild, "unknown_unknown"), _share(wild, "unknown_unknown", "intervals")
         rows.append(
             {
-                "Run": name,
+                "Detector": name,
                 "mAP closed (%)": wild["map_closed"],
                 "mAP open (%)": wild["map_open"],
                 **{f"WI at recall {at} (%)": of["average_impact"] for at, of in sorted(wild["at_recall"].items())},

@@ -53,7 +53,7 @@ class RunCurves:
             curves = table.filter(split=split.name).partition_by("series", maintain_order=True)
             if curves:
                 rows = vl.line_rows(pl.concat(_thinned(curve, points) for curve in curves))
-                words = f"{title} of {self.run.name} on {split.title}."
+                words = f"{title} of {self.run.full_title} on {split.title}."
                 charts.append(vl.lines(split.title, words, rows, self._legend, x, y))
         return vl.ChartGroup(self._legend, tuple(charts))
 
@@ -67,7 +67,7 @@ class RunCurves:
                 rows = table.filter(split=split.name).select("series", "x", y=name).drop_nulls()
                 if len(rows):
                     title = METRICS[name].title
-                    words = f"{title} of {self.run.name} on {split.title} by {x.title}."
+                    words = f"{title} of {self.run.full_title} on {split.title} by {x.title}."
                     y = vl.Axis(title, domain=None)
                     charts.append(vl.lines(f"{split.title}: {title}", words, vl.line_rows(rows), self._legend, x, y))
         return vl.ChartGroup(self._legend, tuple(charts))
@@ -85,14 +85,14 @@ class RunCurves:
         rows = points.select(series=pl.col("split").replace(titles), x="t", y="no_detection")
         present = rows["series"].unique()
         legend = vl.keys([title for title in titles.values() if title in present], vl.DASHES)
-        words = f"Images of each split without a detection of {self.run.name}, by operating threshold."
+        words = f"Images of each split without a detection of {self.run.full_title}, by operating threshold."
         axes = (vl.Axis("operating threshold t*", domain=None), vl.Axis("images without detections"))
         return vl.ChartGroup(legend, (vl.lines("Images without detections", words, vl.line_rows(rows), legend, *axes),))
 
     def wilderness(self) -> vl.ChartGroup:
         """Wilderness impact over the wilderness ratio, one line per recall (Dhamija et al., 2020)."""
         points = _wilderness(self.folder).with_columns(series="at recall " + pl.col("recall"))
-        return _wilderness_chart(points, f"{self.run.name}: wilderness impact")
+        return _wilderness_chart(points, f"{self.run.full_title}: wilderness impact")
 
     def reliability(self) -> vl.Chart | None:
         """Precision × IoU of detections by their confidence; None where not measured (Oksuz et al., 2023)."""
@@ -119,11 +119,11 @@ class RunCurves:
                 },
             ],
         }
-        words = f"Reliability of {self.run.name}: on the dashed line, confidence equals precision × mean IoU. "
+        words = f"Reliability of {self.run.full_title}: on the dashed line, confidence equals precision × mean IoU. "
         words += "; ".join(
             f"{c:.2f}: {p:.2f}" for c, p in rows.select("confidence", "performance").iter_rows() if p is not None
         )
-        return vl.chart(f"{self.run.name}: reliability on the ID test set", f"{words}.", rows, body)
+        return vl.chart(f"{self.run.full_title}: reliability on the ID test set", f"{words}.", rows, body)
 
     @property
     def _legend(self) -> tuple[vl.Key, ...]:

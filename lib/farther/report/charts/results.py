@@ -26,13 +26,13 @@ OUTCOME_KEYS = tuple(OUTCOMES.values())
 def outcomes(run: Run, method: str) -> vl.Chart:
     """Outcomes of the unknown objects of each split, as stacked bars."""
     rows = _outcomes([(run, method)]).with_columns(row="split")
-    title = f"{run.name}, {run.label(method)}"
+    title = f"{run.full_title}, {run.label(method)}"
     return _outcome_chart(title, "Outcomes of unknown objects", rows, [split.title for split in run.splits])
 
 
 def outcomes_by_split(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup:
     """Outcomes of unknown objects for several detectors, one chart per split."""
-    rows, order = _outcomes(shown).with_columns(row="run"), [run.name for run, _ in shown]
+    rows, order = _outcomes(shown).with_columns(row="run"), [run.full_title for run, _ in shown]
     charts = [
         _outcome_chart(
             split.title, f"Outcomes of unknown objects in {split.title}", rows.filter(split=split.title), order
@@ -49,7 +49,7 @@ def _outcomes(shown: Sequence[tuple[Run, str]]) -> pl.DataFrame:
         for split in run.splits:
             counts = run.details(split.name, method).get("open_set", {})
             for order, (outcome, key) in enumerate(OUTCOMES.items()):
-                place = {"run": run.name, "split": split.title, "outcome": key.name, "order": order}
+                place = {"run": run.full_title, "split": split.title, "outcome": key.name, "order": order}
                 rows.append({**place, "objects": counts.get(outcome, 0)})
     types = {"run": pl.String, "split": pl.String, "outcome": pl.String, "order": pl.Int64, "objects": pl.Int64}
     total = pl.col("objects").sum().over("run", "split")
@@ -118,13 +118,13 @@ def _family_chart(metric: Metric, rows: pl.DataFrame, splits: list[str], legend:
 
 def methods(run: Run) -> vl.ChartGroup:
     """Each metric of a run: one row per method, one mark per split."""
-    return _dots(run.values.with_columns(row="label"), f"of {run.name} by method and split")
+    return _dots(run.values.with_columns(row="label"), f"of {run.full_title} by method and split")
 
 
 def detectors(runs: Sequence[Run], method: str) -> vl.ChartGroup:
     """Each metric of a method, by its name in params.yaml: one row per detector, one mark per split."""
-    values = pl.concat([run.values for run in runs]).filter(method=method)
-    return _dots(values.with_columns(row="run"), f"of {title_of(method)} by detector and split")
+    values = pl.concat([run.titled_values for run in runs]).filter(method=method)
+    return _dots(values.with_columns(row="detector"), f"of {title_of(method)} by detector and split")
 
 
 def _dots(values: pl.DataFrame, shows: str) -> vl.ChartGroup:

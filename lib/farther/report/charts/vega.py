@@ -64,7 +64,9 @@ CSV = {"type": "csv", "parse": {"x": "number", "y": "number", "point": "number"}
 def chart(title: str, description: str, rows: pl.DataFrame | str, body: Mapping[str, Any]) -> Chart:
     """A chart as wide as its place on the page, which sets its fonts."""
     data = {"values": rows, "format": CSV} if isinstance(rows, str) else {"values": rows.to_dicts()}
-    return Chart(title, description, {"width": "container", "description": description, "data": data, **body})
+    # Only the width follows the page where each row has its own height.
+    fit = {"autosize": {"type": "fit-x", "contains": "padding"}} if isinstance(body.get("height"), Mapping) else {}
+    return Chart(title, description, {"width": "container", "description": description, "data": data, **fit, **body})
 
 
 def number(field: str, **options: Any) -> dict[str, Any]:

@@ -59,10 +59,11 @@ class Gallery:
         if not self._settings.images:
             return
         if not found:
-            self._absent.append(run.name)
+            self._absent.append(run.full_title)
             return
         entry = {
             "name": run.name,
+            "title": run.full_title,
             "splits": list(self._splits(run, found)),
             "methods": [{"name": name, "title": title_of(name)} for name in run.methods],
             "method": method,

@@ -4,6 +4,7 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const config = () => ({
     font: "system-ui, sans-serif",
+    aria: false, // the whole chart has a text, its marks have none
     background: "transparent",
     axis: {
       labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 160,
@@ -30,7 +31,16 @@
     const spec = JSON.parse(text.replaceAll('"#000000"', JSON.stringify(colour("--ink"))));
     if (spec.data?.format?.type === "csv") spec.data = { values: rows(spec.data.values) };
     // `ast`: expressions are interpreted instead of compiled, for the same reason.
-    return vegaEmbed(place, spec, { renderer: "svg", ast: true, config: config(), actions }).catch((error) => {
+    return vegaEmbed(place, spec, { renderer: "svg", ast: true, config: config(), actions }).then(() => {
+      // The picture has the text, as an element with a menu in it must not be a picture.
+      const svg = place.querySelector("svg.marks");
+      ["role", "aria-label"].forEach((name) => place.removeAttribute(name));
+      svg.setAttribute("role", "img");
+      svg.setAttribute("aria-label", spec.description);
+      const menu = place.querySelector("summary");
+      menu.setAttribute("aria-label", "Save this chart");
+      menu.querySelector("svg").setAttribute("aria-hidden", "true");
+    }).catch((error) => {
       place.textContent = `No chart: ${error.message}`;
     });
   };

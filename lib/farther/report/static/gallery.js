@@ -334,7 +334,7 @@
   // Links within the page, such as the one that skips to the content, do not change the view.
   addEventListener("hashchange", () => { if (location.hash.includes("=")) recall(); });
 
-  fill($("run"), INDEX.map((run) => [run.name, run.name]));
+  fill($("run"), INDEX.map((run) => [run.name, run.title]));
   offerOutcomes();
   recall();
 }

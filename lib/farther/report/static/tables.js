@@ -16,7 +16,7 @@
     const heads = columns.flatMap(({ name, isLabel }) =>
       isLabel || !withIntervals ? [name] : [name, `${name} low`, `${name} high`]);
     const lines = rows.map((cells) => cells.flatMap((cell) => {
-      const value = text(cell) === "—" ? "" : text(cell).replace("†", "");
+      const value = text(cell) === "—" ? "" : cell.dataset.run ?? text(cell).replace("†", "");
       return cell.tagName === "TH" || !withIntervals ? [value] : [value, ...bounds(cell)];
     }));
     return [heads, ...lines].map((line) => line.map(guarded).map(quoted).join(",") + "\n").join("");
