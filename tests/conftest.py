@@ -199,10 +199,15 @@ class Browser:
         file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"]))
 
     def complaints(self) -> list[str]:
-        """Errors that the page made so far, without those that are expected."""
+        """Errors and warnings that the page made so far, without those that are expected."""
         self.read("1")
         wrong = ("Runtime.exceptionThrown", "Log.entryAdded")
-        made = [json.dumps(event["params"]) for event in self.events if event.get("method") in wrong]
+        made = [
+            json.dumps(event["params"])
+            for event in self.events
+            if event.get("method") in wrong
+            or (event.get("method") == "Runtime.consoleAPICalled" and event["params"]["type"] in ("warning", "error"))
+        ]
         return [error for error in made if not any(part in error for part in self.expected)]
 
 

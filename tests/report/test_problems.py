@@ -68,8 +68,8 @@ def test_a_run_s_empty_splits_and_failed_images_are_named(tmp_path, make_run):
     splits = {"test": {"images": 9, "failed_images": 2}, "coco_near": {"images": 0, "failed_images": 0}}
     run = make_run({"msp": {}}, {"splits": splits})
     assert doubts(tmp_path, {"benchmarks": {}, "detectors": {}}, [run]) == [
-        "net: no image in coco_near.",
-        "net: images that could not be used: 2 in test.",
+        "net (voc): no image in coco_near.",
+        "net (voc): images that could not be used: 2 in test.",
     ]
 
 
@@ -78,6 +78,6 @@ def test_thresholds_and_parameters_that_were_chosen_on_test_images_are_named(tmp
     run = make_run({"msp": {}}, fitted)
     params = {"benchmarks": {}, "detectors": {"net": {}}, "threshold": {"split": "test"}}
     assert doubts(tmp_path, params, [run]) == [
-        "net: t* was chosen on test, test images that results are reported on.",
-        "net: parameters of MSP (oracle) were chosen on test images that results are reported on.",
+        "net (voc): t* was chosen on test, test images that results are reported on.",
+        "net (voc): parameters of MSP (oracle) were chosen on test images that results are reported on.",
     ]

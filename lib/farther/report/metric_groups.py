@@ -65,8 +65,8 @@ def cost_tables(benchmark: str, runs: Sequence[Run]) -> Iterator[ResultTable]:
         cells = pl.concat([_costs(run, (*names, *COSTS)) for run in of_kind])
         if len(cells):
             caption = (
-                f"{runs[0].benchmark_title}: quality on ID test images (%), and the detections there that are flagged as unknown: "
-                "false alarms per 100 images, and share (%)."
+                f"{runs[0].benchmark_title}: quality on ID test images (%), and the detections there that are flagged "
+                "as unknown: false alarms per 100 images, and share (%)."
             )
             metrics = tuple(METRICS[name] for name in (*names, *COSTS))
             labels = {"Detector": "detector", "Method": "label"}

@@ -81,7 +81,8 @@ def _chosen_on_test(run: Run, params: Mapping[str, Any]) -> Iterator[str]:
             yield f"{run.full_title}: {name} was chosen on {split}, test images that results are reported on."
     oracles = [run.label(method) for method in run.methods if (run.fitted(method).get("choice") or {}).get("oracle")]
     if oracles:
-        yield f"{run.full_title}: parameters of {_and(oracles)} were chosen on test images that results are reported on."
+        where = "test images that results are reported on"
+        yield f"{run.full_title}: parameters of {_and(oracles)} were chosen on {where}."
 
 
 def _and(parts: Sequence[str]) -> str:

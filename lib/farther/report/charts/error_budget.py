@@ -54,6 +54,7 @@ def unknown(run: Run, method: str) -> vl.ChartGroup | None:
         for split in run.splits
         for kind, of in (run.details(split.name, method).get("error_budget") or {}).items()
         for metric in OF_UNKNOWN
+        if of[metric] is not None
     ]
     if not rows:
         return None
@@ -77,7 +78,7 @@ def _dots(metric: str, rows: Sequence[dict[str, Any]], legend: Sequence[vl.Key],
         },
     }
     words = f"{TITLES[metric]} by correcting each kind of error on unknown objects, {run.full_title}; the table holds "
-    frame = _frame(rows).drop("metric").drop_nulls("gain")
+    frame = _frame(rows).drop("metric")
     return vl.chart(TITLES[metric], f"{words}the values.", frame, body)
 
 
@@ -111,7 +112,7 @@ def overview(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
     of_known, of_unknown = sides.values()
     for run, method in shown:
         for kind, of in (run.evaluation.get("error_budget") or {}).get("kinds", {}).items():
-            of_known.append({"run": run.full_title, "kind": kind, **_gain(of["gain"], None)})
+            of_known.append({"run": run.full_title, "kind": kind, **_gain(of["gain"])})
             budgets = [run.details(split.name, method).get("error_budget") or {} for split in run.splits]
             gains = [gain for budget in budgets if (gain := budget.get(kind, {}).get("r_u")) is not None]
             of_unknown.append(
@@ -120,7 +121,7 @@ def overview(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
     if not of_known:
         return None
     order = list(dict.fromkeys(row["run"] for row in of_known))
-    return vl.ChartGroup((), tuple(_heat_map(title, rows, order) for title, rows in sides.items()))
+    return vl.ChartGroup((), tuple(_heat_map(title, rows, order) for title, rows in sides.items() if rows))
 
 
 def _heat_map(title: str, rows: Sequence[dict[str, Any]], order: Sequence[str]) -> vl.Chart:

@@ -132,7 +132,8 @@ def _dots(values: pl.DataFrame, shows: str) -> vl.ChartGroup:
     legend = vl.keys(splits, vl.SHAPES)
     order = values["row"].unique(maintain_order=True).to_list()
     rows = values.select("metric", "row", pl.col("value").round(4), split="split_title").drop_nulls("value")
-    charts = [_dot_chart(metric, rows.filter(metric=metric.name), order, legend, shows) for metric in CHARTED]
+    of_metric = {metric: rows.filter(metric=metric.name) for metric in CHARTED}
+    charts = [_dot_chart(metric, of, order, legend, shows) for metric, of in of_metric.items() if len(of)]
     return vl.ChartGroup(legend, tuple(charts))
 
 

@@ -64,9 +64,21 @@ CSV = {"type": "csv", "parse": {"x": "number", "y": "number", "point": "number"}
 def chart(title: str, description: str, rows: pl.DataFrame | str, body: Mapping[str, Any]) -> Chart:
     """A chart as wide as its place on the page, which sets its fonts."""
     data = {"values": rows, "format": CSV} if isinstance(rows, str) else {"values": rows.to_dicts()}
-    # Only the width follows the page where each row has its own height.
-    fit = {"autosize": {"type": "fit-x", "contains": "padding"}} if isinstance(body.get("height"), Mapping) else {}
-    return Chart(title, description, {"width": "container", "description": description, "data": data, **fit, **body})
+    height = {"height": _height(rows, body)} if isinstance(rows, pl.DataFrame) and "height" in body else {}
+    return Chart(title, description, {"width": "container", "description": description, "data": data, **body, **height})
+
+
+def _height(rows: pl.DataFrame, body: Mapping[str, Any]) -> int | float:
+    """The height of a chart; where it is given as a step, that of all its rows, as Vega-Lite would compute it.
+
+    With a step, Vega-Lite warns that it cannot fit the chart's height to its place.
+    """
+    height = body["height"]
+    if isinstance(height, Mapping):
+        layers: list[Mapping[str, Any]] = [body, *body.get("layer", ())]
+        y = next(layer["encoding"]["y"] for layer in layers if "y" in layer.get("encoding", {}))
+        height = height["step"] * max(rows[y["field"]].n_unique(), 1)
+    return height
 
 
 def number(field: str, **options: Any) -> dict[str, Any]:

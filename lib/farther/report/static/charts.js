@@ -4,7 +4,6 @@
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const config = () => ({
     font: "system-ui, sans-serif",
-    aria: false, // the whole chart has a text, its marks have none
     background: "transparent",
     axis: {
       labelFontSize: 12, titleFontSize: 12, titleFontWeight: "normal", labelLimit: 160,
@@ -35,6 +34,9 @@
       // The picture has the text, as an element with a menu in it must not be a picture.
       const svg = place.querySelector("svg.marks");
       ["role", "aria-label"].forEach((name) => place.removeAttribute(name));
+      svg.querySelectorAll("[role]").forEach((part) => {
+        ["role", "aria-roledescription", "aria-label"].forEach((name) => part.removeAttribute(name));
+      });
       svg.setAttribute("role", "img");
       svg.setAttribute("aria-label", spec.description);
       const menu = place.querySelector("summary");

@@ -1,0 +1,62 @@
+"""Charts and table of the error budget: the evaluation's values."""
+
+import pytest
+
+from farther.metrics.error_budget import KINDS
+from farther.report.charts import error_budget
+from farther.report.results import read_run
+from farther.tables.files import read_json
+
+
+@pytest.fixture
+def run(evaluated, params):
+    return read_run("pets-net", params, evaluated / "artifacts")
+
+
+def test_the_charts_have_the_gains_of_the_evaluation(run, evaluated):
+    stored = read_json(evaluated / "artifacts/evaluation/pets-net.json")
+    drawn = {row["kind"]: row["gain"] for row in error_budget.known(run).spec["data"]["values"]}
+    expected = {kind: of["gain"] for kind, of in stored["error_budget"]["kinds"].items()}
+    assert drawn == pytest.approx(expected, abs=1e-4)
+    assert list(drawn) == list(KINDS)
+    budget = {split: of["error_budget"] for split, of in stored["methods"]["msp"]["splits"].items()}
+    group = error_budget.unknown(run, "msp")
+    for metric, chart in zip(("ap_u", "r_u", "nose"), group.charts, strict=True):
+        found = {(row["split"], row["kind"]): row["gain"] for row in chart.spec["data"]["values"]}
+        assert found == pytest.approx(
+            {
+                (split.replace("_", " "), kind): of[metric]
+                for split, kinds in budget.items()
+                for kind, of in kinds.items()
+            },
+            abs=1e-4,
+        )
+
+
+def test_correcting_the_class_finds_the_lynx_that_was_taken_for_a_cat(run):
+    near = run.details("photos_near", "msp")["error_budget"]
+    assert near["classification"] | {"intervals": None} == {
+        "count": 1, "ap_u": 0.25, "r_u": 0.25, "nose": 0.25, "intervals": None
+    }  # fmt: skip
+    assert (near["missed"]["count"], near["missed"]["r_u"]) == (2, 0.5)
+
+
+def test_all_detectors_are_side_by_side_with_means_over_splits(run):
+    known, unknown = error_budget.overview([(run, "msp")]).charts
+    gains = {row["kind"]: row["gain"] for row in unknown.spec["data"]["values"]}
+    assert gains["missed"] == pytest.approx((2 / 4 + 1 / 2) / 2)
+    assert {row["run"] for row in known.spec["data"]["values"]} == {"net (pets)"}
+
+
+def test_the_table_has_the_same_numbers_in_percentage_points(run):
+    listing = error_budget.listing(run, "msp")
+    rows = {row[0][0]: [text for text, _ in row] for row in listing.rows}
+    assert list(rows) == list(KINDS)
+    heads = [head for head, _ in listing.heads]
+    assert rows["missed"][heads.index("photos near: R_U")] == "50.0"
+
+
+def test_without_an_error_budget_there_is_nothing_to_draw(make_run):
+    run = make_run({})
+    assert error_budget.known(run) is error_budget.unknown(run, "msp") is error_budget.listing(run, "msp") is None
+    assert error_budget.overview([(run, "msp")]) is None
