@@ -230,6 +230,7 @@ _LATEX = str.maketrans(
     {letter: f"\\{letter}" for letter in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\n": " ", ABSENT: "--"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}", "†": r"$^\dagger$"}
+    | {"τ": r"$\tau$", "≥": r"$\geq$", "±": r"$\pm$", "×": r"$\times$", "−": "$-$", "…": r"\dots{}", "→": r"$\to$"}
 )
 
 

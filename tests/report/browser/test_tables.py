@@ -114,16 +114,19 @@ def test_the_table_is_saved_as_it_is_shown(index, tmp_path):
     heads, msp = (line.split(",") for line in texts["csv"].splitlines())
     assert heads[:5] == ["Detector", "Method", "photos near nOSE", "photos near nOSE low", "photos near nOSE high"]
     assert msp[:3] == ["pets-net", "MSP", "25.0"]
-    assert len(heads) == len(msp) == 2 + 4 * 3
+    assert len(heads) == len(msp) == 2 + 5 * 3
     assert float(msp[3]) <= 25 <= float(msp[4])
     lines = [line for line in texts["md"].splitlines() if line.startswith("|")]
-    assert [line.count("|") for line in lines] == [7, 7, 7]
+    assert [line.count("|") for line in lines] == [8, 8, 8]
     assert "25.0† (0.0 to 50.0)" in lines[2]
-    assert r"\begin{tabular}{llrrrr}" in texts["tex"]
-    assert r" &  & \multicolumn{4}{c}{photos near} \\" in texts["tex"]
-    assert r"\cmidrule(lr){3-6}" in texts["tex"]
+    assert r"\begin{tabular}{llrrrrr}" in texts["tex"]
+    assert r" &  & \multicolumn{5}{c}{photos near} \\" in texts["tex"]
+    assert r"\cmidrule(lr){3-7}" in texts["tex"]
     assert r"Detector & Method & nOSE$\downarrow$ & $AP_U$$\uparrow$" in texts["tex"]
     assert r"\underline{25.0$^\dagger$ (0.0 to 50.0)}" in texts["tex"]
+    assert r"\multicolumn{5}{c}{\footnotesize 4 objects, 4 images}" in texts["tex"]
+    assert r"\begin{adjustbox}{max width=\textwidth}" in texts["tex"]
+    assert r"$^\dagger$: not significantly different from the best" in texts["tex"]
     assert texts["tex"].count("{") == texts["tex"].count("}")
 
 

@@ -27,15 +27,20 @@
     return interval ? `${text(cell)} (${interval})` : text(cell);
   };
 
+  const LEGEND = "Bold: best; underlined: second best; †: not significantly different from the best; ";
+
   const toMarkdown = ({ caption, columns, rows, withIntervals }) => {
     const one = (cell) => {
       const value = written(cell, withIntervals).replaceAll("|", "\\|");
-      return cell.querySelector("strong") ? `**${value}**` : value;
+      if (cell.classList.contains("few")) return `(${value})`;
+      if (cell.querySelector("strong")) return `**${value}**`;
+      return cell.querySelector("u") ? `<ins>${value}</ins>` : value;
     };
     const heads = columns.map(({ name, arrow }) => (arrow ? `${name} ${arrow}` : name));
     const rule = columns.map(({ isLabel }) => (isLabel ? "---" : "---:"));
     const body = [heads, rule, ...rows.map((cells) => cells.map(one))];
-    return `${caption}\n\n${body.map((line) => `| ${line.join(" | ")} |\n`).join("")}`;
+    const table = body.map((line) => `| ${line.join(" | ")} |\n`).join("");
+    return `${caption}\n\n${table}\n${LEGEND}in brackets: from too few to compare.\n`;
   };
 
   const toLatex = ({ name, caption, columns, groups, rows, withIntervals }) => {
@@ -43,9 +48,10 @@
       "\\": "textbackslash", "~": "textasciitilde", "^": "textasciicircum", "<": "textless", ">": "textgreater",
       "|": "textbar", '"': "textquotedbl",
     };
+    const math = { "—": "--", "†": "$^\\dagger$", "τ": "$\\tau$", "≥": "$\\geq$", "±": "$\\pm$", "×": "$\\times$", "−": "$-$" };
     const escaped = (value) => value
       .replace(/[&%$#_{}\\~^<>|"]/g, (letter) => (letter in named ? `\\${named[letter]}{}` : `\\${letter}`))
-      .replaceAll("—", "--").replace("†", "$^\\dagger$$");
+      .replace(/[—†τ≥±×−]/g, (letter) => math[letter]);
     const one = (cell) => {
       const value = escaped(written(cell, withIntervals));
       if (cell.classList.contains("few")) return `\\textcolor{gray}{${value}}`;
@@ -56,14 +62,17 @@
     let start = labels.length + 1;
     const rules = groups.map(({ span }) => `\\cmidrule(lr){${start}-${(start += span) - 1}}`);
     const over = groups.map(({ title, span }) => `\\multicolumn{${span}}{c}{${escaped(title)}}`);
+    const from = groups.map(({ counts, span }) => `\\multicolumn{${span}}{c}{\\footnotesize ${escaped(counts)}}`);
     const line = (cells) => `${cells.join(" & ")} \\\\`;
     return [
-      "\\begin{table}", "\\centering", `\\caption{${escaped(caption)}}`, `\\label{tab:${name.replaceAll("_", "-")}}`,
-      `\\begin{tabular}{${columns.map(({ isLabel }) => (isLabel ? "l" : "r")).join("")}}`, "\\toprule",
-      line([...labels.map(() => ""), ...over]), rules.join(" "),
+      "% \\usepackage{booktabs,adjustbox,xcolor}", "\\begin{table}", "\\centering", `\\caption{${escaped(caption)}}`, `\\label{tab:${name.replaceAll("_", "-")}}`,
+      "\\begin{adjustbox}{max width=\\textwidth}", `\\begin{tabular}{${columns.map(({ isLabel }) => (isLabel ? "l" : "r")).join("")}}`, "\\toprule",
+      line([...labels.map(() => ""), ...over]),
+      ...(groups.some(({ counts }) => counts) ? [line([...labels.map(() => ""), ...from])] : []), rules.join(" "),
       line(columns.map(({ isLabel, name, latex }) => (isLabel ? escaped(name) : latex))), "\\midrule",
       ...rows.map((cells) => line(cells.map(one))),
-      "\\bottomrule", "\\end{tabular}", "\\end{table}", "",
+      "\\bottomrule", "\\end{tabular}", "\\end{adjustbox}", "",
+      `\\smallskip\\footnotesize ${escaped(`${LEGEND}grey: from too few to compare.`)}`, "\\end{table}", "",
     ].join("\n");
   };
 
@@ -141,7 +150,9 @@
       name: section.dataset.name,
       caption: text(section.querySelector(".caption")),
       withIntervals: control("intervals").checked,
-      groups: groups.filter(shown).map((group) => ({ title: group.dataset.split, span: group.colSpan })),
+      groups: groups.filter(shown).map((group) => ({
+        title: group.dataset.split, span: group.colSpan, counts: group.querySelector("small")?.textContent ?? "",
+      })),
       columns: columns.filter(shown).map((head) => ({
         isLabel: labels.includes(head),
         name: head.dataset.label ?? `${head.dataset.split} ${head.dataset.metric}`,
