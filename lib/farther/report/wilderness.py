@@ -47,7 +47,7 @@ def content(runs: Sequence[Run], plots: Mapping[str, Path]) -> dict[str, Any]:
     benchmarks = dict.fromkeys(run.benchmark_title for run in shown)
     return {
         "message": _message(found),
-        "overview": _overview(found, {run.name: images(run) for run in shown}),
+        "overview": _overview(found, {run.full_title: images(run) for run in shown}),
         "impact": {
             name: curves.wilderness_of(
                 {run.full_title: plots[run.name] for run in shown if run.benchmark_title == name}, f"{RECALL:g}"
