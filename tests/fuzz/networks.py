@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from targets import Target, write
+from targets import ROOT, Target, write
 
 TARGETS: dict[str, Target] = {}
 
@@ -260,3 +262,34 @@ checkpoint(
     std=(0.2,) * 3,
 )
 checkpoint("vit", _vit, "transformers_classifier", "m")
+
+
+def _bundle() -> None:
+    """A bundle of k-nearest neighbours for the small Faster R-CNN."""
+    _faster_rcnn()
+    sys.path.insert(1, str(ROOT))
+    from tests.monitor.conftest import make
+
+    entry = {
+        "adapter": "faster_rcnn",
+        "weights": "a.safetensors",
+        "params": {"score_threshold": 0.01},
+        "benchmark": "drawn",
+    }
+    made = make(Path.cwd(), entry, {"knn": {"k": 2}}, 0.01)
+    made.bundle("knn").rename("bundle")
+    for name in ("artifacts", "bundles", "train", "val", "a.safetensors"):
+        _delete(Path(name))
+
+
+def _delete(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _monitor() -> None:
+    from farther.monitor import Bundle, Monitor
+
+    Monitor(Bundle.load("bundle"), "cpu")(IMAGE)
+
+
+TARGETS["bundle"] = Target(_bundle, _monitor, ("bundle/**/*",), 0.4)

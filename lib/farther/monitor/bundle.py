@@ -48,7 +48,7 @@ class Bundle:
 
     def __init__(self, folder: Path, info: BundleInfo, header: Header, method: Method):
         self.folder, self.info, self.header, self.method = folder, info, header, method
-        self.self_aware = None if info.self_aware is None else SelfAwareDetector.from_json(info.self_aware)
+        self.self_aware = None if info.self_aware is None else SelfAwareDetector.from_json(info.self_aware.model_dump())
 
     @property
     def validation(self) -> Rates:

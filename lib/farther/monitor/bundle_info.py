@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import NonNegativeInt
+from pydantic import Field, NonNegativeInt, model_validator
 
 from farther.images.read import Exif
 from farther.tables.schema import Schema
@@ -29,6 +29,49 @@ class BundledDetector(Schema):
     weights: str
     copied: bool
     weights_digest: str
+
+
+class _Calibrator(Schema, extra="forbid"):
+    """A class of `farther.metrics.calibration`, and its values."""
+
+
+class _Curve(_Calibrator):
+    type: Literal["Linear", "Logistic"]
+    slope: float
+    intercept: float
+
+
+class _Steps(_Calibrator):
+    type: Literal["Steps"]
+    edges: list[float]
+    values: list[float]
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        if len(self.values) != len(self.edges) + 1:
+            raise ValueError("there is one value more than edges")
+        return self
+
+
+class _Polyline(_Calibrator):
+    type: Literal["Polyline"]
+    x: Annotated[list[float], Field(min_length=1)]
+    y: list[float]
+
+    @model_validator(mode="after")
+    def _fit(self) -> Self:
+        if len(self.x) != len(self.y):
+            raise ValueError("x and y have equally many values")
+        return self
+
+
+class SelfAware(Schema, extra="forbid"):
+    """The values of `farther.metrics.self_aware_detector.SelfAwareDetector`."""
+
+    confidence_thresholds: dict[str, float | None]
+    calibrators: dict[str, Annotated[_Curve | _Steps | _Polyline, Field(discriminator="type")]]
+    image_threshold: float | None
+    aggregate: str
 
 
 class Validation(Schema):
@@ -105,7 +148,7 @@ class BundleInfo(Schema):
     tau: float
     budget: dict[str, Any] | None
     measured: dict[str, Any] | None
-    self_aware: dict[str, Any] | None
+    self_aware: SelfAware | None
     validation: Validation
     reading: Reading
     header: dict[str, Any]
