@@ -78,3 +78,8 @@ def test_a_subset_without_objects_has_columns_of_no_rows():
     assert len(objects) == 0
     assert objects.box.shape == (0, 4)
     assert objects.is_crowd.dtype == np.bool_
+
+
+def test_a_root_whose_name_is_too_long_is_refused():
+    with pytest.raises(ParameterError, match="parameter 'root': the name of a folder is too long: '/data/xxx"):
+        datasets.create("coco", root=f"/data/{'x' * 300}")

@@ -166,10 +166,11 @@ def _evaluated(report: dict[str, Any], method: str) -> dict[str, Any]:
 
 def _of_method(project: Project, report: dict[str, Any], method: str) -> dict[str, Any]:
     """A method's threshold, its parameters, and what it was fitted on."""
-    from farther.tables.files import inside, read_json
+    from farther.evaluation.threshold import stored_threshold
+    from farther.tables.files import inside
 
     evaluated = report["methods"][method]
-    tau = read_json(inside(project.artifacts / "fitted", f"{report['run']}/{method}/threshold.json"))
+    tau = stored_threshold(inside(project.artifacts / "fitted", f"{report['run']}/{method}/threshold.json"))
     return {
         "tau": {**tau, "id_regions_kept": evaluated["id_regions_kept"], "id_regions": evaluated["id_regions"]},
         "method": {"name": evaluated["fitted"]["name"], "params": evaluated["fitted"]["params"]},

@@ -13,9 +13,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.records import Location
-from farther.errors import DataError
+from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT, Registry
-from farther.tables.files import inside
+from farther.tables.files import LONGEST_NAME, inside
 
 #: Edges of a box: xmin, ymin, xmax, ymax.
 Edges = tuple[float, float, float, float]
@@ -368,7 +368,11 @@ def create(format: str = "", **params: Any) -> Reader:
     Raises:
         ParameterError: the name or a parameter is unknown, or a value does not fit.
     """
-    return FORMATS.create(format, **params)
+    reader = FORMATS.create(format, **params)
+    if any(len(part.encode(errors="surrogatepass")) > LONGEST_NAME for part in reader.root.parts):
+        problem = f"the name of a folder is too long: {shorten(str(reader.root))}"
+        raise ParameterError(f"dataset format {format!r}: parameter 'root': {problem}")
+    return reader
 
 
 def fill(pattern: str, subset: str) -> str:

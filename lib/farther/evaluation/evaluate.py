@@ -30,10 +30,10 @@ from farther.evaluation.gains import gains
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import Evaluated, read_methods
 from farther.evaluation.parts import Parts
+from farther.evaluation.threshold import stored_threshold
 from farther.evaluation.write import write_run
 from farther.metrics.catalogue import COMPARED
 from farther.metrics.user_defined import create_all
-from farther.tables.files import read_json
 
 
 def evaluate_run(
@@ -60,7 +60,7 @@ def evaluate_run(
     detector = parts.detector()
     each = {method.name: parts.method(method) for method in applicable}
     parts.keep_only(list(each))
-    chosen = read_json(files.threshold)
+    chosen = stored_threshold(files.threshold)
     report: dict[str, Any] = {
         "run": files.run,
         "benchmark": files.benchmark,

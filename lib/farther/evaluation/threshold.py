@@ -56,8 +56,16 @@ def read_threshold(file: Path) -> float:
     Raises:
         DataError: the file is absent or damaged, or its `threshold` is not a finite number.
     """
+    return float(stored_threshold(file)["threshold"])
+
+
+def stored_threshold(file: Path) -> dict[str, Any]:
+    """All that the file of a threshold holds: `threshold`, rule and settings; errors as in `read_threshold`."""
     content = read_json(file)
     value: Any = content.get("threshold") if isinstance(content, dict) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
         raise DataError(f"expected a number, found {shorten(value)}", file=file, field="threshold")
-    return float(value)
+    split = content["settings"].get("split") if isinstance(content.get("settings"), dict) else content.get("settings")
+    if split is not None and not isinstance(split, str):
+        raise DataError(f"expected the name of a split, found {shorten(split)}", file=file, field="settings.split")
+    return dict(content)

@@ -15,7 +15,7 @@ from farther.detectors.known_classes import renamed
 from farther.detectors.passes import read_passes
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
-from farther.evaluation.threshold import read_threshold
+from farther.evaluation.threshold import read_threshold, stored_threshold
 from farther.images.plan import StreamParams
 from farther.methods import Method, load, not_applicable
 from farther.metrics.self_aware_detector import SelfAwareDetector
@@ -24,7 +24,7 @@ from farther.monitor.drift import Rates
 from farther.scoring.entries import Entry
 from farther.scoring.inputs import folder_digest
 from farther.tables import Header, RegionsFolder
-from farther.tables.files import read_json, read_sealed, write_aside, write_json
+from farther.tables.files import read_sealed, write_aside, write_json
 
 #: Parameters that only say where a checkpoint is.
 PLACES = ("config", "revision", "local_files_only")
@@ -132,7 +132,10 @@ class BundleSource:
     def calibration_split(self) -> str:
         """Name of the ID validation split."""
         _check_there(self.files, self.files.threshold)
-        return str(read_json(self.files.threshold)["settings"]["split"])
+        settings = stored_threshold(self.files.threshold).get("settings")
+        if not isinstance(settings, dict) or "split" not in settings:
+            raise DataError("the field is missing", file=self.files.threshold, field="settings.split")
+        return str(settings["split"])
 
     def pass_params(self) -> dict[str, Any] | None:
         """The entry of the pass that the method scores, with its `kind`; None where it scores the run's detections.
