@@ -17,11 +17,13 @@ from farther.report import documented, metric_groups, overview, problems, publis
 from farther.report.charts import curves, error_budget
 from farther.report.charts import distances as distance_charts
 from farther.report.charts import results as charts
+from farther.report.citations import bibtex
 from farther.report.distances import Distances
 from farther.report.examples import examples
 from farther.report.listing import Listing
 from farther.report.outcomes import SplitOutcomes
 from farther.report.papers import Sources
+from farther.report.papers.pages import PAPERS
 from farther.report.published_wilderness import ElephantTables
 from farther.report.results import CHARTED, OOD, OPEN_SET, SHOWN, VALUES, Run, title_of
 from farther.report.settings import Counterpart, ReportSettings
@@ -148,6 +150,10 @@ class Contents:
         return {
             "checkpoints": overview.checkpoints(self.measured, self.params),
             "splits": overview.tables_of_splits(self.measured),
+            "bibtex": bibtex(
+                [paper.citation for paper in PAPERS],
+                [reference for texts in self.texts.values() for text in texts for reference in text.references],
+            ),
         }
 
     def _results(self, name: str, runs: list[Run]) -> dict[str, Any]:

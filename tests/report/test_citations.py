@@ -1,0 +1,35 @@
+"""BibTeX of what a report should cite."""
+
+import re
+
+from farther.methods import get, names
+from farther.report.citations import CITATION, bibtex
+from farther.report.documented import texts_of
+from farther.report.papers.pages import PAPERS
+
+
+def test_every_paper_and_every_method_with_an_identifier_is_cited(tmp_path):
+    assert all(CITATION.fullmatch(paper.citation) for paper in PAPERS)
+    methods = [name for name in names() if get(name).__module__.startswith("farther.methods")]
+    references = [r for name in methods for text in texts_of(name, {}, tmp_path) for r in text.references]
+    text = bibtex([paper.citation for paper in PAPERS], references)
+    first = {found[1] for reference in references if (found := re.search(r"arXiv:([\d.]+\d)", reference))}
+    assert len(first) > 15 and not {identifier for identifier in first if identifier not in text}
+
+
+def test_authors_titles_and_identifiers_are_those_of_the_reference():
+    text = bibtex(
+        ["Oksuz, Joy and Dokania, 2023: Self-Aware Detectors. arXiv:2307.00934"],
+        ['Wang et al., "ViM: Virtual-logit Matching", 2022, arXiv:2203.10807. Code: https://x.y', "FMIYC, Eq. 28."],
+    )
+    assert text.count("@") == 3
+    assert "author = {Oksuz and Joy and Dokania}" in text
+    fields = "author = {Wang and others},\n  title = {{ViM: Virtual-logit Matching}},\n  year = {2022},\n  eprint = "
+    assert f"{fields}{{2203.10807}}" in text
+
+
+def test_the_page_of_provenance_has_the_entries_of_the_project(report, read):
+    (entries,) = (e.text for e in read(report / "provenance.html").all("pre"))
+    assert re.findall(r"@software\{(\w+)", entries) == ["farther"]
+    assert "hendrycks2017baseline" in entries and "2506.14008" in entries
+    assert entries.count("{") == entries.count("}")
