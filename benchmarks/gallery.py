@@ -98,7 +98,12 @@ def made_up(artifacts: Path, detections: int, methods: int) -> Run:
 def evaluated(methods: tuple[str, ...]) -> Run:
     """The run, as far as the gallery reads it."""
     splits = (Split("up", "photos", "near"),)
-    evaluation = {"threshold": 0.5, "methods": {method: {"tau": 0.0} for method in methods}}
+    evaluation = {
+        "run": "net",
+        "threshold": 0.5,
+        "splits": {"up": {"inputs": {}}},
+        "methods": {method: {"tau": 0.0} for method in methods},
+    }
     frame = values("net", "made", splits, {("up", method): {} for method in methods}, evaluation)
     return Run("net", "made", "", "", splits, frame, {"threshold": 0.5}, evaluation)
 
