@@ -54,6 +54,7 @@ def test_yaml_that_is_damaged_or_hostile_is_refused_with_file_and_line(tmp_path,
         ('{"a": ' + "[" * 90_000, "nested more than 100 levels deep"),
         ("[" * (DEPTH + 1) + "1" + "]" * (DEPTH + 1), "nested more than 100 levels deep"),
         ("9" * 5000, "not JSON that can be read: Exceeds the limit"),
+        ('{"threshold": ' + "9" * 400 + "}", "not JSON that can be read: int too large to convert to float"),
         ('{"a": "\\ud800"}', "occur in pairs only"),
         ('{"a": 1,\n"b": x}', r"row 2: not JSON: Expecting value \(column 6\)"),
     ],
@@ -66,6 +67,7 @@ def test_json_that_is_damaged_or_hostile_is_refused_with_its_file(tmp_path, text
 
 
 def test_ordinary_texts_are_read_as_ever():
+    assert parse_json('["' + "9" * 400 + '", ' + "9" * 300 + "]") == ["9" * 400, int("9" * 300)]
     assert parse_yaml("a: &x {b: 0x1F, c: 1:30}\nd: {<<: *x, b: 2001-02-03}\ne: [*x, *x]")["e"][1] == {"b": 31, "c": 90}
     assert parse_yaml("") is None
     assert parse_yaml("a: '" + "7" * 5000 + "'") == {"a": "7" * 5000}

@@ -141,7 +141,7 @@ class FolderSide(Side):
     """A folder of metrics: `artifacts/metrics`, `artifacts`, a project's folder, or a run's folder of metrics."""
 
     def __init__(self, name: str, folder: Path):
-        from farther.tables.files import listed
+        from farther.tables.files import listed, read_text
 
         root = next(one for one in (folder / METRICS, folder / "metrics", folder) if one.is_dir())
         files = "**/*.json"
@@ -149,7 +149,7 @@ class FolderSide(Side):
             root, files = root.parent, f"{root.name}/**/*.json"
         self._root = root.parent
         found = {file.relative_to(root).as_posix(): file for file in listed(root, files)}
-        super().__init__(name, {PurePosixPath(k): file.read_text(encoding="utf-8") for k, file in found.items()})
+        super().__init__(name, {PurePosixPath(k): read_text(file) for k, file in found.items()})
 
     def artifacts(self, name: str) -> Path:
         """See `Side.artifacts`."""
@@ -215,11 +215,13 @@ def _archived(revision: str, folder: Path) -> Iterator[tuple[PurePosixPath, str]
 
 def open_side(name: str, folder: Path) -> Side:
     """The side that a user names: "workspace" (the project's `folder`), an existing path, else a git revision."""
+    from farther.tables.files import read_text
+
     path = folder if name == "workspace" else Path(name)
     if path.is_dir():
         return FolderSide(name, path)
     if path.is_file():
-        return Side(name, {}, {Subject("", "", ""): _numbers(path.read_text(encoding="utf-8"), name)})
+        return Side(name, {}, {Subject("", "", ""): _numbers(read_text(path), name)})
     if git(folder, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}") is None:
         raise ParameterError(f"{name!r} is not a file, a folder, or a revision that git knows here")
     return RevisionSide(name, folder)

@@ -41,6 +41,8 @@ JSON_SIZE = 32 * 2**20
 SEAL = "digest"
 
 _NUMBER = re.compile(r"[-+0-9_.:xa-fA-F]+")
+#: Digits of an integer that no float holds.
+_HUGE = re.compile(r"\d{309}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml: a `dvc.lock` of many stages takes seconds without
 
@@ -250,7 +252,8 @@ def parse_json(
 
     try:
         text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        value = json.loads(text, object_hook=drop if unwanted else None)
+        parse_int = _integer if _HUGE.search(text) else None
+        value = json.loads(text, object_hook=drop if unwanted else None, parse_int=parse_int)
         if len(text) <= JSON_SIZE:
             _check_depth(value)
         if _SURROGATE.search(text):
@@ -267,9 +270,14 @@ def parse_json(
     except RecursionError:
         problem = f"not JSON that can be read: nested more than {DEPTH} levels deep"
         raise DataError(problem, file=file, row=row, field=field) from None
-    except ValueError as error:  # a number of thousands of digits
+    except (ValueError, OverflowError) as error:  # a number of hundreds or thousands of digits
         raise DataError(f"not JSON that can be read: {_cut(error)}", file=file, row=row, field=field) from None
     return value
+
+
+def _integer(digits: str) -> int:
+    float(int(digits))  # arithmetic with one that no float holds fails anywhere
+    return int(digits)
 
 
 def _check_depth(value: Any) -> None:
