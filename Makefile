@@ -16,9 +16,9 @@ SOURCES := lib stages training tests benchmarks
 demo: $(VENV)/ready
 	@farther repro --first voc-faster_rcnn
 	@echo; farther summary --short
+	@echo; farther bundle voc-faster_rcnn knn artifacts/bundle
 	@echo "Next, after: source .venv/bin/activate"
 	@echo "  farther open"
-	@echo "  farther bundle voc-faster_rcnn knn artifacts/bundle"
 	@echo "  farther predict artifacts/bundle artifacts/derived/paste/voc_pasted/pasted --out artifacts/predicted"
 
 repro: $(VENV)/ready
