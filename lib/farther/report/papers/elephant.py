@@ -74,7 +74,8 @@ def _impact(found: _Found) -> list[Listing]:
     heads = list(dict.fromkeys(f"Recall {at}" for _, wild in found for at in sorted(wild["at_recall"])))
     rows = []
     for run, wild in found:
-        values = {f"Recall {at}": f"{of['average_impact']:.4f}" for at, of in wild["at_recall"].items() if of}
+        impacts = {at: (of or {}).get("average_impact") for at, of in wild["at_recall"].items()}
+        values = {f"Recall {at}": f"{impact:.4f}" for at, impact in impacts.items() if impact is not None}
         rows.append({"Algorithm": run.full_title, **{head: values.get(head) for head in heads}, IMAGES: images(run)})
     return listing("Wilderness impact, mean over the wilderness ratios.", rows, [*heads, IMAGES])
 
