@@ -69,6 +69,8 @@ class Masks(AnnotatedSource):
         height, width = pixels.shape[:2]
         left, top = max(int(np.floor(one.box[0])) - 1, 0), max(int(np.floor(one.box[1])) - 1, 0)
         right, bottom = min(int(np.ceil(one.box[2])) + 1, width), min(int(np.ceil(one.box[3])) + 1, height)
+        if right <= left or bottom <= top:
+            raise one.record.error(f"the box lies outside of the image, which is {width} × {height}", "bbox")
         alpha = alpha_of(one.record, (left, top, right, bottom), (width, height))
         picture = Image.fromarray(pixels[top:bottom, left:right])
         picture.putalpha(alpha)
