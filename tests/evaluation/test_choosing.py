@@ -129,7 +129,7 @@ def test_methods_whose_parameters_were_chosen_on_test_data_and_those_that_do_not
     found = chosen(artifacts, ("one", "two"), max_false_alarms=25)
     assert list(found.methods) == ["two"]
     assert found.left_out == {"one": "its parameters were chosen on test data"}
-    (artifacts / "fitted/r/two/method.json").write_text(json.dumps({"not_applicable": "no logits"}))
+    (artifacts / "fitted/r/two/method.json").write_text(json.dumps({"name": "msp", "not_applicable": "no logits"}))
     found = chosen(artifacts, ("one", "two"), max_false_alarms=25)
     assert found.choice is None
     assert found.notes == ["Nothing can be chosen: no method applies."]

@@ -272,9 +272,13 @@ def _tree(value: Any, chance: random.Random) -> Any:
 
 
 def _places(value: Any) -> Any:
-    open_nodes = [value]
+    """Each holder and key of a tree; a change may have put a node into itself, so each node is visited once."""
+    open_nodes, seen = [value], set()
     while open_nodes:
         node = open_nodes.pop()
+        if id(node) in seen and isinstance(node, (dict, list)):
+            continue
+        seen.add(id(node))
         inner = list(node) if isinstance(node, dict) else range(len(node)) if isinstance(node, list) else ()
         for key in inner:
             yield node, key

@@ -14,7 +14,7 @@ from farther.tables import Images, Objects, SortedClasses
 
 ROOT = Path(__file__).parents[2]
 
-_SPEC = importlib.util.spec_from_file_location("wordnet_files", ROOT / "tests/similarity/conftest.py")
+_SPEC = importlib.util.spec_from_file_location("wordnet_files", ROOT / "tests/similarity/tiny_wordnet.py")
 _wordnet_files = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(_wordnet_files)
 
@@ -73,7 +73,7 @@ def data(tmp_path_factory):
     for name in ("benchmarks", "names", "decisions"):
         (folder / "data").mkdir(exist_ok=True)
         (folder / "data" / name).symlink_to(ROOT / "data" / name)
-    wordnet = WordNet(_wordnet_files._write_wordnet(folder / "data/similarity/wordnet", NOUNS))
+    wordnet = WordNet(_wordnet_files.write(folder / "data/similarity/wordnet", NOUNS))
     places(folder / "places365")
     for noun in ("house", "mansion", "barracks", "dog"):
         place = wordnet._reader.synset(f"{noun}.n.01").offset()

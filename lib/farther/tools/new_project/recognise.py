@@ -16,7 +16,7 @@ from farther import datasets, detectors
 from farther.detectors.imported.json_stream import list_elements
 from farther.errors import DataError, FartherError
 from farther.tables import Header
-from farther.tables.files import files_below, read_yaml
+from farther.tables.files import files_below, open_binary, read_yaml
 
 #: Endings of images, in lower case.
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
@@ -103,7 +103,7 @@ def _coco(root: Path) -> dict[str, Any] | None:
 def _is_coco(file: Path) -> bool:
     """True for an object with the lists of a COCO file."""
     try:
-        with file.open("rb") as text:
+        with open_binary(file) as text:
             keys = {value for prefix, event, value in ijson.parse(text) if prefix == "" and event == "map_key"}
     except (ijson.JSONError, UnicodeDecodeError):
         return False
