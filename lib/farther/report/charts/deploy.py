@@ -56,7 +56,7 @@ def trade_off(choices: Choices, titles: Mapping[str, str], limits: Mapping[str, 
     body = {"height": 320, "layer": layers}
     words = f"Misclassified unknown objects by false alarms of {choices.run}. {answer}"
     return vl.ChartGroup(
-        legend, (vl.chart(f"{choices.run}: misclassified by false alarms", words, vl.line_rows(points), body),)
+        legend, (vl.chart("Misclassified by false alarms", words, vl.line_rows(points), body),)
     )
 
 

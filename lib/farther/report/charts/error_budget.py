@@ -125,7 +125,7 @@ def overview(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
 
 
 def _heat_map(title: str, rows: Sequence[dict[str, Any]], order: Sequence[str]) -> vl.Chart:
-    frame = _frame(rows).drop_nulls("gain")
+    frame = _frame(rows).drop_nulls("gain").with_columns(points=100 * pl.col("gain"))
     deepest = max(0.01, *frame["gain"])
     ink = {"condition": {"test": f"datum.gain * 2 > {deepest}", "value": "white"}, "value": vl.INK}
     colour = vl.number("gain", scale={"domain": [0, deepest], "range": [vl.PALE, vl.DEEP]}, legend=None)
@@ -139,8 +139,8 @@ def _heat_map(title: str, rows: Sequence[dict[str, Any]], order: Sequence[str]) 
         "layer": [
             {"mark": {"type": "rect", "stroke": "white"}, "encoding": {"color": colour}},
             {
-                "mark": {"type": "text", "fontSize": 12},
-                "encoding": {"text": vl.number("gain", format=".1%"), "color": ink},
+                "mark": {"type": "text", "fontSize": 11},
+                "encoding": {"text": vl.number("points", format=".1f"), "color": ink},
             },
         ],
     }
