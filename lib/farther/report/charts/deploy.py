@@ -55,9 +55,7 @@ def trade_off(choices: Choices, titles: Mapping[str, str], limits: Mapping[str, 
     ]
     body = {"height": 320, "layer": layers}
     words = f"Misclassified unknown objects by false alarms of {choices.run}. {answer}"
-    return vl.ChartGroup(
-        legend, (vl.chart("Misclassified by false alarms", words, vl.line_rows(points), body),)
-    )
+    return vl.ChartGroup(legend, (vl.chart("Misclassified by false alarms", words, vl.line_rows(points), body),))
 
 
 def _end(values: pl.Series, least: float) -> float:
