@@ -32,11 +32,9 @@ class DataWarning:
         kind: The kind of problem, in a few words; warnings are counted by it.
         about: The image, object, or whole dataset that it concerns.
         file: Path within the dataset's root.
-        row: Where in the file: a line (from 1) of a text file, `annotations[5]` (from 0) in JSON and XML; None for
-            the whole file.
+        row: A line (from 1) of a text file, `annotations[5]` (from 0) in JSON and XML; None for the whole file.
         field: Name of the field, None for the whole row.
-        found: The value in the file.
-        action: What was done.
+        found, action: The value in the file, and what was done.
     """
 
     kind: str

@@ -57,7 +57,7 @@ class Tables:
 
     Args:
         folder: Where they are written.
-        header: Header of the regions folder where there is no image.
+        header: Header that the regions folder is given if there are no images.
         shard_images: Images in a shard.
     """
 

@@ -6,6 +6,7 @@ graph takes one image, because the number of detections differs between images.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -31,7 +32,7 @@ from farther.tables.regions import LAYER
 Columns = dict[str, Tensor]
 
 
-class Graph(nn.Module):
+class Graph(nn.Module, ABC):
     """A detector's network with its selection.
 
     Args:
@@ -47,6 +48,7 @@ class Graph(nn.Module):
         super().__init__()
         self.detector, self.wanted, self.operating = detector, frozenset(columns), operating
 
+    @abstractmethod
     def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
         """The detections of one image.
 
@@ -54,7 +56,6 @@ class Graph(nn.Module):
             image: As the adapter's `prepare` gives it.
             original: Height and width of the image as given, shape (2,), int64; None where the graph takes that image.
         """
-        raise NotImplementedError
 
     def confident(self, scores: Tensor) -> Tensor:
         """Scores, those below t* set to 0: suppression never lets a box remove one of a higher score."""
