@@ -76,10 +76,13 @@ def bundles(run: str, folder: Path) -> dict[str, Path]:
     return found
 
 
-def monitors(run: str, folder: Path, device: str) -> dict[str, Monitor]:
+def monitors(run: str, folder: Path, device: str, scale: float = 1.0) -> dict[str, Monitor]:
     """Monitors of a run; `knn_100k` is the bundle's kNN with more stored regions."""
     made = bundles(run, folder)
     found = {name: Monitor.load(path, device) for name, path in made.items()}
+    if scale != 1.0:
+        for monitor in found.values():
+            monitor._detector = monitor._detector.scaled(scale)
     if "knn" in found:
         found["knn_100k"] = Monitor.load(made["knn"], device)
         method: Any = found["knn_100k"].bundle.method
@@ -245,7 +248,7 @@ def published(run: str, name: str, monitor: Monitor) -> Callable[[torch.Tensor],
 
 def measure(run: str, asked: argparse.Namespace, roots: Mapping[str, Path], folder: Path) -> None:
     """Prints the lines of a run."""
-    made = monitors(run, folder, asked.device)
+    made = monitors(run, folder, asked.device, asked.scale)
     table = Images.read(Path("artifacts/splits") / section("detectors", run, "benchmark") / "test/images.parquet")
     chosen = range(min(asked.images, len(table)))
     compare(run, made, [load(inside(roots[table.dataset[row]], table.file[row])) for row in chosen], asked, folder)
@@ -260,6 +263,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=25, help="of one table of rounds, which has at least three")
     parser.add_argument("--batch-sizes", type=int, nargs="*", default=[1, 16])
+    parser.add_argument("--scale", type=float, default=1.0, help="of the network's input; 640 pixels of YOLO: 2.86")
     parser.add_argument("--device", default="cpu")
     asked = parser.parse_args()
     torch.set_num_threads(1)

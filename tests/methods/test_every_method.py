@@ -269,12 +269,22 @@ def test_a_state_of_another_shape_value_or_parameter_is_refused(make, tmp_path):
     for change, field in (
         ({"params": {"k": 3}}, "digest"),
         ({"state": {"fitted_on_": 1}}, "state.fitted_on_"),
+        ({"state": {"fitted_on_": None}}, "state.fitted_on_"),
         ({"params": [1]}, "params"),
         ({"digest": None}, "digest"),
     ):
         described.write_text(json.dumps({**json.loads(text), **change}))
         with pytest.raises(DataError, match=rf"method\.json: field '{field}'"):
             methods.load(tmp_path / "state")
+
+
+def test_a_score_that_is_not_a_number_names_the_state(make, tmp_path):
+    regions = make()
+    create("knn").fit(regions).save(tmp_path / "state")
+    loaded = methods.load(tmp_path / "state")
+    loaded.stored_[:] = np.nan
+    with pytest.raises(DataError, match=r"method\.json: field 'score': knn gives NaN for row 0"):
+        loaded.score(regions)
 
 
 def test_importing_the_methods_loads_no_heavy_library():

@@ -96,6 +96,15 @@ def test_an_error_leaves_what_was_there_and_nothing_else(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "a.json"]
 
 
+def test_the_folder_of_the_project_is_not_replaced(tmp_path, monkeypatch):
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    for path in (".", "x/..", tmp_path):
+        with pytest.raises(FartherError, match=f"^{tmp_path}.*the project itself is in this folder"), write_aside(path):
+            pass
+    assert list(tmp_path.rglob("*")) == [tmp_path / "project"]
+
+
 def test_hidden_names_are_not_listed(tmp_path):
     for name in ("coco/val", ".123.coco/val", "voc/.val"):
         (tmp_path / name).mkdir(parents=True)

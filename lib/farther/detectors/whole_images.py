@@ -14,7 +14,7 @@ from farther.registry import STRICT
 from farther.tables import Header, Regions
 
 if TYPE_CHECKING:
-    from farther.detectors.networks.classification import Classifier
+    from farther.detectors.networks.classification import Classifier, ClassifierReplay
     from farther.detectors.networks.replay import Replay
 
 
@@ -53,14 +53,22 @@ class ImageClassifier(LayeredDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
+        from torch import inference_mode
+
         from farther.images.bounds import network_errors
 
-        with network_errors(self.weights):
-            return self.replay(prepared).regions(image_ids)
+        network = self.network  # whose weights must be ordinary tensors
+        with network_errors(self.weights), inference_mode():
+            return self._classified(network, prepared).regions(image_ids)
 
     def replay(self, prepared: list) -> Replay:
         """See `Detector.replay`."""
+        from farther.detectors.networks.replay import ordinary_tensors
+
+        with ordinary_tensors():
+            return self._classified(self.network, prepared)
+
+    def _classified(self, network: Classifier, prepared: list) -> ClassifierReplay:
         from farther.detectors.networks.classification import ClassifierReplay
 
-        settings = self.precision, self.features_dtype, self.computed
-        return ClassifierReplay(self.network, self._header, prepared, *settings)
+        return ClassifierReplay(network, self._header, prepared, self.precision, self.features_dtype, self.computed)

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from safetensors.numpy import save_file
 
 from farther.errors import DataError, FartherError
-from farther.methods.linear_algebra import finite
+from farther.methods.linear_algebra import clipped
 from farther.methods.rows import in_equal_parts
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
@@ -38,6 +38,10 @@ LABELLED_UNKNOWN = 1e30
 
 class FitError(FartherError):
     """A method cannot be fitted to these regions; the message says why."""
+
+
+class NoScoreError(DataError):
+    """A row's score is NaN: its values, or those that the method was fitted to, are damaged."""
 
 
 class RegionsLike(Protocol):
@@ -74,6 +78,8 @@ class Method(ABC):
     row_by_row: ClassVar[bool] = False
     #: τ, where the method has a threshold of its own; None where it is taken from in-distribution scores.
     fixed_threshold: ClassVar[float | None] = None
+    #: The file that the fitted state was read from; None where it was fitted in this process.
+    loaded_from: ClassVar[Path | None] = None
 
     def fit(self, regions: RegionsLike) -> Self:
         """Fits to in-distribution regions, in passes over batches: memory is bounded by a batch and the state.
@@ -159,7 +165,8 @@ class Method(ABC):
 
         Raises:
             FitError: the method learns and was not fitted.
-            DataError: a column is missing, or the regions come from another kind of detector than it was fitted on.
+            DataError: a column is missing, the regions come from another kind of detector than it was fitted on, or a
+                score is NaN.
         """
         self._check(regions)
         scores = [np.zeros(0)]
@@ -170,7 +177,13 @@ class Method(ABC):
                 below = -LABELLED_UNKNOWN * (1 + block.score.astype(np.float64))
                 of_block = np.where(block.is_labelled_unknown, below, of_block)
             scores.append(of_block)
-        return finite(np.concatenate(scores))
+        return clipped(self._checked(np.concatenate(scores)))
+
+    def _checked(self, scores: np.ndarray) -> np.ndarray:
+        if not np.isnan(scores).any():
+            return scores
+        problem = f"{self.name} gives NaN for row {int(np.isnan(scores).argmax())} of the regions: these or the fitted"
+        raise NoScoreError(f"{problem} state are damaged; infer or fit again", file=self.loaded_from, field="score")
 
     def missing(self, regions: RegionsLike) -> list[str]:
         """The inputs that the method needs and these regions lack, sorted; empty if it can be applied."""
@@ -277,7 +290,7 @@ class Method(ABC):
         return {name: batch.array(name).shape[1] for name in vectors}  # type: ignore[union-attr]
 
     def _check_widths(self, batch: Regions) -> None:
-        expected, found = getattr(self, "fitted_on_", {}).get("widths", {}), self._widths(batch)
+        expected, found = getattr(self, "fitted_on_", {}).get("widths") or {}, self._widths(batch)
         if wrong := next((name for name, width in expected.items() if found[name] != width), None):
             problem = f"{found[wrong]} values per row, but {self.name} was fitted on {expected[wrong]}"
             raise DataError(problem, field=wrong)

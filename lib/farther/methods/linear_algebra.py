@@ -140,14 +140,7 @@ def principal_components(
     return mean, directions[:, ::-1], values[::-1] / max(rows - 1, 1)  # as scikit-learn's PCA
 
 
-def finite(scores: np.ndarray) -> np.ndarray:
-    """Scores as float64, with infinities replaced by the largest finite number, which keeps their order.
-
-    Raises:
-        ArithmeticError: a score is NaN.
-    """
-    scores = np.asarray(scores, dtype=np.float64)
-    if np.isnan(scores).any():
-        raise ArithmeticError(f"row {int(np.flatnonzero(np.isnan(scores))[0])} has no score (NaN)")
+def clipped(scores: np.ndarray) -> np.ndarray:
+    """Scores as float64, with infinities replaced by the largest finite number, which keeps their order."""
     limit = math.nextafter(math.inf, 0)
-    return np.clip(scores, -limit, limit)
+    return np.clip(np.asarray(scores, dtype=np.float64), -limit, limit)

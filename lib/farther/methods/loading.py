@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from farther.errors import DataError, shorten
-from farther.methods.base import METHODS, VERSION, FitError, Method, state_digest
+from farther.methods.base import METHODS, VERSION, FitError, Method, NoScoreError, state_digest
 from farther.methods.trial import rows_like
 from farther.tables.arrays import read_arrays
 from farther.tables.files import read_json
@@ -24,7 +24,7 @@ class _FittedOn(Schema):
 
 
 class _State(Schema):
-    fitted_on_: _FittedOn | None = None
+    fitted_on_: _FittedOn = Field(default=None)  # type: ignore[assignment]  # may be absent, but not null
 
 
 class _Described(Schema):
@@ -59,6 +59,7 @@ def load(path: str | Path) -> Method:
         raise DataError(problem, file=folder / "method.json", field="digest")
     for attribute, value in [*info["state"].items(), *arrays.items()]:
         setattr(method, attribute, value.copy() if isinstance(value, np.ndarray) else value)
+    setattr(method, "loaded_from", folder / "method.json")  # noqa: B010, a class attribute of those that are fitted
     _try(method, info["state"].get("fitted_on_"), folder)
     return method
 
@@ -75,11 +76,9 @@ def _try(method: Method, fitted_on: dict[str, Any] | None, folder: Path) -> None
             method.score(rows_like(method.inputs, method.columns, fitted_on))
     except MemoryError:
         raise
-    except FitError:  # the method was not fitted to all that it needs, which it says when it scores
+    except (FitError, NoScoreError):  # it was not fitted to all that it needs, or such a row has no score
         return
     except Exception as error:
-        if type(error) is ArithmeticError:  # such a row has no score
-            return
         problem = f"the fitted state does not fit {method.name}: {shorten(str(error))}; delete the folder and fit again"
         raise DataError(problem, file=folder / "method.json", field="state") from error
 

@@ -46,5 +46,6 @@ def _named(error: ValidationError, file: str | Path) -> DataError:
     """The first of several problems, with file and field."""
     problem = error.errors(include_url=False)[0]
     field = ".".join(map(str, problem["loc"])) or None
-    found = f"{problem['msg']}, found {shorten(problem['input'])}"
+    expected = problem["msg"].partition(" or instance of ")[0]
+    found = f"{expected}, found {shorten(problem['input'])}"
     return DataError("the field is missing" if problem["type"] == "missing" else found, file=file, field=field)

@@ -51,6 +51,7 @@ DISK = {
     errno.ENOTDIR: "a file has the name of a folder of this path",
     errno.EEXIST: "a file has the name of this folder",
     errno.ELOOP: "a loop of links",
+    errno.EBUSY: "something else uses it, as a mounted disk",
     errno.EIO: "the disk has an input/output error",
 }
 FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -113,9 +114,12 @@ def write_aside(path: str | Path) -> Iterator[Path]:
     absent, but never half-written.
 
     Raises:
-        FartherError: the disk is full or refuses to write, or another process writes `path`.
+        FartherError: the disk is full or refuses to write, another process writes `path`, or it is a folder in which
+            this process works.
     """
     path = Path(path)
+    if Path.cwd().is_relative_to(whole := os.path.abspath(path)):  # noqa: PTH100, without `..`
+        raise FartherError(f"{whole}: the project itself is in this folder, which would be replaced: name another one")
     with locked(path) as lock:
         # Not the name of an earlier process: its workers may still write.
         aside = lock.with_suffix(f".{os.getpid()}.{next(_count)}.{path.name[-50:]}")

@@ -165,13 +165,18 @@ class ClassifierReplay:
         self._classifier, self._header, self._precision, self._dtype = classifier, header, precision, dtype
         self._only = only
         frames = [[0, 0, width, height] for height, width in (image.original for image in prepared)]
-        with ordinary_tensors():
-            self.images = [classifier.inputs([image])[0] for image in prepared]
-            self.unit = classifier.unit()
-            self._boxes = torch.tensor(frames, dtype=torch.float32, device=classifier.device)
+        self.images = [classifier.inputs([image])[0] for image in prepared]
+        self._boxes = torch.tensor(frames, dtype=torch.float32, device=classifier.device)
+
+    @cached_property
+    def unit(self) -> Tensor:
+        """See `Replay.unit`."""
+        return self._classifier.unit()
 
     @cached_property
     def _seen(self) -> Answer:
+        if self._boxes.is_inference():  # made where no gradients are wanted: inference mode is faster
+            return self._see(self.images)
         with ordinary_tensors():
             return self._see(self.images)
 
@@ -217,9 +222,9 @@ class ClassifierReplay:
 
     def _see(self, images: Sequence[Tensor]) -> Answer:
         """The output for images, those of one shape together, in the order given."""
-        groups: dict[tuple[int, ...], list[int]] = {}
+        groups: dict[torch.Size, list[int]] = {}
         for number, image in enumerate(images):
-            groups.setdefault(tuple(image.shape), []).append(number)
+            groups.setdefault(image.shape, []).append(number)
         batches = (torch.stack([images[n] for n in group]) for group in groups.values())
         parts = [self._classifier(batch, self._precision, self._only) for batch in batches]
         order = torch.tensor([n for group in groups.values() for n in group], device=self._boxes.device).argsort()
