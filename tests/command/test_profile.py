@@ -167,6 +167,21 @@ def test_the_elephant_has_one_wild_split_and_the_papers_detectors():
     assert set(params["sources"]) - {"embed"} == set(params["detectors"]) == set(params["report"]["published"])
 
 
+def test_open_world_tasks_add_classes_up_to_those_of_coco():
+    rules = {
+        key: Rules(ROOT / f"data/benchmarks/owod-{key}.yaml").id_classes for key in ("m1", "m2", "m3", "s1", "s2", "s3")
+    }
+    assert [len(rules[key]) for key in rules] == [20, 40, 60, 19, 40, 60]
+    names = set(read("owod")["datasets"]["owod_m"]["categories"])
+    assert len(names) == 80 and names >= {*rules["m3"], *rules["s3"]}
+    for first, second in (("m1", "m2"), ("m2", "m3"), ("s1", "s2"), ("s2", "s3")):
+        assert rules[second][: len(rules[first])] == rules[first]
+    # The detector's labels are numbered in that order, whatever the task.
+    for key, run in ((key, read("owod")["detectors"][f"{key}-prob"]) for key in rules):
+        labels = dict(run["params"]["categories"])
+        assert labels.pop(80) == "unknown" and labels == dict(enumerate(rules[key]))
+
+
 def test_the_two_protocols_have_the_same_images_and_checkpoints():
     paper, code = read("fmiyc"), read("fmiyc-published-code")
     assert {values["params"]["protocol"] for values in code["detectors"].values()} == {"published-code"}

@@ -33,7 +33,7 @@ class OodSplit:
         vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
         use: `test`: results are reported on it; `validation`: parameters of methods may be chosen on it.
         known: Fate of an image with a labelled ID class: `remove`, or `keep` where known and unknown objects
-            share the images (see `farther.tools.derived`).
+            share the images (see `farther.tools.derived`); known objects then have the names of the ID classes.
         candidates: A file of candidates (see `farther.curation.candidates`): of the subset, only images that it lists.
         admit: `reviewed`: an image enters only by a reviewer's decision; `all`: unless rules or reviewers remove it. By
             default `reviewed` with `candidates` and `all` without.
@@ -68,12 +68,15 @@ class IdSplit:
         dataset, subset: Source of its images.
         vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
         empty: Fate of an image that shows no ID class.
+        others: Fate of an image that shows a class which is not an ID class. `remove` where unknown objects share the
+            images: detections of these are no ID detections.
     """
 
     dataset: str
     subset: str
     vocabulary: str | None = None
     empty: Literal["keep", "remove"] = "remove"
+    others: Literal["keep", "remove"] = "keep"
 
 
 @dataclass(config=STRICT, kw_only=True)

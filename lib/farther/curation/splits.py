@@ -19,7 +19,7 @@ from farther.curation.parameters import Benchmark, OodSplit, PseudoOod, ShiftedS
 from farther.curation.rules import Rule, Rules
 from farther.curation.sources import Categories, LabelledImages, Tables
 from farther.errors import DataError, ParameterError
-from farther.tables import ClassPairs, ImageClasses, SortedClasses
+from farther.tables import ClassPairs, ImageClasses, Objects, SortedClasses
 from farther.tables.files import write_json
 from farther.tables.writing import write_aside
 
@@ -201,7 +201,7 @@ def id_split(benchmark: Benchmark, name: str, tables: Tables) -> LabelledImages:
     if not isinstance(split, str):
         rules = Rules(benchmark.rules, benchmark.protocol)
         deciding = rules.by_category(split.vocabulary or dataset, tables.categories(dataset))
-        source = of_id_classes(source, deciding, split.empty)
+        source = of_id_classes(source, deciding, split.empty, others=split.others)
     return source.at_most(benchmark.most.get(name))
 
 
@@ -210,6 +210,7 @@ def of_id_classes(
     deciding: Mapping[str, Rule],
     empty: Literal["keep", "remove"] = "remove",
     overlapping: Literal["keep", "remove"] = "remove",
+    others: Literal["keep", "remove"] = "keep",
 ) -> LabelledImages:
     """Images that show an ID class and no category that overlaps with one, with their objects of ID classes.
 
@@ -218,21 +219,26 @@ def of_id_classes(
         deciding: The rule for each of its categories; see `Rules.by_category`.
         empty: Fate of an image that shows no ID class.
         overlapping: "keep": a category that overlaps with an ID class counts as that class.
+        others: Fate of an image that shows another class too.
 
     Returns:
         The images; their objects have the names of the ID classes.
     """
     kinds = ("ID class", "overlap") if overlapping == "keep" else ("ID class",)
     names = {category: rule.id_class for category, rule in deciding.items() if rule.kind in kinds}
-    others = [category for category, rule in deciding.items() if rule.kind == "overlap" and category not in names]
+    overlaps = [category for category, rule in deciding.items() if rule.kind == "overlap" and category not in names]
     category, count = source.objects.frame["category"], len(source.images)
-    known, doubtful = category.is_in(list(names)).to_numpy(), category.is_in(others).to_numpy()
+    known, doubtful = category.is_in(list(names)).to_numpy(), category.is_in(overlaps).to_numpy()
     kept = np.bincount(source.image_row[doubtful], minlength=count) == 0
     if empty == "remove":
         kept &= np.bincount(source.image_row[known], minlength=count) > 0
-    objects = source.objects[known]
-    called = objects.with_frame(objects.frame.with_columns(pl.col("category").replace(names)))
-    return LabelledImages(source.images, called).select(kept)
+    if others == "remove":
+        kept &= np.bincount(source.image_row[~known], minlength=count) == 0
+    return LabelledImages(source.images, _renamed(source.objects[known], names)).select(kept)
+
+
+def _renamed(objects: Objects, names: Mapping[str, str]) -> Objects:
+    return objects.with_frame(objects.frame.with_columns(pl.col("category").replace(names)))
 
 
 def by_rules(benchmark: Benchmark, tables: Tables, rules: Rules) -> dict[tuple[str, str], RuledSource]:
@@ -274,6 +280,8 @@ def _ruled(
     keeps_known = _shared(members, "known") == "keep"
     warnings = _of_vocabulary(rules, dataset, vocabulary, categories, keeps_known=keeps_known)
     if keeps_known:
+        names = {category: rule.id_class for category, rule in deciding.items() if rule.kind == "ID class"}
+        source = LabelledImages(source.images, _renamed(source.objects, names))
         deciding = {category: rule for category, rule in deciding.items() if rule.kind != "ID class"}
     near = {category: rule for category, rule in deciding.items() if rule.kind == "near"}
     fates = decide(source, deciding, subset=subset, farther=farther, empty=empty)

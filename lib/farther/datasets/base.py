@@ -144,6 +144,7 @@ class Annotations:
         embedded: For annotations that contain the images: yields row and file content of each such image, a few in
             memory at a time. `images.file` then gives the paths that `ingest` writes.
         image_root: The folder that `images.file` is relative to; the root unless said otherwise.
+        second: Place of the first object that a second file annotates, and that file within the root.
 
     Raises:
         DataError: a box is not finite or ends before it starts, or an image is named twice.
@@ -160,6 +161,7 @@ class Annotations:
     root: Path
     embedded: Callable[[], Iterator[tuple[int, bytes]]] | None = None
     image_root: Path | None = None
+    second: tuple[int, str] | None = None
 
     def __post_init__(self) -> None:
         box = self.objects.box
@@ -185,7 +187,7 @@ class Annotations:
         """File (within the root) and row of an object."""
         image = int(self.objects.image[index])
         row = self.row.replace("{row}", str(self.objects.row[index])).replace("{image_id}", self.images.image_id[image])
-        return self.file(image), row
+        return self.file(image) if self.second is None or index < self.second[0] else self.second[1], row
 
     def file(self, image: int) -> str:
         """File (within the root) that annotates an image, by the image's row."""
@@ -232,6 +234,11 @@ class Collector:
     def annotated_by(self, path: Path) -> None:
         """Records the file that annotates the image added last, where each image has its own file."""
         self._files.append(path.relative_to(self.root).as_posix())
+
+    @property
+    def object_count(self) -> int:
+        """Number of objects so far."""
+        return len(self._objects)
 
     def add_object(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -84,20 +84,20 @@ class COCO(Reader):
         images = self._add_images(found, path, folder)
         names, categories = self._categories(found, path, file)
         _add_objects(found, path, file, images, categories)
-        parents = self._parents(path)
-        row = "annotations[{row}]"
-        return found.annotations(categories=names, parents=parents, files=[file], row=row, box_field="bbox")
+        second, parents = self._add_second(found, subset, images, names), self._parents(path)
+        fields: dict[str, Any] = {"row": "annotations[{row}]", "box_field": "bbox", "second": second}
+        return found.annotations(categories=names, parents=parents, files=[file], **fields)
 
     def credits(self, subset: str) -> Iterator[tuple[str, Credit]]:
         """Licence and author of each image, as `licenses` and the images' fields give them; see `Reader`."""
         path = inside(self.root, self._placed(subset)[0])
         if not path.exists():
             return
-        licences = {_identity(one, "id"): one for one in stream(path, "licenses", required=False)}
+        licences = {identity(one, "id"): one for one in stream(path, "licenses", required=False)}
         for record in stream(path, "images"):
-            licence = licences.get(_identity(record, "license")) if record.has("license") else None
+            licence = licences.get(identity(record, "license")) if record.has("license") else None
             yield (
-                _image_id(_identity(record, "id")),
+                _image_id(identity(record, "id")),
                 Credit(
                     license="" if licence is None else _optional(licence, ("name",)),
                     license_url="" if licence is None else _optional(licence, ("url",)),
@@ -114,6 +114,12 @@ class COCO(Reader):
         """Mapping from the annotations' file names to paths within the folder: the identity."""
         return str
 
+    def _add_second(
+        self, found: Collector, subset: str, images: dict[int | str, int], names: list[str]
+    ) -> tuple[int, str] | None:
+        """Adds objects and categories of a second file; see `Annotations.second`. None: there is no such file."""
+        return None
+
     def _parents(self, path: Path) -> dict[str, list[str]]:
         """Ancestors of each category: none, as COCO's supercategories are groups and not kinds."""
         return {}
@@ -123,7 +129,7 @@ class COCO(Reader):
         rows: dict[int | str, int] = {}
         file_of = self._image_name(folder)
         for record in stream(path, "images"):
-            key = _identity(record, "id")
+            key = identity(record, "id")
             file = image_file(self.root, folder, file_of(record.text("file_name")), record.location("file_name"))
             size = {"width": record.size("width"), "height": record.size("height")}
             rows[key] = found.add_image(_image_id(key), file, record.location("id"), **size)
@@ -134,7 +140,7 @@ class COCO(Reader):
         rows: dict[int | str, int] = {}
         names, called, twice = set[str](), dict[str, int](), set[str]()
         for record in stream(path, "categories"):
-            key, name = _identity(record, "id"), record.text("name").strip()  # Objects365 has "Table Tennis "
+            key, name = identity(record, "id"), record.text("name").strip()  # Objects365 has "Table Tennis "
             if key in rows:
                 raise record.error(f"id {key!r} occurs twice", "id")
             twice |= {name} & names
@@ -162,7 +168,7 @@ def _add_objects(
         seen.add(object_id)
         x, y, width, height = record.numbers("bbox", 4)
         flags = {"is_crowd": record.flag("iscrowd"), "is_difficult": record.flag("is_difficult")}
-        image, category = _identity(record, "image_id"), _identity(record, "category_id")
+        image, category = identity(record, "image_id"), identity(record, "category_id")
         if image in images and category in categories:
             box = (x, y, x + width, y + height)
             found.add_object(images[image], box, categories[category], row, object_id=object_id, **flags)
@@ -172,7 +178,7 @@ def _add_objects(
         found.warnings.append(DataWarning(kind, "object", file, record.row, field, repr(value), "dropped"))
 
 
-def _identity(record: Record, field: str) -> int | str:
+def identity(record: Record, field: str) -> int | str:
     """An id: an integer or, in files by other tools, text."""
     return record.text(field) if isinstance(record.values.get(field), str) else record.integer(field)
 

@@ -73,6 +73,8 @@ class VOC(Reader):
             Roboflow write it: `{"train": ["annots", "images"], "test": [".", "."]}`. All XML files of the folder count.
         categories: Names of the classes; VOC's by default, or with `layout` those that occur, in alphabetical order.
         extension: Of the image files; with `layout`, of those that are not there.
+        lists: Folder of the image sets beside `Annotations` and `JPEGImages`.
+        renamed: Names for classes instead of those in the XML files; several may become one.
     """
 
     SOURCE: ClassVar[str] = "host.robots.ox.ac.uk/pascal/VOC (Everingham et al., 2010, doi:10.1007/s11263-009-0275-4)"
@@ -81,14 +83,16 @@ class VOC(Reader):
     layout: dict[str, tuple[str, str]] = Field(default_factory=dict)
     categories: tuple[str, ...] | None = None
     extension: str = ".jpg"
+    lists: str = "ImageSets/Main"
+    renamed: dict[str, str] = Field(default_factory=dict)
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
         if self.layout:
             self._check_root()
             return list(self.layout)
-        lists = {subset: [f"VOC2012/ImageSets/Main/{subset}.txt"] for subset in ORIGINALS}
-        return self._subsets_present(list(self.image_sets), lists)
+        files = {subset: [f"VOC2012/{self.lists}/{subset}.txt"] for subset in ORIGINALS}
+        return self._subsets_present(list(self.image_sets), files)
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
@@ -101,7 +105,7 @@ class VOC(Reader):
             folder, _, name = image_set.rpartition("/")
             kit = f"development kit of {folder or 'VOC2007 or VOC2012'}"
             for what, path in (
-                (f"image set {name}", f"ImageSets/Main/{name}.txt"),
+                (f"image set {name}", f"{self.lists}/{name}.txt"),
                 ("annotations", "Annotations"),
                 ("images", "JPEGImages"),
             ):
@@ -161,11 +165,15 @@ class VOC(Reader):
     def _categories(self, objects: list[Record]) -> tuple[str, ...]:
         """The classes: the parameter, or VOC's, or with `layout` those that occur."""
         if self.categories is None and self.layout:
-            return tuple(sorted({one.text("name") for one in objects}))
+            return tuple(sorted({self._name(one) for one in objects}))
         return self.categories or CLASSES
 
-    def _category(self, one: Record, categories: tuple[str, ...]) -> int:
+    def _name(self, one: Record) -> str:
         name = one.text("name")
+        return self.renamed.get(name, name)
+
+    def _category(self, one: Record, categories: tuple[str, ...]) -> int:
+        name = self._name(one)
         if name not in categories:
             raise one.error(f"unknown class {name!r}; parameter 'categories' has {', '.join(categories)}", "name")
         return categories.index(name)
@@ -174,7 +182,7 @@ class VOC(Reader):
         """Image id, folder of its year, and the location that lists it, for each image of a subset."""
         for image_set in self._image_sets(subset):
             folder, _, name = image_set.rpartition("/")
-            path = inside(self.root, _join(folder, f"ImageSets/Main/{name}.txt"))
+            path = inside(self.root, _join(folder, f"{self.lists}/{name}.txt"))
             for line, text in enumerate(read_lines(path, ABSENT), start=1):
                 if text:
                     yield FLAG.sub("", text), folder, Location(path, str(line))
