@@ -45,6 +45,15 @@ def test_nothing_stands_twice_and_all_are_fractions(name):
         assert all(0 <= value <= 1 for key, value in row.items() if key not in (*WHERE, "method", "table"))
 
 
+def test_images_of_the_old_benchmark_that_show_id_classes_are_those_of_table_4():
+    with (FOLDER / "fmiyc_overlap.csv").open(encoding="utf-8") as file:
+        assert {row["id_class"]: int(row["images"]) for row in csv.DictReader(file)} == {
+            "person or part": 106,
+            "diningtable": 142,
+            "other": 4,
+        }
+
+
 def test_the_splits_have_7767_images_in_all():
     assert sum(row["images"] for row in rows("images")) == 7767
     assert {row["ood"] for row in rows("images")} == {row["ood"] for row in rows("ood")}

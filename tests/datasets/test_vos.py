@@ -1,7 +1,11 @@
+from pathlib import Path
+
 import numpy as np
 
 from farther import datasets
+from farther.curation import TablesFolder, benchmark, curate
 from farther.datasets.ingest import ingest
+from farther.params import parse
 from farther.tables import Objects
 
 
@@ -36,3 +40,57 @@ def test_the_ood_images_of_openimages_come_without_objects(lay, tmp_path):
     }
     objects = Objects.read(tmp_path / "out/openimages_ood_val/objects.parquet")
     np.testing.assert_array_equal(objects.box, np.zeros((0, 4), np.float32))
+
+
+def test_the_profile_keeps_the_images_as_published_and_counts_those_that_show_id_classes(lay, tmp_path, monkeypatch):
+    ids = ["0001", "0002", "0003"]
+    no_labels = {"categories": [{"id": 1, "name": "person"}], "annotations": []}
+    openimages = [{"id": one, "file_name": f"{one}.jpg", "width": 20, "height": 10} for one in ids]
+    coco = {
+        "images": [{"id": number, "file_name": f"{number:012d}.jpg", "width": 20, "height": 10} for number in (1, 2)],
+        "categories": [{"id": 51, "name": "bowl"}, {"id": 50, "name": "spoon"}],
+        "annotations": [
+            {"id": 1, "image_id": 1, "category_id": 51, "bbox": [1, 1, 5, 5], "iscrowd": 0},
+            {"id": 2, "image_id": 2, "category_id": 50, "bbox": [1, 1, 5, 5], "iscrowd": 0},
+        ],
+    }
+    head = (
+        "ImageID,Source,LabelName,Confidence,XMin,XMax,YMin,YMax,IsOccluded,IsTruncated,IsGroupOf,IsDepiction,IsInside"
+    )
+    boxes = [f"{one},xclick,/m/{label},1,0.1,0.5,0.1,0.5,0,0,0,0,0" for one, label in zip(ids, "phk", strict=True)]
+    xml = "<annotation><object><name>person</name><bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax>"
+    voc = {f"VOC2007/ImageSets/Main/{name}.txt": "000001\n" for name in ("trainval", "test")}
+    root = lay(
+        {
+            "ood_classes_rm_overlap/COCO-Format/val_coco_format.json": {"images": openimages, **no_labels},
+            **{f"ood_classes_rm_overlap/images/{one}.jpg": (20, 10) for one in ids},
+            "validation-annotations-bbox.csv": "\n".join([head, *boxes, "9999,xclick,/m/p,1,0,1,0,1,0,0,0,0,0"]) + "\n",
+            "class-descriptions-boxable.csv": "/m/p,Person\n/m/h,Human hand\n/m/k,Kite\n",
+            "bbox_labels_600_hierarchy.json": {"LabelName": "/m/0bl9f", "Subcategory": []},
+            "annotations/instances_val2017_ood_rm_overlap.json": coco,
+            **{f"val2017/{number:012d}.jpg": (20, 10) for number in (1, 2)},
+            **voc,
+            "VOC2012/ImageSets/Main/trainval.txt": "",
+            "VOC2007/Annotations/000001.xml": f"{xml}</bndbox></object></annotation>",
+            "VOC2007/JPEGImages/000001.jpg": (20, 10),
+        }
+    )
+    project = Path(__file__).parents[2]
+    params = parse((project / "profiles/vos.yaml").read_text())
+    below = {"vos_openimages": "ood_classes_rm_overlap"}
+    for name, values in params["datasets"].items():
+        if name == "bdd":
+            continue
+        values = {**values, "root": str(root / below.get(name, "."))}
+        subsets = {"subset_names": ["coco_ood_val"]} if name == "vos_coco" else {}
+        ingest(datasets.create(**{**values, **subsets}), name, tmp_path / "tables" / name)
+    monkeypatch.chdir(project)
+    made = {
+        key: curate(benchmark(key, params["benchmarks"][key]), TablesFolder(tmp_path / "tables"))
+        for key in ("voc", "cleaned")
+    }
+    images = {key: {name: len(split.images) for name, split in one.splits.items()} for key, one in made.items()}
+    assert images["voc"] == {"train": 1, "val": 1, "test": 1, "coco": 2, "openimages": 3}
+    assert images["cleaned"] == {"train": 1, "val": 1, "test": 1, "coco": 1, "openimages": 1}
+    removed = made["cleaned"].fates.frame.filter(fate="removed")["rule"].sort().to_list()
+    assert removed == ["ID class: Person → person", "overlap: Human hand → person", "overlap: spoon → diningtable"]

@@ -1,10 +1,12 @@
 """Pages of papers: the tables of the miniature project, with values that were worked out by hand."""
 
+import polars as pl
 import pytest
 from tests.report.conftest import PARAMS
 
 from farther.report.papers import PAPERS, Sources, contents_of, contents_of_list
 from farther.report.results import read_runs
+from farther.report.settings import Counterpart
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +33,18 @@ def test_fmiyc_counts_images_and_those_without_a_detection(sources):
     ]
     assert [(row["OOD"], row["Images"]) for row in found["Table 2"]] == [("photos far", 2), ("photos near", 4)]
     assert found["Table 3"] == [{"Model": "net", "pets, 20 images (%)": 1.0, "pets, as printed (%)": None}]
+
+
+def test_fmiyc_puts_a_printed_value_beside_the_split_that_it_is_of(sources):
+    class Typed(Sources):
+        def printed(self, name, texts, numbers):
+            rows = [("net", "pets", "photos_far", 0.25)] if name == "fmiyc_no_detection.csv" else []
+            return pl.DataFrame(rows, schema=[*texts, *numbers], orient="row")
+
+    published = {sources.runs[0].name: Counterpart(detector="net", id="pets")}
+    rows = tables(Typed(sources.runs, sources.params, sources.root, published), "fmiyc")["Table 1"]
+    assert rows[0]["ID pets: photos far, as printed (%)"] == 0.25
+    assert [head for head in rows[0] if "as printed" in head] == ["ID pets: photos far, as printed (%)"]
 
 
 def test_fmiyc_lists_what_the_rules_removed_and_what_they_call_near(sources):
