@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,23 @@ from farther.tables.files import inside, read_json
 CONFIG, PROCESSOR, WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
+#: The description of a whole processor, as recent releases save it: the image processor's is a field.
+WHOLE_PROCESSOR = "processor_config.json"
+
 #: Names of models on the hub, and endings of file names that look like them.
 HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 FILES = (".safetensors", ".ckpt", ".pt", ".pth", ".bin")
 
 
-def fetched(weights: Path, revision: str | None = None, *, local_files_only: bool = False) -> Path:
+def fetched(
+    weights: Path, revision: str | None = None, *, local_files_only: bool = False, more: Sequence[str] = ()
+) -> Path:
     """The file or folder `weights`, or the folder that the hub's model of that name was fetched to.
 
     Args:
         revision: Branch, tag or commit of a model on the hub.
         local_files_only: Use a model on the hub only if it was fetched before.
+        more: Names of further files to fetch, if the model has them.
 
     Raises:
         DataError: it is the name of a model, and the model cannot be fetched.
@@ -34,7 +41,7 @@ def fetched(weights: Path, revision: str | None = None, *, local_files_only: boo
         return weights
     from huggingface_hub import snapshot_download
 
-    wanted = [CONFIG, PROCESSOR, "*.safetensors", INDEX]
+    wanted = [CONFIG, PROCESSOR, "*.safetensors", INDEX, *more]
     try:
         found = snapshot_download(name, revision=revision, allow_patterns=wanted, local_files_only=local_files_only)
     except Exception as error:  # no network, no such model, no access, not fetched before: each has its error
