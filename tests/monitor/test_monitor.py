@@ -12,6 +12,7 @@ import open_clip
 import pytest
 import torch
 from safetensors.torch import save_file
+from tests.detectors.test_open_vocabulary import write_folder
 from tests.monitor.conftest import DEMO, Deployed, make, scene
 from torchvision.models.detection import fcos_resnet50_fpn, retinanet_resnet50_fpn
 from transformers import AutoConfig, AutoModelForImageClassification
@@ -71,6 +72,13 @@ def clip(folder) -> str:
     return str(folder / "clip")
 
 
+def owlv2(folder) -> str:
+    """A folder as transformers saves it, with a file of negative prompts."""
+    (folder / "owlv2").mkdir()
+    (folder / "owlv2/negatives.txt").write_text("thing\n")
+    return str(write_folder(folder / "owlv2", "owlv2"))
+
+
 @dataclass
 class Kind:
     """An adapter: its checkpoint, its parameters, methods of each kind of column, and t*."""
@@ -115,6 +123,13 @@ KINDS = {
         0.0,
         {"passes": {"perturbed": {"kind": "perturb"}}},
     ),
+    "open_vocabulary": Kind(
+        owlv2,
+        {"energy": {}, **KNN, "native": {}},
+        {"classes": list(CLASSES), "unknown": "owlv2/negatives.txt"},
+        0.1,
+        {},
+    ),
     "transformers_classifier": Kind(vit, {"energy": {}, **KNN, **LATENT}, {}, 0.0, {}),
     "open_clip_classifier": Kind(clip, {"energy": {}, **KNN}, {"classes": list(CLASSES)}, 0.0, {}),
 }
@@ -126,6 +141,8 @@ USUAL = ["image_id", "region_id", "box", "score", "label", "logits"]
 def deployed(request, tmp_path_factory) -> Deployed:
     kind, folder = KINDS[request.param], tmp_path_factory.mktemp(request.param)
     params = {**kind.params, "device": "cpu"}
+    if "unknown" in params:
+        params["unknown"] = str(folder / params["unknown"])
     entry = {"adapter": request.param, "weights": kind.weights(folder), "params": params, **kind.more}
     return make(folder, entry, kind.methods, kind.operating)
 
@@ -164,7 +181,8 @@ def test_calibration_and_acceptance_are_those_of_the_self_aware_detector(deploye
             assert one.uncertainty == self_aware.uncertainty(stored[stored.image_id == one.image_id], [one.image_id])
             names_of = one.classes
             expected = [
-                self_aware.calibrators[c](s) for c, s in zip(names_of, one.regions.score.astype(float), strict=True)
+                self_aware.calibrators.get(c, float)(s)  # a negative prompt has none
+                for c, s in zip(names_of, one.regions.score.astype(float), strict=True)
             ]
             np.testing.assert_array_equal(one.confidence, np.array(expected, np.float32))
 

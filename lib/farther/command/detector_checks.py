@@ -22,7 +22,7 @@ ELSEWHERE = "your own training (docs/training.md), or the detector's authors"
 
 NOT_OPENED = " (not opened)"
 #: Adapters whose `weights` may be the name of a model on the hub.
-FROM_HUB = ("detr", "transformers_classifier", "open_clip_classifier")
+FROM_HUB = ("detr", "transformers_classifier", "open_clip_classifier", "open_vocabulary")
 
 
 def checkpoints(project: Project, images: Found | None = None, *, opened: bool = True) -> list[Finding]:

@@ -43,6 +43,7 @@ DETECTIONS = 20
 
 #: Bytes of a stored region by adapter: logits of 20 classes, features, latent, box and ids; float32, compressed.
 ROW = {"faster_rcnn": 5000, "mask_rcnn": 5000, "detr": 2100, "yolo": 1200, "retinanet": 1200, "fcos": 1200}
+ROW["open_vocabulary"] = 2500
 USUAL_ROW = 5000
 
 #: Bytes of an image's only region, by adapter: a classifier's 1000 logits, features and latent.
@@ -56,6 +57,7 @@ MEMORY = {
     "fcos": (0.6, 0.6),
     "detr": (0.6, 0.2),
     "yolo": (0.3, 0.1),
+    "open_vocabulary": (1.2, 0.8),
     "classifier": (0.4, 0.1),
     "transformers_classifier": (0.6, 0.1),
     "open_clip_classifier": (0.8, 0.1),

@@ -192,6 +192,9 @@ def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, on
     with write_aside(out) as aside:
         aside.mkdir(parents=True)
         weights = str(adapter.weights.resolve() if adapter.weights.exists() else adapter.weights)
+        if isinstance(params.get("unknown"), str):  # a file of prompts, which a bundle holds as a list
+            header = adapter.header()
+            params["unknown"] = [header.classes[column] for column in header.unknown_columns]
         if copy:
             weights, several = _copied(adapter, aside)
             params = {name: value for name, value in params.items() if not (several and name in PLACES)}
