@@ -31,6 +31,7 @@ def main() -> None:
     inference = build(InferenceParams, "params.yaml: inference", section("inference"))
     entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")
+    encoder = section("embed", "encoder")
     here = machine()
     earlier = read_cost(OUT)
     known = earlier["runs"] if earlier["machine"] == here else {}
@@ -38,7 +39,9 @@ def main() -> None:
     for run, entry in section("detectors").items():
         folders = RunFolders(*(ARTIFACTS / name / run for name in ("regions", "passes", "fitted")))
         made = [folder / "keys.json" for folder in (folders.regions, folders.passes, folders.fitted)]
-        key = digest(json.dumps([entry, section("cost"), section("methods")]), *(f for f in made if f.exists()))
+        key = digest(
+            json.dumps([entry, section("cost"), section("methods"), encoder]), *(f for f in made if f.exists())
+        )
         runs[run] = known.get(run)
         if runs[run] is None or runs[run]["key"] != key:
             weights = {"weights": entry["weights"]} if "weights" in entry else {}
@@ -46,7 +49,7 @@ def main() -> None:
             images = Images.read(ARTIFACTS / "splits" / entry["benchmark"] / params.split / "images.parquet")
             measured = measure(
                 detector if isinstance(detector, Detector) else None,
-                read_passes(run, entry.get("passes")),
+                read_passes(run, entry.get("passes"), encoder),
                 entries,
                 images,
                 roots,

@@ -20,11 +20,11 @@ PARAMS: dict[str, dict] = {
     "temperature_scaling": {"temperature": 2.0},
     "gram": {"layer": ["shallow", "deep"]},
 }
-#: All but those that learn from a pass or read the detector's labels, which have tests of their own.
+#: All but those that learn from a pass, or read columns that mean unknown objects, which have tests of their own.
 NAMES = [
     name
     for name in methods.names()
-    if name != "native" and methods.create(name, **PARAMS.get(name, {})).wants_pass is None
+    if name not in ("native", "neg_label") and methods.create(name, **PARAMS.get(name, {})).wants_pass is None
 ]
 #: What regions may lack.
 OPTIONAL = {

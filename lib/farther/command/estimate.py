@@ -173,7 +173,7 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
     measured = measure_detector(detector, files, batch_size)
     yield network(f"infer@{run}", measured)
     sampled: dict[str | None, Regions] = {None: measured.regions}
-    for name, again in read_passes(run, entry.get("passes")).items():
+    for name, again in read_passes(run, entry.get("passes"), project.encoder).items():
         stage = f"infer@{run}: pass {name}"
         try:
             seen = measure_pass(again, detector, files, batch_size)

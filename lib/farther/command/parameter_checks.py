@@ -169,7 +169,7 @@ def _detector(project: Project, name: str) -> None:
     for key in entry:
         choose("parameter of a detector", str(key), OF_DETECTOR)
     make_detector(entry)
-    read_passes(name, entry.get("passes"))
+    read_passes(name, entry.get("passes"), project.encoder)
     build(ThresholdSettings, "threshold", {**project.section("threshold"), **(entry.get("threshold") or {})})
 
 

@@ -48,6 +48,11 @@ class Project:
         """A section; {} where it is absent or empty."""
         return self.params.get(name) or {}
 
+    @property
+    def encoder(self) -> dict[str, Any] | None:
+        """`embed.encoder`: the CLIP of passes that name no other; None where there is none."""
+        return self.section("embed").get("encoder")
+
     def entry(self, section: str, name: str) -> Any:
         """An entry of a section."""
         entries = self.section(section)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from PIL import Image
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
@@ -67,9 +68,13 @@ class Preprocessing:
 
     def prepare(self, image: np.ndarray) -> Any:
         """A float32 tensor of shape (3, height, width) from uint8 pixels of shape (height, width, 3)."""
-        from PIL import Image
-
         return self._transform(Image.fromarray(image))
+
+    def pixels(self, image: Image.Image) -> np.ndarray:
+        """What `prepare` gives before it is scaled and normalised, ndarray of shape (height, width, 3), uint8."""
+        for step in self._transform.transforms[:-2]:
+            image = step(image)
+        return np.asarray(image)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"config": self.config}
@@ -133,6 +138,33 @@ class Encoder:
             batch = torch.stack(list(prepared)).to(self.device)
             found = self.network.encode_image(batch, normalize=True)
         return _of_length_one(found.float().cpu().numpy())
+
+    def pixels(self, pixels: np.ndarray, batch_size: int = 64) -> np.ndarray:
+        """Embeddings of what `preprocessing.pixels` gives; normalised on the device, and one byte per value until then.
+
+        Args:
+            pixels: ndarray of shape (N, height, width, 3), uint8.
+            batch_size: Images that the network sees at once.
+
+        Returns:
+            ndarray of shape (N, D), float32, rows of length 1.
+        """
+        import torch
+
+        config = self.preprocessing.config
+        mean, std = (torch.tensor(config[name], device=self.device)[:, None, None] for name in ("mean", "std"))
+        found = []
+        with torch.inference_mode():
+            for start in range(0, len(pixels), batch_size):
+                batch = torch.from_numpy(pixels[start : start + batch_size]).to(self.device).permute(0, 3, 1, 2)
+                prepared = (batch.contiguous().float().div(255) - mean) / std
+                found.append(self.network.encode_image(prepared, normalize=True).float().cpu().numpy())
+        return _of_length_one(np.concatenate(found))
+
+    def scale_and_bias(self) -> tuple[float, float]:
+        """Logits are scale · cosine + bias (SigLIP's `logit_bias`; 0 for others)."""
+        bias = getattr(self.network, "logit_bias", None)
+        return float(self.network.logit_scale.detach().exp()), 0.0 if bias is None else float(bias.detach())
 
     def names(self, names: Sequence[str], templates: Sequence[str] = ()) -> np.ndarray:
         """Embeddings of class names, each in the sentence that `template` makes of it.

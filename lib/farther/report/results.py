@@ -194,8 +194,14 @@ class Run:
 
 
 def title_of(method: str) -> str:
-    """A method's title in publications; the line's own name where params.yaml gives it another."""
-    return methods.get(method).title if method in methods.names() else method
+    """A method's title in publications; the line's own name where params.yaml gives it another.
+
+    "mcm_on_crops" is MCM on crops.
+    """
+    name, joined, words = method.partition("_on_")
+    if name not in methods.names():
+        return method
+    return f"{methods.get(name).title} on {words.replace('_', ' ')}" if joined else methods.get(name).title
 
 
 def title_of_split(name: str) -> str:

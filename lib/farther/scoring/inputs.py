@@ -70,12 +70,28 @@ class RunRegions:
         """The regions that an entry of params.yaml is about: the run's own, or those of one of its passes.
 
         Raises:
-            FitError: the run has no such pass.
+            FitError: the run has no such pass, or it is of crops that t* or `fit_on` do not fit.
         """
         if entry.pass_name is None:
             return self
-        learned = self.folder if entry.fit_on == "detections" else None
-        return dataclasses.replace(self._of_pass(entry.pass_name), fit_folder=learned)
+        found = self._of_pass(entry.pass_name)
+        found.check_crops(entry)
+        return dataclasses.replace(found, fit_folder=self.folder if entry.fit_on == "detections" else None)
+
+    def check_crops(self, entry: Entry) -> None:
+        """Refuses crops with `min_score` above t*, and methods that would learn from the detector's features.
+
+        Raises:
+            FitError: see above; says what to write.
+        """
+        made = RegionsFolder(self.folder / self.settings.calibration_split).header.detector.get("pass", {})
+        if made.get("kind") != "crops":
+            return
+        if entry.fit_on == "detections":
+            raise FitError(f"the pass {entry.pass_name!r} has features of crops: leave `fit_on` out")
+        if made["min_score"] > self.operating:
+            problem = f"crops only of detections from {made['min_score']:g} on, and t* is {self.operating:.4g}"
+            raise FitError(f"the pass {entry.pass_name!r} has {problem}: lower its `min_score`")
 
     def teach(self, method: Method) -> None:
         """Fits a method in place to the training regions, and to those of the pass or the OOD split that it wants.

@@ -22,7 +22,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.errors import ParameterError
-from farther.registry import STRICT, Registry
+from farther.registry import STRICT, Registry, parameters
 from farther.tables import Header, Regions
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 PASSES: Registry[Pass] = Registry("kind of pass", "farther.detectors.passes")
 #: Class decorator; it has another name than that of adapters, so that both can be told apart in source code.
 register_pass = PASSES.register
+
+#: Columns that a pass has from the run's own regions.
+SHARED = ("box", "score", "label")
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -128,12 +131,15 @@ def network_of(detector: Detector) -> nn.Module:
     return getattr(detector.network, "network", detector.network)
 
 
-def read_passes(run: str, entries: Mapping[str, Any] | None) -> dict[str, Pass]:
+def read_passes(
+    run: str, entries: Mapping[str, Any] | None, encoder: Mapping[str, Any] | None = None
+) -> dict[str, Pass]:
     """The passes of a run, checked.
 
     Args:
         run: Its name, for messages.
         entries: `passes` of its entry in the section `detectors`; None for none.
+        encoder: `embed.encoder` of params.yaml, for kinds with a parameter `encoder` that an entry leaves out.
 
     Raises:
         ParameterError: a kind or a parameter is unknown, or a value does not fit.
@@ -143,6 +149,8 @@ def read_passes(run: str, entries: Mapping[str, Any] | None) -> dict[str, Pass]:
         params = dict(values or {})
         kind = str(params.pop("kind", name))
         try:
+            if encoder and "encoder" in parameters(PASSES.get(kind)):
+                params.setdefault("encoder", dict(encoder))
             found[name] = PASSES.create(kind, **params)
         except ParameterError as error:
             raise ParameterError(f"detectors.{run}.passes.{name}: {error}") from None

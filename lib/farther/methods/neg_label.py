@@ -1,0 +1,68 @@
+"""Negative labels."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import Method, RegionsLike, register
+from farther.methods.logits import class_columns
+from farther.methods.mcm import text_cosines
+from farther.registry import STRICT
+from farther.tables import Regions
+
+
+@register("neg_label")
+@dataclass(config=STRICT, kw_only=True)
+class NegLabel(Method):
+    """The probability of the classes among classes and negative prompts, the mean over groups of the latter.
+
+    The rows of the last layer are text embeddings, as in `mcm`; the header's `unknown_columns` are negative prompts,
+    which `farther negatives` mines and the parameter `unknown` of a pass of kind `crops` names.
+
+    Formula:
+        score = mean over groups g of Σ_c e_c / (Σ_c e_c + Σ_{j in g} e_j), with e = exp(cos(h, w) / τ), c the classes,
+        j the negative prompts
+
+    Args:
+        temperature: τ. The paper's, 0.01, is that of CLIP.
+        groups: Number of groups, 100 in the paper; as many as there are prompts where there are fewer. Prompts that the
+            number does not divide are left out, as in the published code.
+        seed: Of the order in which prompts are drawn into groups.
+
+    References:
+        Jiang et al., "Negative Label Guided OOD Detection with Pretrained Vision-Language Models", 2024,
+        arXiv:2403.20078, Eq. 6 and Appendix A.2. Code: https://github.com/tmlr-group/NegLabel
+
+    Example:
+        >>> from farther.methods import create
+        >>> from farther.methods.examples import toy_regions
+        >>> regions = toy_regions(features=[[1.0, 0.0], [0.0, 1.0]], classes=("cat", "cloud"), unknown_columns=(1,))
+        >>> create("neg_label", temperature=1.0).score(regions[:1]).round(4)  # e / (e + 1)
+        array([0.7311])
+    """
+
+    title: ClassVar[str] = "NegLabel"
+    needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
+    temperature: PositiveFloat = 0.01
+    groups: PositiveInt = 100
+    seed: NonNegativeInt = 0
+
+    def missing(self, regions: RegionsLike) -> list[str]:
+        """Negative prompts, where the header has none."""
+        absent = [] if regions.header.unknown_columns else ["negative prompts (`unknown` of a pass of kind crops)"]
+        return super().missing(regions) + absent
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        header = regions.header
+        groups = min(self.groups, len(header.unknown_columns))
+        drawn = np.random.default_rng(self.seed).permutation(header.unknown_columns)
+        drawn = drawn[: len(drawn) // groups * groups]
+        # of the difference to the largest cosine there may be: nothing overflows, and e is above 10⁻⁸⁷ at CLIP's τ
+        powers = np.exp((text_cosines(regions, self._vectors(regions)) - 1) / self.temperature)
+        known = powers[:, class_columns(header, "drop")].sum(axis=1, keepdims=True)
+        negative = powers[:, drawn].reshape(len(powers), groups, -1).sum(axis=2)
+        return (known / (known + negative)).mean(axis=1)
