@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -66,8 +66,10 @@ class YoloBlueprint:
     image_size: int
 
     @classmethod
-    def shipped(cls, name: str, classes: Sequence[str], image_size: int) -> YoloBlueprint:
-        """The blueprint of an architecture that ships with Ultralytics, such as "yolov8n".
+    def shipped(
+        cls, name: str, classes: Sequence[str], image_size: int, changes: Mapping[str, Any] | None = None
+    ) -> YoloBlueprint:
+        """The blueprint of an architecture that ships with Ultralytics, such as "yolov8n", with keys replaced.
 
         Raises:
             ParameterError: Ultralytics has no such architecture.
@@ -78,6 +80,7 @@ class YoloBlueprint:
         if file is None:
             raise ParameterError(f"Ultralytics has no architecture {name!r}; 'yolov8n' is one")
         architecture = {**YAML.load(file), "scale": guess_model_scale(name), "yaml_file": f"{name}.yaml"}
+        architecture |= changes or {}
         return cls(architecture, tuple(classes), image_size)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -20,6 +20,8 @@ class YoloJob(Job):
 
     Args:
         architecture: Name of an architecture of Ultralytics.
+        changes: Keys of its description to replace, such as `scales` (factors of depth and width, and the largest number
+            of channels, by the last letter of the name) or `reg_max`.
         image_size: Longer side of scaled images in pixels. FMIYC used 512 for VOC and 736 for BDD100k.
         initial_weights: Checkpoint to start from, in farther's or Ultralytics' format; layers that do not fit start
             from scratch.
@@ -27,6 +29,7 @@ class YoloJob(Job):
     """
 
     architecture: str = "yolov8n"
+    changes: dict[str, Any] = Field(default_factory=dict)
     image_size: Count = 512
     recipe: Annotated[YoloRecipe, Field(default_factory=YoloRecipe)]
 
@@ -36,7 +39,7 @@ class YoloJob(Job):
         from farther.detectors.networks.yolo_checkpoint import load_network, read_checkpoint, save_checkpoint
         from farther.tools.training.yolo import Plan, evaluate, train
 
-        blueprint = YoloBlueprint.shipped(self.architecture, task.training.classes, self.image_size)
+        blueprint = YoloBlueprint.shipped(self.architecture, task.training.classes, self.image_size, self.changes)
         start = None if self.initial_weights is None else read_checkpoint(self.initial_weights).weights
         network = train(Plan(blueprint, task, self.recipe, start))
         save_checkpoint(self.weights, network, blueprint, task.notes)
@@ -49,6 +52,7 @@ class YoloJob(Job):
             scaling=f"Images are scaled to {self.image_size} pixels on the longer side.",
             facts={
                 "architecture": self.architecture,
+                **({"changes": self.changes} if self.changes else {}),
                 "classes": list(task.training.classes),
                 "image_size": self.image_size,
             },
