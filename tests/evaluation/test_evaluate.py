@@ -205,13 +205,50 @@ def test_every_metric_of_a_method_has_an_interval(files):
     far = evaluate(files)["methods"]["msp"]["splits"]["far"]
     counts = ("id_regions", "ood_regions")
     every = {**far["ood"], **far["open_set"]} | {f"per_image_{name}": v for name, v in far["ood_per_image"].items()}
+    every |= {f"{side}_{name}": v for side in ("gtu", "correct_id") for name, v in far[side].items()}
+    every |= {f"open_world_{name}": far["open_world"][name] for name in ("u_recall", "a_ose")}
     every = {name: value for name, value in every.items() if not name.endswith(("_images", *counts))}
-    assert set(every) == set(far["intervals"])
+    assert set(every) == {name for name, interval in far["intervals"].items() if interval is not None}
     for name, value in every.items():
         low, high = far["intervals"][name]
         assert low <= value <= high, name
     assert set(far["against_best"]) == {
-        name for name in RANKED if METRICS[name].group in ("ood", "ood_per_image", "open_set")
+        name
+        for name in RANKED
+        if METRICS[name].group in ("ood", "ood_per_image", "open_set", "gtu", "correct_id", "open_world")
+    }
+
+
+def test_sides_are_the_detections_on_unknown_objects_on_nothing_and_of_the_right_class(files, regions):
+    found = regions(("o1", FIRST, 0.8), ("o1", SECOND, 0.6), ("o2", NOWHERE, 0.9))
+    found.write(files.regions("far"))
+    write_scores(files, "msp", "far", found, [0.8, 0.6, 0.95])
+    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    # ID: 0.9 and 0.7. All OOD: 3 of 6 pairs are in order, on objects 3 of 4, on nothing 0 of 2.
+    assert (far["ood"]["auroc"], far["gtu"]["auroc"], far["uu"]["auroc"]) == (0.5, 0.75, 0)
+    assert (far["gtu"]["ood_regions"], far["uu"]["ood_regions"], far["gtu"]["id_regions"]) == (2, 1, 2)
+    wrong = regions(("i1", FIRST, 0.9, "cat"), ("i2", FIRST, 0.7, "cat"), ("i2", NOWHERE, 0.1, "dog"))
+    wrong.write(files.regions("test"))
+    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    # The dog is detected as a cat: 0.9 alone against the three.
+    assert (far["correct_id"]["id_regions"], far["correct_id"]["auroc"]) == (1, pytest.approx(2 / 3))
+    chosen = evaluated(files, ["msp"], ["far"], EvaluationSettings(replicates=0, separation=("uu",)))
+    assert {"gtu", "uu", "correct_id"} & set(chosen["methods"]["msp"]["splits"]["far"]) == {"uu"}
+
+
+def test_open_world_metrics_mix_the_id_images_with_those_of_the_split_at_all_confidences(files):
+    far = evaluate(files)["methods"]["msp"]["splits"]["far"]
+    # Below τ = 0.65 are the detections of the second fox and of the bear: two of three objects, one below t*.
+    assert far["open_set"]["r_u"] == pytest.approx(1 / 3)
+    assert far["open_world"] == {
+        "task": "T2",
+        "unknown_objects": 3,
+        "u_recall": pytest.approx(2 / 3),
+        "a_ose": 1,
+        "wi": 0,  # the first fox is less confident than the cat, at whose confidence all cats are found
+        "ap_k_before": 1,
+        "ap_k": 1,
+        "a_ose_by_class": {"cat": 1},
     }
 
 

@@ -509,3 +509,13 @@ def test_a_wrong_row_of_the_catalogue_is_named(monkeypatch, row, problem):
 def test_art_that_does_not_exist_is_named(art, problem):
     with pytest.raises(DataError, match=f"{problem}.*{art}"):
         sprite(Drawing("horse", (Piece(art),)), 48)
+
+
+def test_no_scene_shows_a_drawing_that_the_open_world_detector_was_taught_as_unknown():
+    taught = yaml.safe_load(Path("training/unknown_drawings.yaml").read_text(encoding="utf-8"))
+    shown = {piece.art for one in catalogue().values() for drawing in one.train + one.test for piece in drawing.pieces}
+    table = categories()
+    named = {name.lower() for source in ("coco", "openimages") for of in table[source].values() for name in of}
+    assert len(set(taught.values())) == len(taught) > 100
+    assert not shown & set(taught.values())
+    assert not (named | {name.lower() for name in shown_by()}) & set(taught)

@@ -16,8 +16,7 @@ TRAINING = Path("training")
 def main(name: str) -> None:
     """Reads `train.NAME` and the root of its dataset; writes artifacts/train/NAME and its log to training/logs."""
     job = make_job(name, section("train", name, file=TRAINING / "params.yaml"))
-    entries = {**section("datasets"), **section("datasets", file=TRAINING / "params.yaml")}
-    root = image_roots(entries, ARTIFACTS / "tables")[job.dataset]
+    root = job.root or image_roots(section("datasets"), ARTIFACTS / "tables")[job.dataset]
     card = run_job(name, job, root, ARTIFACTS)
     log = TRAINING / "logs" / f"{name}.csv"
     with write_aside(log) as aside:

@@ -1,10 +1,9 @@
-"""Writes `voc_unknown`: scenes of `voc` with pasted objects that are labelled "unknown": `python training/stages/unknown.py`.
+"""Writes `voc_unknown`, scenes of `voc` with objects that are labelled "unknown": `python training/stages/unknown.py`.
 
 The objects are OpenMoji drawings that the demo world uses nowhere, so that no OOD dataset shows them.
 """
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 
 from farther import datasets
@@ -14,23 +13,24 @@ from farther.datasets.ingest import ingest
 from farther.errors import DataError
 from farther.params import section
 from farther.stage import run_stage
+from farther.tables.files import read_yaml
 from farther.tables.writing import write_aside
 from farther.tools.demo.drawings import Drawing, Piece, catalogue, sprite
 from farther.tools.derived import Scenes, derived
 
 ARTIFACTS = Path("artifacts")
-PARAMS = Path("training/params.yaml")
+TRAINING = Path("training")
 NAME = "voc_unknown"
 SUBSETS = ("train", "val", "test")
 
 
 def main() -> None:
     """Reads `unknown` of training/params.yaml and the tables of `voc`; writes the dataset and its tables."""
-    params, out = section("unknown", file=PARAMS), ARTIFACTS / "train_data" / NAME
+    params, out = section("unknown", file=TRAINING / "params.yaml"), ARTIFACTS / "train_data" / NAME
     cutouts = out.with_name("cutouts")
-    write_cutouts(params["drawings"], params["cutout_size"], cutouts)
+    write_cutouts(Path(params["drawings"]), params["cutout_size"], cutouts)
     tables = TablesFolder(ARTIFACTS / "tables")
-    root = image_roots({"voc": section("datasets", "voc")}, tables.path)["voc"]
+    root = image_roots(section("datasets"), tables.path)["voc"]
     with write_aside(out) as aside:
         (aside / "annotations").mkdir(parents=True)
         for subset in SUBSETS:
@@ -48,20 +48,21 @@ def main() -> None:
             shutil.move(made / "pasted", aside / subset)
             shutil.move(made / "annotations/instances_pasted.json", aside / f"annotations/instances_{subset}.json")
             shutil.rmtree(made)
-    reader = datasets.create(**section("datasets", NAME, file=PARAMS))
+    reader = datasets.create("coco", root=str(out), subset_names=list(SUBSETS))
     summary = ingest(reader, NAME, ARTIFACTS / "tables" / NAME)
     print(f"{NAME}: {', '.join(f'{subset} {counts}' for subset, counts in summary.items())}")
 
 
-def write_cutouts(drawings: Mapping[str, str], size: int, folder: Path) -> None:
-    """Writes `folder/unknown/<name>.png`, the cut-outs of one category.
+def write_cutouts(file: Path, size: int, folder: Path) -> None:
+    """Writes `folder/unknown/<name>.png`, the cut-outs of one category: the drawings that a file lists.
 
     Raises:
         DataError: the demo world uses a drawing, or has a concept of its name: test images would show it.
     """
+    drawings = read_yaml(file)
     used = {piece.art for one in catalogue().values() for drawing in one.train + one.test for piece in drawing.pieces}
     if shown := sorted(name for name, art in drawings.items() if art in used or name.replace(" ", "_") in catalogue()):
-        raise DataError(f"the demo world shows {', '.join(shown)}: choose others", file=PARAMS, field="unknown.drawings")
+        raise DataError(f"the demo world shows {', '.join(shown)}: choose others", file=file)
     with write_aside(folder) as aside:
         (aside / "unknown").mkdir(parents=True)
         for name, art in drawings.items():

@@ -19,8 +19,9 @@ from farther.metrics.closed_set import ClosedSet
 from farther.metrics.error_diagnosis import TOUCH
 from farther.metrics.matching import not_of_known, true_classes
 from farther.metrics.misclassification import is_correct
+from farther.metrics.open_world import MixedImages
 from farther.metrics.outcomes import Settings, Split
-from farther.tables import Regions
+from farther.tables import Objects, Regions
 
 
 class RunInputs:
@@ -168,6 +169,37 @@ class TestSplit:
         return self._stored_is_ood[self.above]
 
     @cached_property
+    def sides(self) -> dict[str, np.ndarray]:
+        """The detections of `is_ood` that lie on a labelled unknown object (`gtu`), and on no object at all (`uu`)."""
+        near, count = self.split.candidates, len(self.regions)
+        on_unknown = np.isin(np.arange(count), near.region[self.split.is_counted[near.target]])
+        on_nothing = ~np.isin(np.arange(count), near.region)
+        return {"gtu": on_unknown & self.is_ood, "uu": on_nothing & self.is_ood}
+
+    @cached_property
+    def mixed(self) -> MixedImages:
+        """The ID split and this one as one set of images; those of this one have its name in front."""
+        id_split = self.inputs.id_split
+        objects, regions = named_by_split(self.data)
+        return MixedImages.of(
+            Objects.concatenate([id_split.objects, objects]),
+            Regions.concatenate([id_split.regions(), regions]),
+            id_split.known_classes,
+            self.inputs.settings.iou,
+        )
+
+    @cached_property
+    def mixed_weights(self) -> np.ndarray | None:
+        """How often each of `mixed.split.images` is drawn, ndarray of shape (B, I); None without replicates."""
+        id_draws = self.inputs.id_draws
+        if id_draws is None or self.draws is None:
+            return None
+        names = np.concatenate([id_draws.names, [f"{self.name}/{name}" for name in self.draws.names]]).astype(str)
+        order = np.argsort(names)
+        place = order[np.searchsorted(names[order], self.mixed.split.images.astype(str))]
+        return np.concatenate([id_draws.weights, self.draws.weights], axis=1)[:, place]
+
+    @cached_property
     def draws(self) -> ImageDraws | None:
         """Draws of the split's images; None without replicates."""
         replicates = self.inputs.settings.replicates
@@ -211,3 +243,16 @@ def _refuse_other_classes(split: RunSplit) -> None:
             f"is a class of the detector ({', '.join(known[:5])}, …): names must agree"
         )
         raise DataError(problem, file=split.source, field="category")
+
+
+def named_by_split(split: RunSplit) -> tuple[Objects, Regions]:
+    """Objects and regions of a split with its name in front of their images' names, as two splits may share names."""
+
+    def longer(names: np.ndarray) -> np.ndarray:
+        return np.array([f"{split.name}/{name}" for name in names], dtype=object)
+
+    objects, regions = split.objects, split.regions()
+    return (
+        objects.with_columns(image_id=longer(objects.image_id)),
+        regions.with_columns(image_id=longer(regions.image_id)),
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +113,7 @@ def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str
     for split in inputs.test_splits:
         all_scores = inputs.scores(method.name, split.data)
         scores = all_scores[split.above]
-        of_split = _OnSplit(method, split, id_scores, scores, spectrum)
+        of_split = _OnSplit(method, split, (stored, all_scores), spectrum)
         outcomes[split.name] = of_split.outcome.tables(split.regions)
         replicates[split.name] = of_split.replicates()
         within = of_split.intervals(replicates[split.name])
@@ -133,23 +134,26 @@ def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str
 
 
 class _OnSplit:
-    """A method on one OOD split: its scores, and the outcomes of the regions that it flags."""
+    """A method on one OOD split: its scores, and the outcomes of the regions that it flags.
+
+    Args:
+        method, split: The two.
+        stored: The method's scores of the stored regions of the ID split, and of this one.
+        spectrum: Its scores of `RunInputs.spectrum`; None without shifted splits.
+    """
 
     def __init__(
-        self,
-        method: Method,
-        split: TestSplit,
-        id_scores: np.ndarray,
-        scores: np.ndarray,
-        spectrum: np.ndarray | None,
+        self, method: Method, split: TestSplit, stored: tuple[np.ndarray, np.ndarray], spectrum: np.ndarray | None
     ):
-        self.split, self.inputs = split, split.inputs
+        self.split, self.inputs, self.stored = split, split.inputs, stored
+        id_scores, scores = stored[0][self.inputs.id_above], stored[1][split.above]
         self.method, self.id_scores, self.scores, self.spectrum = method, id_scores, scores, spectrum
         self.is_unknown = scores < method.tau
         self.outcome = split.split.match(self.is_unknown)
         ood_image = split.regions.image_id[split.is_ood]
         self.sides = ((self.inputs.id_regions.image_id, id_scores), (ood_image, scores[split.is_ood]))
-        self.by_image = tuple(ood.per_image(image, of_side) for image, of_side in self.sides)
+        of_id, of_ood = (ood.per_image(image, of_side) for image, of_side in self.sides)
+        self.by_image = (of_id, of_ood)
 
     def metrics(self, user_defined: Mapping[str, UserDefinedMetric]) -> dict[str, Any]:
         """All metrics of regions, images, objects, and parts of the objects."""
@@ -163,6 +167,7 @@ class _OnSplit:
                 "ood_regions": len(scores),
                 **ood.evaluate(id_scores, scores, aupr=aupr),
             },
+            **{name: self._sided(*sides) for name, sides in self._chosen_sides().items()},
             "ood_per_image": {
                 "id_images": len(id_images),
                 "ood_images": len(images),
@@ -180,6 +185,8 @@ class _OnSplit:
             )
         if self.split.data.shows_known:
             found["known"] = known_classes.metrics(self._paper(), self.split.regions, unknown_score=-self.scores)
+        if self.mixed is not None:
+            found["open_world"] = self.split.mixed.metrics(self.mixed)
         if self.spectrum is not None:
             measured = ood.evaluate(self.spectrum, scores, aupr=aupr)
             found["full_spectrum"] = {"id_regions": len(self.spectrum), "ood_regions": len(scores), **measured}
@@ -206,6 +213,12 @@ class _OnSplit:
             **{f"per_image_{name}": v for name, v in self._separation(id_draws, draws, self.by_image).items()},
             **({f"known_{name}": v for name, v in self._known(draws).items()} if self.split.data.shows_known else {}),
             **{f"full_spectrum_{name}": v for name, v in self._full_spectrum(draws).items()},
+            **{
+                f"{section}_{name}": v
+                for section, sides in self._chosen_sides().items()
+                for name, v in self._separation(id_draws, draws, sides).items()
+            },
+            **{f"open_world_{name}": v for name, v in self._open_world().items()},
             **(
                 across.recognition(self.inputs, self.split, self.id_scores, self.scores, (id_draws, draws))
                 if self.inputs.whole_images
@@ -236,6 +249,31 @@ class _OnSplit:
         weights = id_draws.rows(id_image), draws.rows(image)
         return ood.evaluate(id_scores, scores, *weights, aupr=self.inputs.settings.aupr)
 
+    def _chosen_sides(self) -> dict[str, _Sides]:
+        """Images and scores of both sides, by the entries of the setting `separation`."""
+        (id_image, id_scores), _ = self.sides
+        correct, image = self.inputs.is_correct, self.split.regions.image_id
+        of_id = {"correct_id": (id_image[correct], id_scores[correct])}
+        of_ood = {name: (image[rows], self.scores[rows]) for name, rows in self.split.sides.items()}
+        chosen = self.inputs.settings.separation
+        return {name: (of_id.get(name, self.sides[0]), of_ood.get(name, self.sides[1])) for name in chosen}
+
+    def _sided(self, of_id: _Side, of_ood: _Side) -> dict[str, Any]:
+        (_, id_scores), (_, scores) = of_id, of_ood
+        measured = ood.evaluate(id_scores, scores, aupr=self.inputs.settings.aupr)
+        return {"id_regions": len(id_scores), "ood_regions": len(scores), **measured}
+
+    @cached_property
+    def mixed(self) -> Outcome | None:
+        """The outcome in the ID images and the split's as one set, from all stored regions; None for a classifier."""
+        if self.inputs.whole_images:
+            return None
+        return self.split.mixed.match(np.concatenate(self.stored) < self.method.tau)
+
+    def _open_world(self) -> dict[str, np.ndarray]:
+        weights = self.split.mixed_weights
+        return {} if self.mixed is None or weights is None else self.split.mixed.counted(self.mixed, weights)
+
     def _full_spectrum(self, draws: ImageDraws) -> dict[str, np.ndarray]:
         spectrum_draws = self.inputs.spectrum_draws
         if self.spectrum is None or spectrum_draws is None:
@@ -264,5 +302,6 @@ class _OnSplit:
         return {**groups, "by_supercategory": split.supercategories(names)} if names else groups
 
 
-#: Images and scores of the ID side and of the OOD side.
-_Sides = tuple[tuple[np.ndarray, np.ndarray], ...]
+#: Images and scores of one side, and of the ID side and the OOD side.
+_Side = tuple[np.ndarray, np.ndarray]
+_Sides = tuple[_Side, _Side]

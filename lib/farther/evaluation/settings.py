@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -16,6 +16,9 @@ from farther.metrics.outcomes import Protocol
 from farther.metrics.self_aware_detector import ImageThreshold
 from farther.metrics.self_awareness import TRUE_POSITIVE_IOU
 from farther.registry import STRICT
+
+#: Choices of `EvaluationSettings.separation`: sections of a method's results on a split.
+Side = Literal["gtu", "uu", "correct_id"]
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -47,6 +50,9 @@ class EvaluationSettings:
         calibration_split: ID split that the thresholds of self-awareness are chosen on.
         iou, protocol: see `farther.metrics.open_set.evaluate`, and `farther.metrics.self_awareness.evaluate`.
         aupr: see `farther.metrics.ood.evaluate`.
+        separation: Sides that are separated too: "gtu", the ID detections from the OOD detections on labelled unknown
+            objects; "uu", from those on no object; "correct_id", only the ID detections of the right class from all
+            OOD detections.
         replicates: Number of replicates of the bootstrap over images, for the intervals; 0 for none.
         recomputed_replicates: The same for the metrics of wilderness, which are computed anew in each replicate: about
             0.1 s each on 20,000 regions; 0 for none.
@@ -65,6 +71,7 @@ class EvaluationSettings:
     iou: float = Field(default=0.5, gt=0, le=1)
     protocol: Protocol = "paper"
     aupr: Aupr = "step"
+    separation: tuple[Side, ...] = get_args(Side)
     replicates: int = Field(default=200, ge=0)
     recomputed_replicates: int = Field(default=0, ge=0)
     seed: int = 0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from farther.evaluation import intervals
-from farther.evaluation.files import RunSplit
-from farther.evaluation.inputs import RunInputs
+from farther.evaluation.inputs import RunInputs, named_by_split
 from farther.metrics import background_probability, bootstrap, error_diagnosis, wilderness
 from farther.metrics.bootstrap import ImageDraws
 from farther.metrics.closed_set import ClosedSet
@@ -36,10 +34,11 @@ class WildImages:
         self._settings, self._similar = inputs.settings, inputs.roles.similar
         self._closed, self._draws = inputs.id_split, inputs.id_draws
         self._known = inputs.id_split.regions()
-        tested = [_named_by_split(split) for split in inputs.tested if not split.shows_known]
-        self._names = [name for _, _, names in tested for name in names]
-        self._objects = Objects.concatenate([self._closed.objects[:0], *(objects for objects, _, _ in tested)])
-        self._regions = Regions.concatenate([self._known[:0], *(regions for _, regions, _ in tested)])
+        wild = [split for split in inputs.tested if not split.shows_known]
+        tested = [named_by_split(split) for split in wild]
+        self._names = [f"{split.name}/{name}" for split in wild for name in sorted(split.images)]
+        self._objects = Objects.concatenate([self._closed.objects[:0], *(objects for objects, _ in tested)])
+        self._regions = Regions.concatenate([self._known[:0], *(regions for _, regions in tested)])
         self._impact = wilderness.Wilderness(
             self._closed.objects,
             self._known,
@@ -180,17 +179,3 @@ class WildImages:
             return {"map_closed": again["map_closed"], "map_open": again["map_open"], **at}
 
         return intervals.within(bootstrap.recomputed(replicates, compute))
-
-
-def _named_by_split(split: RunSplit) -> tuple[Objects, Regions, list[str]]:
-    """Objects, regions and images with the split's name in front, as images of two splits may have one name."""
-
-    def longer(names: Iterable[str]) -> np.ndarray:
-        return np.array([f"{split.name}/{name}" for name in names], dtype=object)
-
-    objects, regions = split.objects, split.regions()
-    return (
-        objects.with_columns(image_id=longer(objects.image_id)),
-        regions.with_columns(image_id=longer(regions.image_id)),
-        sorted(longer(split.images)),
-    )

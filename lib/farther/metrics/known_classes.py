@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError
 from farther.metrics import error_diagnosis, open_set
 from farther.metrics.closed_set import ClosedSet
-from farther.metrics.outcomes import KEPT, Outcome
+from farther.metrics.outcomes import KEPT, Outcome, Split
 from farther.metrics.precision_recall import IGNORED, TRUE
 from farther.metrics.weighting import mean_of_defined, plain, ratio
 from farther.tables import Regions
@@ -59,22 +59,60 @@ def metrics(
     >>> found["ap_k"], found["p_k"], found["wi"]
     (0.5, 0.5, 1.0)
     """
-    if not 0 < recall <= 1:
-        raise ParameterError(f"a recall is above 0 and at most 1, found {recall}")
-    objects, classes = outcome.split.objects, tuple(outcome.split.settings.known_classes)
+    known = closed_set(outcome.split, regions)
+    found, each_ap = _of_kept(outcome, known, recall, weights)
+    # None where it is not defined becomes NaN.
+    ap_unknown = np.atleast_1d(np.asarray(open_set.metrics(outcome, unknown_score, weights)["ap_u"], dtype=np.float64))
+    result = found | {"map": mean_of_defined(np.concatenate([each_ap, ap_unknown[None]]))}
+    return plain(result) if weights is None else result
+
+
+def closed_set(split: Split, regions: Regions) -> ClosedSet:
+    """The regions of known classes of a split, with the objects of these classes.
+
+    Args:
+        split: Its settings name the known classes.
+        regions: Its regions.
+
+    Raises:
+        DataError: the settings name no known classes.
+    """
+    classes = tuple(split.settings.known_classes)
     if not classes:
         raise DataError("expected names of known classes, found none", field="known_classes")
-    kept = regions[outcome.kind == KEPT]
-    known = ClosedSet.of(objects, kept, classes, max_detections=len(kept) + 1)
-    matched = known.match([outcome.split.settings.iou])
-    iou = outcome.split.settings.iou
-    anywhere = dict.fromkeys(classes, -np.inf)
-    cause = error_diagnosis.diagnose(objects, kept, anywhere, error_diagnosis.Diagnosis(iou=iou, touch=iou))
+    return ClosedSet.of(split.objects, regions, classes, max_detections=len(regions) + 1)
+
+
+def of_kept(
+    outcome: Outcome, known: ClosedSet, recall: float = 0.8, weights: np.ndarray | None = None
+) -> dict[str, Any]:
+    """`metrics` without `map`, from a closed set that is the same for all methods.
+
+    Args:
+        outcome, recall, weights: see `metrics`.
+        known: From `closed_set`, of the outcome's split.
+
+    Raises:
+        ParameterError: the recall is not above 0 and at most 1.
+    """
+    found, _ = _of_kept(outcome, known, recall, weights)
+    return plain(found) if weights is None else found
+
+
+def _of_kept(
+    outcome: Outcome, known: ClosedSet, recall: float, weights: np.ndarray | None
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """See `of_kept`; and the average precision of each known class with objects, ndarray of shape (K, B)."""
+    kept = known.keeping(outcome.kind == KEPT)
+    matched = kept.match([outcome.split.settings.iou])
     of_known = None if weights is None else weights[:, np.searchsorted(outcome.split.images, known.images)]
-    counts, _ = error_diagnosis.counts_at_recalls(matched, cause[known.detections.row], [recall], of_known)
+    cause = np.where(outcome.misclassifies[kept.detections.row], "unknown_unknown", "correct")
+    near, is_crowd = outcome.split.candidates, outcome.split.is_crowd
+    of_crowd = is_crowd[near.target]
+    on_crowd, on_object = (np.isin(kept.detections.row, near.region[pairs]) for pairs in (of_crowd, ~of_crowd))
+    cause[(matched.kind[0] == IGNORED) | (on_crowd & ~on_object & (matched.kind[0] != TRUE))] = "ignored"
+    counts, _ = error_diagnosis.counts_at_recalls(matched, cause, [recall], of_known)
     at = dict(zip(error_diagnosis.CAUSES, counts[:, 0], strict=True))
-    wrong = at.pop("unknown_unknown")
-    at.pop("ignored")
     each_ap = matched.average_precision(of_known, points=None)[0]
     precision, found = [], []
     positives = np.flatnonzero(matched.positives).tolist()
@@ -84,14 +122,11 @@ def metrics(
         true, ranked = rows[kind == TRUE].total(), rows[kind != IGNORED].total()
         precision.append(np.where(objects_of[k] > 0, ratio(true, ranked), np.nan))
         found.append(ratio(true, objects_of[k]))
-    # None where it is not defined becomes NaN.
-    ap_unknown = np.atleast_1d(np.asarray(open_set.metrics(outcome, unknown_score, weights)["ap_u"], dtype=np.float64))
     shape = (-1, each_ap.shape[1])
     result = {
         "ap_k": mean_of_defined(each_ap[positives]),
         "p_k": mean_of_defined(np.reshape(precision, shape)),
         "r_k": mean_of_defined(np.reshape(found, shape)),
-        "map": mean_of_defined(np.concatenate([each_ap[positives], ap_unknown[None]])),
-        "wi": ratio(wrong, np.sum(list(at.values()), axis=0)),
+        "wi": ratio(at["unknown_unknown"], at["correct"]),
     }
-    return plain(result) if weights is None else result
+    return result, each_ap[positives]

@@ -30,6 +30,15 @@ GROUPS = {
         "separation where shifted ID images count as in-distribution (%)",
         tuple(f"full_spectrum_{name}" for name in ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error")),
     ),
+    "sides": (
+        "separation from the detections on labelled unknown objects (GTU) and on no object (UU), and of the ID "
+        "detections of the right class (%)",
+        tuple(f"{side}_{name}" for side in ("gtu", "uu", "correct_id") for name in ("auroc", "fpr95", "aupr_out")),
+    ),
+    "open-world": (
+        "open-world metrics in ID test images mixed with those of a split, 100 detections per image (%)",
+        tuple(f"open_world_{name}" for name in ("u_recall", "a_ose", "wi", "ap_k_before", "ap_k")),
+    ),
     "known": (
         "known classes in the images that also show unknown objects (%)",
         tuple(f"known_{name}" for name in ("ap_k", "p_k", "r_k", "map", "wi")),

@@ -30,16 +30,18 @@ SHOWN: tuple[Metric, ...] = (*OOD, *OPEN_SET)
 CHARTED = tuple(METRICS[name] for name in COMPARED)
 
 #: Metrics that are numbers of objects or detections, not fractions.
-NUMBERS = ("tp_u", "fp_u", "fn_missed", "fn_misclassified", "aose", "unknown_objects")
+NUMBERS = ("tp_u", "fp_u", "fn_missed", "fn_misclassified", "aose", "unknown_objects", "open_world_a_ose")
 
 #: Section of a metric → what its values come from, and the keys of these numbers in sections of an evaluation.
 COUNTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "ood": ("detections", "ood", ("id_regions", "ood_regions")),
     "full_spectrum": ("detections", "full_spectrum", ("id_regions", "ood_regions")),
+    **{side: ("detections", side, ("id_regions", "ood_regions")) for side in ("gtu", "uu", "correct_id")},
     "ood_per_image": ("images", "ood_per_image", ("id_images", "ood_images")),
     "recognition": ("detections", "ood", ("id_regions", "ood_regions")),
     "open_set": ("objects", "open_set", ("unknown_objects",)),
     "known": ("objects", "open_set", ("unknown_objects",)),
+    "open_world": ("objects", "open_world", ("unknown_objects",)),
 }
 
 #: Values from fewer detections or objects are printed grey and are never the best; `report.few` is another number.

@@ -21,8 +21,12 @@ Group = Literal[
     "ood",
     "ood_per_image",
     "full_spectrum",
+    "gtu",
+    "uu",
+    "correct_id",
     "open_set",
     "known",
+    "open_world",
     "recognition",
     "misclassification",
     "costs",
@@ -36,17 +40,46 @@ Group = Literal[
 PREFIXES: dict[str, str] = {
     "ood_per_image": "per_image_",
     "full_spectrum": "full_spectrum_",
+    "gtu": "gtu_",
+    "uu": "uu_",
+    "correct_id": "correct_id_",
     "known": "known_",
+    "open_world": "open_world_",
     "misclassification": "misclassification_",
     "error_budget": "gain_",
 }
 
 _OVER = "over the {id_regions} regions of the ID test split (positives) and the {ood_regions} of this split"
-_OVER_SPECTRUM = (
-    "over the {id_regions} regions of the ID test split and of shifted ID images (positives) and the {ood_regions} "
-    "of this split"
-)
-_OVER_IMAGES = "over the {id_images} images of the ID test split (positives) and the {ood_images} of this split"
+#: Further sides that are separated: words of the title, meaning, and what the formula is taken over.
+_SIDES: dict[Group, tuple[str, str, str]] = {
+    "ood_per_image": (
+        "per image",
+        "Of images, each with the score of its least in-distribution detection.",
+        "over the {id_images} images of the ID test split (positives) and the {ood_images} of this split",
+    ),
+    "full_spectrum": (
+        "full-spectrum",
+        "Shifted ID images count as in-distribution (Yang et al., 2023, arXiv:2306.09301).",
+        "over the {id_regions} regions of the ID test split and of shifted ID images (positives) and the {ood_regions} "
+        "of this split",
+    ),
+    "gtu": (
+        "GTU",
+        "Of the detections in OOD images only those that lie on a labelled unknown object.",
+        f"{_OVER} that lie on a labelled unknown object",
+    ),
+    "uu": (
+        "UU",
+        "Of the detections in OOD images only those that lie on no object: on unlabelled ones, or on background.",
+        f"{_OVER} that lie on no object",
+    ),
+    "correct_id": (
+        "of correct ID",
+        "Of the detections in ID images only those of the right class.",
+        "over the {id_regions} regions of the ID test split whose class is right (positives) and the {ood_regions} of "
+        "this split",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -58,7 +91,7 @@ class Metric:
         title: Its name in tables and charts.
         latex: Its symbol in LaTeX.
         higher_is_better: None where neither direction is better.
-        group: The section of an evaluation that holds it: "ood", "ood_per_image", "full_spectrum", "open_set", "known"
+        group: The section of an evaluation that holds it: "ood", those of `_SIDES`, "open_set", "known", "open_world"
             and "recognition" of a method on a split; "misclassification" and "costs" of a method on the ID split;
             "classifier", "detector" and "error_budget" of a run on the ID split; "split" of a detector on a split.
         meaning: One sentence.
@@ -111,22 +144,18 @@ def _read() -> Iterator[Metric]:
         metrics = [replace(metric, source=metric.source.format_map(sources)) for metric in metrics]
         yield from (replace(metric, formula=metric.formula.replace("<over>", _OVER)) for metric in metrics)
         if group == "ood":
-            of_images = "Of images, each with the score of its least in-distribution detection."
-            yield from (_again(metric, "ood_per_image", "per image", of_images, _OVER_IMAGES) for metric in metrics)
-            spectrum = "Shifted ID images count as in-distribution (Yang et al., 2023, arXiv:2306.09301)."
-            yield from (
-                _again(metric, "full_spectrum", "full-spectrum", spectrum, _OVER_SPECTRUM) for metric in metrics
-            )
+            yield from (_again(metric, side) for side in _SIDES for metric in metrics)
 
 
-def _again(metric: Metric, group: Group, words: str, meaning: str, over: str) -> Metric:
+def _again(metric: Metric, side: Group) -> Metric:
     """The same metric over other regions."""
+    words, meaning, over = _SIDES[side]
     return replace(
         metric,
-        name=f"{PREFIXES[group]}{metric.name}",
+        name=f"{PREFIXES[side]}{metric.name}",
         title=f"{metric.title} {words}",
         latex=f"{metric.latex} {words}",
-        group=group,
+        group=side,
         meaning=f"{metric.meaning} {meaning}",
         formula=metric.formula.replace("<over>", over),
     )
@@ -146,11 +175,9 @@ RANKED = (
     "aupr_out",
     "detection_error",
     "ap_u_11",
-    *(
-        metric.name
-        for metric in METRICS.values()
-        if metric.group in ("ood_per_image", "full_spectrum", "known", "recognition")
-    ),
+    *(metric.name for metric in METRICS.values() if metric.group in (*_SIDES, "known", "recognition")),
+    "open_world_u_recall",
+    "open_world_a_ose",
 )
 
 #: Metrics of a method on a split of which the means over near, far and farther splits are given.

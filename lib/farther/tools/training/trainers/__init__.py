@@ -103,6 +103,7 @@ class Job(ABC):
 
     Args:
         dataset: Name of an ingested dataset.
+        root: Folder of the images; that of the dataset's entry in params.yaml when None.
         weights: The safetensors file to write; its card is written beside it as `.json` and `.md`.
         classes: Classes to learn; all categories of the dataset when None.
         train, val, test: Subsets of the dataset for training, monitoring and reporting.
@@ -115,6 +116,7 @@ class Job(ABC):
 
     dataset: str
     weights: Annotated[Path, AfterValidator(_is_safetensors)]
+    root: Path | None = None
     classes: Annotated[tuple[str, ...] | None, AfterValidator(_are_distinct)] = None
     train: str = "train"
     val: str = "val"

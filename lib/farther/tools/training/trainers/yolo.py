@@ -20,8 +20,8 @@ class YoloJob(Job):
 
     Args:
         architecture: Name of an architecture of Ultralytics.
-        changes: Keys of its description to replace, such as `scales` (factors of depth and width, and the largest number
-            of channels, by the last letter of the name) or `reg_max`.
+        changes: Keys of its description to replace, such as `reg_max`, or `scales`: factors of depth and width, and the
+            largest number of channels, by the last letter of the name.
         image_size: Longer side of scaled images in pixels. FMIYC used 512 for VOC and 736 for BDD100k.
         initial_weights: Checkpoint to start from, in farther's or Ultralytics' format; layers that do not fit start
             from scratch.

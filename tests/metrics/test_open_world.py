@@ -1,0 +1,80 @@
+"""Open-world metrics on mixed images, by hand."""
+
+import numpy as np
+import pytest
+
+from farther.metrics.open_world import MAX_DETECTIONS, MixedImages
+from farther.tables import Objects, Regions
+
+CLASSES = ("cat", "dog", "unknown")
+LEFT, MIDDLE, RIGHT = [0, 0, 10, 10], [20, 0, 30, 10], [40, 0, 50, 10]
+
+
+def objects(*rows):
+    image, box, category = zip(*rows, strict=True)
+    return Objects(image_id=image, object_id=np.arange(len(rows)), box=np.array(box, float), category=category)
+
+
+def regions(*rows):
+    image, box, score, label = zip(*rows, strict=True)
+    return Regions(
+        image_id=image,
+        region_id=np.arange(len(rows)),
+        box=np.array(box, np.float32),
+        score=np.array(score, np.float32),
+        label=[CLASSES.index(name) for name in label],
+        logits=np.zeros((len(rows), 3), np.float32),
+        classes=CLASSES,
+        unknown_columns=(2,),
+    )
+
+
+TRUTH = objects(("id", LEFT, "cat"), ("id", MIDDLE, "cat"), ("ood", LEFT, "fox"), ("ood", MIDDLE, "owl"))
+FOUND = regions(
+    ("id", LEFT, 0.9, "cat"),
+    ("ood", LEFT, 0.8, "cat"),  # a fox
+    ("ood", MIDDLE, 0.7, "dog"),  # an owl
+    ("ood", RIGHT, 0.6, "cat"),  # nothing
+    ("id", MIDDLE, 0.5, "cat"),
+    ("ood", MIDDLE, 0.1, "unknown"),
+)
+
+
+def measured(flagged, truth=TRUTH, found=FOUND):
+    mixed = MixedImages.of(truth, found, CLASSES[:2])
+    outcome = mixed.match(np.array(flagged) | found.is_labelled_unknown)
+    return mixed, outcome, mixed.metrics(outcome)
+
+
+def test_metrics_of_a_detector_that_labels_one_object_as_unknown():
+    _, _, found = measured([False] * 6)
+    # Cats: true at ranks 1 and 4 of 4, 1/2 * 1 + 1/2 * 2/4. Dogs have no object.
+    assert found["ap_k"] == found["ap_k_before"] == 0.75
+    assert (found["u_recall"], found["a_ose"], found["a_ose_by_class"]) == (0.5, 2, {"cat": 1, "dog": 1})
+    # At recall 0.8 both cats are found: one of the four detections from 0.5 on is on an unknown object.
+    assert found["wi"] == pytest.approx(1 / 3)
+    assert (found["unknown_objects"], found["task"]) == (2, "T2")
+
+
+def test_flagging_raises_the_precision_of_known_classes_and_the_recall_of_unknown_objects():
+    _, _, found = measured([False, True, False, False, False, False])
+    assert (found["u_recall"], found["a_ose"], found["wi"]) == (1.0, 1, 0)
+    # True at ranks 1 and 3 of 3: 1/2 * 1 + 1/2 * 2/3.
+    assert (found["ap_k_before"], found["ap_k"]) == (0.75, pytest.approx(5 / 6))
+
+
+def test_images_that_show_both_kinds_are_task_one():
+    assert measured([False] * 6, truth=objects(("ood", LEFT, "fox"), ("ood", RIGHT, "cat")))[2]["task"] == "T1"
+
+
+def test_only_the_most_confident_detections_of_an_image_count():
+    many = [("ood", RIGHT, 0.5, "cat")] * MAX_DETECTIONS
+    _, _, found = measured([False] * (MAX_DETECTIONS + 1), found=regions(*many, ("ood", LEFT, 0.4, "unknown")))
+    assert (found["u_recall"], found["a_ose"]) == (0, 0)
+
+
+def test_a_replicate_counts_each_image_as_often_as_it_was_drawn():
+    mixed, outcome, _ = measured([False] * 6)
+    drawn = mixed.counted(outcome, np.array([[1, 1], [0, 3], [2, 0]]))
+    assert drawn["a_ose"].tolist() == [2, 6, 0]
+    np.testing.assert_array_equal(drawn["u_recall"], [0.5, 0.5, np.nan])
