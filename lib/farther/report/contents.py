@@ -164,6 +164,7 @@ class Contents:
                 *tables.benchmark_tables(name, seeds.merged(runs, self.settings.seeds)),
                 *metric_groups.cost_tables(name, runs),
             ],
+            "kinds": overview.kinds(runs, {run.name: method for run, method in shown}),
             "notes": [note for run in runs if (note := documented.note_on(run))],
             "not_applicable": _not_applicable(runs),
             "shown": {run.full_title: run.label(method) for run, method in shown},

@@ -10,9 +10,11 @@ from typing import Any
 import polars as pl
 
 import farther
+from farther.metrics.catalogue import METRICS
 from farther.report.documented import remarks
+from farther.report.kinds import POST_HOC
 from farther.report.listing import Listing, between, percent
-from farther.report.results import VALUES, Run, title_of
+from farther.report.results import DISTANCES, VALUES, Run, title_of
 from farther.tables.files import digest, listed
 from farther.tables.schema import read_typed
 
@@ -41,6 +43,39 @@ def runs_table(runs: Sequence[Run]) -> Listing:
             for run in runs
         ),
     )
+
+
+#: Metrics of `kinds`: of detections, then of unknown objects.
+GLANCE = ("auroc", "ap_u", "r_u", "nose")
+
+
+def kinds(runs: Sequence[Run], shown: Mapping[str, str]) -> Listing | None:
+    """Post-hoc, native and text scores side by side: means over splits of a distance; None where there is one kind.
+
+    Args:
+        runs: Evaluated runs on one benchmark.
+        shown: Run → its post-hoc method, which is not chosen by results.
+    """
+    rows = []
+    for run in runs:
+        chosen = [m for m in run.methods if m == shown[run.name] or not run.kinds.get(m, POST_HOC).startswith(POST_HOC)]
+        for method in chosen:
+            means = run.method(method).get("means") or {}
+            row = {"Detector": run.full_title, "Method": run.label(method), "Kind": run.kinds.get(method, POST_HOC)}
+            for distance, of in ((name, means[name]) for name in DISTANCES if name in means):
+                for name in GLANCE:
+                    interval = between((of.get("intervals") or {}).get(name))
+                    text = f"{percent(of.get(name))}{f' ({interval})' if interval else ''}"
+                    row[f"{distance.capitalize()} {METRICS[name].title}\N{NO-BREAK SPACE}{METRICS[name].arrow}"] = text
+            rows.append(row)
+    if len({row["Kind"] for row in rows}) < 2:
+        return None
+    caption = (
+        f"{runs[0].benchmark_title}: post-hoc, native and text scores, means over splits of a distance (%), with 95% "
+        "intervals. Post-hoc: the method of the charts; native: the detector's own label of unknown objects; text: "
+        "similarities to class names or prompts."
+    )
+    return Listing.of(caption, rows, numbers=list(rows[0])[3:])
 
 
 def checkpoints(runs: Sequence[Run], params: Mapping[str, Any]) -> Listing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from farther import curation, methods
 from farther.errors import DataError, ParameterError, shorten
 from farther.evaluation.files import RunFiles, read_evaluation
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
+from farther.report.kinds import POST_HOC, kind_of
 from farther.report.listing import ABSENT, between, percent
 from farther.tables.files import inside, read_json
 
@@ -86,6 +87,7 @@ class Run:
         title: Its title in params.yaml; without one, its name without the benchmark's.
         known_title: The benchmark's title in params.yaml; without one, its name.
         few: See `FEW`.
+        kinds: Method → its kind, see `farther.report.kinds`.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Run:
     title: str = ""
     known_title: str = ""
     few: int = FEW
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     def values_of(self, metrics: Sequence[Metric]) -> pl.DataFrame:
         """Rows like those of `values` of other metrics, of the splits that any method has a value in."""
@@ -119,8 +122,13 @@ class Run:
 
     @property
     def titled_values(self) -> pl.DataFrame:
-        """Its values with a column `detector`, its title."""
-        return self.values.with_columns(detector=pl.lit(self.full_title))
+        """Its values with columns `detector`, its title, and `kind` of the methods."""
+        return self.with_kind(self.values).with_columns(detector=pl.lit(self.full_title))
+
+    def with_kind(self, values: pl.DataFrame) -> pl.DataFrame:
+        """Rows like those of `values` with a column `kind`."""
+        kind = pl.col("method").replace_strict(self.kinds, default=POST_HOC, return_dtype=pl.String)
+        return values.with_columns(kind=kind)
 
     @property
     def methods(self) -> list[str]:
@@ -247,6 +255,7 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         few=few,
         detector=_object(files.metrics / "detector.json"),
         evaluation=evaluation,
+        kinds={method: kind_of(entry or {}, method, detector) for method, entry in params["methods"].items()},
     )
 
 

@@ -100,11 +100,12 @@ def run_tables(run: Run) -> list[ResultTable]:
 
 
 def benchmark_tables(benchmark: str, runs: Sequence[Run]) -> list[ResultTable]:
-    """The two tables of all runs on a benchmark: detectors and methods as rows."""
+    """The two tables of all runs on a benchmark: detectors and methods as rows, with kinds where there are several."""
     cells = pl.concat([run.titled_values for run in runs])
+    kind = {"Kind": "kind"} if cells["kind"].n_unique() > 1 else {}
     return _tables(
         benchmark,
-        {"Detector": "detector", "Method": "label"},
+        {"Detector": "detector", **kind, "Method": "label"},
         cells,
         _kinds(runs),
         title=runs[0].benchmark_title,
@@ -279,11 +280,11 @@ def to_csv(runs: Sequence[Run]) -> str:
 
     Texts that a spreadsheet would take for a formula begin with an apostrophe.
     """
-    place = ("run", "benchmark", "split", "dataset", "distance", "method", "metric")
+    place = ("run", "benchmark", "split", "dataset", "distance", "method", "kind", "metric")
     columns = (*place, "value", "low", "high", "images", "objects", "detections")
     ranked = [METRICS[name] for name in RANKED if METRICS[name] not in SHOWN]
-    frames = [frame for run in runs for frame in (run.values, run.values_of(ranked))]
-    values = pl.concat([pl.DataFrame(schema=VALUES), *frames]).select(columns)
+    frames = [run.with_kind(frame) for run in runs for frame in (run.values, run.values_of(ranked))]
+    values = pl.concat([pl.DataFrame(schema={**VALUES, "kind": pl.String}), *frames]).select(columns)
     return values.with_columns(pl.col(pl.String).str.replace(r"^([=+\-@\t\r])", "'$1")).write_csv()
 
 
