@@ -2,6 +2,7 @@
 
 import csv
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from farther.errors import DataError
 from farther.evaluation import evaluate as evaluation
 from farther.evaluation import files as run
+from farther.evaluation import methods
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
 from farther.metrics.catalogue import COMPARED, METRICS, RANKED
-from farther.tables import Images, Objects, Regions, Scores
+from farther.tables import Header, Images, Objects, Regions, Scores
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
 
@@ -378,3 +380,14 @@ def test_the_per_image_score_is_that_of_the_least_familiar_region(files):
     # i1 0.9, i2 0.7; o1 the smaller of 0.8 and 0.6.
     assert far["ood_per_image"]["auroc"] == 1
     assert (far["ood_per_image"]["id_images"], far["ood_per_image"]["ood_images"]) == (2, 1)
+
+
+def test_negative_prompts_that_name_a_test_category_are_remarked_on():
+    classes = ["cat", "Fire hydrant", "cloud", "Traffic light"]
+    fitted = {"name": "neg_label", "state": {"fitted_on_": {"classes": classes, "unknown_columns": [1, 2]}}}
+    split = SimpleNamespace(objects=SimpleNamespace(category=np.array(["fire_hydrant", "traffic light", "cup"])))
+    folder = SimpleNamespace(header=Header(classes=("cat", "thing"), unknown_columns=(1,)))
+    inputs = SimpleNamespace(id_split=SimpleNamespace(folder=folder), tested=[split])
+    expected = "negative prompts name 1 of the 3 categories of the test splits: fire_hydrant"
+    assert methods._leaks(methods.Method("text", 0.5, fitted), inputs) == [expected]
+    assert methods._leaks(methods.Method("knn", 0.5, {**fitted, "name": "knn"}), inputs) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -41,6 +41,8 @@ def checkpoints(project: Project, images: Found | None = None, *, opened: bool =
         finding = _compared(project, entry, finding) if finding.state == "ok" else finding
         is_read = images is not None and finding.state == "ok" and entry.get("adapter") in IMPORTED
         found.append(_imported(project, entry, finding, images or {}) if is_read else finding)
+        if finding.state == "ok" and not finding.text.endswith(NOT_OPENED):
+            found += _passes(project, name, entry)
     return [*found, *_embedder(project, str(sources.get("embed", "open_clip's models on the hub")))]
 
 
@@ -53,6 +55,29 @@ def _embedder(project: Project, source: str) -> list[Finding]:
         return [Finding("checkpoints", "embed", "ok", f"{weights} (not opened)")]
     more = {"belongs at": str(weights), "comes from": source}
     return [Finding("checkpoints", "embed", "missing", "weights of the image encoder", more)]
+
+
+def _passes(project: Project, run: str, entry: Mapping[str, Any]) -> Iterator[Finding]:
+    """One finding for each pass of a run: whether its detector can do it, and its CLIP can be loaded."""
+    from farther.detectors.known_classes import renamed
+    from farther.detectors.passes import able, read_passes
+    from farther.detectors.passes.crops import Crops
+
+    for name, again in read_passes(run, entry.get("passes"), project.encoder).items():
+        finding = Finding("checkpoints", f"{run}, pass {name}", "ok", f"{again.name}: the detector can do it")
+        detector = make_detector(entry)
+        try:
+            if isinstance(again, Crops):
+                header = again.header_of(renamed(detector.header(), entry.get("classes")))
+                count = len(header.unknown_columns)
+                finding = replace(
+                    finding, text=f"{len(header.known_classes)} prompts of classes, {count} negative ones"
+                )
+            else:
+                able(name, again, detector)
+        except FartherError as error:
+            finding = replace(finding, state="wrong", text=str(error))
+        yield finding
 
 
 def _compared(project: Project, entry: Mapping[str, Any], finding: Finding) -> Finding:

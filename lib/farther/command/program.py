@@ -22,6 +22,7 @@ from farther.command import (
     init,
     leaderboard,
     lists,
+    negatives,
     predict,
     profile,
     publish,
@@ -45,6 +46,7 @@ SUBCOMMANDS: dict[str, dict[str, Callable[..., int | None] | typer.Typer]] = {
         "review": review.review,
         "duplicates": duplicates.duplicates,
         "enrich": enrich.enrich,
+        "negatives": negatives.negatives,
         "publish": publish.publish,
     },
     "Run and read results": {

@@ -68,6 +68,10 @@ class ClassHierarchy(ABC):
         """Edges of the longest path from the root."""
 
     @abstractmethod
+    def nouns(self) -> list[str]:
+        """All words for things, without those for people, groups and quantities where they are told apart."""
+
+    @abstractmethod
     def _above(self, node: Node) -> Sequence[Node]:
         """The nodes directly above a node."""
 
@@ -210,6 +214,10 @@ class HierarchyFile(ClassHierarchy):
             self._parent[node] = above
             if kinds is not None:
                 self._add(kinds, node)
+
+    def nouns(self) -> list[str]:
+        """See `ClassHierarchy.nouns`: all kinds."""
+        return list(self._parent)
 
     def _above(self, node: Node) -> Sequence[Node]:
         above = self._parent[node]

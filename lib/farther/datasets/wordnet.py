@@ -35,6 +35,9 @@ NEEDED = (
 #: The nodes above all physical things, and above all people.
 PHYSICAL, PERSON = "physical_entity.n.01", "person.n.01"
 
+#: Lexicographers' files whose nouns name no thing, by name and by number; NegLabel's published code leaves them out.
+NO_THINGS = {"noun.group", "14", "noun.person", "18", "noun.quantity", "23"}
+
 #: Number of lexicographers' files, which `lexnames` names.
 LEXICAL_FILES = 45
 
@@ -102,6 +105,11 @@ class WordNet(ClassHierarchy):
         """Edges of the longest path from the root, over all nouns."""
         root = next(self._reader.all_synsets("n"))
         return round(math.exp(root.lch_similarity(root)) / 2)  # log 2D, which NLTK computes D for
+
+    def nouns(self) -> list[str]:
+        """See `ClassHierarchy.nouns`: the words of all synsets, in WordNet's order."""
+        synsets = (synset for synset in self._reader.all_synsets("n") if synset.lexname() not in NO_THINGS)
+        return list(dict.fromkeys(word.replace("_", " ") for synset in synsets for word in synset.lemma_names()))
 
     def _above(self, node: Node) -> Sequence[Node]:
         synset = self._reader.synset(node)

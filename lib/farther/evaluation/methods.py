@@ -25,6 +25,9 @@ from farther.tables.files import read_json, read_sealed, write_sealed
 from farther.tables.parquet import read_parquet, write_parquet
 from farther.tables.schema import Schema, check
 
+#: Most categories that a remark names.
+LISTED = 10
+
 
 class _Fitted(Schema):
     """What is read of a `method.json`."""
@@ -105,7 +108,8 @@ def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str
     id_scores = stored[inputs.id_above]
     share = float(np.mean(id_scores >= method.tau)) if len(id_scores) else None
     counts = {"tau": method.tau, "id_regions": len(id_scores), "id_regions_kept": share}
-    results: dict[str, Any] = {"fitted": method.fitted, **counts, "splits": {}}
+    remarks = [*method.fitted.get("remarks", []), *_leaks(method, inputs)]
+    results: dict[str, Any] = {"fitted": {**method.fitted, "remarks": remarks}, **counts, "splits": {}}
     spectrum = inputs.spectrum_scores(method.name) if inputs.shifted else None
     rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in plots.OF_METHODS}
     replicates, outcomes = {}, {}
@@ -131,6 +135,22 @@ def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str
     results["misclassification"] = across.errors(inputs, id_scores)
     results["costs"] = across.costs(inputs, id_scores, method.tau)
     return Evaluated(results, {kind: plots.frame(kind, found) for kind, found in rows.items()}, replicates, outcomes)
+
+
+def _leaks(method: Method, inputs: RunInputs) -> list[str]:
+    """A remark on negative prompts that name a category of an OOD test split: those that the method or labels use."""
+    header = inputs.id_split.folder.header
+    prompts = {header.classes[column] for column in header.unknown_columns}
+    if method.fitted["name"] == "neg_label":
+        fitted_on = method.fitted["state"]["fitted_on_"]
+        prompts |= {fitted_on["classes"][column] for column in fitted_on["unknown_columns"]}
+    categories = {str(name) for split in inputs.tested for name in set(split.objects.category)}
+    folded = {name.replace("_", " ").casefold() for name in prompts}
+    named = sorted(name for name in categories if name.replace("_", " ").casefold() in folded)
+    if not named:
+        return []
+    listed = ", ".join(named[:LISTED]) + (" and more" if len(named) > LISTED else "")
+    return [f"negative prompts name {len(named)} of the {len(categories)} categories of the test splits: {listed}"]
 
 
 class _OnSplit:

@@ -1,0 +1,83 @@
+"""`farther negatives`: negative prompts for the text scores of a benchmark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from farther.command.output import paragraph
+from farther.command.project import PARAMS, BenchmarkName, Params, Project
+from farther.errors import DataError, ParameterError
+
+#: Most leaks that are printed.
+LISTED = 20
+
+
+def negatives(
+    benchmark: BenchmarkName,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The text file to write, one prompt per line.")],
+    wordnet: Annotated[
+        Path | None, typer.Option(help="WordNet's dict folder, or a YAML file of kinds; by default stratify.wordnet's.")
+    ] = None,
+    count: Annotated[int, typer.Option(help="Number of prompts.", min=1)] = 1000,
+    quantile: Annotated[
+        float, typer.Option(help="A noun is as near as this quantile of its cosines with the ID classes.", min=0, max=1)
+    ] = 0.95,
+    leave_out: Annotated[
+        bool, typer.Option("--leave-out", help="Leave out nouns that name a category of an OOD test split.")
+    ] = False,
+    params: Params = PARAMS,
+) -> None:
+    """Write negative prompts: nouns far from ID classes.
+
+    The nouns of WordNet, but for people, groups and quantities, in the order of the distance of their texts from those
+    of the ID classes (NegLabel's NegMine), by the CLIP of section `embed`. A pass of kind `crops` and open-vocabulary
+    detectors take the file as `unknown`. Nouns that name a category of an OOD test split are *leaks*: the unknown
+    objects are then not unknown to the prompts. They are printed, or with --leave-out left out. Needs the splits.
+
+    \b
+    Examples:
+      farther negatives voc data/negatives/voc.txt --wordnet data/wordnet/dict
+      farther negatives voc data/negatives/voc.txt --count 5000 --leave-out
+    """
+    from farther.command.parameter_checks import id_classes
+    from farther.datasets.wordnet import open_hierarchy
+    from farther.images.clip import Encoder, EncoderParams
+    from farther.registry import build
+    from farther.similarity.negatives import MiningParams, mine_negatives
+    from farther.tables.writing import write_aside
+
+    if out.is_dir():
+        raise ParameterError(f"{out} is a folder: name a text file")
+    project = Project(params)
+    folder = wordnet or (project.section("stratify").get("wordnet") or {}).get("folder")
+    if folder is None:
+        raise ParameterError("no WordNet: give --wordnet, its dict folder or a YAML file of kinds")
+    known = id_classes(project, benchmark)
+    categories = _categories(project, benchmark) - set(known)
+    encoder = Encoder(build(EncoderParams, f"{params}: embed.encoder", dict(project.encoder or {})))
+    mining = MiningParams(count=count, quantile=quantile)
+    found = mine_negatives(encoder, open_hierarchy(folder), known, categories, mining, leave_out=leave_out)
+    with write_aside(out) as aside:
+        aside.write_text("".join(f"{prompt}\n" for prompt in found.prompts), encoding="utf-8")
+    print(f"Written: {out}, {len(found.prompts)} prompts; cosines {found.cosines[0]:.3f} to {found.cosines[-1]:.3f}.")
+    if found.leaks:
+        listed = [noun if noun == of else f"{noun} ({of})" for noun, of in found.leaks.items()]
+        more = f" and {len(listed) - LISTED} more" if len(listed) > LISTED else ""
+        text = f"Leaks: {len(listed)} of them name one of the {len(categories)} categories of the OOD test splits: "
+        print(paragraph(f"{text}{', '.join(listed[:LISTED])}{more}. --leave-out leaves them out."))
+
+
+def _categories(project: Project, benchmark: str) -> set[str]:
+    """Categories of all objects in the OOD test splits."""
+    from farther.tables import Objects
+
+    found: set[str] = set()
+    for name in project.benchmark(benchmark).splits:
+        file = project.artifacts / "splits" / benchmark / name / "objects.parquet"
+        if not file.exists():
+            raise DataError(f"the file does not exist: run `dvc repro curate@{benchmark}`", file=file)
+        found |= set(Objects.read(file).category.astype(str))
+    return found
