@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tests.evaluation.deployable import lay
+from tests.evaluation.deployable import SPLITS, lay
 
 from farther.errors import DataError, ParameterError
 from farther.evaluation.budget_search import NOTHING_FLAGGED, Part, best_setting, best_tau
@@ -42,6 +42,20 @@ def test_false_alarms_are_limited_on_validation_images_and_measured_on_test_imag
     outcomes = {name: found.measured[name].count for name in ("misclassified", "found", "missed")}
     assert outcomes == {"misclassified": 1, "found": 3, "missed": 0}  # only the fox with 0.85 is taken for a cat
     assert found.measured["misclassified"].of == 4
+
+
+def test_what_the_detector_labels_as_unknown_is_flagged_at_every_threshold(tmp_path):
+    labelled = ("cat", 0.9, -1.9e30, -1.9e30)
+    artifacts = lay(
+        tmp_path, {"val": [labelled, *SPLITS["val"][1:]], "far": [("fox", 0.9, -1.9e30, 0.1), *SPLITS["far"][1:]]}
+    )
+    loose = chosen(artifacts, max_false_alarms=25).choice
+    # The labelled detection is one of four: τ can flag no other, and is the next score of any detection.
+    assert (loose.tau, loose.reached, loose.chosen_on["false_alarms"].count) == (0.6, True, 1)
+    strict = chosen(artifacts, max_false_alarms=10).choice
+    assert (strict.tau, strict.reached, strict.chosen_on["false_alarms"].count) == (NOTHING_FLAGGED, False, 1)
+    assert strict.measured["found"].count == 1  # the labelled fox
+    assert -1.9e30 < NOTHING_FLAGGED < -9e29
 
 
 def test_misclassified_objects_are_limited_at_the_fewest_false_alarms(tmp_path):

@@ -80,6 +80,15 @@ def test_flagging_known_objects_costs_the_detector_precision(world):
     assert sweeps.closed_set_over_tau(closed_set.ClosedSet.of(objects, regions[:0]), np.zeros(0)) == {}
 
 
+def test_no_tau_keeps_what_the_detector_labels_as_unknown(world):
+    objects, regions = world(0)
+    split, scores = Split.of(objects, regions), np.random.default_rng(0).normal(0, 1, len(regions))
+    labelled = np.append(scores, [-1.5e30, -1.1e30])
+    rows = sweeps.over_tau(split, scores, labelled, kept=(0.9, 1.0))
+    assert rows == sweeps.over_tau(split, scores, scores, kept=(0.9, 1.0))
+    assert rows[-1]["tau"] == scores.min()
+
+
 def test_without_regions_there_is_nothing_to_sweep_and_nothing_breaks(objects, regions):
     truth = objects(("a", FIRST, "fox"))
     assert sweeps.over_tau(Split.of(truth, regions()), np.zeros(0), np.zeros(0)) == []

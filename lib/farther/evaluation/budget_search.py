@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -11,13 +10,14 @@ import numpy as np
 
 from farther.evaluation.choice import Budget, Setting
 from farther.evaluation.trade_offs import IdSteps, OodSteps, Steps
+from farther.methods.base import LABELLED_UNKNOWN
 from farther.metrics.conformal import corrected, largest_within
 
 #: A method and a value of t*.
 Candidate = tuple[str, float]
 
-#: τ that flags nothing, as JSON holds no infinity.
-NOTHING_FLAGGED = -sys.float_info.max
+#: τ that flags nothing but what the detector labels as unknown, whose scores are below it.
+NOTHING_FLAGGED = math.nextafter(-LABELLED_UNKNOWN, math.inf)
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,8 @@ def best_tau(method: str, operating: float, steps: tuple[IdSteps, OodSteps], par
         shares = _of_objects(misclassified, budget.max_misclassified, part)
         least = -largest_within(-misclassified.at, *shares)
     tau, reached = _between(np.concatenate([flagged.at, detections.at]), least, most, budget)
+    if most < NOTHING_FLAGGED and np.any(flagged.at < NOTHING_FLAGGED):
+        reached = False  # what the detector labels as unknown exceeds the limits by itself
     return Point(
         setting=Setting(method=method, operating=operating, tau=tau),
         reached=reached,
@@ -136,7 +138,7 @@ def _largest(flagged: Steps, lost: Steps, part: Part, budget: Budget) -> float:
 
 def _between(scores: np.ndarray, least: float, most: float, budget: Budget) -> tuple[float, bool]:
     """τ above `least` and up to `most`: one of the scores, or the next number after all; and whether there is one."""
-    levels = np.unique(scores[np.isfinite(scores)])
+    levels = np.unique(scores[np.isfinite(scores) & (scores > NOTHING_FLAGGED)])
     levels = np.append(levels, np.nextafter(levels[-1], np.inf) if len(levels) else 0.0)
     within = levels[levels <= most]
     if budget.max_misclassified is not None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from farther.errors import choose as known_name
 from farther.evaluation import plots
-from farther.evaluation.budget_search import Candidate, Part, Point, best_setting
+from farther.evaluation.budget_search import NOTHING_FLAGGED, Candidate, Part, Point, best_setting
 from farther.evaluation.choice import LIMITS, Budget, Choice, Choices, Curve, Setting, Value
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
@@ -266,7 +266,7 @@ class _Chooser:
         flagged = np.sort(self._tested.steps(method, operating).flagged.at)
         steps = np.sort(self._steps_of(method, operating)[1].misclassified.of(self._measured_on).at)
         taus = np.unique(np.concatenate([flagged, steps[np.isfinite(steps)]]))
-        taus = np.append(taus, np.inf)
+        taus = np.append(np.maximum(taus, NOTHING_FLAGGED), np.inf)
         alarms = np.searchsorted(flagged, taus) / max(len(self._tested.names), 1)
         share = 1 - np.searchsorted(steps, taus) / max(len(steps), 1)
         x, y = plots.thin(alarms / max(alarms[-1], 1e-9), share, POINTS)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError
+from farther.methods.base import LABELLED_UNKNOWN
 from farther.metrics import ood, open_set
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet, Matched
 from farther.metrics.outcomes import Split
@@ -33,7 +34,7 @@ def over_tau(
         split: The split's objects and its N regions.
         scores: ndarray of shape (N,), higher means more in-distribution.
         id_scores: Scores of ID regions, ndarray of shape (M,).
-        kept: Smallest shares of them that τ keeps.
+        kept: Smallest shares that τ keeps of those that the detector labels as known; it flags the others always.
 
     Returns:
         One row per share: kept, tau, and nose, p_u, r_u, fn_missed (share of the unknown objects), ap_u, ap_u_11,
@@ -45,7 +46,7 @@ def over_tau(
     """
     rows = []
     for share in kept:
-        tau = ood.threshold_at(id_scores, share)
+        tau = _keeping(id_scores, share)
         if tau is not None:
             found = open_set.metrics(split.match(np.asarray(scores) < tau), -np.asarray(scores))
             rows.append({"kept": share, "tau": tau, **_of_objects(found)})
@@ -60,7 +61,7 @@ def closed_set_over_tau(
     Args:
         closed: Objects and the M regions of the ID split.
         id_scores: ndarray of shape (M,).
-        kept: Smallest shares of the regions that τ keeps.
+        kept: see `over_tau`.
 
     Returns:
         {share: map50}, None where there is no object; empty where there is no region.
@@ -68,12 +69,18 @@ def closed_set_over_tau(
     Raises:
         ValueError: a share is not above 0 and at most 1.
     """
-    taus = {share: ood.threshold_at(id_scores, share) for share in kept}
+    taus = {share: _keeping(id_scores, share) for share in kept}
     return {
         share: mean_average_precision(closed.keeping(id_scores >= tau).match(COCO_IOUS[:1]))["map50"]
         for share, tau in taus.items()
         if tau is not None
     }
+
+
+def _keeping(id_scores: np.ndarray, share: float) -> float | None:
+    """The largest τ that keeps this share of the ID regions that the detector labels as known."""
+    id_scores = np.asarray(id_scores)
+    return ood.threshold_at(id_scores[id_scores > -LABELLED_UNKNOWN], share)
 
 
 @dataclass(frozen=True)
