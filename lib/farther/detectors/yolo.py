@@ -37,6 +37,9 @@ class Yolo(LatentDetector):
     need them are not offered for it (FMIYC, Section 4 and Appendix F). `latent` pools the backbone's last layer over
     each detection's box and averages it per channel (FMIYC, Appendix F.2.4).
 
+    YOLO-World and YOLOE are read from a `.pt` file whose classes were set (`set_classes`) and saved. They have a last
+    layer: `weight` is the text embeddings, and `features` the anchor's embedding with scale and bias of its level.
+
     The checkpoint is farther's safetensors file or a `.pt` file of Ultralytics. The latter is a pickle, read without
     running anything that it names.
 
@@ -72,11 +75,19 @@ class Yolo(LatentDetector):
 
     def header(self) -> Header:
         """See `Detector.header`."""
+        weight = None
+        if self.checkpoint.text is not None and not self.log_scores:
+            from farther.detectors.networks.yolo_text import last_layer
+
+            found = last_layer(self.network)
+            weight = None if found is None else found.detach().cpu().numpy()
         return Header(
             classes=self.checkpoint.blueprint.classes,
             activation="exp" if self.log_scores else "sigmoid",
             score_threshold=self.score_threshold,
             detector=self.identity,
+            weight=weight,
+            bias=None if weight is None else np.zeros(len(weight), np.float32),
         )
 
     def prepare(self, image: np.ndarray) -> Scaled:

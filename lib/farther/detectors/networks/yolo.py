@@ -28,6 +28,7 @@ from farther.detectors.networks.pooling import latent_means, pixels_to_cells, pu
 from farther.detectors.networks.replay import Answer, Candidates, Dropout, GroupedReplay, ordinary_tensors
 from farther.detectors.networks.taps import NO_LAYERS, Taps, kept_calls
 from farther.detectors.networks.ultralytics_import import import_quietly
+from farther.detectors.networks.yolo_text import last_layer
 from farther.detectors.scaling import Scaled
 from farther.errors import DataError, ParameterError
 from farther.tables import Header
@@ -47,7 +48,8 @@ NO_TIME_LIMIT = 1e6
 #: Where Ultralytics keeps the descriptions of its networks.
 MODELS = ROOT / "cfg" / "models"
 
-#: Heads whose class logits belong to one anchor each; others predict masks, compare with text, or follow a decoder.
+#: Heads whose class logits belong to one anchor each; others predict masks, or follow a decoder. Those of `TEXT_MODELS`
+#: compare with text, and need its embeddings.
 HEADS = ("Detect", "v10Detect")
 
 
@@ -83,6 +85,10 @@ class YoloBlueprint:
         architecture |= changes or {}
         return cls(architecture, tuple(classes), image_size)
 
+    def layers(self) -> list[list[Any]]:
+        """Its layers, [from, number, module, arguments] each."""
+        return [*self.architecture["backbone"], *self.architecture["head"]]
+
 
 def build_network(blueprint: YoloBlueprint, model: type[DetectionModel] = DetectionModel) -> DetectionModel:
     """An untrained network in training mode, seeded by PyTorch's global generator.
@@ -106,8 +112,11 @@ def build_network(blueprint: YoloBlueprint, model: type[DetectionModel] = Detect
     return network
 
 
-def check_architecture(architecture: dict[str, Any]) -> None:
+def check_architecture(architecture: dict[str, Any], heads: Sequence[str] = HEADS) -> None:
     """Refuses a description that is more than layers: Ultralytics' parser evaluates what it finds.
+
+    Args:
+        heads: Names of the last layers that are read.
 
     Raises:
         ParameterError: a part is missing, a layer is not PyTorch's or Ultralytics', the last one is not a plain
@@ -122,8 +131,8 @@ def check_architecture(architecture: dict[str, Any]) -> None:
     for name in layers:
         if not _is_layer(name):
             raise ParameterError(f"architecture: {name!r} is not a layer of PyTorch's or Ultralytics'")
-    if not layers or layers[-1] not in HEADS:
-        raise ParameterError(f"architecture: the last layer is {layers[-1:]}, not one of {', '.join(HEADS)}")
+    if not layers or layers[-1] not in heads:
+        raise ParameterError(f"architecture: the last layer is {layers[-1:]}, not one of {', '.join(heads)}")
     activation = architecture.get("activation")
     if activation is not None and not re.fullmatch(r"(torch\.)?nn\.[A-Z]\w*\([\d.]*\)", str(activation)):
         raise ParameterError(f"architecture: activation {activation!r} is not like 'nn.SiLU()'")
@@ -187,9 +196,9 @@ class YoloGroup:
         self._batch = pixels.permute(0, 3, 1, 2).float().div_(255)
         self.images = list(self._batch)
         self._taps = Taps(network, NO_LAYERS) if stored is None else stored.taps(network)
-        with self._taps, kept_calls(_last_convolutions(network)) as kept:
+        with self._taps:
             seen = run(network, self._batch, precision)
-        self._levels, self._class_features = seen.levels, [kept[conv][0] for conv in _last_convolutions(network)]
+        self._levels, self._class_features = seen.levels, seen.class_features
         if not torch.isfinite(seen.decoded).all():
             # Selection would drop such boxes without a word.
             problem = "the network gives boxes or scores that are not finite: the checkpoint's weights are damaged"
@@ -206,7 +215,7 @@ class YoloGroup:
             "label": to_numpy(torch.cat([one[:, 5] for one in found])).astype(np.int16),
         }
         if stored is not None:
-            whole |= stored.arrays(self._latents(seen, stored))
+            whole |= stored.arrays({**self._features(seen, stored), **self._latents(seen, stored)})
         self.columns, self.counts = whole, [len(one) for one in found]
 
     def again(self, images: Sequence[Tensor] | None = None, dropout: Dropout | None = None) -> Answer:
@@ -222,21 +231,23 @@ class YoloGroup:
             masked = nullcontext() if dropout is None else dropout.on(self._network, places, [1] * len(batch))
             with masked, self._taps:
                 if only_head:
-                    seen = Output(*run_head(self._network, self._levels), batch, self._levels)
+                    seen = run_head(self._network, self._levels, batch)
                 else:
                     seen = run(self._network, batch, self._precision)
             decoded = [of_image.T[rows] for of_image, rows in zip(seen.decoded, self._anchors, strict=True)]
             boxes = self._in_images([xywh2xyxy(one[:, :4]) for one in decoded])
             latents = {} if only_head or self._stored is None else self._latents(seen, self._stored)
-            return Answer(self._stored_logits(self._of_anchors(seen.logits)), boxes, None, latents)
+            features = {} if self._stored is None else self._features(seen, self._stored)
+            return Answer(self._stored_logits(self._of_anchors(seen.logits)), boxes, features.get("features"), latents)
 
     def candidates(self, dropout: Dropout) -> list[Candidates]:
         """See `FreeReplay.candidates`."""
         dropout.check_within([f"model.{self._network.model[-1].i}"])
         places = class_features(self._network)
         with ordinary_tensors(), dropout.on(self._network, places, [1] * len(self._batch)):
-            decoded, logits = run_head(self._network, self._levels)
-        return [Candidates(self._stored_logits(z.T), boxes.T[:, :4]) for z, boxes in zip(logits, decoded, strict=True)]
+            seen = run_head(self._network, self._levels, self._batch)
+        per_image = zip(seen.logits, seen.decoded, strict=True)
+        return [Candidates(self._stored_logits(z.T), boxes.T[:, :4]) for z, boxes in per_image]
 
     def select(self, number: int, probabilities: Tensor, boxes: Tensor) -> Detections:
         """See `FreeReplay.select`."""
@@ -247,6 +258,12 @@ class YoloGroup:
     def placed(self, number: int, boxes: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
         """See `FreeReplay.placed`."""
         return scale_boxes(self._batch.shape[2:], xywh2xyxy(boxes[rows]), self._sizes[number])
+
+    def _features(self, seen: Output, stored: StoredColumns) -> dict[str, Tensor]:
+        """The column `features` of all rows, where all levels share a last layer."""
+        if last_layer(self._network) is None or not stored.wants("features"):
+            return {}
+        return {"features": self._of_anchors(torch.cat([level.flatten(2) for level in seen.class_features], dim=2))}
 
     def _latents(self, seen: Output, stored: StoredColumns) -> dict[str, Tensor]:
         """The columns `latent` and `latent.<name>` of all rows."""
@@ -332,12 +349,14 @@ class Output(NamedTuple):
         logits: Class logits, shape (B, K, A).
         backbone: Activations of the last backbone layer, shape (B, C, H / stride, W / stride).
         levels: Inputs of the head.
+        class_features: Inputs of the last convolutions of its class branch.
     """
 
     decoded: Tensor
     logits: Tensor
     backbone: Tensor
     levels: list[Tensor]
+    class_features: list[Tensor]
 
 
 def run(network: DetectionModel, batch: Tensor, precision: str = "float32") -> Output:
@@ -353,15 +372,17 @@ def run(network: DetectionModel, batch: Tensor, precision: str = "float32") -> O
             if layer.i == last:
                 backbone = value
     levels = [level.float() for level in _input(network.model[-1], value, kept)]
-    return Output(*run_head(network, levels), backbone.float(), levels)
+    return run_head(network, levels, backbone.float())
 
 
-def run_head(network: DetectionModel, levels: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """`decoded` and `logits` of `Output`, from the inputs of the head."""
-    head = network.model[-1]
+def run_head(network: DetectionModel, levels: list[Tensor], backbone: Tensor) -> Output:
+    """The output, from the inputs of the head."""
+    head, last = network.model[-1], _last_convolutions(network)
     head.shape = None  # else anchors that were made in inference mode would be used with gradients
-    decoded, raw = head(levels)
-    return decoded, raw.get("one2many", raw)["scores"]
+    with kept_calls(last) as kept:
+        decoded, raw = head(levels)
+    logits = raw.get("one2many", raw)["scores"]
+    return Output(decoded, logits, backbone, levels, [kept[conv][0] for conv in last])
 
 
 def class_features(network: DetectionModel) -> list[str]:

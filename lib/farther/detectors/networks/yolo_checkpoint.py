@@ -22,6 +22,7 @@ from farther.detectors.networks.weights import (
     write_checkpoint,
 )
 from farther.detectors.networks.yolo import (
+    HEADS,
     DetectionModel,
     YoloBlueprint,
     build_network,
@@ -29,6 +30,7 @@ from farther.detectors.networks.yolo import (
     padding_stride,
     parse_model,
 )
+from farther.detectors.networks.yolo_text import TEXT_MODELS, with_classes
 from farther.errors import DataError, ParameterError, first_line, shorten
 from farther.images.bounds import check_description, network_errors, refuse_larger
 
@@ -47,11 +49,19 @@ KNOWN_GLOBALS = ("ultralytics.", "torch.nn.", "pathlib.", "numpy.", "builtins.ge
 
 @dataclass(frozen=True)
 class YoloCheckpoint:
-    """Content of a checkpoint: blueprint, pixels that sides of images are multiples of, and state dict as stored."""
+    """Content of a checkpoint.
+
+    Args:
+        blueprint: The blueprint.
+        stride: Pixels that sides of images are multiples of.
+        weights: State dict as stored.
+        text: Embeddings of the classes of YOLO-World or YOLOE, shape (1, K, E).
+    """
 
     blueprint: YoloBlueprint
     stride: int
     weights: dict[str, Tensor]
+    text: Tensor | None = None
 
 
 def save_checkpoint(
@@ -80,12 +90,19 @@ def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel
     Raises:
         DataError: the architecture cannot be built, or the weights do not fit it; names the file `path`.
     """
-    architecture = {**checkpoint.blueprint.architecture, "nc": len(checkpoint.blueprint.classes)}
+    architecture, text = dict(checkpoint.blueprint.architecture), checkpoint.text
+    if text is None:  # else it is the number of classes in training, which the width of a layer depends on
+        architecture["nc"] = len(checkpoint.blueprint.classes)
     check_description(path, architecture, MOST_WIDTH, "architecture")
     try:
-        check_architecture(architecture)
+        check_architecture(architecture, HEADS if text is None else tuple(TEXT_MODELS))
         refuse_larger(path, [path], lambda: parse_model(copy.deepcopy(architecture), 3, verbose=False)[0])
-        network = build_network(checkpoint.blueprint)
+        if text is None:
+            network = build_network(checkpoint.blueprint)
+        else:
+            model = TEXT_MODELS[architecture["head"][-1][2]]
+            with network_errors(path, "built"):
+                network = model(copy.deepcopy(architecture), ch=3, verbose=False)
     except ParameterError as error:
         raise DataError(str(error), file=path) from None
     try:
@@ -94,6 +111,9 @@ def load_network(path: str | Path, checkpoint: YoloCheckpoint) -> DetectionModel
         problems = " ".join(str(error).split())
         advice = "Checkpoints must be saved before fuse(), export or pruning changes the network"
         raise DataError(f"the weights do not fit their architecture: {problems[:600]}. {advice}", file=path) from None
+    if text is not None:
+        with network_errors(path, "given its classes"):
+            network = with_classes(network, text.float())
     return network.eval().fuse(verbose=False)
 
 
@@ -141,7 +161,25 @@ def _read_pickle(path: Path) -> YoloCheckpoint:
         classes = [names[k] for k in sorted(names)] if isinstance(names, dict) else names
         size = (held.get("train_args") or {}).get("imgsz", USUAL_IMAGE_SIZE)
         blueprint = _blueprint(path, attributes["yaml"], classes, size)
-        return YoloCheckpoint(blueprint, padding_stride(attributes["stride"]), network.state_dict())
+        stride, text = padding_stride(attributes["stride"]), _text(path, blueprint, attributes)
+        return YoloCheckpoint(blueprint, stride, network.state_dict(), text)
+
+
+def _text(path: Path, blueprint: YoloBlueprint, attributes: Mapping[str, Any]) -> Tensor | None:
+    """Text embeddings of the classes; None for a network that has no such head."""
+    last = (blueprint.architecture.get("head") or [[None]])[-1]
+    if not isinstance(last, list) or not any(name in last for name in TEXT_MODELS):
+        return None
+    count, found = len(blueprint.classes), attributes.get("pe", attributes.get("txt_feats"))
+    if not isinstance(found, Tensor) or found.ndim != 3 or found.shape[:2] != (1, count):
+        shape = f"of shape {tuple(found.shape)}" if isinstance(found, Tensor) else "not there"
+        problem = f"expected the text embeddings of its {count} classes, which are {shape}"
+        raise DataError(
+            f"{problem}: set the classes with Ultralytics' set_classes(), and save() the network", file=path
+        )
+    if not torch.isfinite(found).all():
+        raise DataError("text embeddings are not finite", file=path)
+    return found
 
 
 def _unpickle(path: Path) -> Any:

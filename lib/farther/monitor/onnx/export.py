@@ -28,7 +28,7 @@ from farther.detectors.retinanet import RetinaNet
 from farther.detectors.transformers_classifier import TransformersClassifier
 from farther.detectors.yolo import Yolo
 from farther.errors import ParameterError, shorten
-from farther.methods.base import Method
+from farther.methods.base import LABELLED_UNKNOWN, Method
 from farther.monitor.onnx.networks import ClassifierGraph, DenseGraph, DetrGraph, FasterRCNNGraph, Graph, YoloGraph
 from farther.monitor.onnx.preprocessing import described
 from farther.monitor.onnx.rows import Rows, number
@@ -56,6 +56,9 @@ GRAPHS: dict[type[Detector], type[Graph]] = {
     TransformersClassifier: ClassifierGraph,
     OpenClipClassifier: ClassifierGraph,
 }
+
+#: A layer of YOLO-World's first version.
+POOLED = "ImagePoolingAttn"
 
 #: Two images of other shapes.
 SAMPLES = (np.full((64, 96, 3), 90, np.uint8), np.full((96, 80, 3), 90, np.uint8))
@@ -87,6 +90,9 @@ class Scored(nn.Module):
         for name in self.method.columns:
             columns[name] = columns[name].to(self.dtype).float()
         score = scorer(self.method)(self.method, Rows(self.header, columns))
+        if self.header.unknown_columns:
+            labelled = torch.isin(columns["label"], torch.tensor(self.header.unknown_columns))
+            score = torch.where(labelled, -LABELLED_UNKNOWN * (1 + columns["confidence"].double()), score)
         columns |= {"score": score, "unknown": score < number(self.tau)}
         return tuple(columns[name] for name in self.outputs)
 
@@ -179,6 +185,8 @@ def _kind(detector: Detector) -> type[Graph]:
         problem = f"its precision is {detector.precision}, and graphs compute in float32"
     elif isinstance(detector, LatentDetector) and detector.published_rois:
         problem = "published_rois places boxes by the width of the image alone"
+    elif isinstance(detector, Yolo) and any(layer[2] == POOLED for layer in detector.checkpoint.blueprint.layers()):
+        problem = f"{POOLED}, of YOLO-World's first version, is not traced for images of any shape"
     elif isinstance(detector, FasterRCNN) and detector.blueprint.architecture == MSRA:
         problem = f"{MSRA} computes anchors and proposals as Detectron2 does, in steps that are not traced"
     if found is None or problem is not None:

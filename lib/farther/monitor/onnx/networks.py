@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,9 @@ from farther.detectors.networks.taps import Taps
 from farther.detectors.whole_images import ImageClassifier
 from farther.detectors.yolo import Yolo
 from farther.tables.regions import LAYER
+
+if TYPE_CHECKING:
+    from farther.detectors.networks.yolo import Output
 
 #: Columns of one image's N detections: `box`, `label`, `confidence`, `logits`, and those that the method reads.
 Columns = dict[str, Tensor]
@@ -175,8 +178,17 @@ class YoloGraph(BoxGraph):
             "label": label[rows],
             "confidence": confidence[rows],
             "logits": logsigmoid(logits) if self.stored.log_scores else logits,
+            **self._features(seen, rows),
             **self.latents(lambda: [seen.backbone], boxes, size, taps),
         }
+
+    def _features(self, seen: Output, rows: Tensor) -> Columns:
+        """The column `features`, where all levels share a last layer."""
+        from farther.detectors.networks.yolo_text import last_layer
+
+        if last_layer(self.network) is None or not self.stored.wants("features"):
+            return {}
+        return {"features": torch.cat([level[0].flatten(1) for level in seen.class_features], dim=1).T[rows]}
 
     @staticmethod
     def _in_image(boxes: Tensor, size: Tensor, original: Tensor) -> Tensor:
