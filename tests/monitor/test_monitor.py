@@ -113,7 +113,13 @@ KINDS = {
         0.01,
         {"passes": {"dropout": {"passes": 3, "rate": 0.2}}},
     ),
-    "detr": Kind(lambda folder: demo("voc-rtdetr"), {"msp": {}, **KNN, **LATENT}, {"score_threshold": 0.01}, 0.05, {}),
+    "detr": Kind(
+        lambda folder: demo("voc-rtdetr"),
+        {"msp": {}, **KNN, **LATENT},
+        {"score_threshold": 0.01},
+        0.05,
+        {"classes": {"boat": None}},
+    ),
     "retinanet": Kind(retinanet, {"msp": {}, **LATENT}, SMALL, 0.4, {}),
     "fcos": Kind(fcos, {"msp": {}, **LATENT}, SMALL, 0.4, {}),
     "classifier": Kind(

@@ -91,7 +91,7 @@ class Scored(nn.Module):
             columns[name] = columns[name].to(self.dtype).float()
         score = scorer(self.method)(self.method, Rows(self.header, columns))
         if self.header.unknown_columns:
-            labelled = torch.isin(columns["label"], torch.tensor(self.header.unknown_columns))
+            labelled = (columns["label"][:, None] == torch.tensor(self.header.unknown_columns)).any(dim=1)
             score = torch.where(labelled, -LABELLED_UNKNOWN * (1 + columns["confidence"].double()), score)
         columns |= {"score": score, "unknown": score < number(self.tau)}
         return tuple(columns[name] for name in self.outputs)
