@@ -31,6 +31,15 @@ def params(**changes):
         ({"shifted": {"c3": {**C3, "severity": 0}}}, "split 'c3': parameter 'severity'"),
         ({"shifted": {"c3": "voc_shifted"}}, "split 'c3': expected {dataset, subset, severity}, found 'voc_shifted'"),
         ({"pseudo_ood": {"dataset": "x"}}, "pseudo_ood: parameter 'subset'"),
+        (
+            {"splits": {"x": {**NEAR, "pairs": {"of": "x"}}}},
+            "pairs: of: no other split is called 'x'. Known: train, val",
+        ),
+        (
+            {"splits": {"x": {**NEAR, "pairs": {"of": "val", "name": "a"}}}},
+            "expected one group in parentheses, found 0",
+        ),
+        ({"splits": {"x": {**NEAR, "pairs": {"of": "val", "name": "("}}}}, "not a regular expression"),
     ],
 )
 def test_a_wrong_parameter_is_refused_in_plain_words(changes, message):
@@ -62,13 +71,15 @@ def test_the_test_splits_are_those_that_are_not_for_validation():
 
 def test_roles_name_the_splits_that_are_not_those_of_the_id_dataset():
     blank = {"dataset": "voc_blank", "subset": "blank"}
-    found = benchmark("voc", params(shifted={"c3": C3, "c5": {**C3, "severity": 5}}, pseudo_ood=blank))
+    splits = {"coco_near": {**NEAR, "pairs": {"of": "test"}}}
+    found = benchmark("voc", params(splits=splits, shifted={"c3": C3, "c5": {**C3, "severity": 5}}, pseudo_ood=blank))
     assert found.roles == {
         "test": ["coco_near"],
         "distance": {"coco_near": "near"},
         "shifted": {"c3": 3, "c5": 5},
         "pseudo_ood": "pseudo_ood",
+        "pairs": {"coco_near": {"of": "test", "name": "(.*)"}},
     }
     assert list(found.derived_splits) == ["c3", "c5", "pseudo_ood"]
     assert subsets_used({"voc": params(shifted={"c3": C3}, pseudo_ood=blank)})["voc_blank"] == {"blank"}
-    assert benchmark("voc", params()).roles == {**found.roles, "shifted": {}, "pseudo_ood": None}
+    assert benchmark("voc", params()).roles == {**found.roles, "shifted": {}, "pseudo_ood": None, "pairs": {}}

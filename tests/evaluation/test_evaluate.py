@@ -391,3 +391,28 @@ def test_negative_prompts_that_name_a_test_category_are_remarked_on():
     expected = "negative prompts name 1 of the 3 categories of the test splits: fire_hydrant"
     assert methods._leaks(methods.Method("text", 0.5, fitted), inputs) == [expected]
     assert methods._leaks(methods.Method("knn", 0.5, {**fitted, "name": "knn"}), inputs) == []
+
+
+def test_images_are_compared_with_those_that_they_were_made_from(files):
+    def pairs():
+        roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "([0-9])"}})
+        report = evaluation.evaluate_run(RunInputs(files, roles, EvaluationSettings(replicates=20)), ["msp"], code="")
+        split = report["methods"]["msp"]["splits"]["far"]
+        return split["pairs"], split["intervals"]
+
+    val = Regions.concatenate(list(RunInputs(files, run.Roles(), EvaluationSettings()).id_split.folder.batches()))
+    write_scores(files, "msp", "val", val, [0.9, 0.7, 0.1])
+    found, intervals = pairs()
+    assert (found["images"], found["scenes"]) == (2, 2)  # o3 has no partner
+    # One fox is misclassified and one found; at both first places something is detected without them, too.
+    assert found["with"] == {"found": 1 / 3, "misclassified": 1 / 3, "known": None}
+    assert found["without"] == {"found": 0, "misclassified": 2 / 3, "known": None}
+    assert (found["found"], found["misclassified"]) == (1 / 3, -1 / 3)
+    assert intervals["pairs_found"] == [0, 0.5]
+    write_scores(files, "msp", "val", val, [0.1, 0.7, 0.1])  # flagged in the image without the fox
+    assert pairs()[0]["without"] == {"found": 1 / 3, "misclassified": 1 / 3, "known": None}
+    with pytest.raises(
+        DataError, match=r"no image of split 'far' has a partner in split 'val' by the pattern '\(.\*\)'"
+    ):
+        roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "(.*)"}})
+        evaluation.evaluate_run(RunInputs(files, roles, EvaluationSettings(replicates=0)), ["msp"], code="")

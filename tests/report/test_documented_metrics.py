@@ -16,6 +16,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 #: Values of a classifier and of splits that show known objects: the miniature project has neither.
 KNOWN = {"ap_k": 0.5, "p_k": 0.5, "r_k": 0.5, "map": 0.5, "wi": 0.1}
 SPECTRUM = {"id_regions": 20, "ood_regions": 2, "auroc": 0.5, "fpr95": 0.5}
+PAIRS = {"images": 4, "found": 0.5, "misclassified": 0.1, "known": -0.1}
 RECOGNITION = {"oscr": 0.5, "macro_auroc": 0.5}
 CLASSIFIER = {"accuracy": 0.9, "nll": 0.3, "ece": 0.1}
 
@@ -47,7 +48,7 @@ def complete(built, tmp_path_factory):
     evaluation = read_evaluation(artifacts / "evaluation" / "pets-net.json")
     for evaluated in evaluation["methods"].values():
         for split in evaluated["splits"].values():
-            split |= {"known": KNOWN, "full_spectrum": SPECTRUM}
+            split |= {"known": KNOWN, "pairs": PAIRS, "full_spectrum": SPECTRUM}
         for means in evaluated["means"].values():
             means |= {"full_spectrum_auroc": 0.5}
     write_sealed(artifacts / "evaluation" / "pets-net.json", evaluation)

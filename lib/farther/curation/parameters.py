@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import MISSING
+from dataclasses import MISSING, asdict
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -24,6 +24,27 @@ PSEUDO_OOD = "pseudo_ood"
 
 
 @dataclass(config=STRICT, kw_only=True)
+class ImagePairs:
+    """Images of which those of an OOD split were made, by adding an unknown object.
+
+    Args:
+        of: The ID or OOD split that has them.
+        name: Regular expression with one group: the part of its name that an image shares with those made from it.
+    """
+
+    of: str
+    name: str = "(.*)"
+
+    def __post_init__(self) -> None:
+        try:
+            groups = re.compile(self.name).groups
+        except re.error as error:
+            raise ParameterError(f"pairs: name: not a regular expression: {error}") from None
+        if groups != 1:
+            raise ParameterError(f"pairs: name: expected one group in parentheses, found {groups}")
+
+
+@dataclass(config=STRICT, kw_only=True)
 class OodSplit:
     """One OOD split.
 
@@ -37,6 +58,7 @@ class OodSplit:
         candidates: A file of candidates (see `farther.curation.candidates`): of the subset, only images that it lists.
         admit: `reviewed`: an image enters only by a reviewer's decision; `all`: unless rules or reviewers remove it. By
             default `reviewed` with `candidates` and `all` without.
+        pairs: Images that the unknown objects were added to; see `farther.metrics.image_pairs`.
         assigned: `by rules`; or `as published` for a subset that is a curated split already: only reviewers' decisions
             change it.
     """
@@ -50,6 +72,7 @@ class OodSplit:
     candidates: Path | None = None
     admit: Literal["reviewed", "all"] | None = None
     assigned: Literal["by rules", "as published"] = "by rules"
+    pairs: ImagePairs | None = None
 
     @property
     def needs_review(self) -> bool:
@@ -163,7 +186,7 @@ class Benchmark:
         """Role of each split besides the ID splits.
 
         `test`: names of the OOD splits that results are reported on; `distance`: of each of them; `shifted`: severity
-        by name; `pseudo_ood`: its name or None.
+        by name; `pseudo_ood`: its name or None; `pairs`: the parameter of each OOD test split that has it.
         """
         distance = {name: self.splits[name].distance for name in self.test_splits}
         shifted = {name: split.severity for name, split in self.shifted.items()}
@@ -172,6 +195,7 @@ class Benchmark:
             "distance": distance,
             "shifted": shifted,
             "pseudo_ood": PSEUDO_OOD if self.pseudo_ood else None,
+            "pairs": {name: asdict(pairs) for name in self.test_splits if (pairs := self.splits[name].pairs)},
         }
 
     @property
@@ -221,6 +245,11 @@ def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
     if unknown := set(checked.most) - set(checked.subsets):
         known = ", ".join(checked.subsets)
         raise ParameterError(f"benchmark {name!r}: most: {sorted(unknown)} are not ID splits. Known: {known}")
+    for key, made in checked.splits.items():
+        others = [other for other in (*checked.subsets, *checked.splits) if other != key]
+        if made.pairs is not None and made.pairs.of not in others:
+            problem = f"pairs: of: no other split is called {made.pairs.of!r}. Known: {', '.join(others)}"
+            raise ParameterError(f"benchmark {name!r}: split {key!r}: {problem}")
     _refuse_overlapping(name, checked)
     return checked
 

@@ -42,6 +42,7 @@ class Roles:
         similar: Groups of ID classes that are easily confused.
         shifted: Severity of each shifted split.
         pseudo_ood: The split of pseudo-OOD images, if any.
+        pairs: `of` and `name` of the OOD splits whose images were made from those of another split.
     """
 
     test: Sequence[str] = ()
@@ -49,6 +50,7 @@ class Roles:
     pseudo_ood: str | None = None
     distance: Mapping[str, str] = field(default_factory=dict)
     similar: Sequence[Sequence[str]] = ()
+    pairs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class _Evaluation(Schema):

@@ -9,6 +9,7 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.evaluation.files import Roles, RunFiles, RunSplit, aligned_scores
+from farther.evaluation.image_pairs import PairedSplit
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.sweeps import Step
 from farther.evaluation.threshold import read_threshold
@@ -44,6 +45,9 @@ class RunInputs:
         self.id_split = RunSplit(files, settings.id_split)
         self.tested = [RunSplit(files, name) for name in roles.test]
         self.shifted = [RunSplit(files, name) for name in roles.shifted]
+        read = {split.name: split for split in (self.id_split, *self.tested)}
+        names = dict.fromkeys(params["of"] for params in roles.pairs.values())
+        self.bases = {name: read.get(name) or RunSplit(files, name) for name in names}
         _refuse_other_classes(self.id_split)
 
     @property
@@ -204,6 +208,15 @@ class TestSplit:
         """Draws of the split's images; None without replicates."""
         replicates = self.inputs.settings.replicates
         return ImageDraws(self.data.images, replicates, self._seed) if replicates else None
+
+    @cached_property
+    def pairs(self) -> PairedSplit | None:
+        """The split's images beside those that they were made from; None where they were not made from others."""
+        params, inputs = self.inputs.roles.pairs.get(self.name), self.inputs
+        if params is None:
+            return None
+        base = inputs.bases[params["of"]]
+        return PairedSplit(self.data, self.regions, base, params, threshold=inputs.threshold, matching=self.matching)
 
     @cached_property
     def steps(self) -> list[Step]:

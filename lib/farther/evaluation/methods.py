@@ -14,6 +14,7 @@ from pydantic import Field
 
 from farther.evaluation import across, error_budget, intervals, plots, sweeps
 from farther.evaluation.files import RunFiles
+from farther.evaluation.image_pairs import PairedSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.threshold import read_threshold
 from farther.metrics import known_classes, ood, open_set
@@ -207,6 +208,8 @@ class _OnSplit:
             found["known"] = known_classes.metrics(self._paper(), self.split.regions, unknown_score=-self.scores)
         if self.mixed is not None:
             found["open_world"] = self.split.mixed.metrics(self.mixed)
+        if self.split.pairs is not None:
+            found["pairs"] = self.split.pairs.metrics(*self._flagged_in_pairs(self.split.pairs))
         if self.spectrum is not None:
             measured = ood.evaluate(self.spectrum, scores, aupr=aupr)
             found["full_spectrum"] = {"id_regions": len(self.spectrum), "ood_regions": len(scores), **measured}
@@ -239,6 +242,7 @@ class _OnSplit:
                 for name, v in self._separation(id_draws, draws, sides).items()
             },
             **{f"open_world_{name}": v for name, v in self._open_world().items()},
+            **{f"pairs_{name}": v for name, v in self._of_pairs().items()},
             **(
                 across.recognition(self.inputs, self.split, self.id_scores, self.scores, (id_draws, draws))
                 if self.inputs.whole_images
@@ -299,6 +303,16 @@ class _OnSplit:
         if self.spectrum is None or spectrum_draws is None:
             return {}
         return self._separation(spectrum_draws, draws, ((self.inputs.spectrum, self.spectrum), self.sides[1]))
+
+    def _flagged_in_pairs(self, pairs: PairedSplit) -> tuple[np.ndarray, np.ndarray]:
+        """Flagged regions at or above t* of the split, and flagged stored regions of its partners."""
+        return self.is_unknown, self.inputs.scores(self.method.name, pairs.base) < self.method.tau
+
+    def _of_pairs(self) -> dict[str, np.ndarray]:
+        pairs, settings = self.split.pairs, self.inputs.settings
+        if pairs is None:
+            return {}
+        return pairs.replicates(*self._flagged_in_pairs(pairs), settings.replicates, settings.seed + 1)
 
     def _known(self, draws: ImageDraws) -> dict[str, np.ndarray]:
         outcome = self._paper()

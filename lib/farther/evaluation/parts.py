@@ -38,13 +38,13 @@ class Parts:
         self.computed: list[str] = []
         settings = asdict(inputs.settings)
         roles = asdict(inputs.roles)
-        distance = roles.pop("distance")
+        distance, pairs = roles.pop("distance"), roles.pop("pairs")
         self._of_detector = as_text({"self_awareness": settings.pop("self_awareness"), "roles": roles})
         self._shared = digest(
             code,
-            as_text({**settings, "distance": distance}),
+            as_text({**settings, "distance": distance, "pairs": pairs}),
             repr(inputs.threshold),
-            *(text for split in (inputs.id_split, *inputs.tested, *inputs.shifted) for text in key_of(split)),
+            *(text for split in _read(inputs) for text in key_of(split)),
         )
 
     def detector(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Parts:
         """The part of a method, its outcomes left out; see `evaluate_method`."""
         files, item = self._inputs.files, f"methods/{method.name}"
         inputs = self._inputs
-        scores = [files.scores(method.name, s.name) for s in (inputs.id_split, *inputs.tested, *inputs.shifted)]
+        scores = [files.scores(method.name, split.name) for split in _read(inputs)]
         fitted = json.dumps(method.fitted, sort_keys=True)
         key = digest(self._shared, method.name, repr(method.tau), fitted, *(p for p in scores if p.is_file()))
         if not (self._kept.is_current(item, key) and self._outcomes.is_current(method.name, key)):
@@ -84,6 +84,12 @@ class Parts:
         """Deletes the parts of all other methods."""
         self._kept.keep_only([DETECTOR, CHOICE, *(f"methods/{name}" for name in methods)])
         self._outcomes.keep_only(methods)
+
+
+def _read(inputs: RunInputs) -> list[RunSplit]:
+    """The splits that methods are evaluated on."""
+    splits = (inputs.id_split, *inputs.tested, *inputs.shifted, *inputs.bases.values())
+    return list({split.name: split for split in splits}.values())
 
 
 def as_text(values: Any) -> str:

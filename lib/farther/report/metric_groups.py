@@ -43,6 +43,10 @@ GROUPS = {
         "known classes in the images that also show unknown objects (%)",
         tuple(f"known_{name}" for name in ("ap_k", "p_k", "r_k", "map", "wi")),
     ),
+    "pairs": (
+        "images with unknown objects against the same images without them: difference (percentage points)",
+        ("pairs_found", "pairs_misclassified", "pairs_known"),
+    ),
     "recognition": ("open-set recognition by a classifier (%)", ("oscr", "macro_auroc")),
 }
 

@@ -43,6 +43,7 @@ COUNTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "open_set": ("objects", "open_set", ("unknown_objects",)),
     "known": ("objects", "open_set", ("unknown_objects",)),
     "open_world": ("objects", "open_world", ("unknown_objects",)),
+    "pairs": ("images", "pairs", ("images",)),
 }
 
 #: Values from fewer detections or objects are printed grey and are never the best; `report.few` is another number.

@@ -27,6 +27,7 @@ Group = Literal[
     "open_set",
     "known",
     "open_world",
+    "pairs",
     "recognition",
     "misclassification",
     "costs",
@@ -45,6 +46,7 @@ PREFIXES: dict[str, str] = {
     "correct_id": "correct_id_",
     "known": "known_",
     "open_world": "open_world_",
+    "pairs": "pairs_",
     "misclassification": "misclassification_",
     "error_budget": "gain_",
 }
@@ -91,9 +93,9 @@ class Metric:
         title: Its name in tables and charts.
         latex: Its symbol in LaTeX.
         higher_is_better: None where neither direction is better.
-        group: The section of an evaluation that holds it: "ood", those of `_SIDES`, "open_set", "known", "open_world"
-            and "recognition" of a method on a split; "misclassification" and "costs" of a method on the ID split;
-            "classifier", "detector" and "error_budget" of a run on the ID split; "split" of a detector on a split.
+        group: The section of an evaluation that holds it: "ood", those of `_SIDES`, "open_set", "known", "open_world",
+            "pairs" and "recognition" of a method on a split; "misclassification" and "costs" of a method on the ID
+            split; "classifier", "detector" and "error_budget" of a run on the ID split; "split" of a detector on one.
         meaning: One sentence.
         formula: How it is computed; {names} are counts stored beside the value.
         source: The publication that defines it.
@@ -175,7 +177,7 @@ RANKED = (
     "aupr_out",
     "detection_error",
     "ap_u_11",
-    *(metric.name for metric in METRICS.values() if metric.group in (*_SIDES, "known", "recognition")),
+    *(metric.name for metric in METRICS.values() if metric.group in (*_SIDES, "known", "pairs", "recognition")),
     "open_world_u_recall",
     "open_world_a_ose",
 )

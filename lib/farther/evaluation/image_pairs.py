@@ -1,0 +1,82 @@
+"""A test split whose images were made from those of another split: metrics of the pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from farther.errors import DataError
+from farther.evaluation.files import RunSplit
+from farther.metrics import image_pairs
+from farther.metrics.bootstrap import ImageDraws
+from farther.metrics.outcomes import Settings, Split
+from farther.tables import Regions
+
+
+class PairedSplit:
+    """Images with unknown objects and the images without them, at the operating threshold.
+
+    Args:
+        images: The split of images with unknown objects.
+        regions: Its regions at or above t*.
+        base: The split of the images that they were made from.
+        params: `of` and `name` of the split's parameter `pairs`.
+        threshold: t*.
+        matching: Rules by which regions are matched to objects.
+
+    Attributes:
+        base: The split of the images without unknown objects.
+
+    Raises:
+        DataError: no image has a partner, or the pattern confuses two images of `base`.
+    """
+
+    def __init__(
+        self,
+        images: RunSplit,
+        regions: Regions,
+        base: RunSplit,
+        params: Mapping[str, str],
+        *,
+        threshold: float,
+        matching: Settings,
+    ):
+        self.base = base
+        self._base_of = image_pairs.base_images(images.images, base.images, params["name"])
+        if not self._base_of:
+            problem = f"no image of split {images.name!r} has a partner in split {base.name!r} by the pattern "
+            raise DataError(f"{problem}{params['name']!r}: change 'name' of the split's 'pairs'", file=images.source)
+        paired = list(self._base_of)
+        objects = images.objects[np.isin(images.objects.image_id, paired)]
+        self._rows = np.isin(regions.image_id, paired)
+        self._above = base.regions().score >= threshold
+        copies, self._copied = image_pairs.of_partners(base.regions(threshold), self._base_of)
+        settings = replace(matching, protocol="paper")
+        self._with = Split.of(objects, regions[self._rows], settings)
+        self._without = Split.of(objects, copies, settings)
+        self._scene = np.array([self._base_of[image] for image in objects.image_id], dtype=object)
+
+    def metrics(self, is_unknown: np.ndarray, base_is_unknown: np.ndarray) -> dict[str, Any]:
+        """Numbers of images and scenes, and `farther.metrics.image_pairs.metrics`.
+
+        Args:
+            is_unknown: Regions of the images with unknown objects, at or above t*, that are flagged.
+            base_is_unknown: The same of all stored regions of the images without them.
+        """
+        numbers = {"images": len(self._base_of), "scenes": len(set(self._base_of.values()))}
+        return numbers | image_pairs.metrics(*self._outcomes(is_unknown, base_is_unknown))
+
+    def replicates(
+        self, is_unknown: np.ndarray, base_is_unknown: np.ndarray, replicates: int, seed: int
+    ) -> dict[str, np.ndarray]:
+        """Replicates of the differences; scenes are drawn, each with all its images."""
+        draws = ImageDraws(self._base_of.values(), replicates, seed)
+        outcomes = self._outcomes(is_unknown, base_is_unknown)
+        return image_pairs.metrics(*outcomes, weights=draws.of(self._scene))
+
+    def _outcomes(self, is_unknown: np.ndarray, base_is_unknown: np.ndarray) -> tuple[Any, Any]:
+        flagged = base_is_unknown[self._above][self._copied]
+        return self._with.match(is_unknown[self._rows]), self._without.match(flagged)
