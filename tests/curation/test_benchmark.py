@@ -78,7 +78,7 @@ def test_roles_name_the_splits_that_are_not_those_of_the_id_dataset():
         "distance": {"coco_near": "near"},
         "shifted": {"c3": 3, "c5": 5},
         "pseudo_ood": "pseudo_ood",
-        "pairs": {"coco_near": {"of": "test", "name": "(.*)"}},
+        "pairs": {"coco_near": {"of": "test", "name": "(.*)", "by": "image_id"}},
     }
     assert list(found.derived_splits) == ["c3", "c5", "pseudo_ood"]
     assert subsets_used({"voc": params(shifted={"c3": C3}, pseudo_ood=blank)})["voc_blank"] == {"blank"}

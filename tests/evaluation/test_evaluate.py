@@ -395,7 +395,7 @@ def test_negative_prompts_that_name_a_test_category_are_remarked_on():
 
 def test_images_are_compared_with_those_that_they_were_made_from(files):
     def pairs():
-        roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "([0-9])"}})
+        roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "([0-9])", "by": "file"}})
         report = evaluation.evaluate_run(RunInputs(files, roles, EvaluationSettings(replicates=20)), ["msp"], code="")
         split = report["methods"]["msp"]["splits"]["far"]
         return split["pairs"], split["intervals"]
@@ -414,5 +414,5 @@ def test_images_are_compared_with_those_that_they_were_made_from(files):
     with pytest.raises(
         DataError, match=r"no image of split 'far' has a partner in split 'val' by the pattern '\(.\*\)'"
     ):
-        roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "(.*)"}})
+        roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "(.*)", "by": "image_id"}})
         evaluation.evaluate_run(RunInputs(files, roles, EvaluationSettings(replicates=0)), ["msp"], code="")

@@ -75,7 +75,7 @@ def test_scenes_are_drawn_with_both_of_their_images():
 
 
 def test_several_images_of_one_scene_have_one_partner_and_others_none():
-    images = ["b1-dog.png", "b1-boar.png", "c2-dog.png", "note"]
-    assert image_pairs.base_images(images, ["b1", "d4"], "^([a-z][0-9])") == {"b1-boar.png": "b1", "b1-dog.png": "b1"}
-    with pytest.raises(DataError, match=r"'b1' and 'b1-2' have the same part 'b1'"):
-        image_pairs.base_images(images, ["b1", "b1-2"], "^([a-z][0-9])")
+    images = {"1": "b1-dog.png", "2": "b1-boar.png", "3": "c2-dog.png", "4": "note"}
+    assert image_pairs.base_images(images, {"b": "b1.jpg", "d": "d4.jpg"}, "^([a-z][0-9])") == {"1": "b", "2": "b"}
+    with pytest.raises(DataError, match=r"'b' and 'c' have the same part 'b1'"):
+        image_pairs.base_images(images, {"b": "b1", "c": "b1-2"}, "^([a-z][0-9])")

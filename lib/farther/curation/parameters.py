@@ -30,10 +30,12 @@ class ImagePairs:
     Args:
         of: The ID or OOD split that has them.
         name: Regular expression with one group: the part of its name that an image shares with those made from it.
+        by: Name that is compared: the image's id, or its file's path within the dataset.
     """
 
     of: str
     name: str = "(.*)"
+    by: Literal["image_id", "file"] = "image_id"
 
     def __post_init__(self) -> None:
         try:

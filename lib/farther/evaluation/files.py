@@ -42,7 +42,7 @@ class Roles:
         similar: Groups of ID classes that are easily confused.
         shifted: Severity of each shifted split.
         pseudo_ood: The split of pseudo-OOD images, if any.
-        pairs: `of` and `name` of the OOD splits whose images were made from those of another split.
+        pairs: `of`, `name` and `by` of the OOD splits whose images were made from those of another split.
     """
 
     test: Sequence[str] = ()
@@ -163,6 +163,9 @@ class RunSplit:
         objects = Objects.read(self.source)
         failed = {failure["image_id"] for failure in self.folder.failures}
         self.images = frozenset(images.image_id) - failed
+        self.files = {
+            name: file for name, file in zip(images.image_id, images.file, strict=True) if name in self.images
+        }
         self.failed = len(images) - len(self.images)
         readable = np.fromiter((name not in failed for name in objects.image_id), bool, len(objects))
         self.objects = objects[readable]

@@ -23,7 +23,7 @@ class PairedSplit:
         images: The split of images with unknown objects.
         regions: Its regions at or above t*.
         base: The split of the images that they were made from.
-        params: `of` and `name` of the split's parameter `pairs`.
+        params: The split's parameter `pairs`; see `farther.curation.parameters.ImagePairs`.
         threshold: t*.
         matching: Rules by which regions are matched to objects.
 
@@ -45,7 +45,8 @@ class PairedSplit:
         matching: Settings,
     ):
         self.base = base
-        self._base_of = image_pairs.base_images(images.images, base.images, params["name"])
+        names = _names(images, params["by"]), _names(base, params["by"])
+        self._base_of = image_pairs.base_images(*names, name=params["name"])
         if not self._base_of:
             problem = f"no image of split {images.name!r} has a partner in split {base.name!r} by the pattern "
             raise DataError(f"{problem}{params['name']!r}: change 'name' of the split's 'pairs'", file=images.source)
@@ -80,3 +81,8 @@ class PairedSplit:
     def _outcomes(self, is_unknown: np.ndarray, base_is_unknown: np.ndarray) -> tuple[Any, Any]:
         flagged = base_is_unknown[self._above][self._copied]
         return self._with.match(is_unknown[self._rows]), self._without.match(flagged)
+
+
+def _names(split: RunSplit, by: str) -> dict[str, str]:
+    """Name by which each image of a split is compared."""
+    return split.files if by == "file" else {image: image for image in split.images}

@@ -8,7 +8,7 @@ without it is lost because of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,26 +20,26 @@ from farther.metrics.weighting import plain, ratio
 from farther.tables import Regions
 
 
-def base_images(images: Iterable[str], bases: Iterable[str], name: str = "(.*)") -> dict[str, str]:
+def base_images(images: Mapping[str, str], bases: Mapping[str, str], name: str = "(.*)") -> dict[str, str]:
     """The image without the unknown object of each image that has one; images without such a partner are left out.
 
     Args:
-        images: Names of the images with the object.
-        bases: Names of the images without it; several images may have the same.
-        name: Regular expression with one group: the part of a name that both have.
+        images: Images with the object, each with its name or file.
+        bases: Images without it, likewise; several images may have the same partner.
+        name: Regular expression with one group: the part of a name or file that both have.
 
     Raises:
         DataError: two images without the object have the same part.
 
-    >>> base_images(["b1c6-dog", "b1c6-boar", "77aa-dog"], ["b1c6", "0000"], name="^([0-9a-f]{4})")
-    {'b1c6-boar': 'b1c6', 'b1c6-dog': 'b1c6'}
+    >>> base_images({"1": "b1c6-dog.png", "2": "b1c6-boar.png", "3": "77aa-dog.png"}, {"x": "b1c6"}, "^([0-9a-f]{4})")
+    {'1': 'x', '2': 'x'}
     """
     pattern, by_part = re.compile(name), dict[str, str]()
-    for base in sorted(bases):
-        if (found := pattern.search(base)) and by_part.setdefault(found[1], base) != base:
+    for base, text in sorted(bases.items()):
+        if (found := pattern.search(text)) and by_part.setdefault(found[1], base) != base:
             other = by_part[found[1]]
             raise DataError(f"{other!r} and {base!r} have the same part {found[1]!r} by the pattern {name!r}")
-    parts = {image: found[1] for image in sorted(images) if (found := pattern.search(image))}
+    parts = {image: found[1] for image, text in sorted(images.items()) if (found := pattern.search(text))}
     return {image: by_part[part] for image, part in parts.items() if part in by_part}
 
 

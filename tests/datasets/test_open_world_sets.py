@@ -1,4 +1,4 @@
-"""COCO-OOD and COCO-Mixed of UnSniffer, and lists of images of OWOD: in miniature, as the profiles have them."""
+"""Sets with known and unknown objects in the same images, and road hazards: in miniature, as the profiles have them."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ import pytest
 from farther import datasets
 from farther.curation import TablesFolder, benchmark, curate
 from farther.datasets.ingest import ingest
+from farther.metrics.image_pairs import base_images
 from farther.params import parse
 
 ROOT = Path(__file__).parents[2]
@@ -127,3 +128,55 @@ def test_owod_s_tasks_share_images_and_differ_in_what_is_unknown(lay, tmp_path, 
     assert set(second.splits["test"].images.image_id) == set(shown) - {"000000000724"}
     assert labels(second.splits["test_all"]) == labels(first.splits["test_all"])
     assert set(second.id_classes) - set(first.id_classes) >= {"zebra", "truck"}
+
+
+def bdd(subset, *names):
+    labels = [{"id": "0", "category": "car", "box2d": {"x1": 0, "y1": 0, "x2": 9, "y2": 9}}]
+    frames = [{"name": f"{name}.jpg", "labels": labels} for name in names]
+    return {
+        f"labels/det_20/det_{subset}.json": frames,
+        **{f"images/100k/{subset}/{name}.jpg": (20, 10) for name in names},
+    }
+
+
+def test_images_with_an_inpainted_object_are_paired_with_bdd_s(lay, tmp_path, monkeypatch):
+    scene = "b1c66a42-6f7d68ca"
+    names = [f"{scene}_dog_0.png", f"{scene}_boar_1.png"]
+    made = {
+        "images": [{"id": k, "file_name": name, "width": 20, "height": 10} for k, name in enumerate(names)],
+        "categories": [{"id": 1, "name": "Dog"}, {"id": 7, "name": "car"}, {"id": 8, "name": "bike"}],
+        "annotations": [
+            {"id": 2 * k + other, "image_id": k, "category_id": category, "bbox": [0, 0, 5, 5], "iscrowd": 0}
+            for k in (0, 1)
+            for other, category in enumerate((1, 7 + k))
+        ],
+    }
+    files = {"annotations/ood_positive_hiconf.json": made, **{f"images/{name}": (20, 10) for name in names}}
+    root = lay({**files, **bdd("train", "0000f77c-6257be58"), **bdd("val", scene, "b1c9c847-3bda4659")})
+    found = curated(profile("drive-synood", root, "bdd", "drive_synood"), "bdd", tmp_path / "tables", monkeypatch)
+    split = found.splits["ood_positive_hiconf"]
+    assert sorted(split.objects.category) == ["Dog", "Dog", "bicycle", "car"]
+    pairs = benchmark("bdd", profile("drive-synood", root)["benchmarks"]["bdd"]).splits["ood_positive_hiconf"].pairs
+    assert pairs.by == "file"
+    files = [dict(zip(one.images.image_id, one.images.file, strict=True)) for one in (split, found.splits[pairs.of])]
+    base_of = base_images(*files, pairs.name)
+    assert [(files[0][image], files[1][base]) for image, base in base_of.items()] == [
+        (f"images/{name}", f"images/100k/val/{scene}.jpg") for name in names
+    ]
+
+
+def test_lost_cargo_has_one_category_and_no_known_objects(lay, tmp_path, monkeypatch):
+    name = "02_Hanns_Klemm_Str_44_000007_000140"
+    labels = {
+        "images": [{"id": name, "file_name": f"{name}.png", "width": 20, "height": 10}],
+        "categories": [{"id": 1, "name": "anomaly"}],
+        "annotations": [{"id": 1, "image_id": name, "category_id": 1, "bbox": [3, 3, 4, 4], "iscrowd": 0}],
+    }
+    files = {"labels/fishyscapes_label.json": labels, f"images/fishyscapes/{name}.png": (20, 10)}
+    root = lay({**files, **bdd("train", "0000f77c-6257be58"), **bdd("val", "b1c9c847-3bda4659")})
+    found = curated(profile("oodis", root, "bdd", "oodis"), "bdd", tmp_path / "tables", monkeypatch)
+    assert labels_of(found) == {"fishyscapes": [(name, "anomaly")]}
+
+
+def labels_of(found):
+    return {name: labels(split) for name, split in found.splits.items() if name not in ("train", "val", "test")}
