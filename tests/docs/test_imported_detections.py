@@ -1,0 +1,133 @@
+"""The examples of docs/imported-detections.md, run on files as each open-world detector writes them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from farther import detectors
+from farther.detectors.imported import import_splits
+from farther.detectors.known_classes import renamed
+from farther.tables import Images, Regions
+
+PAGE = (Path(__file__).parents[2] / "docs/imported-detections.md").read_text(encoding="utf-8")
+IMAGE = "000000000139"
+#: The classes of task 1 of M-OWODB.
+VOC = yaml.safe_load(
+    "[aeroplane, bicycle, bird, boat, bottle, bus, car, cat, chair, cow, diningtable, dog, horse, motorbike, person, "
+    "pottedplant, sheep, sofa, train, tvmonitor]"
+)
+#: Class, box (xmin, ymin, xmax, ymax) and score of each detection, rounded as the text files are.
+FOUND = [
+    ("bicycle", (10.0, 20.0, 40.0, 60.0), 0.75),
+    ("unknown", (50.0, 5.0, 90.0, 70.0), 0.5),
+    ("tvmonitor", (0.0, 0.0, 9.0, 9.0), 0.25),
+]
+
+
+def section(heading: str) -> dict[str, str]:
+    """The blocks of code of a section by their language."""
+    text = re.search(rf"^### {re.escape(heading)}.*?\n(.*?)(?=^##)", PAGE, flags=re.MULTILINE | re.DOTALL)[1]
+    return dict(re.findall(r"^```(\w+)\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL))
+
+
+class Tensor(list):
+    def tolist(self):
+        return list(self)
+
+
+def columns(boxes: str, number) -> dict[str, Tensor]:
+    of_class = Tensor(number(name) for name, _, _ in FOUND)
+    return {boxes: Tensor(box for _, box, _ in FOUND), "scores": Tensor(s for *_, s in FOUND), "labels": of_class}
+
+
+def owod(name: str, unknown: int = 80) -> int:
+    return unknown if name == "unknown" else VOC.index(name)
+
+
+def text_files(root: Path) -> dict:
+    folder = root / "output/pascal_voc_eval"
+    folder.mkdir(parents=True)
+    for name in (*VOC, "truck", "unknown"):
+        lines = [
+            f"{IMAGE} {s:.3f} {b[0] + 1:.1f} {b[1] + 1:.1f} {b[2]:.1f} {b[3]:.1f}" for c, b, s in FOUND if c == name
+        ]
+        (folder / f"{name}.txt").write_text("\n".join(lines or [""]))
+    return {}
+
+
+def results_per_image(root: Path) -> dict:
+    class Dataset:
+        def convert_image_id(self, number, to_string):
+            assert to_string
+            return f"{number:012d}"
+
+    return {"res": {139: columns("boxes", owod)}, "base_ds": Dataset()}
+
+
+def coco(root: Path) -> dict:
+    order = yaml.safe_load(section("UnSniffer")["yaml"])["params"]["categories"]
+    number = {name: key for key, name in order.items()}
+    rows = [
+        {
+            "image_id": 139,
+            "category_id": number[name],
+            "bbox": [box[0], box[1], box[2] - box[0], box[3] - box[1]],
+            "score": 0.1 if name == "unknown" else score,
+            "complete_scores": score,
+            "inter_feat": [0.0],
+        }
+        for name, box, score in FOUND
+    ]
+    (root / "coco_instances_results_idood.json").write_text(json.dumps(rows))
+    return {}
+
+
+def predictions(root: Path) -> dict:
+    found = columns("bboxes", lambda name: owod(name, 20))
+    for name, value in (("bboxes", (0, 0, 1, 1)), ("scores", 0.9), ("labels", -100)):
+        found[name].append(value)
+    image = {
+        "img_id": 139,
+        "img_path": f"data/OWOD/JPEGImages/{IMAGE}.jpg",
+        "pred_instances": {n: np.array(v) for n, v in found.items()},
+    }
+    (root / "results.pkl").write_bytes(pickle.dumps([image]))
+    return {}
+
+
+WRITERS = {
+    "ORE": ("ORE, OpenDet", text_files),
+    "OpenDet": ("ORE, OpenDet", text_files),
+    "OW-DETR": ("OW-DETR, PROB", results_per_image),
+    "PROB": ("OW-DETR, PROB", results_per_image),
+    "UnSniffer": ("UnSniffer", coco),
+    "YOLO-UniOW": ("YOLO-UniOW", predictions),
+}
+
+
+@pytest.mark.parametrize("detector", WRITERS)
+def test_the_example_imports_what_the_detector_writes(detector, tmp_path, monkeypatch):
+    heading, write = WRITERS[detector]
+    assert f"| [{detector}](https://github.com/" in PAGE
+    monkeypatch.chdir(tmp_path)
+    exec(section(heading)["python"], write(tmp_path))
+    images = {"image_id": [IMAGE], "dataset": ["coco"], "file": [f"JPEGImages/{IMAGE}.jpg"], "digest": ["-"]}
+    Images(**images, width=[100], height=[80]).write(tmp_path / "splits/test/images.parquet")
+    params = yaml.safe_load(section(heading)["yaml"])["params"]
+    adapter = detectors.create("coco_results", weights=tmp_path / "detections/open_world.json", **params)
+    import_splits(adapter, tmp_path / "splits", tmp_path / "regions", tmp_path / "work")
+    regions = Regions.read(tmp_path / "regions/test")
+    read = sorted(
+        (regions.classes[k], tuple(b), s)
+        for k, b, s in zip(regions.label, regions.box.tolist(), regions.score.tolist(), strict=True)
+    )
+    assert read == sorted(FOUND)
+    header = renamed(regions.header, {"unknown": None})
+    assert set(header.known_classes) == set(VOC)
