@@ -18,10 +18,15 @@ COLOURS = {"red": (220, 40, 40), "green": (40, 200, 60), "blue": (40, 60, 220), 
 
 @pytest.fixture(scope="session")
 def clip_folder(tmp_path_factory):
-    """A folder that open_clip loads: configuration and weights, untrained."""
+    """See `write_clip`."""
+    return write_clip(tmp_path_factory.mktemp("clip"))
+
+
+def write_clip(folder):
+    """Writes a folder that open_clip loads: configuration and weights, untrained."""
     from open_clip import CLIP
 
-    folder = tmp_path_factory.mktemp("clip")
+    folder.mkdir(parents=True, exist_ok=True)
     vision = {"image_size": 32, "layers": [1, 1, 1, 1], "width": 4, "head_width": 64}
     text = {"context_length": 16, "vocab_size": 49408, "width": 8, "heads": 2, "layers": 1}
     model = {"embed_dim": 8, "vision_cfg": vision, "text_cfg": text}
