@@ -68,6 +68,23 @@ def test_each_absent_file_comes_with_its_place_its_source_and_its_size(here, cap
     assert str(here / "none/checkpoints/voc-rtdetr") in networks["voc-rtdetr"]["belongs at"]
 
 
+@pytest.mark.parametrize(
+    ("profile", "dataset", "file", "source"),
+    [
+        ("unsniffer", "unsniffer", "instances_val2017_mixed_OOD.json", "github.com/Went-Liang/UnSniffer (Apache-2.0)"),
+        ("owod", "owod_m", "ImageSets/TOWOD/owod_all_task_test.txt", "github.com/orrzohar/PROB"),
+        ("owod", "owod_s", "ImageSets/OWDETR/owdetr_test.txt", "github.com/orrzohar/PROB"),
+        ("vos", "vos_coco", "instances_val2017_ood_wrt_bdd_rm_overlap.json", "github.com/deeplearning-wisc/vos"),
+        ("drive-synood", "drive_synood", "annotations/ood_positive_hiconf.json", "CEAai/Drive-SynOOD-OD (BSD 3-Clause"),
+        ("oodis", "oodis", "labels/fishyscapes_label.json", "kumuji/anomaly-benchmark-suite"),
+    ],
+)
+def test_the_files_of_a_profile_come_with_their_place_and_source(here, capsys, profile, dataset, file, source):
+    project = Project(here / "profiles" / f"{profile}.yaml")
+    lacking = [found.more for found in datasets(project) if found.name == dataset]
+    assert source in next(one["comes from"] for one in lacking if one["belongs at"].endswith(file))
+
+
 def test_its_text_fits_80_columns_where_paths_do(here, capsys, monkeypatch):
     change(lambda params: params["datasets"]["voc"].update(root="/d"))
     assert main(["doctor", "--quick"]) == 1

@@ -43,7 +43,8 @@ def datasets(project: Project, found: Found | None = None) -> list[Finding]:
             text = "the pipeline will write it" if lacking else f"at {root}, written by the pipeline"
             findings.append(Finding("datasets", name, "ok", text))
         elif lacking:
-            findings += [_absent(one, str(params["format"]), Path(params["root"])) for one in lacking]
+            named = (project.section("sources").get("datasets") or {}).get(name)
+            findings += [_absent(one, str(params["format"]), Path(params["root"]), named) for one in lacking]
         else:
             findings += _opened(project, name, params, needed.get(name, set()), found)
     return findings
@@ -94,10 +95,11 @@ def _damaged(project: Project, name: str, subset: str, checked: Checked) -> Iter
             yield Finding("datasets", name, "note", text)
 
 
-def _absent(missing: Missing, format: str, root: Path) -> Finding:
+def _absent(missing: Missing, format: str, root: Path, named: str | None) -> Finding:
+    """A finding about a missing file; `named`: its source as the parameters name it."""
     from farther.datasets.sizes import bytes_of
 
     inner = [Path(os.path.relpath(path, root)).as_posix() for path in missing.paths]
     text = missing.what + (f" ({', '.join(missing.subsets)})" if missing.subsets else "")
-    more = {"belongs at": " or ".join(map(str, missing.paths)), "comes from": missing.source}
+    more = {"belongs at": " or ".join(map(str, missing.paths)), "comes from": named or missing.source}
     return Finding("datasets", missing.dataset, "missing", text, more, bytes_of(format, inner, missing.subsets))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import Field
@@ -34,8 +35,8 @@ class UnSniffer(COCO):
     """COCO-OOD (unknown objects only) and COCO-Mixed (known and unknown objects in the same images).
 
     The known objects of COCO-Mixed are in one file, the unknown ones in another; whatever their category there, they
-    are unknown, as in the published evaluation. Listed: unknown
-    objects of images that the file of known objects does not have (dropped, as the published evaluation does).
+    are unknown, as in the published evaluation. Listed: unknown objects of images that the file of known objects does
+    not have (dropped, as the published evaluation does).
 
     Args:
         layout: File and folder of images of each subset, within the root.
@@ -51,8 +52,9 @@ class UnSniffer(COCO):
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
         second = self.unknown.get(subset)
-        more = [] if second is None else [Expected("unknown objects", (second,), f"annotations of {subset}")]
-        return [*COCO.expects(self, subset), *more]
+        more = [] if second is None else [Expected("unknown objects", (second,), f"unknown objects of {subset}")]
+        annotations, images = COCO.expects(self, subset)
+        return [annotations, replace(images, source="COCO 2017 (cocodataset.org), val2017"), *more]
 
     def _add_second(
         self, found: Collector, subset: str, images: dict[int | str, int], names: list[str]
