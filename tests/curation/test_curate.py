@@ -283,6 +283,7 @@ def test_writing_again_drops_the_splits_that_are_gone(rules, tables, tmp_path):
         "fates.parquet",
         "id_classes.json",
         "photos_near",
+        "seen_unknowns.json",
         "test",
         "warnings.json",
     ]
@@ -350,3 +351,18 @@ def test_with_the_vocabulary_of_another_dataset_its_absent_categories_are_no_war
     params = benchmark("b", {"id": "id", "rules": tmp_path / "rules.yaml", "splits": splits})
     warnings = curate(params, InMemory(photos={"a": ["Kite"]})).warnings
     assert warnings == ["photos: vocabulary 'other' does not have 'Lynx', 'Carrot', 'Kite': counted as unknown"]
+
+
+def test_unknown_categories_that_are_annotated_in_training_images_are_counted_with_the_splits_that_test_them(rules):
+    splits = {f"photos_{d}": {"dataset": "photos", "subset": "val", "distance": d} for d in ("near", "far")}
+    tables = InMemory(
+        id={"t1": ["cat", "kite", "kite"], "t2": ["cat", "Kite_"], "t3": ["cat", "whale"]},
+        photos={"a": ["Kite", "Leopard"], "b": ["Kite"], "c": ["Kite", "Otter"], "d": ["Cat", "Kite"]},
+    )
+    curation = curate(benchmark("b", {"id": "id", "rules": rules, "splits": splits}), tables)
+    # Three kites in two images; a whale is tested nowhere, and leopards and otters are in no training image.
+    assert curation.seen == [
+        {"category": "Kite", "objects": 3, "images": 2, "splits": {"photos_near": 2, "photos_far": 1}}
+    ]
+    assert curation.counts()["seen_unknowns"] == 1
+    assert made(rules, {"a": ["Kite"]}).seen == []

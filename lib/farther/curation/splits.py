@@ -17,6 +17,7 @@ from farther.curation.fates import Fates, as_published, decide
 from farther.curation.overruling import overrule, withhold_unreviewed
 from farther.curation.parameters import Benchmark, OodSplit, PseudoOod, ShiftedSplit
 from farther.curation.rules import Rule, Rules
+from farther.curation.seen import TRAINING, Seen, seen_unknowns
 from farther.curation.sources import Categories, LabelledImages, Tables
 from farther.errors import DataError, ParameterError
 from farther.tables import ClassPairs, ImageClasses, Objects, SortedClasses
@@ -37,6 +38,7 @@ class Curation:
         image_classes: The class that decides on each image, by split.
         warnings: Messages about rules without effect and images whose reviewers have no majority.
         similar: Groups of ID classes that are easily confused.
+        seen: OOD categories that ID training images show.
     """
 
     splits: Mapping[str, LabelledImages]
@@ -47,6 +49,7 @@ class Curation:
     image_classes: Mapping[str, ImageClasses] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     similar: list[list[str]] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
 
     def write(self, folder: str | Path) -> None:
         """Writes `<split>/images.parquet`, `<split>/objects.parquet`, and one file of each of the other tables.
@@ -65,17 +68,19 @@ class Curation:
             if self.pairs is not None:
                 self.pairs.write(aside / "similarities.parquet")
             write_json(aside / "id_classes.json", self.id_classes)
+            write_json(aside / "seen_unknowns.json", self.seen)
             write_json(aside / "warnings.json", {"count": len(self.warnings), "warnings": self.warnings})
 
     def counts(self) -> dict[str, int]:
-        """Counts in one flat mapping: images and objects per split, images per dataset and rule, warnings."""
+        """Counts in one flat mapping: images and objects per split, images per dataset and rule, seen unknown
+        categories, warnings."""
         counts: dict[str, int] = {}
         for name, split in self.splits.items():
             counts[f"{name}.images"] = len(split.images)
             counts[f"{name}.objects"] = len(split.objects)
         counts["removed.images"] = int((self.fates.fate == "removed").sum())
         rules = self.fates.frame.group_by(pl.format("{}: {}", "dataset", "rule").alias("name")).len().sort("name")
-        return {**counts, **dict(rules.iter_rows()), "warnings": len(self.warnings)}
+        return {**counts, **dict(rules.iter_rows()), "seen_unknowns": len(self.seen), "warnings": len(self.warnings)}
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,12 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
         warnings += [f"{rules.similarity.hierarchy.path}: no kind is called {name!r}" for name in lacking]
     of_images = _image_classes(benchmark, tables, splits, classes)
     unique = list(dict.fromkeys(warnings))
-    return Curation(splits, joined, rules.id_classes, classes, pairs, of_images, unique, rules.similar)
+    seen: list[Seen] = []
+    if TRAINING in benchmark.id_sources:
+        tested = {name: splits[name] for name in benchmark.splits}
+        of_dataset = tables.source(*benchmark.id_sources[TRAINING])
+        seen = seen_unknowns(of_dataset, splits[TRAINING], tested, rules.id_classes)
+    return Curation(splits, joined, rules.id_classes, classes, pairs, of_images, unique, rules.similar, seen)
 
 
 def _derived(split: ShiftedSplit | PseudoOod, tables: Tables, rules: Rules) -> LabelledImages:

@@ -15,7 +15,7 @@ from farther.report.charts.vega import ChartGroup, read_csv
 from farther.report.listing import Listing
 from farther.report.results import title_of_split
 from farther.tables import Images, Objects
-from farther.tables.files import inside
+from farther.tables.files import inside, read_json
 from farther.tables.stored import similarities
 
 #: Kinds of rules, those with precedence first.
@@ -31,9 +31,10 @@ def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, shown: int)
         shown: Categories in a chart, and images in a table of doubtful ones.
 
     Returns:
-        `counts` of images and objects (FMIYC, Table 2); `similarity` to ID (Figure 3) and `similarity_tables`, the same
-        as numbers and the most doubtful images; `fates`, the outcome of each image of the OOD sources; images per kind
-        of rule (`reasons`) and per rule (`rules`); the most frequent `categories` (Figures 8 and 9).
+        `counts` of images and objects (FMIYC, Table 2); `seen`: OOD categories in ID training images; `similarity` to
+        ID (Figure 3) and `similarity_tables`, the same as numbers and the most doubtful images; `fates`, the outcome of
+        each image of the OOD sources; images per kind of rule (`reasons`) and per rule (`rules`); the most frequent
+        `categories` (Figures 8 and 9).
     """
     folder = artifacts / "splits" / name
     distances = {split: str(settings["distance"]) for split, settings in params["splits"].items()}
@@ -41,6 +42,7 @@ def splits_of(name: str, params: Mapping[str, Any], artifacts: Path, shown: int)
     return {
         "benchmark": name,
         "counts": split_counts(name, params, artifacts),
+        "seen": seen_unknowns(name, artifacts),
         "similarity": _similarity(name, distances, artifacts / "plots" / "similarity" / name / "histogram.csv"),
         "similarity_tables": list(_similarity_tables(name, distances, artifacts, shown)),
         "fates": None if fates is None else charts.image_fates(name, fate_counts(fates)),
@@ -64,6 +66,26 @@ def split_counts(name: str, params: Mapping[str, Any], artifacts: Path) -> Listi
             images, objects = Images.read(folder / "images.parquet"), Objects.read(folder / "objects.parquet")
             rows.append({"Split": title_of_split(split), "Images": len(images), "Objects": len(objects)})
     return Listing.of(f"Splits of benchmark {name}.", rows) if rows else None
+
+
+def seen_unknowns(name: str, artifacts: Path) -> Listing | None:
+    """OOD categories that ID training images show (`farther.curation.seen`); None where it is not known."""
+    file = artifacts / "splits" / name / "seen_unknowns.json"
+    if not file.exists():
+        return None
+    rows = [
+        {
+            "Category": one["category"],
+            "Objects in ID training images": one["objects"],
+            "ID training images": one["images"],
+            "Objects in OOD splits": sum(one["splits"].values()),
+            "OOD splits": ", ".join(map(title_of_split, one["splits"])),
+        }
+        for one in read_json(file)
+    ]
+    if not rows:
+        return Listing.of(f"No unknown category of {name} is annotated in ID training images.", [])
+    return Listing.of(f"Unknown categories of {name} that are annotated in ID training images.", rows)
 
 
 def _reasons(name: str, fates: pl.DataFrame) -> Listing:
