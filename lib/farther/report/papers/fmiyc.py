@@ -20,7 +20,7 @@ ABSENT = {
 }
 
 #: The benchmark that Tables 1 and 4 and Figure 3 (a) of the paper are about.
-REPLACED = "The paper's values are those of the benchmark that FMIYC replaces; profile `vos`"
+REPLACED = "The paper's values are those of the benchmark that FMIYC replaces; profile vos"
 
 #: Methods in the order of the paper's tables; others follow.
 ORDER = ("vim", "mahalanobis", "knn", "msp", "energy", "ash", "dice", "react", "gen", "dice_react", "ddu", "vos")
