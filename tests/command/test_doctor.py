@@ -18,7 +18,7 @@ from dvc.rwlock import rwlock
 from farther.code import packages_of
 from farther.command import main
 from farther.command.dataset_checks import datasets
-from farther.command.detector_checks import checkpoints
+from farther.command.detector_checks import _passes, checkpoints
 from farther.command.estimate import REGIONS, _many, _sample, estimate
 from farther.command.machine import disk, dvc_locks, gpu, made_with, split_images, subset_images
 from farther.command.project import Project
@@ -310,3 +310,21 @@ def test_the_lock_files_of_dvc_itself_are_not_damaged(tmp_path):
             assert [finding.state for finding in dvc_locks(tmp_path)] == ["note"]
         assert (tmp_path / ".dvc/tmp/rwlock").is_file()
         assert dvc_locks(tmp_path) == []
+
+
+def test_a_pass_whose_clip_is_absent_or_whose_class_is_a_number_is_wrong(here):
+    Path("found.json").write_text('[{"image_id": 1, "category_id": "7", "bbox": [0, 0, 1, 1], "score": 0.5}]')
+    entry = {"adapter": "coco_results", "benchmark": "voc", "weights": "found.json", "params": {"classes": ["7"]}}
+    clip = {"model": f"local-dir:{Path(__file__).parents[2]}/data/demo/clip"}
+
+    def found(**crops):
+        (finding,) = _passes(Project(), "ours", {**entry, "passes": {"crop": crops}})
+        return finding
+
+    absent = found(kind="crops", words={"7": "person"})
+    assert absent.state == "wrong"
+    assert "holds no open_clip_config.json" in absent.text
+    assert "the class '7' is not a word that CLIP knows" in found(kind="crops", encoder=clip).text
+    named = found(kind="crops", encoder=clip, words={"7": "person"}, unknown=["cloud"])
+    assert (named.state, named.text) == ("ok", "1 prompts of classes, 1 negative ones")
+    assert "needs a network, but coco_results imports detections" in found(kind="dropout").text

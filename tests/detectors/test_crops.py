@@ -9,11 +9,12 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from safetensors.torch import save_file
-from tests.detectors.test_inference import SMALL, content
+from tests.detectors.test_inference import SMALL, Speckles, content
 from tests.detectors.test_open_clip_classifier import TEXT, VISIONS
 
 from farther import detectors
 from farther.detectors.imported import import_splits
+from farther.detectors.inference import infer_splits
 from farther.detectors.passes import infer_passes, read_passes
 from farther.errors import DataError, ParameterError
 from farther.images.clip import Encoder
@@ -74,7 +75,7 @@ def world(tmp_path, clip):
     (tmp_path / "found.json").write_text(json.dumps(results))
     made.adapter = detectors.create("coco_results", weights=tmp_path / "found.json", classes=CLASSES)
     import_splits(made.adapter, made.splits, made.own, tmp_path / "own", SMALL.shard_images, log=lambda _: None)
-    made.pixels = pixels
+    made.pixels, made.clip = pixels, clip
     return made
 
 
@@ -206,3 +207,17 @@ def test_an_image_with_detections_that_cannot_be_read_ends_the_pass(world):
     (world.root / "4.png").write_bytes(b"not an image")
     with pytest.raises(DataError, match="the image 'image 4' has detections, but cannot be read"):
         world.crops()
+
+
+def test_crops_of_what_a_detector_finds_are_those_of_what_it_stored(world):
+    splits = (world.splits, {"drawn": world.root}, world.own, world.root / "work")
+    world.adapter = Speckles()
+    infer_splits(world.adapter, *splits, SMALL, progress=False, log=lambda _: None)
+    world.crops(margin=0.1)
+    stored = world.regions()
+    crops = read_passes("run", {"crops": {"margin": 0.1}}, {"model": f"local-dir:{world.clip}"})["crops"]
+    prepared = [crops.prepare(world.adapter, image) for image in world.pixels]
+    found = crops.forward(world.adapter, prepared, [f"image {row}" for row in range(6)])
+    assert len(found) == len(stored) > 0
+    assert_allclose(found.features, stored.features, atol=1e-6)
+    assert_array_equal(found.label, stored.label)

@@ -13,6 +13,7 @@ from farther import __version__, detectors
 from farther.detectors import Detector
 from farther.detectors.known_classes import renamed
 from farther.detectors.passes import read_passes
+from farther.detectors.passes.crops import Crops
 from farther.errors import DataError, ParameterError
 from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
 from farther.evaluation.threshold import read_threshold, stored_threshold
@@ -141,13 +142,16 @@ class BundleSource:
         """The entry of the pass that the method scores, with its `kind`; None where it scores the run's detections.
 
         Raises:
-            ParameterError: the pass learns from the training regions, which a bundle does not hold.
+            ParameterError: the pass learns from the training regions, or runs a CLIP, which a bundle does not hold.
         """
         name = self.method.pass_name
         if name is None:
             return None
         entry = (self.detector.get("passes") or {}).get(name)
         made, learned = (read_passes(self.files.run, {name: entry})[name] for _ in range(2))
+        if isinstance(made, Crops):
+            problem = f"its pass {name!r} runs a CLIP over crops, which a bundle does not hold. Name another method"
+            raise ParameterError(f"{self.method.name} cannot be bundled: {problem}")
         learned.learn(self.files.root / "regions" / self.files.run)
         if made.identity() != learned.identity():
             problem = f"its pass {name!r} learns from the training regions, which a bundle does not hold"

@@ -98,8 +98,11 @@ class Crops(Pass):
         return {"kind": self.name, **params, "template": self._templates, "unknown_digest": names, "clip": clip}
 
     def header(self, detector: Detector) -> Header:
-        """See `Pass.header`."""
-        return self.header_of(detector.header())
+        """See `Pass.header`; that of the last detector is kept, as `forward` needs it for each batch."""
+        kept = vars(self).get("_header")
+        if kept is None or kept[0] is not detector:
+            kept = vars(self)["_header"] = (detector, self.header_of(detector.header()))
+        return kept[1]
 
     def header_of(self, run: Header) -> Header:
         """Header of the rows.
