@@ -228,6 +228,23 @@ def _vit() -> None:
     )
 
 
+def _open_vocabulary(kind: str) -> None:
+    _seeded()
+    sys.path.insert(1, str(ROOT))
+    from tests.detectors.test_open_vocabulary import write_folder
+
+    write({"m/negatives.txt": "thing\nblue box\n"})
+    write_folder(Path("m"), kind)
+
+
+def _yolo_world() -> None:
+    _seeded()
+    sys.path.insert(1, str(ROOT))
+    from tests.detectors import test_yolo_world
+
+    test_yolo_world.write(test_yolo_world.untrained("worldv2"), Path("a.pt"))
+
+
 checkpoint("faster_rcnn", _faster_rcnn, "faster_rcnn", "a.safetensors", 0.4)
 checkpoint(
     "torchvision",
@@ -262,6 +279,10 @@ checkpoint(
     std=(0.2,) * 3,
 )
 checkpoint("vit", _vit, "transformers_classifier", "m")
+PROMPTS: dict[str, Any] = {"classes": ("cat", "red dog"), "unknown": Path("m/negatives.txt")}
+checkpoint("owlv2", lambda: _open_vocabulary("owlv2"), "open_vocabulary", "m", 0.3, **PROMPTS)
+checkpoint("grounding_dino", lambda: _open_vocabulary("grounding-dino"), "open_vocabulary", "m", 0.2, **PROMPTS)
+checkpoint("yolo_world", _yolo_world, "yolo", "a.pt", 0.2)
 
 
 def _bundle() -> None:

@@ -22,7 +22,7 @@ from farther.detectors.networks.transformers_files import (
     weight_files,
 )
 from farther.detectors.networks.weights import refuse_misfit
-from farther.errors import DataError, ParameterError, shorten
+from farther.errors import DataError, ParameterError, first_line, shorten
 from farther.images.bounds import MOST_PIXELS, network_errors, refuse_larger
 from farther.tables.files import read_json
 
@@ -121,8 +121,12 @@ def load_tokenizer(folder: Folder) -> PreTrainedTokenizerBase:
         DataError: a file is damaged.
     """
     tokenizer_class = getattr(transformers, CLASSES[folder.model_type][1])
-    with network_errors(folder.path / TOKENIZER, "read"), quiet():
-        return tokenizer_class.from_pretrained(folder.path, local_files_only=True)
+    file = next(file for file in folder.files if file.name in TOKENIZER_FILES)
+    try:
+        with quiet():
+            return tokenizer_class.from_pretrained(folder.path, local_files_only=True)
+    except Exception as error:  # whatever its reader met
+        raise DataError(f"transformers cannot read the tokenizer: {first_line(error)}", file=file) from None
 
 
 def load_network(folder: Folder) -> PreTrainedModel:
@@ -154,7 +158,7 @@ def load_network(folder: Folder) -> PreTrainedModel:
     except MemoryError:
         raise
     except Exception as error:  # each network raises different errors
-        raise DataError(f"transformers cannot load this network: {str(error).strip()[:400]}", file=file) from None
+        raise DataError(f"transformers cannot load this network: {str(error).strip()[:400]}", file=weights[0]) from None
     shapes = [f"{name} {tuple(found)} instead of {tuple(to)}" for name, found, to in info["mismatched_keys"]]
     problems = {"missing": sorted(info["missing_keys"]), "unexpected": sorted(info["unexpected_keys"])}
     refuse_misfit(folder.path, network_class.__name__, {**problems, "of another shape": shapes})

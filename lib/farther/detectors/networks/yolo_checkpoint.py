@@ -161,7 +161,8 @@ def _read_pickle(path: Path) -> YoloCheckpoint:
         classes = [names[k] for k in sorted(names)] if isinstance(names, dict) else names
         size = (held.get("train_args") or {}).get("imgsz", USUAL_IMAGE_SIZE)
         blueprint = _blueprint(path, attributes["yaml"], classes, size)
-        stride, text = padding_stride(attributes["stride"]), _text(path, blueprint, attributes)
+        stride = as_pixels(path, padding_stride(attributes["stride"]), "stride")
+        text = _text(path, blueprint, attributes)
         return YoloCheckpoint(blueprint, stride, network.state_dict(), text)
 
 
