@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import polars as pl
@@ -111,7 +112,8 @@ def _costs(run: Run, names: Sequence[str]) -> pl.DataFrame:
 
 
 def parts(run: Run, method: str) -> Iterator[Listing]:
-    """Outcomes of unknown objects by size, over IoU thresholds, and of the known classes, with their numbers."""
+    """Outcomes of unknown objects by size, over IoU thresholds, by the class they are taken for, and of the known
+    classes, with their numbers."""
     rows, over = [], []
     for split in run.splits:
         details = run.details(split.name, method)
@@ -148,7 +150,25 @@ def parts(run: Run, method: str) -> Iterator[Listing]:
             over,
             few=run.few,
         )
+    yield from _open_set_errors(run, method)
     yield from _closed_set(run)
+
+
+def _open_set_errors(run: Run, method: str) -> Iterator[Listing]:
+    """A-OSE of each known class, those with the most first; none where nothing is wrong."""
+    found = {split.title: run.details(split.name, method).get("open_world") or {} for split in run.splits}
+    errors = {title: of["a_ose_by_class"] for title, of in found.items() if of}
+    total = Counter[str]()
+    for of in errors.values():
+        total.update(of)
+    if total:
+        yield Listing.of(
+            f"A-OSE by class, {run.label(method)}: detections of each known class that lie on an unknown object.",
+            (
+                {"Class": name, "All": count, **{title: of.get(name, 0) for title, of in errors.items()}}
+                for name, count in total.most_common()
+            ),
+        )
 
 
 def _closed_set(run: Run) -> Iterator[Listing]:
