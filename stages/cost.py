@@ -31,7 +31,7 @@ def main() -> None:
     inference = build(InferenceParams, "params.yaml: inference", section("inference"))
     entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")
-    encoder = section("embed", "encoder")
+    encoder = (section().get("embed") or {}).get("encoder")  # a new project without CLIP has no such section
     here = machine()
     earlier = read_cost(OUT)
     known = earlier["runs"] if earlier["machine"] == here else {}

@@ -32,7 +32,7 @@ def main(run: str) -> None:
     log = partial(print, flush=True)
     splits = ARTIFACTS / "splits" / entry["benchmark"]
     out, work = ARTIFACTS / "regions" / run, ARTIFACTS / ".work" / "regions" / run
-    passes = read_passes(run, entry["passes"], section("embed", "encoder") if entry["passes"] else None)
+    passes = read_passes(run, entry["passes"], (section().get("embed") or {}).get("encoder"))
     names = entry["classes"]
     if absent := check_classes(detector.header(), names, read_typed(list[str], splits / "id_classes.json")):
         log(f"{run} does not have the ID classes {', '.join(absent)}: it finds none of their objects")
