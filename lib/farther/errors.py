@@ -18,6 +18,9 @@ SHOWN = 200
 #: Most lines of a message, and most characters of a line.
 LINES, LINE = 100, 1_200
 
+#: Most characters of a path in a message; Linux allows 4,095.
+PATH = 4_000
+
 #: A run of characters without a space that is too long for a message; paths may be longer.
 _LONG = re.compile(rf"[^\s/]{{{SHOWN},}}|\S{{1000,}}")
 
@@ -55,11 +58,15 @@ class DataError(FartherError):
         field: str | None = None,
     ):
         self.problem = problem
-        self.file = None if file is None else str(file)
+        self.file = None if file is None else str(file)[:PATH]
         self.row = row
         self.field = None if field is None else _printable(str(field))
         place = (self.file, None if row is None else f"row {row}", None if field is None else f"field '{field}'")
         super().__init__(": ".join([*filter(None, place), problem]))
+
+    def within(self, file: str | Path) -> DataError:
+        """The same error with the file, where it names none."""
+        return DataError(self.problem, file=self.file or file, row=self.row, field=self.field)
 
 
 def choose(kind: str, name: str, known: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ import pkgutil
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from pydantic import ConfigDict, ValidationError
@@ -91,6 +92,10 @@ class Registry(Generic[T]):
         self._loaded = True
 
 
+#: Most bytes of a file's name.
+LONGEST_NAME = 255
+
+
 def build(cls: type[T], what: str, params: dict[str, Any]) -> T:
     """`cls(**params)` for a pydantic dataclass, with errors in plain words.
 
@@ -101,9 +106,13 @@ def build(cls: type[T], what: str, params: dict[str, Any]) -> T:
         ParameterError: a parameter is unknown or has a wrong value.
     """
     try:
-        return cls(**params)
+        made = cls(**params)
     except ValidationError as error:
         raise ParameterError(_explain(cls, what, error)) from None
+    for name, value in vars(made).items():
+        if isinstance(value, Path) and any(len(part.encode(errors="replace")) > LONGEST_NAME for part in value.parts):
+            raise ParameterError(f"{what}: parameter {name!r}: no file has a name as long as {shorten(str(value))}")
+    return made
 
 
 def parameters(cls: type) -> dict[str, Any]:

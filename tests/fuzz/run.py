@@ -134,6 +134,8 @@ def run_case(target: Any, name: str, number: int, seed: str, folder: Path, watch
                 kind, text = "unexplained", f"a message of {len(text)} characters: {text[:300]}"
             elif not file:
                 kind, text = "unexplained", f"names no file: {text[:300]}"
+                if os.environ.get("FUZZ_LOUD"):
+                    traceback.print_exc()
         except Exception as error:
             kind, text, file, field = "unexplained", describe(error), False, False
             if os.environ.get("FUZZ_LOUD"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 from farther.command.machine import Finding
 from farther.command.project import IMPORTED, Project, make_detector
 from farther.errors import FartherError
+from farther.tables.files import regular_file
 
 if TYPE_CHECKING:
     from farther.command.dataset_checks import Found
@@ -103,7 +105,7 @@ def _imported(project: Project, entry: Mapping[str, Any], finding: Finding, imag
     from farther.tables import Images
 
     adapter, benchmark = make_detector(entry), project.benchmark(str(entry["benchmark"]))
-    if sum(file.stat().st_size for file in adapter.files()) > OPENED_BYTES:
+    if sum(regular_file(file).stat().st_size for file in adapter.files()) > OPENED_BYTES:
         return replace(finding, text=f"{finding.text} (large: the detections were not read)")
     sources = {**benchmark.id_sources, **{name: (one.dataset, one.subset) for name, one in benchmark.splits.items()}}
     scopes = Scopes(frozenset(sources), frozenset(dataset for dataset, _ in sources.values()))
@@ -125,7 +127,8 @@ def _imported(project: Project, entry: Mapping[str, Any], finding: Finding, imag
 def _checkpoint(name: str, entry: Mapping[str, Any], source: str, *, opened: bool) -> Finding:
     weights = Path(str(entry.get("weights", "")))
     config = (entry.get("params") or {}).get("config")  # a folder beside the weights
-    lacking = [path for path in (weights, *([] if config is None else [Path(str(config))])) if not path.exists()]
+    places = (weights, *([] if config is None else [Path(str(config))]))
+    lacking = [path for path in places if not os.path.exists(path)]  # noqa: PTH110, a name may be too long
     # The name may be a model's on the hub: owner/name, without the ending of a file.
     named = len(weights.parts) == 2 and weights.suffix in ("", weights.name)
     of_hub = entry.get("adapter") in FROM_HUB and named

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 from farther.detectors.base import register
 from farther.detectors.imported.base import Imported, Place, Placed, Source
 from farther.detectors.imported.json_stream import list_elements
-from farther.errors import DataError, ParameterError
+from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
 from farther.tables import Header
 from farther.tables.header import Activation
@@ -70,6 +70,8 @@ class CocoResults(Imported):
         classes = self.classes or tuple(name for _, name in sorted(self._names.items()))
         if not classes:
             raise ParameterError("detector 'coco_results': give the parameter 'classes' or 'categories'")
+        if len(set(classes)) < len(classes):
+            raise ParameterError(f"detector 'coco_results': a class is named twice in {shorten(list(classes))}")
         return Header(
             classes=classes,
             background_index=self.background_index,

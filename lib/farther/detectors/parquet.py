@@ -63,7 +63,10 @@ class ParquetRegions(Imported):
         if not layer and first.weight is not None and first.bias is not None:
             layer = {"weight": first.weight, "bias": first.bias}
         identity = {**self.identity, **({"made_by": first.detector} if first.detector else {})}
-        return Header(detector=identity, weight=layer.get("weight"), bias=layer.get("bias"), **facts)
+        try:
+            return Header(detector=identity, weight=layer.get("weight"), bias=layer.get("bias"), **facts)
+        except DataError as error:
+            raise error.within(self.weights) from None
 
     def _facts(self, described: _Described) -> dict[str, Any]:
         """Fields of the header: what the parameters say, or else the folder; both may say the same."""

@@ -276,7 +276,8 @@ class Method(ABC):
     def _check(self, regions: RegionsLike) -> None:
         self._check_fitted()
         if absent := self.missing(regions):
-            raise DataError(f"{self.name} needs it, and these regions do not have it", field=absent[0])
+            problem = f"{self.name} needs it, and these regions do not have it"
+            raise DataError(problem, file=getattr(regions, "path", None), field=absent[0])
         if (fitted_on := getattr(self, "fitted_on_", None)) is None:
             return
         header = regions.header

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -242,7 +242,7 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
     few = (params.get("report") or {}).get("few", FEW)
     splits = _splits(benchmark, params["benchmarks"][benchmark])
     wanted = {(s.name, m): inside(files.metrics, f"{s.name}/{m}.json") for m in params["methods"] for s in splits}
-    found = {place: _checked(_object(file), file) for place, file in wanted.items() if file.exists()}
+    found = {place: _checked(file) for place, file in wanted.items() if file.exists()}
     evaluation = read_evaluation(files.evaluation) if files.evaluation.exists() else {}
     return Run(
         name=name,
@@ -254,7 +254,7 @@ def read_run(name: str, params: Mapping[str, Any], artifacts: Path) -> Run:
         splits=splits,
         values=values(name, benchmark, splits, found, evaluation, few),
         few=few,
-        detector=_object(files.metrics / "detector.json"),
+        detector=_numbers(files.metrics / "detector.json"),
         evaluation=evaluation,
         kinds={method: kind_of(entry or {}, method, detector) for method, entry in params["methods"].items()},
     )
@@ -369,12 +369,20 @@ def _splits(name: str, params: Mapping[str, Any]) -> tuple[Split, ...]:
     return tuple(sorted(splits, key=lambda split: (split.dataset, DISTANCES.index(split.distance))))
 
 
-def _checked(content: Mapping[str, Any], file: Path) -> dict[str, float | None]:
-    for metric in SHOWN:
-        value = content.get(metric.name)
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
-            raise DataError(f"expected a number or null, found {shorten(value)}", file=file, field=metric.name)
+def _checked(file: Path) -> dict[str, float | None]:
+    content = _numbers(file, [metric.name for metric in SHOWN])
     return {metric.name: content.get(metric.name) for metric in SHOWN if metric.name in COMPARED}
+
+
+def _numbers(file: Path, fields: Collection[str] | None = None) -> Mapping[str, Any]:
+    """The content of a file of metrics, of which these fields, by default all, are numbers or null."""
+    content = _object(file)
+    for name, value in content.items():
+        if ((fields is None or name in fields) and not isinstance(value, int | float | None)) or isinstance(
+            value, bool
+        ):
+            raise DataError(f"expected a number or null, found {shorten(value)}", file=file, field=name)
+    return content
 
 
 def _within(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:

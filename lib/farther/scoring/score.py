@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
+from farther.errors import DataError
 from farther.keyed import Keyed
 from farther.methods.base import METHODS, FitError, Method
 from farther.methods.loading import load, not_applicable, read_method
@@ -149,6 +150,10 @@ def _score_split(regions: RegionsFolder, states: Keyed, tables: Keyed, stale: Ma
         progress = stack.enter_context(tqdm(total=len(regions), desc=title, unit="region", disable=None))
         for batch in regions.batches(columns):
             for name, method in methods.items():
-                found = Scores(image_id=batch.image_id, region_id=batch.region_id, score=method.score(batch))
+                try:
+                    score = method.score(batch)
+                except DataError as error:
+                    raise error.within(regions.path) from None
+                found = Scores(image_id=batch.image_id, region_id=batch.region_id, score=score)
                 writers[name].write_table(found.frame.to_arrow().cast(schema), row_group_size=ROW_GROUP)
             progress.update(len(batch))

@@ -161,7 +161,7 @@ def read_csv(file: Path, columns: Mapping[str, type[pl.DataType]], optional: Col
         return pl.DataFrame(schema=columns)
     try:
         texts = pl.read_csv(file, infer_schema=False).with_columns(pl.all().fill_null(""))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DataError(f"not a readable CSV file: {error}", file=file) from None
     read = {}
     for name, type_ in columns.items():

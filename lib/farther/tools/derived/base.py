@@ -205,15 +205,16 @@ def write_summary(folder: Path, summary: Mapping[str, Any], failures: list[dict[
     return counts
 
 
-def refuse_failures(failures: list[dict[str, str]], attempts: int, limit: float, what: str) -> None:
+def refuse_failures(folder: Path, failures: list[dict[str, str]], attempts: int, limit: float, what: str) -> None:
     """Refuses too many files that cannot be read.
 
     Raises:
-        DataError: they are more than a share `limit` of the attempts; names the first five.
+        DataError: they are more than a share `limit` of the attempts; names the folder, and the first five.
     """
     if len(failures) > limit * attempts:
         first = "\n".join(f"  {failure['name']}: {failure['reason']}" for failure in failures[:5])
         raise DataError(
             f"{len(failures)} {what} cannot be read, more than max_failures = {limit:g} allows. "
-            f"Fix them, or raise it. The first:\n{first}"
+            f"Fix them, or raise it. The first:\n{first}",
+            file=folder,
         )

@@ -49,7 +49,7 @@ class Blank(Derived):
                 file = f"{len(coco.images) + 1:06d}{self.suffix}"
                 self.save(without(pixels, boxes), aside / SUBSET / file)
                 coco.add_image(image_id, file, pixels.shape[1], pixels.shape[0])
-            refuse_failures(failures, len(scenes), self.max_failures, "images")
+            refuse_failures(scenes.root, failures, len(scenes), self.max_failures, "images")
             coco.write(aside, SUBSET)
             return write_summary(aside, {"images": len(coco.images), "blanked": blanked}, failures)
 

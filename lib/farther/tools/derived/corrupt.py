@@ -95,7 +95,7 @@ class Corrupt(Derived):
                 files[severity].add_image(image_id, file.name, *found)
                 files[severity].add_objects(scenes.objects(row))
                 rows.append({"subset": f"c{severity}", "image_id": image_id, "corruption": kind, "severity": severity})
-            refuse_failures(failures, len(work), self.max_failures, "images")
+            refuse_failures(scenes.root, failures, len(work), self.max_failures, "images")
             for severity, coco in files.items():
                 coco.write(aside, f"c{severity}")
             with (aside / "corruptions.csv").open("w", encoding="utf-8", newline="") as listed:

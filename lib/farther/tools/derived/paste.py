@@ -174,7 +174,9 @@ def generate(params: Paste, scenes: Scenes, unknown: Unknowns, out: str | Path) 
             "categories": dict(sorted(Counter(row["category"] for row in origins).items())),
         }
         summary = write_summary(aside, counts, composer.failures)
-        refuse_failures(composer.failures, len(scenes) + len(origins), params.max_failures, "scenes and cut-outs")
+        refuse_failures(
+            scenes.root, composer.failures, len(scenes) + len(origins), params.max_failures, "scenes and cut-outs"
+        )
         if not coco.images:
             problem = "no object fitted into any scene: allow smaller ones (pasting.size) or more pasting.hidden"
             raise DataError(problem, file=out)
