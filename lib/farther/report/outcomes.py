@@ -58,7 +58,8 @@ class SplitOutcomes:
         """Uncertainty of each image, columns image_id and uncertainty, from all stored regions."""
         regions = RunSplit(self.files, self.split).regions()
         names = self.images["image_id"].to_list()
-        return pl.DataFrame({"image_id": names, "uncertainty": detector.uncertainty(regions, names)})
+        uncertainty = detector.uncertainty(regions, names)
+        return pl.DataFrame({"image_id": names, "uncertainty": uncertainty}, schema_overrides={"image_id": pl.String})
 
     @property
     def methods(self) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError
+from farther.evaluation.files import RunSplit
 from farther.report.gallery.data import SplitData
 from farther.report.outcomes import SplitOutcomes
 from farther.report.results import Run, read_run
@@ -212,6 +213,15 @@ def test_as_many_images_are_rejected_as_the_evaluation_says(evaluated, params):
         rejected = numbers(accepting["uncertainty"], "<f8") > accepting["threshold"]
         assert len(rejected) == len(shared["images"]["id"])
         assert rejected.sum() == aware["images"][split.name]["rejected_images"] > 0
+
+
+def test_the_uncertainties_of_no_images_have_the_types_of_those_of_some(evaluated, params, monkeypatch):
+    run = read_run("pets-net", params, evaluated / "artifacts")
+    some = SplitOutcomes.read(run, run.splits[0].name, evaluated / "artifacts")
+    types = some.uncertainty(some.self_aware).schema
+    stored = RunSplit.regions
+    monkeypatch.setattr(RunSplit, "regions", lambda self: stored(self)[:0])
+    assert replace(some, images=some.images[:0]).uncertainty(some.self_aware).schema == types
 
 
 def test_a_run_without_an_image_threshold_says_nothing_of_acceptance(project):
