@@ -15,9 +15,26 @@ from farther.registry import STRICT
 from farther.tables import Regions
 
 
+@dataclass(config=STRICT, kw_only=True)
+class TextMethod(Method):
+    """Base of the scores by the cosines of image and text embeddings."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
+
+    def _cosines(self, regions: Regions) -> np.ndarray:
+        """Cosines of the features and the rows of the last layer, ndarray of shape (n, K), float64."""
+        weight = regions.weight
+        assert weight is not None  # in `needs`
+        kept = getattr(self, "_text", None)
+        if kept is None or kept[0] is not weight:  # scaled once, not for each part of the rows
+            kept = self._text = (weight, normalised(weight.astype(np.float64)))
+        found: np.ndarray = normalised(self._vectors(regions)) @ kept[1].T
+        return found
+
+
 @register("mcm")
 @dataclass(config=STRICT, kw_only=True)
-class MCM(Method):
+class MCM(TextMethod):
     """The largest class probability by the cosines of an image's embedding and the classes' text embeddings.
 
     The rows of the last layer are the text embeddings, whatever they are scaled by, as those of a pass of kind `crops`
@@ -41,20 +58,8 @@ class MCM(Method):
     """
 
     title: ClassVar[str] = "MCM"
-    needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
     temperature: PositiveFloat = 1.0
 
     def _score(self, regions: Regions) -> np.ndarray:
-        cosines = text_cosines(regions, self._vectors(regions))
-        return softmax(cosines[:, class_columns(regions.header, "drop")] / self.temperature).max(axis=1)
-
-
-def text_cosines(regions: Regions, vectors: np.ndarray) -> np.ndarray:
-    """Cosines of vectors and the rows of the last layer, ndarray of shape (n, K), float64.
-
-    Args:
-        regions: Of this header.
-        vectors: ndarray of shape (n, D), which is overwritten.
-    """
-    assert regions.weight is not None  # the methods need it
-    return normalised(vectors) @ normalised(regions.weight.astype(np.float64)).T
+        cosines = self._cosines(regions)[:, class_columns(regions.header, "drop")]
+        return softmax(cosines / self.temperature).max(axis=1)

@@ -8,16 +8,16 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
-from farther.methods.base import Method, RegionsLike, register
+from farther.methods.base import RegionsLike, register
 from farther.methods.logits import class_columns
-from farther.methods.mcm import text_cosines
+from farther.methods.mcm import TextMethod
 from farther.registry import STRICT
 from farther.tables import Regions
 
 
 @register("neg_label")
 @dataclass(config=STRICT, kw_only=True)
-class NegLabel(Method):
+class NegLabel(TextMethod):
     """The probability of the classes among classes and negative prompts, the mean over groups of the latter.
 
     The rows of the last layer are text embeddings, as in `mcm`; the header's `unknown_columns` are negative prompts,
@@ -46,7 +46,6 @@ class NegLabel(Method):
     """
 
     title: ClassVar[str] = "NegLabel"
-    needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
     temperature: PositiveFloat = 0.01
     groups: PositiveInt = 100
     seed: NonNegativeInt = 0
@@ -61,8 +60,8 @@ class NegLabel(Method):
         groups = min(self.groups, len(header.unknown_columns))
         drawn = np.random.default_rng(self.seed).permutation(header.unknown_columns)
         drawn = drawn[: len(drawn) // groups * groups]
-        # of the difference to the largest cosine there may be: nothing overflows, and e is above 10⁻⁸⁷ at CLIP's τ
-        powers = np.exp((text_cosines(regions, self._vectors(regions)) - 1) / self.temperature)
+        # Relative to a cosine of 1, so that nothing overflows; at CLIP's τ the powers are above 10⁻⁸⁷.
+        powers = np.exp((self._cosines(regions) - 1) / self.temperature)
         known = powers[:, class_columns(header, "drop")].sum(axis=1, keepdims=True)
         negative = powers[:, drawn].reshape(len(powers), groups, -1).sum(axis=2)
         return (known / (known + negative)).mean(axis=1)
