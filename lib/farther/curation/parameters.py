@@ -56,7 +56,8 @@ class OodSplit:
         vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
         use: `test`: results are reported on it; `validation`: parameters of methods may be chosen on it.
         known: Fate of an image with a labelled ID class: `remove`, or `keep` where known and unknown objects
-            share the images (see `farther.tools.derived`); known objects then have the names of the ID classes.
+            share the images (see `farther.tools.derived`); known objects then have the names of the ID classes. `with
+            unknown` keeps it only where an unknown object is labelled too: the others are ID images.
         candidates: A file of candidates (see `farther.curation.candidates`): of the subset, only images that it lists.
         admit: `reviewed`: an image enters only by a reviewer's decision; `all`: unless rules or reviewers remove it. By
             default `reviewed` with `candidates` and `all` without.
@@ -70,7 +71,7 @@ class OodSplit:
     distance: Distance
     vocabulary: str | None = None
     use: Literal["test", "validation"] = "test"
-    known: Literal["remove", "keep"] = "remove"
+    known: Literal["remove", "keep", "with unknown"] = "remove"
     candidates: Path | None = None
     admit: Literal["reviewed", "all"] | None = None
     assigned: Literal["by rules", "as published"] = "by rules"

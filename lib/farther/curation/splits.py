@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -247,6 +247,12 @@ def of_id_classes(
     return LabelledImages(source.images, _renamed(source.objects[known], names)).select(kept)
 
 
+def _shows_others(source: LabelledImages, id_classes: Collection[str]) -> np.ndarray:
+    """Images with an object that is not of an ID class, bool."""
+    others = ~source.objects.frame["category"].is_in(list(id_classes)).to_numpy()
+    return np.bincount(source.image_row[others], minlength=len(source.images)) > 0
+
+
 def _renamed(objects: Objects, names: Mapping[str, str]) -> Objects:
     return objects.with_frame(objects.frame.with_columns(pl.col("category").replace(names)))
 
@@ -287,12 +293,15 @@ def _ruled(
     vocabulary = _vocabulary(dataset, members)
     farther = any(split.distance == "farther" for split in members.values())
     deciding = rules.by_category(vocabulary, categories)
-    keeps_known = _shared(members, "known") == "keep"
+    known = _shared(members, "known")
+    keeps_known = known != "remove"
     warnings = _of_vocabulary(rules, dataset, vocabulary, categories, keeps_known=keeps_known)
     if keeps_known:
         names = {category: rule.id_class for category, rule in deciding.items() if rule.kind == "ID class"}
         source = LabelledImages(source.images, _renamed(source.objects, names))
         deciding = {category: rule for category, rule in deciding.items() if rule.kind != "ID class"}
+    if known == "with unknown":
+        source = source.select(_shows_others(source, set(names.values())))
     near = {category: rule for category, rule in deciding.items() if rule.kind == "near"}
     fates = decide(source, deciding, subset=subset, farther=farther, empty=empty)
     kept = decide(source, near, subset=subset, farther=farther, empty="keep").fate
