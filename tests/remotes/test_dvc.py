@@ -109,7 +109,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     """The project with a small world, reproduced and committed."""
     folder = tmp_path_factory.mktemp("project")
     for name in ("stages", "lib", "data", "training"):
-        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "clip")
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for file in (folder / "data" / "demo").glob("*.safetensors"):
         if file.name != WEIGHTS:
