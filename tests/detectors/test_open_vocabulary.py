@@ -271,6 +271,15 @@ def test_what_a_folder_must_not_say_is_refused(name, change, message, folders, t
         create(folder).detect(np.zeros((8, 8, 3), np.uint8))
 
 
+def test_a_backbone_that_is_a_model_on_the_hub_is_not_asked_for(folders, tmp_path):
+    folder = shutil.copytree(folders("grounding-dino"), tmp_path / "folder")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"backbone_config": None, "backbone": "owner/name", "use_timm_backbone": False}
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(DataError, match="'backbone': names a model on the hub, 'owner/name': give its configuration"):
+        create(folder).header()
+
+
 @pytest.mark.parametrize(
     ("kind", "params", "message"),
     [

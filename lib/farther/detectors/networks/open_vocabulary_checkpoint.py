@@ -138,10 +138,7 @@ def load_network(folder: Folder) -> PreTrainedModel:
     file, weights = folder.path / CONFIG, weight_files(folder.path)
     network_class: Any = getattr(transformers, CLASSES[folder.model_type][0])
     with network_errors(file, "built"), quiet():
-        kept = {name: value for name, value in folder.config.items() if name != "model_type"}
-        config = AutoConfig.for_model(folder.model_type, **kept)
-        if getattr(config, "use_pretrained_backbone", None):
-            config.use_pretrained_backbone = False  # its weights come with the checkpoint
+        config = AutoConfig.for_model(folder.model_type, **_of_local_parts(folder))
     with quiet():
         refuse_larger(file, weights, lambda: network_class(config))
     try:
@@ -163,6 +160,23 @@ def load_network(folder: Folder) -> PreTrainedModel:
     problems = {"missing": sorted(info["missing_keys"]), "unexpected": sorted(info["unexpected_keys"])}
     refuse_misfit(folder.path, network_class.__name__, {**problems, "of another shape": shapes})
     return network.eval()
+
+
+def _of_local_parts(folder: Folder) -> dict[str, Any]:
+    """The fields of a configuration; a backbone by name, as older releases write it, is timm's.
+
+    transformers would ask the hub for a model of that name.
+    """
+    fields = {name: value for name, value in folder.config.items() if name != "model_type"}
+    named, settings = fields.get("backbone"), fields.get("backbone_kwargs") or {}
+    by_default = folder.model_type == "omdet-turbo" and not settings  # transformers knows these settings by itself
+    if named is not None and fields.get("backbone_config") is None and not by_default:
+        if not fields.get("use_timm_backbone", True):
+            problem = f"names a model on the hub, {shorten(named)}: give its configuration as 'backbone_config'"
+            raise DataError(problem, file=folder.path / CONFIG, field="backbone")
+        fields = {name: value for name, value in fields.items() if name not in ("backbone", "backbone_kwargs")}
+        fields["backbone_config"] = {"model_type": "timm_backbone", "backbone": named, **settings}
+    return fields
 
 
 def _check_there(file: Path) -> None:
