@@ -85,10 +85,6 @@ class YoloBlueprint:
         architecture |= changes or {}
         return cls(architecture, tuple(classes), image_size)
 
-    def layers(self) -> list[list[Any]]:
-        """Its layers, [from, number, module, arguments] each."""
-        return [*self.architecture["backbone"], *self.architecture["head"]]
-
 
 def build_network(blueprint: YoloBlueprint, model: type[DetectionModel] = DetectionModel) -> DetectionModel:
     """An untrained network in training mode, seeded by PyTorch's global generator.

@@ -185,7 +185,7 @@ def _kind(detector: Detector) -> type[Graph]:
         problem = f"its precision is {detector.precision}, and graphs compute in float32"
     elif isinstance(detector, LatentDetector) and detector.published_rois:
         problem = "published_rois places boxes by the width of the image alone"
-    elif isinstance(detector, Yolo) and any(layer[2] == POOLED for layer in detector.checkpoint.blueprint.layers()):
+    elif isinstance(detector, Yolo) and POOLED in str(detector.checkpoint.blueprint.architecture["head"]):
         problem = f"{POOLED}, of YOLO-World's first version, is not traced for images of any shape"
     elif isinstance(detector, FasterRCNN) and detector.blueprint.architecture == MSRA:
         problem = f"{MSRA} computes anchors and proposals as Detectron2 does, in steps that are not traced"
