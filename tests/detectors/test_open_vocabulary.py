@@ -166,7 +166,7 @@ def test_boxes_scores_and_labels_are_those_of_transformers(kind, folders, images
             assert all(word in detector.prompts.columns[k] for word, k in zip(words, regions.label, strict=True))
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", ["owlv2", "grounding-dino", "omdet-turbo"])
 def test_an_image_has_the_same_detections_in_a_batch_and_after_pickling(kind, folders, images):
     detector = create(folders(kind))
     together = detector.detect(images, batch_size=3)
@@ -219,19 +219,18 @@ def test_grounding_dino_has_features_without_a_last_layer(folders, images):
     assert create(folders("grounding-dino")).only([]).detect(images[0]).features is None
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", ["owlv2", "grounding-dino"])
 def test_precision_rounds_activations_only(kind, folders, images):
     exact, rounded = (create(folders(kind), precision=one).detect(images[0]) for one in ("float32", "bfloat16"))
     assert rounded.logits.dtype == exact.logits.dtype == np.float32
     assert 0 < np.abs(rounded.score[:3] - exact.score[:3]).max() < 0.2
 
 
-@pytest.mark.parametrize("kind", ["owlv2", "grounding-dino"])
-def test_a_folder_as_recent_releases_save_it_gives_the_same(kind, folders, images, tmp_path):
-    folder = folders(kind)
+def test_a_folder_as_recent_releases_save_it_gives_the_same(folders, images, tmp_path):
+    folder = folders("owlv2")
     for name in ("config.json", "model.safetensors"):
         shutil.copy(folder / name, tmp_path)
-    library_processor(folder, kind).save_pretrained(tmp_path)
+    library_processor(folder, "owlv2").save_pretrained(tmp_path)
     assert {"processor_config.json", "tokenizer.json"} <= {file.name for file in tmp_path.iterdir()}
     assert not (tmp_path / "preprocessor_config.json").exists()
     expected, found = (create(one).detect(images[0]) for one in (folder, tmp_path))
