@@ -256,7 +256,7 @@ def test_a_missing_file_is_named(name, folders, tmp_path):
         ("tokenizer_config.json", {"auto_map": {}}, "tokenizer_config.json: field 'auto_map'"),
         ("config.json", {"vision_config": {"num_hidden_layers": 1_000_000}}, "expected at most 256, found 1000000"),
         ("config.json", {"text_config": {"vocab_size": 4_000_000, "hidden_size": 512}}, "describes a network of"),
-        ("config.json", {"text_config": {"hidden_size": 18}}, "of another shape: owlv2.text_model"),
+        ("config.json", {"text_config": {"hidden_size": 18}}, "of another shape: .*owlv2.text_model"),
         ("preprocessor_config.json", {"image_processor_type": "Own"}, "'Own' is not one of transformers'"),
     ],
 )

@@ -158,7 +158,7 @@ def load_network(folder: Folder) -> PreTrainedModel:
         raise DataError(f"transformers cannot load this network: {str(error).strip()[:400]}", file=weights[0]) from None
     shapes = [f"{name} {tuple(found)} instead of {tuple(to)}" for name, found, to in info["mismatched_keys"]]
     problems = {"missing": sorted(info["missing_keys"]), "unexpected": sorted(info["unexpected_keys"])}
-    refuse_misfit(folder.path, network_class.__name__, {**problems, "of another shape": shapes})
+    refuse_misfit(folder.path, network_class.__name__, {**problems, "of another shape": sorted(shapes)})
     return network.eval()
 
 
