@@ -22,6 +22,7 @@ import torch
 from farther import detectors
 from farther.detectors.passes import read_passes
 from farther.images import read
+from farther.tables import Header
 
 DETECTORS = {"faster_rcnn": "voc-faster_rcnn", "yolo": "voc-yolov8", "detr": "voc-rtdetr"}
 PASSES = {"dropout": {"passes": 10, "rate": 0.3}, "augment": {}}
@@ -58,9 +59,11 @@ def crops_per_second(images: list, given: argparse.Namespace) -> None:
             [transform(np.asarray(whole.crop(place))) for place in crops.bounds(box, *whole.size).tolist()]
         )
 
+    header = Header(("cat",), weight=np.ones((1, 1)), bias=np.zeros(1))
+
     def in_groups(cuts: list) -> None:
         for start in range(0, len(cuts), given.batch_size):
-            crops.embeddings(cuts[start : start + given.batch_size])
+            crops.embeddings(cuts[start : start + given.batch_size], header)
 
     ways = {
         "preparing, pass": lambda: [crops.cut(image, box, score) for image, box in pairs],

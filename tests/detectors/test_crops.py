@@ -9,15 +9,17 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from PIL import Image
 from safetensors.torch import save_file
+from scipy.special import softmax
 from tests.detectors.test_inference import SMALL, Speckles, content
 from tests.detectors.test_open_clip_classifier import TEXT, VISIONS
 
-from farther import detectors
+from farther import detectors, methods
 from farther.detectors.imported import import_splits
 from farther.detectors.inference import infer_splits
 from farther.detectors.passes import infer_passes, read_passes
 from farther.errors import DataError, ParameterError
-from farther.images.clip import Encoder
+from farther.images.clip import Encoder, EncoderParams
+from farther.images.clip_patches import Patches
 from farther.tables import Header, Images, Regions
 
 CLASSES = ("cat", "dog")
@@ -108,6 +110,21 @@ def test_a_plain_json_of_boxes_gets_the_embeddings_and_logits_of_open_clip(world
     for name in ("image_id", "region_id", "box", "score", "label"):
         assert_array_equal(getattr(found, name), getattr(run, name))
     assert (found.classes, found.header.unknown_columns) == ((*CLASSES, "cloud"), (2,))
+
+
+def test_the_best_patch_of_a_crop_is_kept_for_gl_mcm(world):
+    world.crops(patches=True, unknown=["cloud"])
+    found = world.regions()
+    text, clip = found.weight[:2], Encoder(EncoderParams(model=f"local-dir:{world.clip}", device="cpu"))
+    crop = cropped(world, 1, 0, 0, 40, 60)
+    patches = Patches(clip.network.visual)
+    with torch.inference_mode(), patches.taken():
+        clip.network.encode_image(clip.preprocessing.prepare(np.asarray(crop))[None])
+        (each,) = torch.nn.functional.normalize(patches.embeddings(), dim=-1).numpy()
+    probability = softmax(each @ (text / np.linalg.norm(text, axis=1, keepdims=True)).T, axis=1).max(axis=1)
+    assert_allclose(found.array("latent.patch")[2], each[probability.argmax()], atol=1e-5)
+    mcm, both = (methods.create(name).score(found) for name in ("mcm", "gl_mcm"))
+    assert_allclose((both - mcm)[2], probability.max(), atol=1e-6)
 
 
 def test_only_what_changed_runs_again(world, tmp_path):

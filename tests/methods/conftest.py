@@ -60,7 +60,7 @@ def make_regions(
         box_variance=box_variance,
         predictive_entropy=uncertainty,
         mutual_information=uncertainty / 2,
-        **{"gram.shallow": features[:, : dimensions // 2], "gram.deep": features},
+        **{"gram.shallow": features[:, : dimensions // 2], "gram.deep": features, "latent.patch": features},
         weight=weight,
         bias=bias,
         background_index=classes if background else None,

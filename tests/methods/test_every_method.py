@@ -29,7 +29,7 @@ NAMES = [
 #: What regions may lack.
 OPTIONAL = {
     *("features", "latent", "gram.shallow", "gram.deep", "last_layer", "uncertainty", "box_variance"),
-    *("predictive_entropy", "mutual_information"),
+    *("predictive_entropy", "mutual_information", "latent.patch"),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError, FartherError, ParameterError, first_line
 from farther.images.clip_config import check_folder
+from farther.images.clip_patches import Patches
 from farther.images.device import torch_device
 from farther.registry import STRICT
 from farther.tables.files import digest, listed, regular_file
@@ -139,27 +141,42 @@ class Encoder:
             found = self.network.encode_image(batch, normalize=True)
         return _of_length_one(found.float().cpu().numpy())
 
-    def pixels(self, pixels: np.ndarray, batch_size: int = 64) -> np.ndarray:
+    def pixels(
+        self, pixels: np.ndarray, batch_size: int = 64, patch_by: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """Embeddings of what `preprocessing.pixels` gives; normalised on the device, and one byte per value until then.
 
         Args:
             pixels: ndarray of shape (N, height, width, 3), uint8.
             batch_size: Images that the network sees at once.
+            patch_by: Embeddings of texts, rows of length 1, ndarray of shape (K, D): of each image the patch with the
+                largest softmax of its cosines with them is embedded too.
 
         Returns:
-            ndarray of shape (N, D), float32, rows of length 1.
+            Embeddings of the images and of those patches (None without `patch_by`), ndarrays of shape (N, D), float32,
+            rows of length 1.
+
+        Raises:
+            ParameterError: patches are asked for, and the network is not one of those in `Patches`.
         """
         import torch
 
         config = self.preprocessing.config
         mean, std = (torch.tensor(config[name], device=self.device)[:, None, None] for name in ("mean", "std"))
-        found = []
+        patches = None if patch_by is None else Patches(self.network.visual)
+        text = None if patch_by is None else torch.from_numpy(patch_by.astype(np.float32)).to(self.device)
+        found, best = [], []
         with torch.inference_mode():
             for start in range(0, len(pixels), batch_size):
                 batch = torch.from_numpy(pixels[start : start + batch_size]).to(self.device).permute(0, 3, 1, 2)
                 prepared = (batch.contiguous().float().div(255) - mean) / std
-                found.append(self.network.encode_image(prepared, normalize=True).float().cpu().numpy())
-        return _of_length_one(np.concatenate(found))
+                with nullcontext() if patches is None else patches.taken():
+                    found.append(self.network.encode_image(prepared, normalize=True).float().cpu().numpy())
+                    if patches is not None and text is not None:
+                        local = torch.nn.functional.normalize(patches.embeddings().float(), dim=-1)
+                        chosen = (local @ text.T).softmax(-1).amax(-1).argmax(1)
+                        best.append(local[torch.arange(len(local)), chosen].cpu().numpy())
+        return _of_length_one(np.concatenate(found)), _of_length_one(np.concatenate(best)) if best else None
 
     def scale_and_bias(self) -> tuple[float, float]:
         """Logits are scale · cosine + bias (SigLIP's `logit_bias`; 0 for others)."""

@@ -21,14 +21,15 @@ class TextMethod(Method):
 
     needs: ClassVar[frozenset[str]] = frozenset({"features", "last_layer"})
 
-    def _cosines(self, regions: Regions) -> np.ndarray:
-        """Cosines of the features and the rows of the last layer, ndarray of shape (n, K), float64."""
+    def _cosines(self, regions: Regions, column: str = "features") -> np.ndarray:
+        """Cosines of vectors, by their column, and the rows of the last layer, ndarray of shape (n, K), float64."""
         weight = regions.weight
         assert weight is not None  # in `needs`
         kept = getattr(self, "_text", None)
         if kept is None or kept[0] is not weight:  # scaled once, not for each part of the rows
             kept = self._text = (weight, normalised(weight.astype(np.float64)))
-        found: np.ndarray = normalised(self._vectors(regions)) @ kept[1].T
+        vectors: np.ndarray = regions.array(column)  # type: ignore[assignment]  # it is in `inputs`
+        found: np.ndarray = normalised(vectors.astype(np.float64)) @ kept[1].T
         return found
 
 

@@ -26,6 +26,7 @@ from farther.registry import STRICT
 from farther.tables import Header, Images, Regions, RegionsFolder, Table
 from farther.tables.files import digest
 from farther.tables.parquet import read_parquet
+from farther.tables.regions import LAYER
 
 if TYPE_CHECKING:
     from farther.detectors.base import Detector
@@ -64,6 +65,7 @@ class Crops(Pass):
         template: Sentence for a class name, `{}` is its place; several are averaged. None takes the encoder's.
         unknown: Negative prompts, or a text file of them, one per line; `farther negatives` writes one. DVC does not
             watch the file; a changed one is noticed when the stage runs.
+        patches: Also embed the best patch of each crop, `latent.patch`, for the method `gl_mcm`.
         words: Words for a class in its prompts, where they are not its name.
         min_score: Detections below this score have the embedding of the whole image in place of their crop's: t* must
             not be lower. It saves time with detectors that store many weak detections.
@@ -78,6 +80,7 @@ class Crops(Pass):
     square: bool = False
     template: Templates | None = None
     unknown: Unknown = ()
+    patches: bool = False
     words: dict[str, str] = Field(default_factory=dict)
     min_score: Fraction = 0.0
     batch_size: Count = 64
@@ -174,17 +177,21 @@ class Crops(Pass):
         end = np.clip(np.ceil(middle + sides / 2), first + 1, limits)
         return np.concatenate([first, end], axis=1).astype(np.int64)
 
-    def embeddings(self, cuts: Iterable[Cut]) -> np.ndarray:
-        """Embeddings of the regions of several images, ndarray of shape (N, D), float32, rows of length 1."""
+    def embeddings(self, cuts: Iterable[Cut], header: Header) -> dict[str, np.ndarray]:
+        """The columns of embeddings of the regions of several images, ndarrays of shape (N, D), float32, length 1."""
         pixels, crops, before = [], [], 0
         for cut in cuts:
             if cut.pixels is not None:
                 pixels.append(cut.pixels)
                 crops.append(cut.crop + before)
                 before += len(cut.pixels)
-        if not pixels:
-            return np.zeros((0, 1), np.float32)
-        return self.clip.pixels(np.concatenate(pixels), self.batch_size)[np.concatenate(crops)]
+        if not pixels or header.weight is None:
+            return {}
+        known = np.delete(header.weight, header.unknown_columns, axis=0)
+        text = known / np.linalg.norm(known, axis=1, keepdims=True) if self.patches else None
+        features, patch = self.clip.pixels(np.concatenate(pixels), self.batch_size, text)
+        rows = np.concatenate(crops)
+        return {"features": features[rows], **({} if patch is None else {f"{LAYER}patch": patch[rows]})}
 
     def regions(self, run: Regions, cuts: Iterable[Cut], header: Header) -> Regions:
         """The rows of some images: the run's, with the columns of the pass.
@@ -197,16 +204,17 @@ class Crops(Pass):
         Raises:
             DataError: the network gives numbers that are not finite.
         """
-        features = self.embeddings(cuts)
-        if not np.isfinite(features).all():
-            raise DataError("the encoder gives numbers that are not finite", field="features")
+        columns = self.embeddings(cuts, header)
+        for name, values in columns.items():
+            if not np.isfinite(values).all():
+                raise DataError("the encoder gives numbers that are not finite", field=name)
         background = len(run.classes) if run.background_index is None else run.background_index
-        if not len(run) or header.weight is None:
+        if not len(run) or header.weight is None or not columns:
             return Regions.empty(header)
         shared = {name: run.array(name) for name in ("image_id", "region_id", "box", "score")}
         label = run.label - (run.label > background)
-        logits = features @ header.weight.T + header.bias
-        return Regions(header=header, **shared, label=label, logits=logits, features=features)
+        logits = columns["features"] @ header.weight.T + header.bias
+        return Regions(header=header, **shared, label=label, logits=logits, **columns)
 
     def prepare(self, detector: Detector, image: np.ndarray) -> tuple[Any, np.ndarray]:
         """See `Pass.prepare`: what the detector prepares, and the image, which is cut once its objects are known."""

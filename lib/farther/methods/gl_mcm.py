@@ -1,0 +1,57 @@
+"""Global and local maximum concept matching."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from pydantic import NonNegativeFloat, PositiveFloat
+from pydantic.dataclasses import dataclass
+
+from farther.methods.base import register
+from farther.methods.logits import class_columns, softmax
+from farther.methods.mcm import TextMethod
+from farther.registry import STRICT
+from farther.tables import Regions
+from farther.tables.regions import LAYER
+
+
+@register("gl_mcm")
+@dataclass(config=STRICT, kw_only=True)
+class GlMcm(TextMethod):
+    """MCM of an image, plus MCM of its best patch: for images in which a known object is small.
+
+    A pass of kind `crops` with `patches: true` has the embedding of the best patch, `latent.patch`: that with the
+    largest probability of a class at temperature 1. Negative prompts do not count.
+
+    Formula:
+        score = max_c p_c(h) + λ max_c p_c(h_patch), with p(h) = softmax(cos(h, w_c) / τ), w_c the last layer's row of c
+
+    Args:
+        temperature: τ, 1 in the paper.
+        weight: λ, 1 in the paper.
+
+    References:
+        Miyai et al., "GL-MCM: Global and Local Maximum Concept Matching for Zero-Shot Out-of-Distribution Detection",
+        2023, arXiv:2304.04521. Code: https://github.com/AtsuMiyai/GL-MCM
+
+    Example:
+        >>> from farther.methods import create
+        >>> from farther.methods.examples import toy_regions
+        >>> patch = {"latent.patch": [[0.0, 2.0]]}
+        >>> create("gl_mcm").score(toy_regions(features=[[3.0, 0.0]], **patch)).round(4)  # 2 e / (e + 1)
+        array([1.4621])
+    """
+
+    title: ClassVar[str] = "GL-MCM"
+    layer: ClassVar[tuple[str, ...]] = ("features", "patch")
+    temperature: PositiveFloat = 1.0
+    weight: NonNegativeFloat = 1.0
+
+    def _score(self, regions: Regions) -> np.ndarray:
+        known = class_columns(regions.header, "drop")
+        whole, patch = (
+            softmax(self._cosines(regions, name)[:, known] / self.temperature).max(axis=1)
+            for name in ("features", f"{LAYER}patch")
+        )
+        return whole + self.weight * patch
