@@ -219,6 +219,10 @@ dataset("inaturalist", in_coco("val_2017_bboxes.json", "."), 0.7)
 dataset("vos", in_coco("val_coco_format.json", "JPEGImages"), 0.5)
 LABELS = [{"category": "car", "box2d": {"x1": 1, "y1": 2, "x2": 20, "y2": 21}, "id": "1", "attributes": {"crowd": False}, "poly2d": None},
           {"category": "rider", "box2d": {"x1": 3, "y1": 2, "x2": 9, "y2": 21}}, {"category": "bike", "box2d": {"x1": 3, "y1": 5, "x2": 12, "y2": 25}}]  # fmt: skip
+dataset("unsniffer", {
+    **in_coco("annotations/instances_val2017_coco_ood.json", "val2017"),
+    **{f"annotations/instances_val2017_mixed_{kind}.json": coco("a.jpg") for kind in ("ID", "OOD")},
+}, 0.7)  # fmt: skip
 dataset("bdd", {
     "labels/det_20/det_train.json": [{"name": "a.jpg", "labels": LABELS, "size": {"width": 40, "height": 30}}, {"name": "b.jpg", "labels": None}],
     "images/100k/train/a.jpg": (40, 30), "images/100k/train/b.jpg": (40, 30),

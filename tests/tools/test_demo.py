@@ -512,7 +512,8 @@ def test_art_that_does_not_exist_is_named(art, problem):
 
 
 def test_no_scene_shows_a_drawing_that_the_open_world_detector_was_taught_as_unknown():
-    taught = yaml.safe_load(Path("training/unknown_drawings.yaml").read_text(encoding="utf-8"))
+    file = Path(__file__).parents[2] / "training/unknown_drawings.yaml"
+    taught = yaml.safe_load(file.read_text(encoding="utf-8"))
     shown = {piece.art for one in catalogue().values() for drawing in one.train + one.test for piece in drawing.pieces}
     table = categories()
     named = {name.lower() for source in ("coco", "openimages") for of in table[source].values() for name in of}

@@ -60,7 +60,7 @@ def _lacking(project: Project, name: str, stage: dict[str, Any]) -> Iterator[tup
         if not FILLED.search(dep) and not dep.startswith("artifacts") and not (project.folder / dep).exists():
             yield dep, f"not there; stage {name!r} depends on it"
     for key in _written(body.get("params") or []):
-        if not FILLED.search(key) and key not in project.params:
+        if not FILLED.search(key) and key not in project.params and _value(project.params, key) is None:
             yield key, f"section {key!r} is missing; stage {name!r} needs it, {{}} for its defaults"
 
 

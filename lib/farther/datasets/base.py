@@ -13,9 +13,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.datasets.records import Location
-from farther.errors import DataError, ParameterError, shorten
+from farther.errors import DataError
 from farther.registry import STRICT, Registry
-from farther.tables.files import LONGEST_NAME, inside
+from farther.tables.files import inside
 
 #: Edges of a box: xmin, ymin, xmax, ymax.
 Edges = tuple[float, float, float, float]
@@ -63,14 +63,7 @@ class Expected:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Credit:
-    """Licence and origin of an image, as the dataset's files give them; "" where they do not.
-
-    Args:
-        license: Name of the licence.
-        license_url: Its text.
-        author: The image's author.
-        source_url: Address that it was downloaded from.
-    """
+    """Licence, address of its text, author and origin of an image, "" where the dataset's files do not give them."""
 
     license: str = ""
     license_url: str = ""
@@ -373,11 +366,7 @@ def create(format: str = "", **params: Any) -> Reader:
     Raises:
         ParameterError: the name or a parameter is unknown, or a value does not fit.
     """
-    reader = FORMATS.create(format, **params)
-    if any(len(part.encode(errors="surrogatepass")) > LONGEST_NAME for part in reader.root.parts):
-        problem = f"the name of a folder is too long: {shorten(str(reader.root))}"
-        raise ParameterError(f"dataset format {format!r}: parameter 'root': {problem}")
-    return reader
+    return FORMATS.create(format, **params)
 
 
 def fill(pattern: str, subset: str) -> str:
