@@ -251,7 +251,9 @@ def _facts(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "t*", f"{found['t*']['threshold']:.6g}, by rule {found['t*']['rule']}: regions below it are discarded"
     if "tau" in found:
         tau = found["tau"]
-        rule = f"by rule {tau['rule']} to keep {tau['keep']:g} of {tau['regions']} ID calibration regions"
+        rule = "fixed by the method"
+        if tau["keep"] is not None:
+            rule = f"by rule {tau['rule']} to keep {tau['keep']:g} of {tau['regions']} ID calibration regions"
         kept = f"it keeps {tau['id_regions_kept']:.4f} of the {tau['id_regions']} ID test regions"
         yield "τ", f"{tau['threshold']:.6g}, {rule}; {kept}"
         params = ", ".join(f"{key}={value}" for key, value in found["method"]["params"].items()) or "no parameters"

@@ -194,15 +194,17 @@ def answer(choices: Choices, titles: Mapping[str, str] | None = None) -> str:
         return " ".join(choices.notes)
     choice, budget = choices.choice, choices.budget
     name = (titles or {}).get(choice.method, choice.method)
-    chosen = f"{name} with t* = {choice.operating:.3g} and " + (
-        "nothing flagged" if choice.tau == NOTHING_FLAGGED else f"τ = {tau(choice)}"
-    )
+    by_label = choice.tau == NOTHING_FLAGGED and bool(choice.measured["false_alarms"].value)
+    flagged = "nothing flagged" if choice.tau == NOTHING_FLAGGED else f"τ = {tau(choice)}"
+    chosen = f"{name} with t* = {choice.operating:.3g} and {flagged}"
+    if by_label:
+        chosen += " but what the detector labels as unknown"
     guaranteed = budget.guarantee == "conformal"
     if choice.reached:
         where = "in expectation on new images like those it was chosen on" if guaranteed else "where it was chosen"
         return f"Deploy {chosen}: {limits(budget)} {where}. {_measured(choice)}"
     others = [words for axis, words in limits_in_words(budget).items() if axis != "misclassified"]
-    within = f" within {_and(others)}" if others else ""
+    within = f" within {_and(others)}" if others and not by_label else ""
     kind = "has a guarantee of" if guaranteed else "reaches"
     return f"No method {kind} {limits(budget)}. The nearest{within} is {chosen}. {_measured(choice)}"
 
