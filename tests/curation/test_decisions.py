@@ -187,6 +187,7 @@ def test_the_fates_are_written_and_read_with_who_decided(bench, tmp_path):
         ("2026-11-21T09:00:00Z,ann,photos,val,a,maybe,,", "row 2: field 'decision': expected one of keep, remove"),
         ("2026-11-21T09:00:00Z,,photos,val,a,keep,,", "row 2: field 'reviewer'"),
         ("2026-11-21T09:00:00,ann,photos,val,a,keep,,", "row 2: field 'time': expected a time with its zone"),
+        ("0-11-21T09:00:00Z,ann,photos,val,a,keep,,", "row 2: field 'time': expected a time with its zone"),
         ("yesterday,ann,photos,val,a,keep,,", "row 2: field 'time': expected a time with its zone, like 2026"),
         ("2026-11-21T09:00:00Z,ann,photos,val,a", "row 2: expected 8 values, found 5"),
         ('2026-11-21T09:00:00Z,ann,photos,val,a,keep,,"x', "row 2: not CSV"),
