@@ -9,7 +9,7 @@ import typer
 
 from farther.command.output import as_json, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
-from farther.errors import choose
+from farther.errors import ParameterError, choose
 
 if TYPE_CHECKING:
     import numpy as np
@@ -62,6 +62,9 @@ def uncertainty(
     id_split = (project.section("evaluate") or {}).get("id_split", "test")
     asked = [RunSplit(files, choose("split", name, files.roles.test)) for name in split or files.roles.test]
     unknown = [each for each in asked if split or not each.shows_known]
+    if not unknown:
+        tested = ", ".join(files.roles.test) or "none"
+        raise ParameterError(f"{run}: no OOD split shows unknown objects only; name one by --split. Known: {tested}")
     names, splits = [each.name for each in unknown], [RunSplit(files, id_split), *unknown]
     ways = aggregate or list(image_uncertainty.AGGREGATES)
     rows = []
