@@ -170,8 +170,9 @@ def test_only_what_was_finished_since_is_told():
 
 def test_there_is_one_worker_for_each_gpu_and_it_gets_its_share_of_the_cores():
     machines = [{"CPU": 32, "GPU": 4}, {"CPU": 16, "GPU": 2}, {"CPU": 64}]
-    assert pool_for(machines, "auto", None) == Pool(workers=6, cpus=8, gpus=1, processes=7)
-    assert pool_for(machines, "cuda", 3) == Pool(workers=6, cpus=4, gpus=1, processes=3)
+    assert pool_for(machines, "auto", None) == Pool(cpus=8, gpus=1, processes=7)
+    assert pool_for(machines, "auto", None).room(machines) == 6
+    assert pool_for(machines, "cuda", 3) == Pool(cpus=4, gpus=1, processes=3)
 
 
 def test_no_gpu_has_more_than_eight_processes_beside_it():
@@ -179,13 +180,16 @@ def test_no_gpu_has_more_than_eight_processes_beside_it():
 
 
 def test_gpus_without_enough_cores_stay_idle():
-    assert pool_for([{"CPU": 8, "GPU": 4}, {"CPU": 4, "GPU": 4}], "auto", 3).workers == 3
+    machines = [{"CPU": 8, "GPU": 4}, {"CPU": 4, "GPU": 4}]
+    assert pool_for(machines, "auto", 3).room(machines) == 3
 
 
 def test_a_network_on_the_cpu_gets_one_core_or_one_for_each_process():
     machines = [{"CPU": 8, "GPU": 1}, {"CPU": 10}]
-    assert pool_for(machines, "cpu", None) == Pool(workers=18, cpus=1, gpus=0, processes=0)
-    assert pool_for(machines, "cpu", 4) == Pool(workers=4, cpus=4, gpus=0, processes=4)
+    assert pool_for(machines, "cpu", None) == Pool(cpus=1, gpus=0, processes=0)
+    assert Pool(cpus=1, gpus=0, processes=0).room(machines) == 18
+    assert pool_for(machines, "cpu", 4) == Pool(cpus=4, gpus=0, processes=4)
+    assert Pool(cpus=4, gpus=0, processes=4).room(machines) == 4
 
 
 @pytest.mark.parametrize(

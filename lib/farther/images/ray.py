@@ -3,7 +3,8 @@
 A worker is a Ray actor that holds the network. It takes one shard after the other from the *queue*, an actor beside the
 driver, and writes each shard itself, so that no rows travel. All machines must therefore see the project's folder, the
 images and the checkpoint under the same paths. When a worker is lost, with its process or its machine, its shards go
-back to the queue, and a new worker is started as soon as the cluster has room for one.
+back to the queue, and a new worker is started as soon as the cluster has room for one. Machines that join are used from
+then on. Workers wait for the next split of the same stage, so that only the first one pays for their start.
 
 The workers are plain actors rather than an actor pool of Ray Data: with Ray 2.60 such a pool made no further progress
 after a machine was lost.
@@ -15,6 +16,7 @@ import os
 import socket
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,16 +32,22 @@ LOSSES = 3
 
 @dataclass(frozen=True)
 class Pool:
-    """The number of workers; cores, GPUs (1, or 0 for a network on the CPU) and worker processes of each."""
+    """Cores, GPUs (1, or 0 for a network on the CPU) and worker processes of each worker."""
 
-    workers: int
     cpus: int
     gpus: int
     processes: int
 
+    def room(self, machines: Sequence[Mapping[str, float]]) -> int:
+        """Number of workers for which machines have room; see `pool_for`."""
+        needs = {"CPU": self.cpus, "GPU": self.gpus}
+        return sum(
+            min(int(machine.get(name, 0) // each) for name, each in needs.items() if each) for machine in machines
+        )
+
 
 def pool_for(machines: Sequence[Mapping[str, float]], device: str, processes: int | None) -> Pool:
-    """As many workers as a cluster has room for.
+    """What each worker of a cluster takes.
 
     Args:
         machines: Resources of each machine: numbers under "CPU" and "GPU".
@@ -58,19 +66,16 @@ def pool_for(machines: Sequence[Mapping[str, float]], device: str, processes: in
     if with_gpu and device in ("auto", "cuda"):
         share = min(int(machine.get("CPU", 0) // machine["GPU"]) for machine in with_gpu)
         processes = max(0, min(8, share - 1)) if processes is None else processes
-        cpus, gpus = processes + 1, 1
-        workers = sum(min(int(m["GPU"]), int(m.get("CPU", 0) // cpus)) for m in with_gpu)
+        pool = Pool(processes + 1, 1, processes)
     else:
-        processes = processes or 0
-        cpus, gpus = max(1, processes), 0
-        workers = sum(int(machine.get("CPU", 0) // cpus) for machine in machines)
-    if not workers:
+        pool = Pool(max(1, processes or 0), 0, processes or 0)
+    if not pool.room(machines):
         found = "; ".join(f"{m.get('CPU', 0):g} cores, {m.get('GPU', 0):g} GPUs" for m in machines) or "no machine"
         raise ParameterError(
-            f"a worker takes {cpus} cores and {gpus} GPUs, and no machine of the cluster has them ({found}). "
+            f"a worker takes {pool.cpus} cores and {pool.gpus} GPUs, and no machine of the cluster has them ({found}). "
             "Set `workers` lower"
         )
-    return Pool(workers, cpus, gpus, processes)
+    return pool
 
 
 class Queue:
@@ -104,9 +109,13 @@ class Queue:
         """The shards that were finished, without the first `since`."""
         return self._finished[since:]
 
+    def waiting(self) -> int:
+        """Number of shards that no worker has."""
+        return len(self._waiting)
+
 
 class Worker:
-    """Makes shards until there are no more."""
+    """Makes shards until there are no more, then waits for the next split."""
 
     def work(self, job: Job, queue: Any, name: str, processes: int, folder: Path) -> None:
         """Takes shards from the queue and writes them."""
@@ -122,8 +131,9 @@ class Worker:
             while (shard := ray.get(queue.take.remote(name))) is not None:
                 yield shard
 
-        for shard in job.make(taken(), processes, lambda images: None):
-            ray.get(queue.finish.remote(name, shard))
+        with suppress(ray.exceptions.RayActorError):  # the queue ended: others finished all shards
+            for shard in job.make(taken(), processes, lambda images: None):
+                ray.get(queue.finish.remote(name, shard))
 
 
 def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]) -> None:
@@ -140,37 +150,44 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
     if not shards:
         return
     ray = _connected()
-    machines = [machine["Resources"] for machine in ray.nodes() if machine["Alive"]]
-    driver = _Driver(ray, job, shards, pool_for(machines, job.model.device, job.plan.params.workers))
+    driver = _Driver(ray, job, shards)
     try:
         driver.run(count)
+    except BaseException:
+        driver.end_workers()
+        raise
     finally:
-        driver.clear()
+        driver.end_queue()
+
+
+#: Workers that wait for the next split, of one cluster and pool at a time: they keep the cores and GPUs of that pool.
+_kept: dict[tuple[str, str, Pool], list[Any]] = {}
 
 
 class _Driver:
     """Starts workers, and others in place of those that are lost."""
 
-    def __init__(self, ray: Any, job: Job, shards: Sequence[int], pool: Pool):
-        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=False
-        )
+    def __init__(self, ray: Any, job: Job, shards: Sequence[int]):
+        context = ray.get_runtime_context()
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(context.get_node_id(), soft=False)
         self._ray = ray
         self._job = job
         self._sent = ray.put(job)
         self._shards = shards
-        self._pool = pool
+        self._pool = pool_for(self._machines(), job.model.device, job.plan.params.workers)
+        self._kept = _kept_workers(ray, (context.get_node_id(), context.get_job_id(), self._pool))
         self._queue = ray.remote(Queue).options(num_cpus=0, scheduling_strategy=here).remote(list(shards))
         self._running: dict[Any, tuple[str, Any]] = {}
         self._started = 0
         self._losses: Counter[int | None] = Counter()
+        # A machine that is lost may take many workers with it that had no shard yet.
+        self._early_losses = LOSSES + self._pool.room(self._machines())
 
     def run(self, count: Callable[[int], Any]) -> None:
         """Waits for all shards."""
-        for _ in range(min(self._pool.workers, len(self._shards))):
-            self._start()
         done = 0
         while done < len(self._shards):
+            self._start(len(self._shards) - done)
             ended, _ = self._ray.wait(list(self._running), timeout=1)
             for answer in ended:
                 self._end(answer)
@@ -178,44 +195,66 @@ class _Driver:
             done += len(finished)
             for shard in finished:
                 count(len(self._job.plan.rows(shard)))
+        self._kept += [actor for _, actor in self._running.values()]
 
-    def clear(self) -> None:
-        """Ends all workers and the queue."""
-        for _, actor in self._running.values():
+    def end_workers(self) -> None:
+        """Ends all workers."""
+        for actor in [*self._kept, *(actor for _, actor in self._running.values())]:
             self._ray.kill(actor)
+        self._kept.clear()
+
+    def end_queue(self) -> None:
+        """Ends the queue."""
         self._ray.kill(self._queue)
 
-    def _start(self) -> None:
-        name = str(self._started)
-        self._started += 1
+    def _machines(self) -> list[dict[str, float]]:
+        return [machine["Resources"] for machine in self._ray.nodes() if machine["Alive"]]
+
+    def _start(self, unfinished: int) -> None:
+        """Starts workers for which there are shards, and room: on machines that joined, too."""
+        if not self._ray.get(self._queue.waiting.remote()):
+            return
         options = {"num_cpus": self._pool.cpus, "num_gpus": self._pool.gpus, "max_restarts": 0, "max_task_retries": 0}
-        actor = self._ray.remote(Worker).options(**options).remote()
-        answer = actor.work.remote(self._sent, self._queue, name, self._pool.processes, Path.cwd())
-        self._running[answer] = name, actor
+        while len(self._running) < min(max(1, self._pool.room(self._machines())), unfinished):
+            actor = self._kept.pop(0) if self._kept else self._ray.remote(Worker).options(**options).remote()
+            name = str(self._started)
+            self._started += 1
+            answer = actor.work.remote(self._sent, self._queue, name, self._pool.processes, Path.cwd())
+            self._running[answer] = name, actor
 
     def _end(self, answer: Any) -> None:
         """Handles a worker that is done, raised an error, or is lost."""
         name, actor = self._running.pop(answer)
         try:
             self._ray.get(answer)
+            self._kept.append(actor)
         except self._ray.exceptions.RayTaskError as error:
             raise error.cause if isinstance(error.cause, FartherError) else error from None
         except self._ray.exceptions.RayError as error:
             self._ray.kill(actor)
-            self._replace(name, error)
+            self._give_up(name, error)
 
-    def _replace(self, name: str, error: Exception) -> None:
+    def _give_up(self, name: str, error: Exception) -> None:
         # The first of its shards is the one that it was making; the others it only had taken ahead.
         shards = self._ray.get(self._queue.give_up.remote(name))
         culprit = shards[0] if shards else None
         self._losses[culprit] += 1
-        if self._losses[culprit] == LOSSES:
+        if self._losses[culprit] == (self._early_losses if culprit is None else LOSSES):
             what = "before they took a shard" if culprit is None else f"over shard {culprit}"
             raise FartherError(
-                f"{LOSSES} workers were lost {what}, most likely for memory: rerun with fewer workers or smaller "
-                f"batches (what is finished is kept). The last one: {first_line(error)}"
+                f"{self._losses[culprit]} workers were lost {what}, most likely for memory: rerun with fewer workers "
+                f"or smaller batches (what is finished is kept). The last one: {first_line(error)}"
             )
-        self._start()
+
+
+def _kept_workers(ray: Any, key: tuple[str, str, Pool]) -> list[Any]:
+    """The workers that wait, after ending those that take other cores and GPUs."""
+    for other in [other for other in _kept if other != key]:
+        workers = _kept.pop(other)
+        if other[:2] == key[:2]:  # or else they ended with their cluster
+            for actor in workers:
+                ray.kill(actor)
+    return _kept.setdefault(key, [])
 
 
 def _connected() -> Any:
