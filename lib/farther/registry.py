@@ -92,7 +92,7 @@ class Registry(Generic[T]):
         self._loaded = True
 
 
-#: Most bytes of a file's name.
+#: Most bytes of a file's name, as file systems have it.
 LONGEST_NAME = 255
 
 

@@ -216,10 +216,9 @@ class RunSplit:
         return {name: digest(path) for name, path in self._files.items()} | {"readable": readable, "regions": used}
 
     def _refuse_other_images(self, image_id: np.ndarray, source: Path) -> None:
-        other = set(image_id) - self.images
-        if other:
-            row = int(np.flatnonzero(image_id == min(other))[0])
-            problem = f"{min(other)!r} is not a readable image of split '{self.name}'; rerun the earlier stages"
+        if not self.images.issuperset(image_id):
+            row, other = next((row, name) for row, name in enumerate(image_id) if name not in self.images)
+            problem = f"{other!r} is not a readable image of split '{self.name}'; rerun the earlier stages"
             raise DataError(problem, file=source, row=row, field="image_id")
 
 

@@ -20,6 +20,7 @@ import polars as pl
 import yaml
 
 from farther.errors import DataError, shorten
+from farther.registry import LONGEST_NAME
 from farther.tables.writing import write_aside
 
 #: Most characters of a YAML text.
@@ -30,8 +31,8 @@ YAML_VALUES = 1_000_000
 DEPTH = 100
 #: Most characters of a YAML number; `1:1:1:…` takes quadratic time.
 DIGITS = 400
-#: Most bytes of the name of a file, and of a path below a folder, as file systems have them.
-LONGEST_NAME, LONGEST_PATH = 255, 3_000
+#: Most bytes of a path below a folder, as file systems have them.
+LONGEST_PATH = 3_000
 #: Most bytes of a JSON file that is read at once, and of one with the annotations of millions of objects.
 JSON_BYTES, ANNOTATION_BYTES = 2**28, 2**32
 #: JSON texts of up to this number of characters are searched for values below `DEPTH`.

@@ -153,7 +153,7 @@ def test_the_password_of_a_stream_is_neither_in_names_nor_in_messages():
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("absent", "there is no file or folder 'absent'"),
+        ("absent", "no such file or folder: 'absent'"),
         ("photos/*.bmp", r"no file matches 'photos/\*\.bmp'"),
         ("photos/*", "matches photos/notes.txt, which is not an image"),
         ("empty", "no image .* in the folder empty, which is empty"),

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForObjectDetection, PreTrainedModel
 
-from farther.detectors.networks.detr import DetrBlueprint, family_of, make_config, quiet
+from farther.detectors.networks.detr import DetrBlueprint, family_of, make_config
+from farther.detectors.networks.pretrained import Tolerated, load_pretrained
 from farther.detectors.networks.transformers_files import (
     CONFIG,
     PROCESSOR,
@@ -28,7 +29,6 @@ from farther.detectors.networks.weights import (
     json_field,
     read_metadata,
     read_weights,
-    refuse_misfit,
     write_checkpoint,
 )
 from farther.errors import DataError, ParameterError, shorten
@@ -38,9 +38,6 @@ FORMAT = "farther.detr"
 
 #: Name of the decoder, which some releases put before the names of its heads.
 DECODER = "model.decoder."
-
-#: Weights that may be missing or of another shape: none, or those of the class heads, which training starts anew.
-Tolerated = Literal["nothing", "class heads"]
 
 
 @dataclass(frozen=True)
@@ -123,23 +120,16 @@ def load_network(
     refuse_larger(first, checkpoint.weights, lambda: network_class(config))
     weights = floats({name: t for path in checkpoint.weights for name, t in read_weights(path).items()})
     state = _network_part(first, weights, checkpoint.blueprint)
-    try:
-        with quiet():
-            network, info = network_class.from_pretrained(
-                None,
-                config=config,
-                state_dict=state,
-                attn_implementation=attention,
-                dtype=torch.float32,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )
-    except MemoryError:
-        raise
-    except Exception as error:  # each network raises different errors
-        raise DataError(f"transformers cannot load this network: {str(error).strip()[:400]}", file=first) from None
-    _check_fit(first, checkpoint.blueprint, info, tolerated)
-    return network.eval()
+    return load_pretrained(
+        network_class,
+        None,
+        first,
+        tolerated=tolerated,
+        what=f"{checkpoint.blueprint.config['model_type']} with {len(checkpoint.blueprint.classes)} classes",
+        config=config,
+        state_dict=state,
+        attn_implementation=attention,
+    )
 
 
 def _in_folder(folder: Path, weights: tuple[Path, ...], classes: tuple[str, ...] | None) -> DetrCheckpoint:
@@ -185,15 +175,3 @@ def _network_part(path: Path, weights: dict[str, Tensor], blueprint: DetrBluepri
     # Releases that shared the decoder's heads with the whole network wrote them twice.
     twice = [name for name, t in part.items() if DECODER + name in part and torch.equal(t, part[DECODER + name])]
     return {name: t for name, t in part.items() if name not in twice}
-
-
-def _check_fit(path: Path, blueprint: DetrBlueprint, info: Mapping[str, Any], tolerated: Tolerated) -> None:
-    """Refuses weights that do not fit, by transformers' report of loading them."""
-    mismatched = {name: f"{name} {tuple(found)} instead of {tuple(to)}" for name, found, to in info["mismatched_keys"]}
-    if tolerated == "class heads":
-        missing, shapes = set(info["missing_keys"]) - set(mismatched), []
-    else:
-        missing, shapes = set(info["missing_keys"]), sorted(mismatched.values())
-    problems = {"missing": sorted(missing), "unexpected": sorted(info["unexpected_keys"]), "of another shape": shapes}
-    problems["in error"] = [str(error) for error in info.get("error_msgs", [])]
-    refuse_misfit(path, f"{blueprint.config['model_type']} with {len(blueprint.classes)} classes", problems)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.image_processing_utils import BaseImageProcessor
 
 from farther.detectors.networks.detr import quiet
 from farther.detectors.networks.detr_inference import make_processor
+from farther.detectors.networks.pretrained import load_pretrained
 from farther.detectors.networks.transformers_files import (
     CONFIG,
     PROCESSOR,
@@ -21,7 +21,6 @@ from farther.detectors.networks.transformers_files import (
     read_description,
     weight_files,
 )
-from farther.detectors.networks.weights import refuse_misfit
 from farther.errors import DataError, ParameterError, first_line, shorten
 from farther.images.bounds import MOST_PIXELS, network_errors, refuse_larger
 from farther.tables.files import read_json
@@ -141,25 +140,7 @@ def load_network(folder: Folder) -> PreTrainedModel:
         config = AutoConfig.for_model(folder.model_type, **_of_local_parts(folder))
     with quiet():
         refuse_larger(file, weights, lambda: network_class(config))
-    try:
-        with quiet():
-            network, info = network_class.from_pretrained(
-                folder.path,
-                config=config,
-                local_files_only=True,
-                use_safetensors=True,
-                dtype=torch.float32,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )
-    except MemoryError:
-        raise
-    except Exception as error:  # each network raises different errors
-        raise DataError(f"transformers cannot load this network: {str(error).strip()[:400]}", file=weights[0]) from None
-    shapes = [f"{name} {tuple(found)} instead of {tuple(to)}" for name, found, to in info["mismatched_keys"]]
-    problems = {"missing": sorted(info["missing_keys"]), "unexpected": sorted(info["unexpected_keys"])}
-    refuse_misfit(folder.path, network_class.__name__, {**problems, "of another shape": sorted(shapes)})
-    return network.eval()
+    return load_pretrained(network_class, folder.path, weights[0], config=config)
 
 
 def _of_local_parts(folder: Folder) -> dict[str, Any]:

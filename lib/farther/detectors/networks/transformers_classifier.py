@@ -9,6 +9,7 @@ import torch
 
 from farther.detectors.networks.classification import Classifier, Normalisation, three_quarters_through
 from farther.detectors.networks.detr import quiet
+from farther.detectors.networks.pretrained import load_pretrained
 from farther.detectors.networks.taps import NO_LAYERS, Layers
 from farther.detectors.networks.transformers_files import (
     CONFIG,
@@ -18,7 +19,6 @@ from farther.detectors.networks.transformers_files import (
     read_description,
     weight_files,
 )
-from farther.detectors.networks.weights import refuse_misfit
 from farther.errors import DataError, ParameterError
 from farther.images.bounds import MOST_PIXELS, network_errors, refuse_larger
 
@@ -83,26 +83,8 @@ def load_classifier(
     with network_errors(folder / CONFIG, "built"):
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     refuse_larger(folder / CONFIG, weight_files(folder), lambda: AutoModelForImageClassification.from_config(config))
-    try:
-        with quiet():
-            network, info = AutoModelForImageClassification.from_pretrained(
-                folder,
-                trust_remote_code=False,
-                local_files_only=True,
-                use_safetensors=True,
-                dtype=torch.float32,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )
-    except MemoryError:
-        raise
-    except Exception as error:  # each model raises different errors
-        problem = f"transformers cannot load this classifier: {str(error).strip()[:400]}"
-        raise DataError(problem, file=folder / CONFIG) from None
-    shapes = [f"{name} {tuple(found)} instead of {tuple(to)}" for name, found, to in info["mismatched_keys"]]
-    problems = {"missing": sorted(info["missing_keys"]), "unexpected": sorted(info["unexpected_keys"])}
-    refuse_misfit(folder, type(network).__name__, {**problems, "of another shape": shapes})
-    network, normalisation = network.to(device).eval(), normalisation_of(load_processor(folder))
+    network = load_pretrained(AutoModelForImageClassification, folder, weight_files(folder)[0])
+    network, normalisation = network.to(device), normalisation_of(load_processor(folder))
     if latent is not None:
         return Classifier(network, sample, latent, normalisation, layers=layers)
     try:
