@@ -12,6 +12,7 @@ import yaml
 from farther.command import main
 from farther.command.explain_number import _filled
 from farther.curation.fates import Fates
+from farther.evaluation import threshold
 from farther.metrics.catalogue import METRICS
 from farther.params import parse
 from farther.tables import Images, Objects
@@ -129,6 +130,14 @@ def test_the_text_fits_80_columns_and_names_digests_and_stages(capsys):
     text = capsys.readouterr().out
     assert f"evaluate@{RUN}" in text and "weights" in text
     assert all(len(line) <= 80 for line in text.splitlines())
+
+
+@pytest.mark.parametrize(("keep", "rule"), [(None, "fixed by the method; it keeps"), (0.95, "to keep 0.95 of")])
+def test_a_threshold_that_learns_from_no_data_is_called_fixed(keep, rule, capsys, monkeypatch):
+    stored = {"threshold": 0.0, "keep": keep, "rule": "keep", "regions": 40}
+    monkeypatch.setattr(threshold, "stored_threshold", lambda _: stored)
+    assert main(["explain", "number", RUN, "msp", "coco_far", "nose"]) == 0
+    assert rule in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(

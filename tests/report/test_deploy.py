@@ -8,6 +8,7 @@ from tests.evaluation.deployable import lay
 from tests.report.conftest import run_of
 
 from farther.errors import DataError
+from farther.evaluation.budget_search import NOTHING_FLAGGED
 from farther.evaluation.choice import Budget, Choices
 from farther.evaluation.choosing import store_choice
 from farther.evaluation.files import RunFiles
@@ -74,6 +75,20 @@ def test_a_limit_that_holds_only_where_the_setting_was_chosen_is_remarked(tmp_pa
         "Beyond the limit on other images: false alarms per 100 ID images (25.0 where chosen, 50.0 measured). "
         "The two sets of images differ, or are too small."
     ]
+
+
+def test_labels_that_exceed_a_limit_by_themselves_are_said(tmp_path):
+    content(tmp_path, max_misclassified=0.1, max_false_alarms=0, choose_on="far")
+    found = Choices.read(tmp_path / "artifacts/evaluation/net/choice.json")
+    labelled = replace(found, choice=replace(found.choice, tau=NOTHING_FLAGGED, reached=False))
+    said = deploy.answer(labelled)
+    assert "The nearest is one with t* = " in said
+    assert "nothing flagged but what the detector labels as unknown." in said
+    alarms = replace(found.choice.measured["false_alarms"], value=0.0)
+    silent = replace(labelled.choice, measured={**labelled.choice.measured, "false_alarms": alarms})
+    said = deploy.answer(replace(labelled, choice=silent))
+    assert "The nearest within at most 0 false alarms per 100 ID images is one with" in said
+    assert "and nothing flagged. Measured" in said
 
 
 def test_a_run_that_nothing_was_chosen_for_is_left_out(tmp_path):
