@@ -322,8 +322,8 @@ def open_source(text: str, settings: SourceSettings | None = None) -> Source:
     if glob.has_magic(text):
         return _matching(text, settings)
     raise ParameterError(
-        f"no such file or folder: {text!r}; expected an image, a folder, a pattern in quotes ('photos/*.jpg'), a video, "
-        "the number of a camera, or an address (rtsp://…)"
+        f"no such file or folder: {text!r}. Name an image, a folder, a pattern in quotes ('photos/*.jpg'), a video, "
+        "a camera's number, or an address (rtsp://…)"
     )
 
 
