@@ -31,7 +31,7 @@ from farther.evaluation.trade_offs import IdImages, IdSteps, OodImages, OodSteps
 from farther.keyed import Keyed
 from farther.metrics import bootstrap
 from farther.metrics.conformal import images_needed, zero_count_limit
-from farther.metrics.weighting import ratio
+from farther.metrics.weighting import ImageWeights, ratio
 from farther.tables.files import digest, write_json
 
 #: Points of a curve.
@@ -240,7 +240,7 @@ class _Chooser:
             **precision,
         }
 
-    def _map50_lost(self, setting: Setting, weights: np.ndarray | None) -> Value:
+    def _map50_lost(self, setting: Setting, weights: ImageWeights | None) -> Value:
         plain, drawn = (
             before - self._tested.map50(setting.method, setting.operating, setting.tau, of_images)
             for before, of_images in zip(self._map50_before, (None, weights), strict=True)
@@ -299,7 +299,7 @@ def _ood_splits(inputs: RunInputs, choose_on: str | None) -> list[TestSplit]:
         folder, settings, roles = inputs.files.regions(choose_on).parent, inputs.settings, inputs.roles
         others = {settings.id_split, settings.calibration_split, "train", *roles.shifted, roles.pseudo_ood}
         known = {entry.name for entry in folder.iterdir() if entry.is_dir()} - others
-        split = RunSplit(inputs.files, known_name("OOD split", choose_on, {*roles.test, *known}))
+        split = inputs.read(known_name("OOD split", choose_on, {*roles.test, *known}))
         splits.append(TestSplit(inputs, split, seed=settings.seed + 1))
     return splits
 
@@ -310,7 +310,7 @@ def _counted(flags: np.ndarray, units: Steps) -> Value:
     return Value(value=value, count=int(flags.sum()), of=len(flags), images=len(np.unique(units.image)))
 
 
-def _share(count: np.ndarray, of: np.ndarray, weights: np.ndarray | None, per: int = 1) -> Value:
+def _share(count: np.ndarray, of: np.ndarray, weights: ImageWeights | None, per: int = 1) -> Value:
     """A ratio of counts per image, with its interval; one of 0 or of all has the limit of a count of 0."""
     total, images = int(of.sum()), int(np.sum(of > 0))
     counted = int(count.sum())

@@ -72,6 +72,7 @@ def evaluate_run(
             section: detector[section]
             for section in ("closed_set", "error_budget", "classifier", "wilderness", "self_awareness", "splits")
         },
+        "bootstrap": _bootstrap(inputs),
         "methods": _with_comparisons(each, inputs),
         "not_applicable": refused,
         "classes": evaluate_classes(inputs, list(each)),
@@ -81,6 +82,12 @@ def evaluate_run(
     if log is not None:
         log(parts.computed)
     return report
+
+
+def _bootstrap(inputs: RunInputs) -> dict[str, Any]:
+    """What the replicates of each split draw; {} without replicates."""
+    draws = {inputs.id_split.name: inputs.id_draws, **{split.name: split.draws for split in inputs.test_splits}}
+    return {name: drawn.facts() for name, drawn in draws.items() if drawn is not None}
 
 
 def _with_comparisons(each: dict[str, Evaluated], inputs: RunInputs) -> dict[str, dict[str, Any]]:

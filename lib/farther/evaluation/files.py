@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError
-from farther.metrics.boxes import image_numbers
+from farther.metrics import background_probability
+from farther.metrics.boxes import image_numbers, is_among
 from farther.tables import Images, Objects, Regions, RegionsFolder, Scores
 from farther.tables.files import digest, inside, read_sealed
 from farther.tables.schema import Schema, check, read_typed
@@ -147,6 +148,7 @@ class RunSplit:
     Args:
         files: Paths of the run's files.
         split: The name of the split.
+        logits: Whether regions keep their logits, which few metrics read and which take the most memory.
 
     Objects of images that the detector could not read are left out of `objects`, and counted in `summary`.
 
@@ -154,9 +156,10 @@ class RunSplit:
         DataError: a table or the regions folder is absent or wrong, or shows an image that the split does not have.
     """
 
-    def __init__(self, files: RunFiles, split: str):
+    def __init__(self, files: RunFiles, split: str, *, logits: bool = False):
         self.name = split
         self.folder = RegionsFolder(files.regions(split))
+        self._left_out = [] if logits or self.folder.header.whole_images else ["logits"]
         self.source = files.objects(split)
         self._files = {"images": files.images(split), "objects": self.source}
         images = Images.read(self._files["images"])
@@ -181,10 +184,18 @@ class RunSplit:
 
     @cached_property
     def _stored(self) -> Regions:
-        parts = list(self.folder.batches(columns=()))
+        parts = [batch.with_frame(batch.frame.drop(self._left_out, strict=False)) for batch in self.folder.batches(())]
         regions = Regions.concatenate(parts) if parts else Regions.empty(self.folder.header)
         self._refuse_other_images(regions.image_id, self.folder.path)
         return regions
+
+    @cached_property
+    def margins(self) -> np.ndarray | None:
+        """Of each stored region, see `farther.metrics.background_probability.margins`; None where it does not apply."""
+        if not background_probability.applies(self.folder):
+            return None
+        each = (background_probability.margins(batch) for batch in self.folder.batches(()))
+        return np.concatenate([np.zeros(0), *each])
 
     @property
     def known_classes(self) -> tuple[str, ...]:
@@ -194,7 +205,7 @@ class RunSplit:
     @property
     def shows_known(self) -> bool:
         """Whether objects of known classes are annotated."""
-        return bool(np.isin(self.objects.category.astype(str), self.known_classes).any())
+        return bool(is_among(self.objects.category, self.known_classes).any())
 
     def summary(self, regions: Regions) -> dict[str, Any]:
         """Counts of the split, and the share of its images without any of `regions`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
@@ -22,6 +23,7 @@ from farther.metrics.matching import not_of_known, true_classes
 from farther.metrics.misclassification import is_correct
 from farther.metrics.open_world import MixedImages
 from farther.metrics.outcomes import Settings, Split
+from farther.metrics.weighting import ImageWeights, joined
 from farther.tables import Objects, Regions
 
 
@@ -42,13 +44,18 @@ class RunInputs:
         self.roles = roles
         self.settings = settings
         self.threshold = read_threshold(files.threshold)
-        self.id_split = RunSplit(files, settings.id_split)
-        self.tested = [RunSplit(files, name) for name in roles.test]
+        self.id_split = self.read(settings.id_split)
+        self.tested = [self.read(name) for name in roles.test]
         self.shifted = [RunSplit(files, name) for name in roles.shifted]
         read = {split.name: split for split in (self.id_split, *self.tested)}
         names = dict.fromkeys(params["of"] for params in roles.pairs.values())
         self.bases = {name: read.get(name) or RunSplit(files, name) for name in names}
         _refuse_other_classes(self.id_split)
+
+    def read(self, split: str) -> RunSplit:
+        """A split of the run, its regions with logits where the settings need these; errors as for `RunSplit`."""
+        settings = self.settings
+        return RunSplit(self.files, split, logits=settings.protocol == "published-code" or bool(settings.user_defined))
 
     @property
     def whole_images(self) -> bool:
@@ -73,8 +80,7 @@ class RunInputs:
     @cached_property
     def id_draws(self) -> ImageDraws | None:
         """Draws of the images of the ID split; None without replicates."""
-        replicates = self.settings.replicates
-        return ImageDraws(self.id_split.images, replicates, self.settings.seed) if replicates else None
+        return self.settings.draws(self.id_split.images)
 
     @cached_property
     def closed_set(self) -> ClosedSet:
@@ -103,9 +109,7 @@ class RunInputs:
     @cached_property
     def spectrum_draws(self) -> ImageDraws | None:
         """Draws of the images of the ID split and the shifted splits; None without replicates."""
-        replicates = self.settings.replicates
-        names = frozenset().union(*(split.images for split in (self.id_split, *self.shifted)))
-        return ImageDraws(names, replicates, self.settings.seed) if replicates else None
+        return self.settings.draws(frozenset().union(*(split.images for split in (self.id_split, *self.shifted))))
 
     def spectrum_scores(self, method: str) -> np.ndarray:
         """A method's scores of the regions of `spectrum`."""
@@ -193,21 +197,20 @@ class TestSplit:
         )
 
     @cached_property
-    def mixed_weights(self) -> np.ndarray | None:
-        """How often each of `mixed.split.images` is drawn, ndarray of shape (B, I); None without replicates."""
+    def mixed_weights(self) -> ImageWeights | None:
+        """How often each of `mixed.split.images` is drawn, shape (B, I); None without replicates."""
         id_draws = self.inputs.id_draws
         if id_draws is None or self.draws is None:
             return None
-        names = np.concatenate([id_draws.names, [f"{self.name}/{name}" for name in self.draws.names]]).astype(str)
+        names = np.concatenate([id_draws.names, [f"{self.name}/{name}" for name in self.draws.names]])
         order = np.argsort(names)
-        place = order[np.searchsorted(names[order], self.mixed.split.images.astype(str))]
-        return np.concatenate([id_draws.weights, self.draws.weights], axis=1)[:, place]
+        place = order[np.searchsorted(names[order], self.mixed.split.images)]
+        return joined(id_draws.weights, self.draws.weights)[:, place]
 
     @cached_property
     def draws(self) -> ImageDraws | None:
         """Draws of the split's images; None without replicates."""
-        replicates = self.inputs.settings.replicates
-        return ImageDraws(self.data.images, replicates, self._seed) if replicates else None
+        return self.inputs.settings.draws(self.data.images, self._seed)
 
     @cached_property
     def pairs(self) -> PairedSplit | None:
@@ -218,16 +221,16 @@ class TestSplit:
         base = inputs.bases[params["of"]]
         return PairedSplit(self.data, self.regions, base, params, threshold=inputs.threshold, matching=self.matching)
 
-    @cached_property
-    def steps(self) -> list[Step]:
-        """The split at each value of t* from which on regions are stored."""
+    def steps(self) -> Iterator[Step]:
+        """The split at each value of t* from which on regions are stored, one at a time in memory."""
         id_split = self.inputs.id_split
         stored = max(split.folder.header.score_threshold for split in (self.data, id_split))
-        return [self._step(confidence) for confidence in self.inputs.settings.confidences if confidence >= stored]
+        return (self._step(confidence) for confidence in self.inputs.settings.confidences if confidence >= stored)
 
     def _step(self, confidence: float) -> Step:
         rows = self.data.regions().score >= confidence
-        seen, images = len(set(self.data.regions().image_id[rows])), len(self.data.images)
+        seen = np.count_nonzero(np.bincount(self.stored_split.detections.image[rows]))
+        images = len(self.data.images)
         return Step(
             confidence=confidence,
             rows=rows,

@@ -128,7 +128,7 @@ def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str
             "roc": plots.roc(id_scores, scores[split.is_ood]),
             "pr": plots.precision_recall(open_set.curve(of_split.outcome, -scores)),
             "tau": [{**row, "map50": map50.get(row["kept"])} for row in swept],
-            "confidence": sweeps.over_confidence(split.steps, all_scores, stored, method.tau, inputs.settings.aupr),
+            "confidence": sweeps.over_confidence(split.steps(), all_scores, stored, method.tau, inputs.settings.aupr),
         }
         for kind, of_kind in drawn.items():
             rows[kind] += [{"split": split.name, "method": method.name, **row} for row in of_kind]

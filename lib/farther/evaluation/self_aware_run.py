@@ -18,8 +18,9 @@ from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.metrics import calibration, self_awareness
 from farther.metrics.bootstrap import ImageDraws
+from farther.metrics.boxes import is_among
 from farther.metrics.self_aware_detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
-from farther.metrics.weighting import plain, ratio
+from farther.metrics.weighting import ImageWeights, plain, ratio
 from farther.tables import Objects, Regions
 
 #: Shifted images of this severity or more may be rejected without loss (Section 6: 5 of 1, 3 and 5).
@@ -118,13 +119,16 @@ class SelfAwareRun:
     @cached_property
     def draws(self) -> dict[str, ImageDraws]:
         """Draws of the images: `clean`, `shifted` (of the originals, so that severities stay together), OOD splits."""
-        replicates, seed = self.settings.replicates, self.settings.seed
-        if not replicates:
+        settings = self.settings
+        if not settings.replicates:
             return {}
         names = {"clean": self.clean.names, **{name: images.names for name, images in self.ood.items()}}
         if self.pooled:
             names["shifted"] = self.pooled.original
-        return {name: ImageDraws(images, replicates, seed) for name, images in names.items()}
+        return {
+            name: ImageDraws(images, settings.replicates, settings.seed, settings.drawn_images)
+            for name, images in names.items()
+        }
 
     def measure(self, detector: SelfAwareDetector, images: Images, draws: ImageDraws | None = None) -> dict[str, Any]:
         """Metrics of the detections in accepted images: values, and `replicates` where there are draws."""
@@ -132,8 +136,8 @@ class SelfAwareRun:
         kept, objects = detector.detections(images.regions), images.objects
         excused = sorted(set(rejected) & images.may_reject)
         matched = self_awareness.match(
-            objects[~np.isin(objects.image_id.astype(str), excused)],
-            kept[~np.isin(kept.image_id.astype(str), rejected)],
+            objects[~is_among(objects.image_id, excused)],
+            kept[~is_among(kept.image_id, rejected)],
             iou=self.asked.iou,
         )
         found = {**plain(self.means(matched, None)), "rejected_images": len(rejected), "images": len(images.names)}
@@ -143,7 +147,7 @@ class SelfAwareRun:
             found["replicates"] = self.means(matched, weights)
         return found
 
-    def means(self, matched: self_awareness.Matched, weights: np.ndarray | None) -> dict[str, np.ndarray]:
+    def means(self, matched: self_awareness.Matched, weights: ImageWeights | None) -> dict[str, np.ndarray]:
         """LRP, LaECE and IDQ of matched detections; see `farther.metrics.self_awareness.by_class`."""
         iou, protocol = self.asked.iou, self.settings.protocol
         return self_awareness.means(self_awareness.by_class(matched, iou, protocol, weights))
@@ -158,7 +162,7 @@ class SelfAwareRun:
                 right = rejected if side == "tnr" else ~rejected
                 weights = self.draws[name].of(np.array(images.names, dtype=object)) if replicates else None
                 correct = correct + (right.sum() if weights is None else weights @ right)
-                total = total + (len(right) if weights is None else weights.sum(axis=1))
+                total = total + (len(right) if weights is None else weights @ np.ones(len(right), dtype=np.int64))
             sides[side] = ratio(correct, total)
         return {**sides, "balanced_accuracy": self_awareness.harmonic_means(sides["tpr"], sides["tnr"])}
 

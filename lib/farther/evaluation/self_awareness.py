@@ -13,6 +13,7 @@ from farther.evaluation.inputs import RunInputs
 from farther.evaluation.self_aware_run import Images, SelfAwareRun
 from farther.evaluation.sweeps import mean_average_precision
 from farther.metrics import calibration, calibration_errors, closed_set, image_uncertainty, ood, self_awareness
+from farther.metrics.boxes import image_numbers, is_among
 from farther.metrics.self_aware_detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
 from farther.metrics.weighting import plain
 from farther.tables import Regions
@@ -137,9 +138,9 @@ def _map_by_uncertainty(run: SelfAwareRun) -> list[float | None]:
     place = np.minimum(np.searchsorted(UNCERTAINTY_BINS, doubt, side="right") - 1, len(UNCERTAINTY_BINS) - 2)
     found: list[float | None] = []
     for number in range(len(UNCERTAINTY_BINS) - 1):
-        names = np.array(pooled.names)[place == number]
-        objects = pooled.objects[np.isin(pooled.objects.image_id.astype(str), names)]
-        regions = pooled.regions[np.isin(pooled.regions.image_id.astype(str), names)]
+        names = np.array(pooled.names, dtype=object)[place == number]
+        objects = pooled.objects[is_among(pooled.objects.image_id, names)]
+        regions = pooled.regions[is_among(pooled.regions.image_id, names)]
         matched = closed_set.ClosedSet.of(objects, regions).match(closed_set.COCO_IOUS)
         found.append(mean_average_precision(matched, 0.0)["map"] if len(objects) else None)
     return found
@@ -157,7 +158,7 @@ def _image_thresholds(run: SelfAwareRun) -> dict[str, Any]:
 def _calibrated(run: SelfAwareRun) -> dict[str, Any]:
     kept = _above(run, run.clean)
     rejected = run.detector.rejected(run.clean.regions, run.clean.names)
-    accepted = ~np.isin(kept.image_id.astype(str), rejected)
+    accepted = ~is_among(kept.image_id, rejected)
     found = {}
     for kind in (None, *get_args(calibration.Kind)):
         detections = run.fit(kind, "keep_95").detections(run.clean.regions)[accepted]
@@ -267,7 +268,7 @@ def _top_k(run: SelfAwareRun) -> list[dict[str, Any]]:
 
 def _first(regions: Regions, k: int) -> Regions:
     """The k most confident regions of each image."""
-    _, number = np.unique(regions.image_id.astype(str), return_inverse=True)
+    _, (number,) = image_numbers(regions.image_id)
     order = np.lexsort((-regions.score.astype(np.float64), number))
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order)) - np.searchsorted(number[order], number[order])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal, get_args
 
 from pydantic import Field
@@ -9,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.evaluation.sweeps import CONFIDENCES, KEPT
 from farther.metrics import calibration, image_uncertainty
-from farther.metrics.bootstrap import Comparisons
+from farther.metrics.bootstrap import MOST_IMAGES, Comparisons, ImageDraws
 from farther.metrics.closed_set import COCO_IOUS
 from farther.metrics.ood import Aupr
 from farther.metrics.outcomes import Protocol
@@ -56,6 +57,8 @@ class EvaluationSettings:
         replicates: Number of replicates of the bootstrap over images, for the intervals; 0 for none.
         recomputed_replicates: The same for the metrics of wilderness, which are computed anew in each replicate: about
             0.1 s each on 20,000 regions; 0 for none.
+        drawn_images: Most images of a split that the bootstrap draws one by one; those of a larger one are drawn in
+            1,024 random groups, see `farther.metrics.bootstrap`.
         seed: Seed of the bootstrap, and of the order in which wild images are added.
         comparisons: "all_pairs" allows for the number of methods in comparisons with the best one; "single" compares
             each with the best as if there were no other. See `farther.metrics.bootstrap.compare_with`.
@@ -74,6 +77,7 @@ class EvaluationSettings:
     separation: tuple[Side, ...] = get_args(Side)
     replicates: int = Field(default=200, ge=0)
     recomputed_replicates: int = Field(default=0, ge=0)
+    drawn_images: int = Field(default=MOST_IMAGES, ge=1)
     seed: int = 0
     comparisons: Comparisons = "all_pairs"
     kept: tuple[float, ...] = KEPT
@@ -81,6 +85,12 @@ class EvaluationSettings:
     supercategories: dict[str, str] = Field(default_factory=dict)
     self_awareness: SelfAwarenessSettings = Field(default_factory=SelfAwarenessSettings)
     user_defined: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+    def draws(self, images: Collection[str], seed: int | None = None) -> ImageDraws | None:
+        """Draws of some images, with the seed of the settings or another one; None without replicates."""
+        if not self.replicates:
+            return None
+        return ImageDraws(images, self.replicates, self.seed if seed is None else seed, self.drawn_images)
 
     @property
     def ious(self) -> list[float]:

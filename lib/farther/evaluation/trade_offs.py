@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
+from farther.metrics.boxes import places
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet
 from farther.metrics.critical_thresholds import known_objects, unknown_objects
-from farther.metrics.weighting import mean_of_defined
+from farther.metrics.weighting import ImageWeights, joined, mean_of_defined
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class IdImages:
         self.names = np.array(sorted(split.images), dtype=object)
         self._inputs, self._split = inputs, split
         self._regions = split.regions()
-        self._region_image = np.searchsorted(self.names, self._regions.image_id)
+        self._region_image = places(self.names, self._regions.image_id)
         self._closed = ClosedSet.of(split.objects, self._regions)
         self._image = np.searchsorted(self.names, self._closed.images)
 
@@ -107,7 +108,7 @@ class IdImages:
         lost = np.where(self._detected, known.at, np.inf)
         return IdSteps(Steps(scores[rows], self._region_image[rows]), Steps(lost, known.image))
 
-    def map50(self, method: str | None, operating: float, tau: float, weights: np.ndarray | None) -> np.ndarray:
+    def map50(self, method: str | None, operating: float, tau: float, weights: ImageWeights | None) -> np.ndarray:
         """mAP50 of the detections that are not flagged, ndarray of shape (B,); of all from t* on without a method."""
         kept = self._regions.score >= operating
         if method is not None:
@@ -150,13 +151,13 @@ class OodImages:
             image = start + np.searchsorted(names, part.images)[objects.image]
             misclassified.append(Steps(objects.misclassified_to, image)[objects.counted])
             found.append(Steps(objects.found_above, image)[objects.counted])
-            detections.append(Steps(scores, start + np.searchsorted(names, regions.image_id[rows])))
+            detections.append(Steps(scores, start + places(names, regions.image_id[rows])))
         return OodSteps(*(_joined(each) for each in (misclassified, found, detections)))
 
-    def weights(self) -> np.ndarray | None:
-        """How often each image is drawn in each replicate, ndarray of shape (B, images); None without replicates."""
+    def weights(self) -> ImageWeights | None:
+        """How often each image is drawn in each replicate, shape (B, images); None without replicates."""
         drawn = [split.draws.weights for split in self.splits if split.draws is not None]
-        return np.concatenate(drawn, axis=1) if drawn else None
+        return reduce(joined, drawn) if drawn else None
 
 
 def _joined(each: Sequence[Steps]) -> Steps:

@@ -11,9 +11,10 @@ from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs, named_by_split
 from farther.metrics import background_probability, bootstrap, error_diagnosis, wilderness
 from farther.metrics.bootstrap import ImageDraws
+from farther.metrics.boxes import is_among
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import true_classes
-from farther.metrics.weighting import value
+from farther.metrics.weighting import joined, value
 from farther.tables import Objects, Regions
 
 #: The recall at which unknown objects are confused with classes (Dhamija et al., 2020, Figures 3 and 4).
@@ -34,7 +35,7 @@ class WildImages:
         self._settings, self._similar = inputs.settings, inputs.roles.similar
         self._closed, self._draws = inputs.id_split, inputs.id_draws
         self._known = inputs.id_split.regions()
-        wild = [split for split in inputs.tested if not split.shows_known]
+        self._wild = wild = [split for split in inputs.tested if not split.shows_known]
         tested = [named_by_split(split) for split in wild]
         self._names = [f"{split.name}/{name}" for split in wild for name in sorted(split.images)]
         self._objects = Objects.concatenate([self._closed.objects[:0], *(objects for objects, _ in tested)])
@@ -83,9 +84,9 @@ class WildImages:
         """
         wild = self._impact.wild_images(DIAGNOSIS_RATIO)
         all_objects, all_regions = self._all
-        shown = np.array([*self._closed.images, *wild], dtype=str)
-        objects = all_objects[np.isin(all_objects.image_id.astype(str), shown)]
-        rows = np.isin(all_regions.image_id.astype(str), shown)
+        shown = self._closed.images.union(wild)
+        objects = all_objects[is_among(all_objects.image_id, shown)]
+        rows = is_among(all_regions.image_id, shown)
         regions, cause = all_regions[rows], self._cause[rows]
         known = ClosedSet.of(objects, regions, self._impact.classes, max_detections=len(regions) + 1)
         matched, cause = known.match([self._settings.iou]), cause[known.detections.row]
@@ -100,11 +101,10 @@ class WildImages:
             "shares": {name: [value(one) for one in of[:, 0]] for name, of in error_diagnosis.shares(counts).items()},
         }
         if self._draws is not None:
-            is_wild = np.isin(known.images.astype(str), np.array(wild, dtype=str))
-            weights = np.empty((self._settings.replicates, len(known.images)), dtype=np.int32)
-            weights[:, ~is_wild] = self._draws.of(known.images[~is_wild])
-            weights[:, is_wild] = self._wild_draws(wild).of(known.images[is_wild])
-            drawn, _ = error_diagnosis.counts_at_recalls(matched, cause, recalls, weights)
+            is_wild = is_among(known.images, wild)
+            both = joined(self._draws.of(known.images[~is_wild]), self._wild_draws(wild).of(known.images[is_wild]))
+            order = np.argsort(np.concatenate([np.flatnonzero(~is_wild), np.flatnonzero(is_wild)]))
+            drawn, _ = error_diagnosis.counts_at_recalls(matched, cause, recalls, both[:, order])
             found["intervals"] = {
                 name: [bootstrap.interval(at) for at in of] for name, of in error_diagnosis.shares(drawn).items()
             }
@@ -119,14 +119,18 @@ class WildImages:
             rejected_known, rejected_unknown, auroc, intervals: see `farther.metrics.background_probability.metrics`.
             known, unknown: `histogram`, and `classes` by the class predicted.
         """
-        if not background_probability.applies(self._known):
+        if self._closed.margins is None:
             return None
         of_unknown = true_classes(self._objects, self._regions, self._settings.iou).category != ""
         sides = {
             "known": self._known[self._cause[: len(self._known)] == "correct"],
             "unknown": self._regions[of_unknown.astype(bool)],
         }
-        margins = {name: background_probability.margins(regions) for name, regions in sides.items()}
+        stored = [split.margins for split in self._wild if split.margins is not None]
+        margins = {
+            "known": self._closed.margins[self._cause[: len(self._known)] == "correct"],
+            "unknown": np.concatenate([np.zeros(0), *stored])[of_unknown.astype(bool)],
+        }
         both = margins["known"], margins["unknown"]
         found: dict[str, Any] = background_probability.metrics(*both)
         if self._draws is not None:
@@ -159,7 +163,8 @@ class WildImages:
         return error_diagnosis.diagnose(*self._all, dict.fromkeys(self._impact.classes, -np.inf), settings)
 
     def _wild_draws(self, names: list[str]) -> ImageDraws:
-        return ImageDraws(names, self._settings.replicates, self._settings.seed + 1)
+        settings = self._settings
+        return ImageDraws(names, settings.replicates, settings.seed + 1, settings.drawn_images)
 
     def _impact_intervals(self, replicates: int) -> dict[str, Any]:
         seed = self._settings.seed

@@ -14,7 +14,7 @@ import numpy as np
 from farther.errors import DataError
 from farther.metrics import ood
 from farther.metrics.weighting import RowWeights, each_once, plain, ratio
-from farther.tables import Regions
+from farther.tables import Regions, RegionsFolder
 
 #: Bins of the histogram of p_i - p_b over [-1, 1].
 BINS = 40
@@ -40,7 +40,7 @@ def margins(regions: Regions) -> np.ndarray:
     return of_class - probability[:, regions.background_index]
 
 
-def applies(regions: Regions) -> bool:
+def applies(regions: Regions | RegionsFolder) -> bool:
     """True if the regions have logits of a softmax with a column for the background."""
     return regions.has("logits") and regions.background_index is not None and regions.activation == "softmax"
 

@@ -5,7 +5,7 @@ Boxes are edges in pixels, ndarray of shape (N, 4): xmin, ymin, xmax, ymax. All 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,7 +155,36 @@ def image_numbers(*columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         place = {name: number for number, name in enumerate(sorted_names)}
         found = [np.fromiter((place[name] for name in c.tolist()), np.int64, len(c)) for c in columns]
         return np.array(sorted_names, dtype=object), found
-    names = pl.concat([pl.Series(c.tolist(), dtype=pl.String) for c in columns])  # Arrow's arrays would import pandas
-    numbers = names.rank("dense").to_numpy().astype(np.int64) - 1
-    words = np.array(names.unique().sort().to_list(), dtype=object)
-    return words, np.split(numbers, np.cumsum([len(c) for c in columns])[:-1])
+    runs = [_runs(column) for column in columns]  # rows of an image are mostly neighbours
+    firsts = [column[is_first] for column, is_first in zip(columns, runs, strict=True)]
+    names = pl.concat([pl.Series(c.tolist(), dtype=pl.String) for c in firsts])  # Arrow's arrays would import pandas
+    words = names.unique().sort()
+    numbers = words.search_sorted(names).to_numpy().astype(np.int64)
+    each = np.split(numbers, np.cumsum([len(first) for first in firsts])[:-1])
+    found = [number[np.cumsum(is_first) - 1] for number, is_first in zip(each, runs, strict=True)]
+    return np.array(words.to_list(), dtype=object), found
+
+
+def places(names: np.ndarray, image_id: np.ndarray) -> np.ndarray:
+    """Place of each row's image among sorted names that hold it, as `numpy.searchsorted`, shape (N,), int64."""
+    is_first = _runs(image_id)
+    found: np.ndarray = np.searchsorted(names, image_id[is_first])[np.cumsum(is_first) - 1]
+    return found
+
+
+def is_among(values: np.ndarray, names: Collection[str]) -> np.ndarray:
+    """The rows whose text is one of some names, ndarray of shape (N,), bool.
+
+    Args:
+        values: Object array of `str`, shape (N,).
+    """
+    is_first, chosen = _runs(values), frozenset(names)
+    found = np.fromiter((value in chosen for value in values[is_first]), bool, int(is_first.sum()))
+    return found[np.cumsum(is_first) - 1]
+
+
+def _runs(column: np.ndarray) -> np.ndarray:
+    """The first row of each run of equal values, bool."""
+    is_first = np.ones(len(column), dtype=bool)
+    is_first[1:] = column[1:] != column[:-1]
+    return is_first

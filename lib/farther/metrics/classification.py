@@ -10,7 +10,7 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.metrics import ood
-from farther.metrics.weighting import RowWeights, defined, mean_of_defined, ratio, row_weights, value
+from farther.metrics.weighting import ImageWeights, RowWeights, columns, defined, mean_of_defined, ratio, value
 from farther.tables import Objects, Regions
 
 #: Bins of the expected calibration error, as Guo et al. (2017) take them.
@@ -81,7 +81,7 @@ class Classified:
         )
 
 
-def metrics(classified: Classified, weights: np.ndarray | None = None, bins: int = BINS) -> dict[str, np.ndarray]:
+def metrics(classified: Classified, weights: ImageWeights | None = None, bins: int = BINS) -> dict[str, np.ndarray]:
     """Accuracy and calibration of a classifier.
 
     Args:
@@ -103,15 +103,20 @@ def metrics(classified: Classified, weights: np.ndarray | None = None, bins: int
     (0.5, 0.55, 0.35)
     """
     count = len(classified.images)
-    of_images = row_weights(weights, np.arange(count), count).of_images.astype(np.float64)
-    total = of_images.sum(axis=1)
+    of_images, column = columns(weights, count)
+    of_images = of_images.astype(np.float64)
+
+    def summed(values: np.ndarray) -> np.ndarray:
+        return of_images @ np.bincount(column, values, minlength=of_images.shape[1])
+
+    total = summed(np.ones(count))
     # Bins are open below and closed above, as in Guo et al.
     number = np.clip(np.ceil(classified.confidence * bins).astype(np.int64) - 1, 0, bins - 1)
-    gaps = np.zeros((count, bins))
-    gaps[np.arange(count), number] = classified.is_correct - classified.confidence
+    gaps = np.zeros((of_images.shape[1], bins))
+    np.add.at(gaps, (column, number), classified.is_correct - classified.confidence)
     return {
-        "accuracy": ratio(of_images @ classified.is_correct.astype(np.float64), total),
-        "nll": ratio(of_images @ classified.nll, total),
+        "accuracy": ratio(summed(classified.is_correct.astype(np.float64)), total),
+        "nll": ratio(summed(classified.nll), total),
         "ece": ratio(np.abs(of_images @ gaps).sum(axis=1), total),
     }
 

@@ -17,7 +17,7 @@ from farther.errors import DataError
 from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, pairs
 from farther.metrics.matching import assign, ranks_within
 from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, Curve, average_precision
-from farther.metrics.weighting import RowWeights, mean_of_defined, plain, ratio, row_weights, value
+from farther.metrics.weighting import ImageWeights, RowWeights, mean_of_defined, plain, ratio, row_weights, value
 from farther.tables import Objects, Regions
 
 #: IoU thresholds 0.50, 0.55, …, 0.95.
@@ -76,7 +76,7 @@ def evaluate(
     }
 
 
-def metrics(known: ClosedSet, weights: np.ndarray | None = None) -> dict[str, Any]:
+def metrics(known: ClosedSet, weights: ImageWeights | None = None) -> dict[str, Any]:
     """The twelve metrics of `evaluate`.
 
     Args:
@@ -149,16 +149,16 @@ class Matched:
         kind = self.kind[threshold, self.rows(k)]
         return kind[kind != IGNORED] == TRUE
 
-    def objects(self, weights: np.ndarray | None = None) -> np.ndarray:
+    def objects(self, weights: ImageWeights | None = None) -> np.ndarray:
         """Number of objects of each class in each replicate, ndarray of shape (K, B)."""
         rows = row_weights(weights, self.object_image, self.images)
         return rows.total_by_group(self.object_class, len(self.bounds) - 1)
 
-    def detections(self, weights: np.ndarray | None = None) -> RowWeights:
+    def detections(self, weights: ImageWeights | None = None) -> RowWeights:
         """Weights of the detections; see `metrics`."""
         return row_weights(weights, self.image, self.images)
 
-    def average_precision(self, weights: np.ndarray | None = None, points: int | None = RECALL_POINTS) -> np.ndarray:
+    def average_precision(self, weights: ImageWeights | None = None, points: int | None = RECALL_POINTS) -> np.ndarray:
         """Average precision, ndarray of shape (T, K, B); NaN for a class without objects.
 
         Args:
@@ -172,7 +172,7 @@ class Matched:
             result[:, k] = average_precision(self.kind[:, of_class], objects[k], points, rows[of_class])
         return result
 
-    def recall(self, weights: np.ndarray | None = None, most: int | None = None) -> np.ndarray:
+    def recall(self, weights: ImageWeights | None = None, most: int | None = None) -> np.ndarray:
         """Share of the objects found, ndarray of shape (T, K, B); NaN for a class without objects.
 
         Args:

@@ -44,7 +44,7 @@ from farther.metrics.outcomes import (
 )
 from farther.metrics.precision_recall import FALSE, TRUE
 from farther.metrics.precision_recall import IGNORED as LEFT_OUT
-from farther.metrics.weighting import mean_of_defined
+from farther.metrics.weighting import ImageWeights, mean_of_defined
 
 KINDS = ("classification", "localisation", "both", "duplicate", "background", "missed")
 
@@ -167,7 +167,7 @@ def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple
     return errors, corrected()
 
 
-def known_gains(known: ClosedSet, iou: float = 0.5, weights: np.ndarray | None = None) -> dict[str, np.ndarray]:
+def known_gains(known: ClosedSet, iou: float = 0.5, weights: ImageWeights | None = None) -> dict[str, np.ndarray]:
     """Mean average precision of the known classes, and what correcting each kind of error adds to it (TIDE's dAP).
 
     Args:
@@ -221,7 +221,7 @@ def of_unknown(outcome: Outcome, near: Pairs) -> Errors:
 
 
 def unknown_gains(
-    outcome: Outcome, errors: Errors, unknown_score: np.ndarray, weights: np.ndarray | None = None
+    outcome: Outcome, errors: Errors, unknown_score: np.ndarray, weights: ImageWeights | None = None
 ) -> dict[str, dict[str, Any]]:
     """Gains in AP_U and R_U, and reductions of nOSE, from correcting each kind of error.
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from farther.errors import ParameterError
-from farther.metrics.boxes import Pairs, image_numbers, pairs
+from farther.metrics.boxes import Pairs, image_numbers, is_among, pairs
 from farther.metrics.closed_set import ClosedSet, Matched
 from farther.metrics.matching import above_of_class
-from farther.metrics.precision_recall import TRUE, accumulated
-from farther.metrics.weighting import blocks, ratio
+from farther.metrics.precision_recall import TRUE
+from farther.metrics.weighting import LEVELS, ImageWeights, RowWeights, accumulated, blocks, ratio
 from farther.tables import Objects, Regions
 
 #: Smallest overlap at which a detection is attributed to an object (Hoiem et al., 2012).
@@ -77,7 +77,7 @@ def diagnose(
     name = np.array(regions.classes, dtype=object)[regions.label]
     cause = np.full(len(regions), "", dtype=object)
     above = above_of_class(regions, points)
-    wild = np.isin(regions.image_id.astype(str), list(settings.wild_images))
+    wild = is_among(regions.image_id, settings.wild_images)
     cause[above] = np.where(wild, "mixed_unknown", "background")[above]
 
     near, is_crowd = _touching(objects, regions, above, settings.touch)
@@ -110,7 +110,7 @@ def diagnose(
 
 
 def counts_at_recalls(
-    matched: Matched, cause: np.ndarray, recalls: Sequence[float], weights: np.ndarray | None = None
+    matched: Matched, cause: np.ndarray, recalls: Sequence[float], weights: ImageWeights | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
     """Detections of each cause from the operating points on, summed over the classes that reach the recall.
 
@@ -144,6 +144,13 @@ def counts_at_recalls(
         by_cause = [np.flatnonzero(cause[of_class] == name) for name in CAUSES]
         if not len(true):
             continue
+        if rows.grouped:
+            needed = np.multiply.outer(np.asarray(recalls), objects[k]) - 1e-9
+            found, reached = _counts_of_groups(rows[of_class], last, true, by_cause, needed)
+            reached &= objects[k] > 0
+            classes += reached
+            counts += found * reached
+            continue
         for block in blocks(replicates, len(score)):
             each = rows[of_class].in_block(block)
             found = np.cumsum(each[:, true], axis=1)
@@ -156,6 +163,27 @@ def counts_at_recalls(
                 so_far = accumulated(each[:, of_cause])
                 total[:, block] += so_far[at, np.searchsorted(of_cause, point, side="right")] * reached
     return counts, classes
+
+
+def _counts_of_groups(
+    rows: RowWeights, last: np.ndarray, true: np.ndarray, by_cause: Sequence[np.ndarray], needed: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Counts of each cause (8, R, B) of a class, and the recalls that it reaches (R, B), at levels of the confidence.
+
+    Args:
+        rows: Weights of the detections, the most confident first.
+        last: The last detection of the same confidence as each.
+        true: The correct ones.
+        by_cause: Those of each cause.
+        needed: Number of correct detections at each recall, ndarray of shape (R, B).
+    """
+    ends = np.unique(last[np.linspace(0, len(last) - 1, LEVELS).astype(np.int64)])
+    level = np.searchsorted(ends, np.arange(len(last)))
+    found = rows[true].up_to_level(level[true], len(ends))
+    point = np.stack([np.argmax(found >= least[:, None], axis=1) for least in needed])
+    at = np.arange(found.shape[0])
+    each = [rows[of_cause].up_to_level(level[of_cause], len(ends))[at, point] for of_cause in by_cause]
+    return np.stack(each), found[:, -1] >= needed
 
 
 def shares(counts: np.ndarray) -> dict[str, np.ndarray]:

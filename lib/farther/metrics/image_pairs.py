@@ -16,7 +16,7 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.metrics.outcomes import FOUND, KEPT, MISCLASSIFIED, Outcome
-from farther.metrics.weighting import plain, ratio
+from farther.metrics.weighting import ImageWeights, plain, ratio
 from farther.tables import Regions
 
 
@@ -60,7 +60,7 @@ def of_partners(regions: Regions, base_of: Mapping[str, str]) -> tuple[Regions, 
     return regions[row].with_columns(image_id=copied["image"].to_list()), row
 
 
-def metrics(with_object: Outcome, without: Outcome, weights: np.ndarray | None = None) -> dict[str, Any]:
+def metrics(with_object: Outcome, without: Outcome, weights: ImageWeights | None = None) -> dict[str, Any]:
     """What an unknown object changes in its image, as shares of objects.
 
     Args:
@@ -84,7 +84,7 @@ def metrics(with_object: Outcome, without: Outcome, weights: np.ndarray | None =
     return changes if weights is not None else {**plain(changes), **{side: plain(of) for side, of in sides.items()}}
 
 
-def _shares(outcome: Outcome, weights: np.ndarray | None) -> dict[str, np.ndarray]:
+def _shares(outcome: Outcome, weights: ImageWeights | None) -> dict[str, np.ndarray]:
     split = outcome.split
     known = split.is_known & ~split.is_crowd
     each = np.ones((1, len(known))) if weights is None else weights

@@ -11,10 +11,11 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.metrics import error_diagnosis, open_set
+from farther.metrics.boxes import places
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.outcomes import KEPT, Outcome, Split
 from farther.metrics.precision_recall import IGNORED, TRUE
-from farther.metrics.weighting import mean_of_defined, plain, ratio
+from farther.metrics.weighting import ImageWeights, mean_of_defined, plain, ratio
 from farther.tables import Regions
 
 
@@ -23,7 +24,7 @@ def metrics(
     regions: Regions,
     recall: float = 0.8,
     unknown_score: np.ndarray | None = None,
-    weights: np.ndarray | None = None,
+    weights: ImageWeights | None = None,
 ) -> dict[str, Any]:
     """Metrics of the known classes that have objects in a split.
 
@@ -84,7 +85,7 @@ def closed_set(split: Split, regions: Regions) -> ClosedSet:
 
 
 def of_kept(
-    outcome: Outcome, known: ClosedSet, recall: float = 0.8, weights: np.ndarray | None = None
+    outcome: Outcome, known: ClosedSet, recall: float = 0.8, weights: ImageWeights | None = None
 ) -> dict[str, Any]:
     """`metrics` without `map`, from a closed set that is the same for all methods.
 
@@ -100,12 +101,12 @@ def of_kept(
 
 
 def _of_kept(
-    outcome: Outcome, known: ClosedSet, recall: float, weights: np.ndarray | None
+    outcome: Outcome, known: ClosedSet, recall: float, weights: ImageWeights | None
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """See `of_kept`; and the average precision of each known class with objects, ndarray of shape (K, B)."""
     kept = known.keeping(outcome.kind == KEPT)
     matched = kept.match([outcome.split.settings.iou])
-    of_known = None if weights is None else weights[:, np.searchsorted(outcome.split.images, known.images)]
+    of_known = None if weights is None else weights[:, places(outcome.split.images, known.images)]
     cause = np.where(outcome.misclassifies[kept.detections.row], "unknown_unknown", "correct")
     near, is_crowd = outcome.split.candidates, outcome.split.is_crowd
     of_crowd = is_crowd[near.target]

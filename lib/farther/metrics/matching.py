@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from farther.metrics.boxes import Pairs, image_numbers, pairs
+from farther.metrics.boxes import Pairs, image_numbers, is_among, pairs
 from farther.tables import Objects, Regions, TrueClasses
 
 
@@ -121,7 +121,6 @@ def not_of_known(objects: Objects, regions: Regions, known_classes: Sequence[str
     Returns:
         False for detections of known objects; all True where no known object is annotated.
     """
-    known = np.array(list(known_classes), dtype=object)
-    if not np.isin(objects.category.astype(str), known.astype(str)).any():
+    if not is_among(objects.category, known_classes).any():
         return np.ones(len(regions), dtype=bool)
-    return ~np.isin(true_classes(objects, regions, iou).category.astype(str), known.astype(str))
+    return ~is_among(true_classes(objects, regions, iou).category, known_classes)

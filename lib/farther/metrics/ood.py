@@ -13,11 +13,13 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError, shorten
 from farther.metrics.boxes import image_numbers
-from farther.metrics.precision_recall import accumulated
-from farther.metrics.weighting import RowWeights, blocks, each_once, plain
+from farther.metrics.weighting import LEVELS, RowWeights, accumulated, blocks, each_once, plain
 
 #: A metric of how many ID and OOD regions are accepted at each score; see `METRICS`.
 Formula = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+#: Scores of a side that the levels of grouped weights are taken from.
+EDGES_FROM = 100_000
 
 #: How the area under a precision–recall curve is taken; see `evaluate`.
 Aupr = Literal["step", "trapezoid"]
@@ -93,6 +95,8 @@ def measure(
     replicates = len(sides[0].of_images)
     if len(sides[1].of_images) != replicates:
         raise ParameterError(f"{names[0]} and {names[1]} need the same number of replicates")
+    if any(weights.grouped for weights in sides):
+        return _of_groups(formulas, scores, sides)
     result = {name: np.full(replicates, np.nan) for name in formulas}
     levels = np.unique(np.concatenate(scores))[::-1]
     if len(levels):
@@ -107,6 +111,36 @@ def measure(
             for name, values in result.items():
                 values[block][usable] = formulas[name](true[usable], false[usable])
     return plain(result) if positive[1] is None and negative[1] is None else result
+
+
+def _of_groups(
+    formulas: Mapping[str, Formula], scores: tuple[np.ndarray, np.ndarray], sides: tuple[RowWeights, ...]
+) -> dict[str, np.ndarray]:
+    """Replicates from counts at some levels; those of each metric are moved by what the levels change of its value."""
+    edges = np.unique(np.concatenate([_edges(of_side) for of_side in scores]))
+    level = [len(edges) - np.searchsorted(edges, of_side, side="right") for of_side in scores]
+    exact = measure(formulas, (scores[0], None), (scores[1], None), ("", ""))
+    result = {name: np.full(len(sides[0].of_images), np.nan) for name in formulas}
+    if None in exact.values():
+        return result
+    once = [np.cumsum(np.bincount(of_side, minlength=len(edges) + 1))[None] for of_side in level]
+    counts = [rows.up_to_level(of_side, len(edges) + 1) for rows, of_side in zip(sides, level, strict=True)]
+    for block in blocks(len(counts[0]), len(edges)):
+        true, false = (of_side[block] for of_side in counts)
+        usable = (true[:, -1] > 0) & (false[:, -1] > 0)
+        for name, values in result.items():
+            moved = exact[name] - formulas[name](*once)
+            values[block][usable] = np.clip(formulas[name](true[usable], false[usable]) + moved, 0, 1)
+    return result
+
+
+def _edges(scores: np.ndarray) -> np.ndarray:
+    """Quantiles of a side's scores, most of them about those shares that the metrics look at."""
+    sample = scores[:: max(1, len(scores) // EDGES_FROM)]
+    if not len(sample):
+        return sample
+    near = [np.linspace(share - 0.01, share + 0.01, LEVELS // 2) for share in (0.05, 0.95)]
+    return np.quantile(sample, np.concatenate([np.linspace(0, 1, LEVELS), *near]))
 
 
 def auroc(id_scores: np.ndarray, ood_scores: np.ndarray) -> float | None:

@@ -26,7 +26,7 @@ from farther.metrics.outcomes import (
     Split,
 )
 from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, Curve, ranked_areas
-from farther.metrics.weighting import mean_if_all_defined, plain, ratio, row_weights
+from farther.metrics.weighting import ImageWeights, mean_if_all_defined, plain, ratio, row_weights
 from farther.tables import Objects, Regions
 
 #: Metrics whose mean over IoU thresholds is taken.
@@ -74,7 +74,7 @@ def evaluate(
 
 
 def metrics(
-    outcome: Outcome, unknown_score: np.ndarray | None = None, weights: np.ndarray | None = None
+    outcome: Outcome, unknown_score: np.ndarray | None = None, weights: ImageWeights | None = None
 ) -> dict[str, Any]:
     """All metrics and counts of matched regions; see `evaluate`.
 
@@ -99,7 +99,7 @@ def metrics_over(
     ious: Sequence[float] | np.ndarray,
     is_unknown: np.ndarray,
     unknown_score: np.ndarray | None = None,
-    weights: np.ndarray | None = None,
+    weights: ImageWeights | None = None,
 ) -> dict[str, Any]:
     """Means of nose, p_u, r_u, ap_u and ap_u_11 over IoU thresholds; None (NaN) where one threshold has no value.
 
@@ -133,7 +133,7 @@ def curve(outcome: Outcome, unknown_score: np.ndarray | None = None) -> Curve | 
     return Curve.of(outcome.kind[ranked] == TRUE_UNKNOWN, unknown) if unknown else None
 
 
-def by_group(outcome: Outcome, group: np.ndarray, weights: np.ndarray | None = None) -> dict[str, dict[str, Any]]:
+def by_group(outcome: Outcome, group: np.ndarray, weights: ImageWeights | None = None) -> dict[str, dict[str, Any]]:
     """Counts and rates of the unknown objects of each group: category, size (`Split.sizes`) or supercategory.
 
     Args:
@@ -165,7 +165,7 @@ def by_group(outcome: Outcome, group: np.ndarray, weights: np.ndarray | None = N
 
 
 def _at_each_iou(
-    outcomes: Sequence[Outcome], unknown_score: np.ndarray | None, weights: np.ndarray | None
+    outcomes: Sequence[Outcome], unknown_score: np.ndarray | None, weights: ImageWeights | None
 ) -> list[dict[str, np.ndarray]]:
     """The metrics of outcomes of one split and one choice of flagged regions at several IoU thresholds, shape (B,)."""
     first = outcomes[0]
@@ -192,7 +192,7 @@ def _at_each_iou(
     ]
 
 
-def _counts(outcome: Outcome, weights: np.ndarray | None) -> dict[str, np.ndarray]:
+def _counts(outcome: Outcome, weights: ImageWeights | None) -> dict[str, np.ndarray]:
     split = outcome.split
     objects = row_weights(weights, split.object_image, len(split.images))
     regions = row_weights(weights, split.detections.image, len(split.images))

@@ -24,10 +24,11 @@ from typing import Any, Literal
 import numpy as np
 
 from farther.metrics import known_classes
+from farther.metrics.boxes import image_numbers, is_among
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import ranks_within
 from farther.metrics.outcomes import FOUND, NOT_COUNTED, Outcome, Settings, Split
-from farther.metrics.weighting import plain, ratio, row_weights
+from farther.metrics.weighting import ImageWeights, plain, ratio, row_weights
 from farther.tables import Objects, Regions
 
 #: Most confident detections of an image that count.
@@ -63,7 +64,7 @@ class MixedImages:
             classes: The known classes; regions of other classes are those that the detector labels as unknown.
             iou: Smallest overlap of a detection and its object.
         """
-        _, image = np.unique(regions.image_id.astype(str), return_inverse=True)
+        _, (image,) = image_numbers(regions.image_id)
         rows = ranks_within(regions.score, image, regions.region_id) < MAX_DETECTIONS
         counted = regions[rows]
         split = Split.of(objects, counted, Settings(iou=iou, known_classes=tuple(classes)))
@@ -79,7 +80,7 @@ class MixedImages:
     @cached_property
     def ap_before(self) -> float | None:
         """See `metrics`."""
-        label_is_unknown = ~np.isin(self.split.detections.class_name.astype(str), self.classes)
+        label_is_unknown = ~is_among(self.split.detections.class_name, self.classes)
         found: float | None = known_classes.of_kept(self.split.match(label_is_unknown), self.known)["ap_k"]
         return found
 
@@ -130,7 +131,7 @@ class MixedImages:
             "a_ose_by_class": dict(zip(names.tolist(), counts.tolist(), strict=True)),
         }
 
-    def counted(self, outcome: Outcome, weights: np.ndarray | None = None) -> dict[str, np.ndarray]:
+    def counted(self, outcome: Outcome, weights: ImageWeights | None = None) -> dict[str, np.ndarray]:
         """u_recall and a_ose, ndarrays of shape (B,).
 
         Args:

@@ -40,7 +40,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, pairs
+from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, is_among, pairs
 from farther.metrics.matching import assign, ranks
 from farther.tables import ObjectOutcomes, Objects, RegionOutcomes, Regions
 
@@ -105,7 +105,9 @@ class Detections:
     def __getitem__(self, rows: np.ndarray) -> Detections:
         """The regions that a mask selects; their ranks close up."""
         columns = {field.name: getattr(self, field.name)[rows] for field in fields(self)}
-        return Detections(**{**columns, "rank": np.argsort(np.argsort(columns["rank"]))})
+        is_kept = np.zeros(len(self.rank), dtype=bool)
+        is_kept[columns["rank"]] = True
+        return Detections(**{**columns, "rank": (np.cumsum(is_kept) - 1)[columns["rank"]]})
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class Split:
         settings = settings or Settings()
         images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
         known_classes = list(settings.known_classes)
-        is_known = np.isin(objects.category.astype(str), known_classes) if known_classes else np.zeros(0, bool)
+        is_known = is_among(objects.category, known_classes) if known_classes else np.zeros(0, bool)
         is_crowd = objects.is_crowd | objects.is_difficult
         region_box, object_box = regions.box, objects.box
         if settings.protocol == "paper":

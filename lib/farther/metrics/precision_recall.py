@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from farther.metrics.weighting import RowWeights, blocks, each_once
+from farther.metrics.weighting import LEVELS, RowWeights, accumulated, blocks, each_once
 
 #: Kinds of a ranked detection.
 TRUE, FALSE, IGNORED = 1, 0, -1
@@ -74,6 +74,8 @@ def ranked_areas(
     kind: np.ndarray, positives: np.ndarray, points: Sequence[int | None], weights: RowWeights
 ) -> np.ndarray:
     """`average_precision` for several choices of `points` at once, ndarray of shape (P, T, B)."""
+    if weights.grouped:
+        return np.stack([_areas_of_groups(of_one, positives, points, weights) for of_one in kind], axis=1)
     result = np.full((len(points), len(kind), len(positives)), np.nan)
     true_rows = [np.flatnonzero(of_one == TRUE) for of_one in kind]
     ignored_rows = [np.flatnonzero(of_one == IGNORED) for of_one in kind]
@@ -89,20 +91,38 @@ def ranked_areas(
     return result
 
 
-def accumulated(weights: np.ndarray) -> np.ndarray:
-    """Weight of the first 0, 1, 2, … rows, ndarray of shape (b, n + 1), from weights of shape (b, n)."""
-    total = np.zeros((len(weights), weights.shape[1] + 1), dtype=weights.dtype)
-    np.cumsum(weights, axis=1, out=total[:, 1:])
-    return total
+def _areas_of_groups(
+    kind: np.ndarray, positives: np.ndarray, points: Sequence[int | None], weights: RowWeights
+) -> np.ndarray:
+    """Areas of one kind per row, shape (P, B), from counts at levels: one per true row first, then of many each."""
+    is_true = kind == TRUE
+    total, before = int(is_true.sum()), np.cumsum(is_true) - is_true
+    single = min(LEVELS if total <= LEVELS else LEVELS // 2, total)
+    several = single + (before - single) * (LEVELS - single) // max(total - single, 1)
+    levels = min(total, LEVELS)
+    # Rows behind the last true one have a level of their own, which does not count.
+    level = np.minimum(np.where(before < single, before, several), levels)
+    found, ranked = (weights[rows].up_to_level(level[rows], levels + 1)[:, :-1] for rows in (is_true, kind != IGNORED))
+    return np.stack(_areas(np.diff(found, axis=1, prepend=0), ranked, positives, points, single))
 
 
 def _areas(
-    weights: np.ndarray, ranked: np.ndarray, positives: np.ndarray, points: Sequence[int | None]
+    weights: np.ndarray,
+    ranked: np.ndarray,
+    positives: np.ndarray,
+    points: Sequence[int | None],
+    single: int | None = None,
 ) -> list[np.ndarray]:
-    """Areas from the true rows of each replicate: their weights, and all rows up to each; shapes (b, n)."""
+    """Areas from the true rows of each replicate: their weights, and all rows up to each; shapes (b, n).
+
+    Args:
+        single: Number of true rows before those that hold several each, along which precision falls; None for all.
+    """
     found = np.cumsum(weights, axis=1, dtype=np.float64)
     precision = np.divide(found, ranked, out=np.zeros(ranked.shape), where=ranked > 0)
     best = np.maximum.accumulate(precision[:, ::-1], axis=1)[:, ::-1]
+    if single is not None and single < best.shape[1]:
+        best[:, max(single, 1) :] = (best[:, max(single, 1) :] + best[:, max(single, 1) - 1 : -1]) / 2
     recall = np.divide(found, positives[:, None], out=found, where=positives[:, None] > 0)
     # The part of the recall axis that each true row covers: its step, or the share of sampled recalls in its step.
     covered = [

@@ -12,6 +12,7 @@ import numpy as np
 
 from farther.errors import ParameterError
 from farther.metrics import calibration, image_uncertainty, self_awareness
+from farther.metrics.boxes import is_among
 from farther.tables import Objects, Regions
 
 #: How the image threshold is taken: from pseudo-OOD images, or so that 95% of the ID validation images are accepted.
@@ -82,7 +83,7 @@ class SelfAwareDetector:
             level = image_uncertainty.keeping(doubt)
         else:
             assert pseudo_ood is not None
-            shows_object = np.isin(np.asarray(images, dtype=str), objects.image_id.astype(str))
+            shows_object = is_among(np.asarray(images, dtype=object), set(objects.image_id))
             others = image_uncertainty.of_confidence(*pseudo_ood, aggregate)
             level = image_uncertainty.best_threshold(doubt[shows_object], others)
         return cls(thresholds, calibrators, level, aggregate)
@@ -105,7 +106,7 @@ class SelfAwareDetector:
     def __call__(self, regions: Regions, images: Sequence[str]) -> tuple[Regions, list[str]]:
         """Algorithm A.2: the detections of the accepted images, and the names of the rejected images."""
         rejected = self.rejected(regions, images)
-        return self.detections(regions[~np.isin(regions.image_id.astype(str), rejected)]), rejected
+        return self.detections(regions[~is_among(regions.image_id, rejected)]), rejected
 
     def to_json(self) -> dict[str, Any]:
         """All values, as JSON holds them."""

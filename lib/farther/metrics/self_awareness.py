@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from farther.errors import ParameterError
-from farther.metrics.boxes import overlaps
+from farther.metrics.boxes import is_among, overlaps
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import above_of_class
 from farther.metrics.outcomes import Protocol
 from farther.metrics.precision_recall import IGNORED, TRUE
-from farther.metrics.weighting import mean_of_defined, plain, ratio, value
+from farther.metrics.weighting import ImageWeights, columns, mean_of_defined, plain, ratio, value
 from farther.tables import Objects, Regions
 
 #: τ: smallest IoU of a true positive of the right class.
@@ -79,8 +79,8 @@ def evaluate(
     (0.5, 0.25)
     """
     excused = frozenset(rejected) & frozenset(may_reject)
-    accepted = regions[~np.isin(regions.image_id.astype(str), list(rejected))]
-    counted = objects[~np.isin(objects.image_id.astype(str), list(excused))]
+    accepted = regions[~is_among(regions.image_id, rejected)]
+    counted = objects[~is_among(objects.image_id, excused)]
     matched = match(counted, accepted, classes, iou)
     found = by_class(matched, iou, protocol)
     per_class = {
@@ -184,7 +184,7 @@ def match(
 
 
 def by_class(
-    matched: Matched, iou: float = TRUE_POSITIVE_IOU, protocol: Protocol = "paper", weights: np.ndarray | None = None
+    matched: Matched, iou: float = TRUE_POSITIVE_IOU, protocol: Protocol = "paper", weights: ImageWeights | None = None
 ) -> dict[str, dict[str, np.ndarray]]:
     """LRP and its parts, and LaECE, of each class.
 
@@ -196,13 +196,14 @@ def by_class(
     Returns:
         {class: {one of `PARTS`: ndarray of shape (B,)}}; NaN where there is nothing to average. B is 1 without weights.
     """
-    of_images = np.ones((1, len(matched.images))) if weights is None else weights.astype(np.float64)
+    of_images, column = columns(weights, len(matched.images))
+    of_images = of_images.astype(np.float64)
     images, is_paper = of_images.shape[1], protocol == "paper"
     result = {}
     for name, one in matched.items():
 
         def total(image: np.ndarray, values: np.ndarray | None = None) -> np.ndarray:
-            return of_images @ np.bincount(image, values, minlength=images)
+            return of_images @ np.bincount(column[image], values, minlength=images)
 
         count, true = total(one.image), total(one.image[one.is_true])
         misplaced = total(one.image[one.is_true], 1 - one.quality[one.is_true])
@@ -211,7 +212,7 @@ def by_class(
         lrp = ratio(false + missed + misplaced / (1 - iou), false + missed + true)
         gaps = np.zeros((images, BINS))
         inside = one.score < 1
-        places = one.image[inside], bin_of(one.score[inside])
+        places = column[one.image[inside]], bin_of(one.score[inside])
         # Precision times the mean IoU of the true positives is the sum of their IoU over all detections of the bin.
         np.add.at(gaps, places, one.score[inside] - one.quality[inside])
         laece = ratio(np.abs(of_images @ gaps).sum(axis=1), count)
