@@ -1,3 +1,13 @@
 """Only the test is collected: the other files are those of the program that it runs."""
 
-collect_ignore = ["mutate.py", "networks.py", "results.py", "run.py", "targets.py"]
+collect_ignore = [
+    "contents.py",
+    "mutate.py",
+    "networks.py",
+    "reruns.py",
+    "results.py",
+    "run.py",
+    "targets.py",
+    "texts.py",
+    "values.py",
+]

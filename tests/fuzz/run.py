@@ -37,7 +37,7 @@ MESSAGE = 1500
 ALLOWED = ("git", "/sbin/ldconfig")
 
 #: Groups of targets: each has a child process of its own, and the second imports PyTorch.
-GROUPS = ("results", "networks")
+GROUPS = ("results", "reruns")
 
 
 @dataclass(frozen=True)
@@ -246,8 +246,11 @@ def told(results: Iterator[Result]) -> Iterator[Result]:
 
 
 def run_group(group: str, tasks: list[str], seed: str, work: Path) -> Iterator[Result]:
-    """Results of tasks; after a death or a hang another child goes on."""
-    left = list(tasks)
+    """Results of tasks; after a death or a hang another child goes on.
+
+    A hang counts if it happens twice: the first one may be a machine that was stopped or busy.
+    """
+    left, again = list(tasks), set()
     while left:
         command = [
             sys.executable,
@@ -284,6 +287,10 @@ def run_group(group: str, tasks: list[str], seed: str, work: Path) -> Iterator[R
             name, _, number = task.partition(":")
             process.kill()
             code = process.wait()
+            if line is None and task not in again:
+                again.add(task)
+                left.insert(0, task)
+                break
             text = f"more than {SECONDS} s" if line is None else f"the process died ({code})"
             yield Result(name, int(number), "unexplained", text)
             break

@@ -166,13 +166,17 @@ def _evaluated(report: dict[str, Any], method: str) -> dict[str, Any]:
 
 def _of_method(project: Project, report: dict[str, Any], method: str) -> dict[str, Any]:
     """A method's threshold, its parameters, and what it was fitted on."""
-    from farther.evaluation.threshold import stored_threshold
+    from farther.evaluation.threshold import stored_tau
     from farther.tables.files import inside
 
     evaluated = report["methods"][method]
-    tau = stored_threshold(inside(project.artifacts / "fitted", f"{report['run']}/{method}/threshold.json"))
+    tau = stored_tau(inside(project.artifacts / "fitted", f"{report['run']}/{method}/threshold.json"))
     return {
-        "tau": {**tau, "id_regions_kept": evaluated["id_regions_kept"], "id_regions": evaluated["id_regions"]},
+        "tau": {
+            **tau.model_dump(),
+            "id_regions_kept": evaluated["id_regions_kept"],
+            "id_regions": evaluated["id_regions"],
+        },
         "method": {"name": evaluated["fitted"]["name"], "params": evaluated["fitted"]["params"]},
         "chosen": evaluated["fitted"].get("choice"),
         "fitted_on": (evaluated["fitted"].get("state") or {}).get("fitted_on_", {}).get("regions"),

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
-from typing import TypedDict
 
 import numpy as np
+from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from farther.curation.sources import LabelledImages
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -100,7 +101,7 @@ class ImgList(Reader):
         for number, text in enumerate(read_lines(path, ABSENT), start=1):
             image, _, label = text.rpartition(" ")
             location = Location(path, str(number), "path")
-            if text and not (image and label.removeprefix("-").isdecimal()):
+            if text and not (image and re.fullmatch(r"-?\d{1,9}", label)):
                 raise Location(path, str(number), "label").error(
                     f"expected a path, a space and a whole number, found {shorten(text)}"
                 )

@@ -189,7 +189,8 @@ def _categories(content: dict[str, Any], path: Path) -> list[str]:
     names = content.get("names")
     location = Location(path, None, "names")
     if isinstance(names, dict):
-        names = {int(key) if isinstance(key, str) and key.isdecimal() else key: name for key, name in names.items()}
+        numbers = {key: int(key) for key in names if isinstance(key, str) and key.isdecimal() and len(key) < 10}
+        names = {numbers.get(key, key): name for key, name in names.items()}
         if sorted(names, key=str) != sorted(range(len(names)), key=str):
             raise location.error(f"expected the numbers 0 to {len(names) - 1}, found {shorten(list(names))}")
         names = [names[number] for number in range(len(names))]

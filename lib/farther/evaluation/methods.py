@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from pydantic import Field
 
+from farther.errors import DataError
 from farther.evaluation import across, error_budget, intervals, plots, sweeps
 from farther.evaluation.files import RunFiles
 from farther.evaluation.image_pairs import PairedSplit
@@ -22,7 +23,7 @@ from farther.metrics.bootstrap import ImageDraws
 from farther.metrics.outcomes import Outcome, Split
 from farther.metrics.user_defined import Case, UserDefinedMetric
 from farther.tables import ObjectOutcomes, RegionOutcomes
-from farther.tables.files import read_json, read_sealed, write_sealed
+from farther.tables.files import digest, read_json, read_sealed, write_sealed
 from farther.tables.parquet import read_parquet, write_parquet
 from farther.tables.schema import Schema, check
 
@@ -86,21 +87,40 @@ class Evaluated:
 
     def write(self, folder: Path) -> None:
         """Writes everything but the outcomes."""
-        write_sealed(folder / "results.json", self.results)
+        folder.mkdir(parents=True, exist_ok=True)
         for kind, frame in self.frames.items():
             write_parquet(frame, folder / f"{kind}.parquet")
         for split, values in self.replicates.items():
             write_parquet(pl.DataFrame(values), folder / f"{split}.replicates.parquet")
+        write_sealed(folder / "results.json", {**self.results, "files": _digests(folder)})
 
     @classmethod
     def read(cls, folder: Path, splits: Sequence[str]) -> Evaluated:
-        """What `write` wrote."""
+        """What `write` wrote.
+
+        Raises:
+            DataError: a file is damaged or was replaced.
+        """
+        advice, file = f"delete {folder}", folder / "results.json"
+        results = read_sealed(file, advice)
+        expected, found = results.pop("files", None), _digests(folder)
+        if expected != found:
+            names = {*found, *expected} if isinstance(expected, dict) else ()
+            wrong = min((name for name in names if expected.get(name) != found.get(name)), default=file.name)
+            raise DataError(
+                f"damaged or replaced: not the file that was written beside the others; {advice}", file=folder / wrong
+            )
         replicates = {split: read_parquet(folder / f"{split}.replicates.parquet") for split in splits}
         return cls(
-            results=read_sealed(folder / "results.json", f"delete {folder}"),
+            results=results,
             frames={kind: read_parquet(folder / f"{kind}.parquet") for kind in plots.OF_METHODS},
             replicates={split: {column.name: column.to_numpy() for column in of} for split, of in replicates.items()},
         )
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Digest of each table of a kept part."""
+    return {file.name: digest(file) for file in sorted(folder.glob("*.parquet"))}
 
 
 def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str, UserDefinedMetric]) -> Evaluated:

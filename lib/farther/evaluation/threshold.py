@@ -16,6 +16,7 @@ from farther.metrics import operating_threshold
 from farther.metrics.matching import true_classes
 from farther.registry import STRICT
 from farther.tables.files import read_json, write_json
+from farther.tables.schema import Schema, check
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -69,3 +70,21 @@ def stored_threshold(file: Path) -> dict[str, Any]:
     if split is not None and not isinstance(split, str):
         raise DataError(f"expected the name of a split, found {shorten(split)}", file=file, field="settings.split")
     return dict(content)
+
+
+class StoredTau(Schema):
+    """The content of `fitted/<run>/<method>/threshold.json`: τ, its rule and fraction, and the regions it is of."""
+
+    threshold: float
+    rule: str
+    keep: float | None
+    regions: int
+
+
+def stored_tau(file: Path) -> StoredTau:
+    """All that the file of a method's threshold holds.
+
+    Raises:
+        DataError: the file is absent or damaged.
+    """
+    return check(StoredTau, read_json(file), file)

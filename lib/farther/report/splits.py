@@ -10,12 +10,14 @@ import polars as pl
 
 from farther.curation import PRECEDENCE, Fates
 from farther.curation.fates import NO_NEAR, NO_OVERLAP, REASONS, category_counts, fate_counts, rule_kind
+from farther.curation.seen import Seen
 from farther.report.charts import splits as charts
 from farther.report.charts.vega import ChartGroup, read_csv
 from farther.report.listing import Listing
 from farther.report.results import title_of_split
 from farther.tables import Images, Objects
-from farther.tables.files import inside, read_json
+from farther.tables.files import inside
+from farther.tables.schema import read_typed
 from farther.tables.stored import similarities
 
 #: Kinds of rules, those with precedence first.
@@ -81,7 +83,7 @@ def seen_unknowns(name: str, artifacts: Path) -> Listing | None:
             "Objects in OOD splits": sum(one["splits"].values()),
             "OOD splits": ", ".join(map(title_of_split, one["splits"])),
         }
-        for one in read_json(file)
+        for one in read_typed(list[Seen], file)
     ]
     if not rows:
         return Listing.of(f"No unknown category of {name} is annotated in ID training images.", [])

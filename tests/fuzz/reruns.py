@@ -1,0 +1,131 @@
+"""More of what is fuzzed with networks: stages that read CLIP's embeddings or go on from kept outputs, and pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import networks
+import yaml
+from networks import TARGETS, checkpoint
+from results import run
+from targets import CODE, PARAMS, Target, project, stage, write
+
+__all__ = ["TARGETS", "checkpoint"]
+
+CLIP = {
+    "encoder": {"model": "local-dir:clip", "template": "a photo of a {}", "device": "cpu"},
+    "images": {"batch_size": 8, "workers": 0},
+}
+CROPS = {"crop": {"kind": "crops", "unknown": "negatives.txt", "min_score": 0.2}}
+
+
+def _register(name: str, mutable: tuple[str, ...], share: float, *parts: Any) -> None:
+    TARGETS[name] = Target(*parts, mutable, share)
+
+
+def _params(**sections: Any) -> None:
+    """Writes params.yaml with other sections, and the digests of the code of their methods."""
+    made = {**PARAMS, **sections}
+    digests = {**CODE["kept"], "methods": dict.fromkeys(made["methods"], "x")}
+    write({"params.yaml": yaml.safe_dump(made, sort_keys=False), "artifacts/code.json": {**CODE, "kept": digests}})
+
+
+def with_clip(until: str, **sections: Any) -> None:
+    """A project with an untrained CLIP and other sections of params.yaml; its stages are run before the one named `until`."""
+    project(until)
+    networks._clip()
+    Path("m").rename("clip")
+    _params(embed=CLIP, inference={"workers": 0}, **sections)
+    write({"negatives.txt": "# mined\ntable\nblue box\n\nlamp\n"})
+
+
+def with_crops() -> None:
+    """A project whose run has a pass over crops that was not made yet."""
+    theirs = {**PARAMS["detectors"]["theirs"], "passes": CROPS}
+    with_clip(
+        "evaluate",
+        detectors={"theirs": theirs},
+        methods={"mcm": {"pass": "crop"}, "neg_label": {"pass": "crop"}, "msp": {}},
+    )
+
+
+def crops_again() -> None:
+    with_crops()
+    stage("infer", "theirs")
+
+
+def fit_crops() -> None:
+    stage("infer", "theirs")
+    stage("evaluate", "theirs")
+
+
+def similar() -> None:
+    """A project whose images are embedded and stratified."""
+    from tests.similarity.tiny_wordnet import write as write_wordnet
+
+    with_clip("infer", stratify={"borderline": 3, "wordnet": {"folder": "dict"}})
+    write_wordnet(Path("dict"))
+    stage("embed")
+    stage("stratify", "pets")
+
+
+def stratify() -> None:
+    stage("embed")
+    stage("stratify", "pets")
+    run("duplicates", "pets")
+
+
+def mine() -> None:
+    run("negatives", "pets", "out.txt", "--wordnet", "similarity.yaml", "--count", "2")
+
+
+def kept() -> None:
+    """An evaluated project with one more method: all others are read from the kept parts."""
+    project("report")
+    _params(methods={**PARAMS["methods"], "energy": {}})
+
+
+def predicted() -> None:
+    networks._bundle()
+    for name in ("a.png", "b.jpg", "c/d.png"):
+        write({f"photos/{name}": (60, 40)})
+
+
+RUNS = ("artifacts/regions/theirs/**/*", "artifacts/splits/**/*")
+_register(
+    "crops",
+    ("negatives.txt", "clip/*.json", *RUNS, "pets/test/*.png"),
+    0.4,
+    with_crops,
+    lambda: stage("infer", "theirs"),
+)
+_register("crops_again", ("artifacts/passes/**/*", "negatives.txt", *RUNS), 0.4, crops_again, fit_crops)
+_register(
+    "negatives",
+    ("params.yaml", "artifacts/splits/**/*", "similarity.yaml", "rules.yaml"),
+    0.3,
+    lambda: with_clip("infer"),
+    mine,
+)
+_register(
+    "stratify",
+    ("artifacts/embeddings/**/*", "artifacts/tables/**/*", "artifacts/splits/**/*", "similarity.yaml", "params.yaml"),
+    0.6,
+    similar,
+    stratify,
+)
+_register(
+    "kept",
+    ("artifacts/evaluation/**/*", "artifacts/fitted/**/*", "artifacts/scores/**/*", "artifacts/thresholds/*"),
+    0.3,
+    kept,
+    lambda: stage("evaluate", "theirs"),
+)
+_register(
+    "predict",
+    ("photos/**/*",),
+    0.5,
+    predicted,
+    lambda: run("predict", "bundle", "photos", "--out", "out", "--device", "cpu", "--window", "2"),
+)
