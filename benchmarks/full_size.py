@@ -53,6 +53,21 @@ CLUTTER = 4.0
 SHARD = 4_096
 #: Stages that make images, look at them, or run networks.
 LEFT_OUT = ("demo", "paste", "corrupt", "blank", "embed", "stratify", "cost")
+#: Outputs of the stages that are measured, deleted before they are.
+MEASURED = ("evaluation", "fitted", "metrics", "outcomes", "plots", "report", "scores", "thresholds", "truth")
+#: The method that is added last.
+LAST = "ddu"
+
+#: Starts a stage, and appends what it took to the file that FARTHER_TIMES names.
+TIMED = """import json, os, resource, subprocess, sys, time
+start = time.monotonic()
+status = subprocess.call([sys.executable, *sys.argv[1:]])
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+name = '@'.join([os.path.basename(sys.argv[1])[:-3], *sys.argv[2:3]])
+line = [name, time.monotonic() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]
+open(os.environ['FARTHER_TIMES'], 'a').write(json.dumps(line) + '\\n')
+sys.exit(status)
+"""
 
 
 def write_datasets(folder: Path, scale: float) -> None:
@@ -99,15 +114,28 @@ def write_datasets(folder: Path, scale: float) -> None:
             start += count
 
 
-def write_project(project: Path, scale: float) -> dict[str, Any]:
-    """The stages that need no images, and the parameters of the profile `fmiyc` with imported runs; returns these."""
+def copy_code(project: Path) -> None:
+    """The stages that need no images, each started through `timed.py`, and the library that they use."""
     for name in ("stages", "lib", "data"):
+        shutil.rmtree(project / name, ignore_errors=True)
         shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("demo", "__pycache__"))
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())
     for name in LEFT_OUT:
         del pipeline["stages"][name]
     pipeline["stages"]["report"]["deps"].remove("artifacts/cost.json")
-    (project / "dvc.yaml").write_text(yaml.safe_dump(pipeline, sort_keys=False))
+    text = yaml.safe_dump(pipeline, sort_keys=False)
+    (project / "dvc.yaml").write_text(re.sub(r"cmd: python stages/", "cmd: python timed.py stages/", text))
+    (project / "timed.py").write_text(TIMED)
+
+
+def write_params(project: Path, params: dict[str, Any]) -> None:
+    """The project's params.yaml."""
+    (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+
+
+def write_project(project: Path, scale: float) -> dict[str, Any]:
+    """The stages that need no images, and the parameters of the profile `fmiyc` with imported runs; returns these."""
+    copy_code(project)
     params = yaml.safe_load((ROOT / "params.yaml").read_text()) | yaml.safe_load(
         (ROOT / "profiles/fmiyc.yaml").read_text()
     )
@@ -134,11 +162,13 @@ def write_project(project: Path, scale: float) -> dict[str, Any]:
     }
     params["inference"] = {**params["inference"], "shard_images": SHARD}
     params["report"] = {**params["report"], "published": {}}
-    (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    params["embed"]["weights"] = "data/names/classes.yaml"  # of no network: nothing is embedded
+    write_params(project, params)
     for command in (
         ["git", "init", "--quiet"],
         ["dvc", "init", "--quiet"],
         ["dvc", "config", "core.analytics", "false"],
+        ["dvc", "config", "cache.type", "reflink,hardlink,copy"],
     ):
         subprocess.run(command, cwd=project, check=True)
     return params
@@ -249,7 +279,7 @@ class Spent:
 
 
 def run(project: Path, *command: str) -> tuple[Spent, dict[str, Spent]]:
-    """What a command took, and what each of its stages took: `STAGES` makes each stage write a line."""
+    """What a command took, and what each of its stages took, by `TIMED`."""
     log = project / "stages.log"
     log.unlink(missing_ok=True)
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
@@ -270,22 +300,6 @@ def run(project: Path, *command: str) -> tuple[Spent, dict[str, Spent]]:
     return Spent(time.monotonic() - start, cpu, after.ru_maxrss / 1024), stages
 
 
-def timed(project: Path) -> None:
-    """Starts each stage through a program that appends what it took to the file that FARTHER_TIMES names."""
-    (project / "timed.py").write_text(
-        "import json, os, resource, subprocess, sys, time\n"
-        "start = time.monotonic()\n"
-        "status = subprocess.call([sys.executable, *sys.argv[1:]])\n"
-        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
-        "name = '@'.join([os.path.basename(sys.argv[1])[:-3], *sys.argv[2:3]])\n"
-        "line = [name, time.monotonic() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]\n"
-        "open(os.environ['FARTHER_TIMES'], 'a').write(json.dumps(line) + '\\n')\n"
-        "sys.exit(status)\n"
-    )
-    pipeline = (project / "dvc.yaml").read_text()
-    (project / "dvc.yaml").write_text(re.sub(r"cmd: python stages/", "cmd: python timed.py stages/", pipeline))
-
-
 def lines(title: str, whole: Spent, stages: dict[str, Spent]) -> Iterator[str]:
     """The table of one command: a line per stage, and the rest, which is DVC's."""
     yield f"\n{title}\n\n| stage | seconds | processor seconds | MiB |\n| --- | ---: | ---: | ---: |"
@@ -297,29 +311,53 @@ def lines(title: str, whole: Spent, stages: dict[str, Spent]) -> Iterator[str]:
     yield f"| all | {whole.wall:.1f} | {whole.cpu:.1f} | {memory:,.0f} |"
 
 
+def report(project: Path, title: str, *stages: str) -> None:
+    """Runs stages and prints their table."""
+    print(*lines(title, *run(project, "dvc", "repro", *stages)), sep="\n", flush=True)
+
+
+def make(project: Path, scale: float) -> None:
+    """Datasets, splits and imported detections, unless an earlier call finished them."""
+    finished = project / "finished"
+    if not finished.exists():
+        if project.exists() and any(project.iterdir()):
+            sys.exit(f"{project}: not empty, and not a finished project: delete it, or name another folder")
+        write_datasets(project / "images", scale)
+        params = write_project(project, scale)
+        print(
+            *lines("Ingest and curate", *run(project, "dvc", "repro", "curate@voc", "curate@bdd")), sep="\n", flush=True
+        )
+        write_detections(project, params)
+        finished.touch()
+    else:
+        copy_code(project)
+
+
 def main() -> None:
     """Prints tables in Markdown."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("project", type=Path)
     parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of images")
+    parser.add_argument("--make-only", action="store_true", help="end after the import of the detections")
     asked = parser.parse_args()
     project = asked.project.resolve()
-    write_datasets(project / "images", asked.scale)
-    params = write_project(project, asked.scale)
-    timed(project)
+    make(project, asked.scale)
+    params: dict[str, Any] = yaml.safe_load((project / "params.yaml").read_text())
     runs = [f"evaluate@{name}" for name in params["detectors"]]
-    print(*lines("Ingest and curate", *run(project, "dvc", "repro", "curate@voc", "curate@bdd")), sep="\n", flush=True)
-    write_detections(project, params)
     imports = [f"infer@{name}" for name in params["detectors"]]
-    print(*lines("Import of the detections", *run(project, "dvc", "repro", *imports)), sep="\n", flush=True)
+    report(project, "Import of the detections", *imports)
+    if asked.make_only:
+        return
+    for name in MEASURED:
+        shutil.rmtree(project / "artifacts" / name, ignore_errors=True)
     methods = params["methods"]
-    last = {"ddu": methods.pop("ddu")}
-    (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
-    print(*lines(f"{len(methods)} methods", *run(project, "dvc", "repro", *runs, "report")), sep="\n", flush=True)
+    last = {LAST: methods.pop(LAST)}
+    write_params(project, params)
+    report(project, f"{len(methods)} methods", *runs, "report")
     methods |= last
-    (project / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
-    print(*lines("One more method", *run(project, "dvc", "repro", *runs, "report")), sep="\n", flush=True)
-    print(*lines("Nothing changed", *run(project, "dvc", "repro", *runs, "report")), sep="\n", flush=True)
+    write_params(project, params)
+    report(project, "One more method", *runs, "report")
+    report(project, "Nothing changed", *runs, "report")
 
 
 if __name__ == "__main__":
