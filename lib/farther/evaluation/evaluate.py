@@ -57,8 +57,7 @@ def evaluate_run(
     files, settings = inputs.files, inputs.settings
     applicable, refused = read_methods(files, list(methods))
     parts = Parts(inputs, create_all(settings.user_defined, taken=COMPARED), code)
-    detector = parts.detector()
-    each = {method.name: parts.method(method) for method in applicable}
+    detector, each = parts.all(applicable)
     parts.keep_only(list(each))
     chosen = stored_threshold(files.threshold)
     report: dict[str, Any] = {
@@ -80,7 +79,7 @@ def evaluate_run(
     }
     write_run(files, report, {name: part.frames for name, part in each.items()}, detector["map_at"])
     if log is not None:
-        log(parts.computed)
+        log([name for name in ("the detector", *each) if name in parts.computed])
     return report
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from threading import Lock
 from typing import Any
 
 from farther.evaluation.files import RunSplit
@@ -35,6 +38,7 @@ class Parts:
         self._user_defined = user_defined
         self._kept = Keyed(inputs.files.parts)
         self._outcomes = Keyed(inputs.files.outcomes)
+        self._writing = Lock()
         self.computed: list[str] = []
         settings = asdict(inputs.settings)
         roles = asdict(inputs.roles)
@@ -47,6 +51,15 @@ class Parts:
             *(text for split in _read(inputs) for text in key_of(split)),
         )
 
+    def all(self, methods: Sequence[Method]) -> tuple[dict[str, Any], dict[str, Evaluated]]:
+        """The part of the detector and those of methods, computed on one thread per core."""
+        for method in methods[:1]:  # what all methods share is computed once
+            self.method(method)
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            detector = pool.submit(self.detector)
+            each = list(pool.map(self.method, methods))
+            return detector.result(), {method.name: part for method, part in zip(methods, each, strict=True)}
+
     def detector(self) -> dict[str, Any]:
         """The part of the detector; see `farther.evaluation.detector`."""
         roles = self._inputs.roles
@@ -56,8 +69,9 @@ class Parts:
         if not self._kept.is_current(DETECTOR, key):
             from farther.evaluation.detector import evaluate_detector  # imports scipy: half a second
 
-            with self._kept.make(DETECTOR, key) as path:
-                write_sealed(path, evaluate_detector(self._inputs))
+            evaluated = evaluate_detector(self._inputs)
+            with self._writing, self._kept.make(DETECTOR, key) as path:
+                write_sealed(path, evaluated)
             self.computed.append("the detector")
         file = self._kept.path(DETECTOR)
         return read_sealed(file, f"delete {file}")
@@ -71,11 +85,11 @@ class Parts:
         key = digest(self._shared, method.name, repr(method.tau), fitted, *(p for p in scores if p.is_file()))
         if not (self._kept.is_current(item, key) and self._outcomes.is_current(method.name, key)):
             evaluated = evaluate_method(method, self._inputs, self._user_defined)
-            with self._outcomes.make(method.name, key) as folder:
+            with self._writing, self._outcomes.make(method.name, key) as folder:
                 for split, (of_regions, of_objects) in evaluated.outcomes.items():
                     of_regions.write(folder / f"{split}.parquet")
                     of_objects.write(folder / f"{split}.objects.parquet")
-            with self._kept.make(item, key) as folder:
+            with self._writing, self._kept.make(item, key) as folder:
                 evaluated.write(folder)
             self.computed.append(method.name)
         return Evaluated.read(self._kept.path(item), [split.name for split in self._inputs.tested])

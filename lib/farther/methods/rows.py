@@ -2,19 +2,23 @@
 
 BLAS rounds the rows of a product differently by the number of rows, by the place of a row among those that are computed
 together, and by the number of threads. A score must be the same in the table of a whole split and beside the detections
-of one image, so all rows are scored in parts of one size, on one thread.
+of one image, so all rows are scored in parts of one size, each on one thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from farther.tables import Regions
+
+T = TypeVar("T")
 
 #: Rows that are scored at once: a multiple of 6, 8, 16 and 24, which BLAS computes together.
 ROWS = 48
@@ -29,6 +33,17 @@ def in_equal_parts(score: Callable[[Regions], np.ndarray], block: Regions) -> np
             rows = np.minimum(np.arange(len(block) - left, len(block) - left + ROWS), len(block) - 1)
             scores.append(score(block[rows])[:left])
     return np.concatenate(scores)
+
+
+def whole_parts(rows: np.ndarray) -> np.ndarray:
+    """Row numbers, the last one repeated up to a multiple of `ROWS`."""
+    return np.append(rows, np.repeat(rows[-1:], -len(rows) % ROWS))
+
+
+def in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
+    """The result for each item, on one thread per core, each with one thread of BLAS."""
+    with one_blas_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(function, items))
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +23,9 @@ from farther.tables.files import digest, inside, listed
 
 if TYPE_CHECKING:
     from farther.scoring.entries import Entry
+
+#: Bytes of regions that are kept in memory while methods are fitted to them one after another.
+HELD = 3 << 29
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -56,6 +61,7 @@ class RunRegions:
         test_splits: Splits that results are reported on: parameters must not be searched on them.
         passes: Folder of the passes, which holds one folder per pass, which holds one regions folder per split.
         fit_folder: Folder of the splits that methods learn from; None for `folder`.
+        known_digests: Digest of each folder of regions that was read already.
     """
 
     folder: Path
@@ -65,6 +71,7 @@ class RunRegions:
     test_splits: tuple[str, ...] = ()
     passes: Path | None = None
     fit_folder: Path | None = None
+    known_digests: dict[Path, str] = dataclasses.field(default_factory=dict, repr=False, compare=False)
 
     def on(self, entry: Entry) -> RunRegions:
         """The regions that an entry of params.yaml is about: the run's own, or those of one of its passes.
@@ -143,12 +150,14 @@ class RunRegions:
             problem = f"the pass {folder.parent.name!r} has no split {settings.split!r} to learn from"
             raise FitError(f"{problem}: write `fit_on: detections`, or take it out of the pass's `skip`")
         regions = labelled_known(RegionsFolder(folder).above(self.operating))
-        return regions if settings.max_regions is None else RegionsSample(regions, settings.max_regions, settings.seed)
+        if settings.max_regions is not None:
+            regions = RegionsSample(regions, settings.max_regions, settings.seed)
+        return HeldRegions(regions)
 
-    @property
+    @cached_property
     def calibration(self) -> RegionsLike:
         """Those that τ is taken from; see `labelled_known`."""
-        return labelled_known(self.above(self.settings.calibration_split))
+        return HeldRegions(labelled_known(self.above(self.settings.calibration_split)), HELD // 4)
 
     def above(self, split: str) -> RegionsLike:
         """The regions of a split at or above t*.
@@ -161,7 +170,9 @@ class RunRegions:
     @cached_property
     def digests(self) -> dict[str, str]:
         """A digest of the stored regions of each split, sorted by name."""
-        return {file.parent.name: folder_digest(file.parent) for file in listed(self.folder, "*/regions.json")}
+        folders = [file.parent for file in listed(self.folder, "*/regions.json")]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return dict(zip([folder.name for folder in folders], pool.map(self._digest, folders), strict=True))
 
     def fit_digest(self, *, passes: bool) -> str:
         """A digest of the stored regions that methods learn from; empty where there are none.
@@ -172,7 +183,12 @@ class RunRegions:
         split = self.settings.split
         others = listed(self.passes, f"*/{split}") if passes and self.passes else []
         folders = [(self.fit_folder or self.folder) / split, *others]
-        return digest(*(folder_digest(folder) for folder in folders if folder.is_dir()))
+        return digest(*(self._digest(folder) for folder in folders if folder.is_dir()))
+
+    def _digest(self, folder: Path) -> str:
+        if folder not in self.known_digests:
+            self.known_digests[folder] = folder_digest(folder)
+        return self.known_digests[folder]
 
 
 def labelled_known(regions: RegionsLike) -> RegionsLike:
@@ -196,6 +212,55 @@ class _LabelledKnown:
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
         for batch in self.regions.batches(columns):
             yield batch[~batch.is_labelled_unknown]
+
+
+class HeldRegions:
+    """Regions whose columns stay in memory once they were read, as long as they fit; see `RegionsLike`.
+
+    Args:
+        regions: The rows.
+        limit: Bytes to keep; a column that would take more is read again each time.
+    """
+
+    def __init__(self, regions: RegionsLike, limit: int = HELD):
+        self._regions, self._left = regions, limit
+        self.path = getattr(regions, "path", None)
+        self._batches: list[Regions] = []
+        self._held: set[str] = set()
+
+    @property
+    def header(self) -> Header:
+        """What all rows share."""
+        return self._regions.header
+
+    def has(self, column: str) -> bool:
+        """True if the rows have this column (or, for `last_layer`, the header)."""
+        return self._regions.has(column)
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
+        """The rows in batches of the size in which they are stored."""
+        if columns is None or not all(self._hold(name) for name in ("score", *columns) if self.has(name)):
+            return self._regions.batches(columns)
+        return iter(self._batches)
+
+    def _hold(self, column: str) -> bool:
+        """Reads a column, unless it is held or too large; whether it is held."""
+        if column in self._held or self._left <= 0:
+            return column in self._held
+        batches = []
+        for number, batch in enumerate(self._regions.batches([column])):
+            frame = batch.frame
+            if column not in frame.columns:  # a folder without rows
+                return False
+            if self._held:
+                frame = self._batches[number].frame.hstack([frame[column]])
+            self._left -= int((frame.select(column) if self._held else frame).estimated_size())
+            if self._left <= 0:
+                return False
+            batches.append(batch.with_frame(frame))
+        self._batches = batches
+        self._held.update(batches[0].names if batches else [column])
+        return True
 
 
 class RegionsSample:

@@ -19,6 +19,7 @@ from farther.errors import DataError
 from farther.keyed import Keyed
 from farther.methods.base import METHODS, FitError, Method
 from farther.methods.loading import load, not_applicable, read_method
+from farther.methods.rows import in_threads
 from farther.scoring.entries import Entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import RunRegions, folder_digest
@@ -96,16 +97,18 @@ def score_run(entries: Sequence[Entry], run: RunRegions, fitted: Path, scores: P
             kept[entry.name] = digest(code[entry.name], folder_digest(states.path(entry.name))), source
     states.keep_only(done.entries)
     items: list[str] = []
+    methods: dict[str, Method] = {}  # loaded when the first split needs them
     for split in run.digests:
         if split == run.settings.split:
             continue
         keys = {name: digest(state, source.digests.get(split, "")) for name, (state, source) in kept.items()}
         items += [_item(name, split) for name in keys]
         stale = {name: key for name, key in keys.items() if not tables.is_current(_item(name, split), key)}
+        methods |= {name: load(states.path(name)) for name in stale if name not in methods}
         # The run's own regions first, then those of each pass: each folder is read once.
         for folder in dict.fromkeys(kept[name][1].folder for name in stale):
             of_folder = {name: key for name, key in stale.items() if kept[name][1].folder == folder}
-            _score_split(RegionsFolder(folder / split), states, tables, of_folder)
+            _score_split(RegionsFolder(folder / split), methods, tables, of_folder)
         done.scored += [f"{name}/{split}" for name in stale]
     tables.keep_only(items)
     return done
@@ -134,10 +137,11 @@ def _fit_key(entry: Entry, run: RunRegions, code: str) -> str:
     return digest(code, said, run.fit_digest(passes=passes), *(run.digests.get(split, "") for split in splits), *truth)
 
 
-def _score_split(regions: RegionsFolder, states: Keyed, tables: Keyed, stale: Mapping[str, str]) -> None:
+def _score_split(
+    regions: RegionsFolder, methods: Mapping[str, Method], tables: Keyed, stale: Mapping[str, str]
+) -> None:
     """Reads the regions of a split once for all entries that score it again, under new keys."""
-    methods = {name: load(states.path(name)) for name in stale}
-    columns = sorted({name for method in methods.values() for name in method.columns})
+    columns = sorted({column for name in stale for column in methods[name].columns})
     schema = Scores.empty().frame.to_arrow().schema
     with ExitStack() as stack:
         writers = {}
@@ -149,11 +153,11 @@ def _score_split(regions: RegionsFolder, states: Keyed, tables: Keyed, stale: Ma
         title = f"{regions.path.parent.name} {regions.path.name}"
         progress = stack.enter_context(tqdm(total=len(regions), desc=title, unit="region", disable=None))
         for batch in regions.batches(columns):
-            for name, method in methods.items():
-                try:
-                    score = method.score(batch)
-                except DataError as error:
-                    raise error.within(regions.path) from None
+            try:
+                scores = in_threads(lambda name, batch=batch: methods[name].score(batch), stale)  # type: ignore[misc]
+            except DataError as error:
+                raise error.within(regions.path) from None
+            for name, score in zip(stale, scores, strict=True):
                 found = Scores(image_id=batch.image_id, region_id=batch.region_id, score=score)
                 writers[name].write_table(found.frame.to_arrow().cast(schema), row_group_size=ROW_GROUP)
             progress.update(len(batch))
