@@ -166,9 +166,6 @@ class RunSplit:
         objects = Objects.read(self.source)
         failed = {failure["image_id"] for failure in self.folder.failures}
         self.images = frozenset(images.image_id) - failed
-        self.files = {
-            name: file for name, file in zip(images.image_id, images.file, strict=True) if name in self.images
-        }
         self.failed = len(images) - len(self.images)
         readable = np.fromiter((name not in failed for name in objects.image_id), bool, len(objects))
         self.objects = objects[readable]
@@ -181,6 +178,12 @@ class RunSplit:
             DataError: a shard is wrong, or shows an image that the split does not have.
         """
         return self._stored if threshold <= 0 else self._stored.above(threshold)
+
+    @property
+    def files(self) -> dict[str, str]:
+        """The file of each readable image."""
+        images = Images.read(self._files["images"])
+        return {name: file for name, file in zip(images.image_id, images.file, strict=True) if name in self.images}
 
     @cached_property
     def _stored(self) -> Regions:

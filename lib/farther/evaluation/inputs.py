@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
+import polars as pl
 
 from farther.errors import DataError
 from farther.evaluation.files import Roles, RunFiles, RunSplit, aligned_scores
@@ -263,12 +264,9 @@ def _refuse_other_classes(split: RunSplit) -> None:
 
 def named_by_split(split: RunSplit) -> tuple[Objects, Regions]:
     """Objects and regions of a split with its name in front of their images' names, as two splits may share names."""
-
-    def longer(names: np.ndarray) -> np.ndarray:
-        return np.array([f"{split.name}/{name}" for name in names], dtype=object)
-
+    longer = pl.lit(f"{split.name}/") + pl.col("image_id")
     objects, regions = split.objects, split.regions()
     return (
-        objects.with_columns(image_id=longer(objects.image_id)),
-        regions.with_columns(image_id=longer(regions.image_id)),
+        objects.with_frame(objects.frame.with_columns(image_id=longer)),
+        regions.with_frame(regions.frame.with_columns(image_id=longer)),
     )

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
@@ -63,9 +64,10 @@ class Images:
         )
 
     def _renamed(self, prefix: str) -> Images:
+        longer = pl.lit(prefix) + pl.col("image_id")
         return Images(
-            self.objects.with_columns(image_id=[prefix + name for name in self.objects.image_id]),
-            self.regions.with_columns(image_id=[prefix + name for name in self.regions.image_id]),
+            self.objects.with_frame(self.objects.frame.with_columns(image_id=longer)),
+            self.regions.with_frame(self.regions.frame.with_columns(image_id=longer)),
             tuple(prefix + name for name in self.names),
             self.original,
             frozenset(prefix + name for name in self.may_reject),

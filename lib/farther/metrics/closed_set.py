@@ -7,7 +7,7 @@ counted: a detection of one is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, pairs
-from farther.metrics.matching import assign, ranks_within
+from farther.metrics.matching import assign, falling_in_groups, ranks_within
 from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, Curve, average_precision
 from farther.metrics.weighting import ImageWeights, RowWeights, mean_of_defined, plain, ratio, row_weights, value
 from farther.tables import Objects, Regions
@@ -262,8 +262,7 @@ class ClosedSet:
         key = region_image * len(names) + region_class
         place = ranks_within(regions.score, np.where(region_class >= 0, key, -1), regions.region_id)
         row = np.flatnonzero((region_class >= 0) & (place < max_detections))
-        falling = -regions.score[row].astype(np.float64)
-        row = row[np.lexsort((regions.region_id[row], region_image[row], falling, region_class[row]))]
+        row = row[falling_in_groups(regions.score[row], region_class[row], region_image[row], regions.region_id[row])]
         detections = KnownDetections(
             row=row,
             image=region_image[row],
@@ -310,8 +309,8 @@ class ClosedSet:
             pairs=Pairs((np.cumsum(rows) - 1)[left.region], left.target, left.overlap),
         )
 
-    def assigned(self, ious: Sequence[float] | np.ndarray, last_choice: np.ndarray) -> np.ndarray:
-        """The object of each detection at each IoU threshold: rows of `object_row`, or −1; shape (T, n).
+    def assigned(self, ious: Sequence[float] | np.ndarray, last_choice: np.ndarray) -> Iterator[np.ndarray]:
+        """The object of each detection at each IoU threshold: rows of `object_row`, or −1, ndarrays of shape (n,).
 
         Args:
             last_choice: Objects that are chosen only when there is no other, one bool per object.
@@ -320,8 +319,7 @@ class ClosedSet:
         candidates = candidates.preferred_first(last_choice, self.object_id)
         # Detections of one class are sorted in the order in which they choose.
         rank = np.arange(len(self.detections.score))
-        each = [assign(candidates[candidates.overlap >= min(i, 1 - 1e-10)], rank, self.is_crowd) for i in ious]
-        return np.stack(each)
+        return (assign(candidates[candidates.overlap >= min(i, 1 - 1e-10)], rank, self.is_crowd) for i in ious)
 
     def counted(self, area_range: tuple[float, float] = ALL_AREAS) -> np.ndarray:
         """Objects of `object_row` that are counted, ndarray of bool."""
@@ -336,9 +334,8 @@ class ClosedSet:
         """
         counted = self.counted(area_range)
         ignored_region = _outside(areas(self.detections.box), area_range)
-        assigned = self.assigned(ious, ~counted)
-        kind = np.empty(assigned.shape, dtype=np.int8)
-        for row, target in zip(kind, assigned, strict=True):
+        kind = np.empty((len(ious), len(self.detections.score)), dtype=np.int8)
+        for row, target in zip(kind, self.assigned(ious, ~counted), strict=True):
             found = target >= 0
             row[:] = np.where(ignored_region, IGNORED, FALSE)
             row[found] = np.where(counted[target[found]], TRUE, IGNORED)

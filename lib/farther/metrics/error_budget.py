@@ -128,7 +128,7 @@ def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple
     Returns:
         The errors of `known.detections` and of the objects of `known.object_row`; and (kind, corrected detections).
     """
-    assigned = known.assigned([iou], ~known.counted())[0]
+    assigned = next(known.assigned([iou], ~known.counted()))
     matched = known.match([iou])
     of_detection = np.repeat(np.arange(len(known.classes)), np.diff(known.bounds))
     counted = known.counted()

@@ -30,13 +30,37 @@ def ranks(score: np.ndarray, image: np.ndarray, number: np.ndarray) -> np.ndarra
 
 def ranks_within(score: np.ndarray, group: np.ndarray, number: np.ndarray) -> np.ndarray:
     """Place of each row among the rows of its group when sorted by falling score, from 0; equal scores by `number`."""
-    order = np.lexsort((number, -np.asarray(score, dtype=np.float64), group))
+    order = falling_in_groups(score, group, number)
     in_order = group[order]
     first = np.flatnonzero(np.diff(in_order, prepend=in_order[:1] - 1))
     length = np.diff(np.append(first, len(order)))
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order)) - np.repeat(first, length)
     return place
+
+
+def falling_in_groups(score: np.ndarray, group: np.ndarray, *ties: np.ndarray) -> np.ndarray:
+    """Rows sorted by group, within it by falling score, and where both are equal by `ties`, the first of them first.
+
+    Args:
+        score: ndarray of shape (N,).
+        group: ndarray of shape (N,), integers below 2³¹.
+        ties: Arrays of shape (N,).
+    """
+    if len(score) and score.dtype == np.float32 and score.min() >= 0:
+        # One key of integers, in whose bits positive numbers have their order: a fraction of the time of several.
+        key = (np.asarray(group, dtype=np.int64) << 32) - (score + np.float32(0)).view(np.uint32)
+        order = np.argsort(key, kind="stable")
+        tied = np.flatnonzero(key[order[1:]] == key[order[:-1]])
+        # Ties are in the order of the table, which mostly is the one that is asked for.
+        in_order, undecided = np.zeros(len(tied), dtype=bool), np.ones(len(tied), dtype=bool)
+        for values in ties:
+            step = values[order[tied + 1]] - values[order[tied]]
+            in_order |= undecided & (step > 0)
+            undecided &= step == 0
+        if np.all(in_order | undecided):
+            return order
+    return np.lexsort((*reversed(ties), -np.asarray(score, dtype=np.float64), group))
 
 
 def above_of_class(regions: Regions, levels: Mapping[str, float | None]) -> np.ndarray:

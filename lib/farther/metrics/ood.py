@@ -13,7 +13,7 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError, shorten
 from farther.metrics.boxes import image_numbers
-from farther.metrics.weighting import LEVELS, RowWeights, accumulated, blocks, each_once, plain
+from farther.metrics.weighting import LEVELS, RowWeights, accumulated, blocks, each_once, value
 
 #: A metric of how many ID and OOD regions are accepted at each score; see `METRICS`.
 Formula = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -88,6 +88,9 @@ def measure(
         ParameterError: the sides have different numbers of replicates.
     """
     scores = (_checked(positive[0], names[0]), _checked(negative[0], names[1]))
+    if positive[1] is None and negative[1] is None:
+        counts = _accepted(*scores) if min(map(len, scores)) else None
+        return {name: None if counts is None else value(of(*counts)) for name, of in formulas.items()}
     sides = tuple(
         each_once(len(of_side)) if weights is None else weights
         for of_side, weights in zip(scores, (positive[1], negative[1]), strict=True)
@@ -110,7 +113,18 @@ def measure(
             usable = (true[:, -1] > 0) & (false[:, -1] > 0)
             for name, values in result.items():
                 values[block][usable] = formulas[name](true[usable], false[usable])
-    return plain(result) if positive[1] is None and negative[1] is None else result
+    return result
+
+
+def _accepted(*scores: np.ndarray) -> list[np.ndarray]:
+    """Number of rows of either side that are accepted at each score that occurs, from the highest down, shape (L,)."""
+    first, second = (np.sort(of_side) for of_side in scores)
+    both = np.concatenate([first, second])
+    order = np.argsort(both, kind="stable")  # two runs that are sorted: a merge
+    both, of_first = both[order], np.cumsum(order < len(first), dtype=np.int32)
+    last = np.flatnonzero(np.append(both[1:] != both[:-1], True))[:-1]  # below all other levels
+    before = np.append(np.int32(0), of_first[last]), np.append(0, last + 1 - of_first[last]).astype(np.int32)
+    return [(np.int32(len(side)) - lower)[::-1] for side, lower in zip((first, second), before, strict=True)]
 
 
 def _of_groups(

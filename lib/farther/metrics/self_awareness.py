@@ -162,7 +162,7 @@ def match(
     if not 0 < iou < 1:
         raise ParameterError(f"the IoU of a true positive is above 0 and below 1, found {iou}")
     known = ClosedSet.of(objects, regions, classes)
-    assigned = known.assigned([iou], known.is_crowd)[0]
+    assigned = next(known.assigned([iou], known.is_crowd))
     matched = known.match([iou])
     quality = np.zeros(len(assigned))
     found = assigned >= 0

@@ -129,6 +129,8 @@ class Table:
         """
         if isinstance(rows, slice):
             return self._with_arrays(rows) if self._frame is None else self.with_frame(self._frame[rows])
+        if isinstance(rows, np.ndarray) and rows.dtype == bool and rows.shape == (len(self),) and rows.all():
+            return self
         wanted = np.atleast_1d(np.arange(len(self), dtype=np.uint32)[rows])
         if self._frame is None:
             return self._with_arrays(wanted)
