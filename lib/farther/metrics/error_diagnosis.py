@@ -78,7 +78,7 @@ def diagnose(
     cause = np.full(len(regions), "", dtype=object)
     above = above_of_class(regions, points)
     wild = is_among(regions.image_id, settings.wild_images)
-    cause[above] = np.where(wild, "mixed_unknown", "background")[above]
+    cause[above & wild], cause[above & ~wild] = "mixed_unknown", "background"
 
     near, is_crowd = _touching(objects, regions, above, settings.touch)
     groups: dict[str, set[int]] = {}
@@ -86,11 +86,11 @@ def diagnose(
         for member in members:
             groups.setdefault(member, set()).add(number)
     category, detected_as = objects.category[near.target], name[near.region]
-    known = np.isin(category.astype(str), list(points))
-    alike = np.array(
-        [not groups.get(a, set()).isdisjoint(groups.get(b, ())) for a, b in zip(detected_as, category, strict=True)],
-        dtype=bool,
-    )
+    known = is_among(category, points.keys())
+    alike = np.zeros(len(near), dtype=bool)
+    if groups:
+        both = zip(detected_as, category, strict=True)
+        alike[:] = [not groups.get(a, set()).isdisjoint(groups.get(b, ())) for a, b in both]
     crowd = is_crowd[near.target]
     # From the weakest claim to the strongest: a later one overwrites.
     for claim, fits in (
@@ -103,7 +103,7 @@ def diagnose(
         cause[near.region[fits]] = claim
 
     rows = np.flatnonzero(above)
-    of_known = ClosedSet.of(objects, regions[rows], tuple(points), max_detections=len(rows) + 1)
+    of_known = ClosedSet.of(objects, regions[above], tuple(points), max_detections=len(rows) + 1)
     is_true = of_known.match([settings.iou]).kind[0] == TRUE
     cause[rows[of_known.detections.row[is_true]]] = "correct"
     return cause

@@ -194,6 +194,10 @@ def _dense(values: pl.Series) -> pl.Series:
 
 def first_repeated(values: pl.Series | np.ndarray) -> int | None:
     """The first row whose value occurs before."""
+    if len(values) > FEW and values.dtype == (np.int64 if isinstance(values, np.ndarray) else pl.Int64):
+        array = np.asarray(values)
+        if np.all(array[1:] > array[:-1]):  # as they are numbered
+            return None
     listed = values.to_list() if isinstance(values, pl.Series) else values.tolist()
     if len(set(listed)) == len(listed):  # `n_unique` never returns in a forked process
         return None

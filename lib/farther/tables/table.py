@@ -215,10 +215,13 @@ def _read_only(values: np.ndarray) -> np.ndarray:
 
 
 def as_numpy(series: pl.Series) -> np.ndarray:
-    """A column as an array; texts as objects, one per run of equal texts where runs are long."""
+    """A column as an array; texts as objects, one per run of equal texts or, where they are few, one per text."""
     if series.dtype != pl.String or _forked or len(series) < FEW:
         return series.to_numpy()
     starts = (series != series.shift()).fill_null(True).to_numpy()
     if 2 * np.count_nonzero(starts) > len(series):
-        return series.to_numpy()
+        texts = series.unique(maintain_order=True)
+        if len(texts) > FEW:
+            return series.to_numpy()
+        return texts.to_numpy()[series.cast(pl.Enum(texts)).to_physical().to_numpy()]
     return series.filter(starts).to_numpy()[np.cumsum(starts) - 1]
