@@ -3,6 +3,8 @@
     python benchmarks/full_size.py DIR                 makes the project in DIR, then measures; 12 GB of disk
     python benchmarks/full_size.py DIR --scale 0.1     with a tenth of the images
 
+A project that an earlier call finished is measured again with the code of now; `--make-only` ends before that.
+
 FMIYC's ID datasets and six OOD splits (Table 2) with its eight runs, whose detections are drawn at random around the
 objects and imported: features of 1,024 values for the four Faster R-CNN, of 256 for the two RT-DETR, none for the two
 YOLO; latents of 256. Methods and τ are those of the profile `fmiyc`; t* leaves 47,000 training regions per run of VOC.
@@ -277,7 +279,7 @@ def set_thresholds(project: Path, params: dict[str, Any], scale: float) -> None:
         scores = scan_regions(project / entry["weights"] / "train", columns=["score"]).collect()["score"]
         kept = min(round(LEARNED_FROM[entry["benchmark"]] * scale), len(scores))
         entry["threshold"] = {"rule": float(scores.sort(descending=True)[kept - 1])}
-    write_params(project, params)
+    (project / "all.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
 
 
 @dataclass(frozen=True)
@@ -335,9 +337,7 @@ def make(project: Path, scale: float) -> None:
             sys.exit(f"{project}: not empty, and not a finished project: delete it, or name another folder")
         write_datasets(project / "images", scale)
         params = write_project(project, scale)
-        print(
-            *lines("Ingest and curate", *run(project, "dvc", "repro", "curate@voc", "curate@bdd")), sep="\n", flush=True
-        )
+        report(project, "Ingest and curate", "curate@voc", "curate@bdd")
         write_detections(project, params)
         set_thresholds(project, params, scale)
         finished.touch()
@@ -351,19 +351,25 @@ def main() -> None:
     parser.add_argument("project", type=Path)
     parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of images")
     parser.add_argument("--make-only", action="store_true", help="end after the import of the detections")
+    parser.add_argument(
+        "--runs", nargs="+", metavar="RUN", help="the runs to measure, such as bdd-yolov8; all by default"
+    )
+    parser.add_argument("--without", nargs="+", default=[], metavar="METHOD", help="methods to leave out")
     asked = parser.parse_args()
     project = asked.project.resolve()
     make(project, asked.scale)
-    params: dict[str, Any] = yaml.safe_load((project / "params.yaml").read_text())
-    runs = [f"evaluate@{name}" for name in params["detectors"]]
-    imports = [f"infer@{name}" for name in params["detectors"]]
-    report(project, "Import of the detections", *imports)
+    params: dict[str, Any] = yaml.safe_load((project / "all.yaml").read_text())
+    write_params(project, params)
+    report(project, "Import of the detections", *(f"infer@{name}" for name in params["detectors"]))
     if asked.make_only:
         return
     for name in MEASURED:
         shutil.rmtree(project / "artifacts" / name, ignore_errors=True)
-    methods = params["methods"]
+    params["detectors"] = {name: params["detectors"][name] for name in asked.runs or params["detectors"]}
+    runs = [f"evaluate@{name}" for name in params["detectors"]]
+    methods = {name: values for name, values in params["methods"].items() if name not in asked.without}
     last = {LAST: methods.pop(LAST)}
+    params["methods"] = methods
     write_params(project, params)
     report(project, f"{len(methods)} methods", *runs, "report")
     methods |= last

@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat
 from pydantic.dataclasses import dataclass
 
 from farther.methods.base import FitError, Method, RegionsLike, register
-from farther.methods.linear_algebra import class_means, squared_norms
+from farther.methods.linear_algebra import class_means, is_singular, squared_norms
 from farther.methods.logits import Protocol, log_sum_exp
 from farther.methods.rows import ROWS, in_threads, one_blas_thread, whole_parts
 from farther.registry import STRICT
@@ -17,11 +17,6 @@ from farther.tables import Regions
 
 #: Tried in this order: the published code's range.
 JITTERS = [0.0, *(10.0**power for power in range(-20, 1))]
-
-#: From this number of features on, classes that half of them rule out are left out of the sum.
-SCREENED = 256
-#: Densities below the largest by this factor, a logarithm, do not change the sum's last bit; the other is the rounding.
-NEGLIGIBLE, ROUNDING = 60.0, 1e-9
 
 
 @register("ddu")
@@ -93,7 +88,7 @@ class DDU(Method):
         self.singular_ = [
             classes[c]
             for c, covariance in zip(kept, covariances, strict=True)
-            if counts[c] <= size or np.linalg.matrix_rank(covariance, hermitian=True) < size
+            if counts[c] <= size or is_singular(covariance)
         ]
         self.factors_, self.jitter_ = self._factorise(covariances)
 
@@ -121,48 +116,23 @@ class DDU(Method):
         raise FitError(f"{self.name}: {problem}")
 
     def _score(self, regions: Regions) -> np.ndarray:
-        with one_blas_thread():
-            return self._log_sums(self._vectors(regions[whole_parts(np.arange(len(regions)))]))[: len(regions)]
-
-    def _log_sums(self, h: np.ndarray) -> np.ndarray:
-        """The scores of features, ndarray of shape (n,), n a multiple of `ROWS`."""
-        h = h.astype(self.factors_.dtype, copy=False)
-        if len(self.means_) == 1 or h.shape[1] < SCREENED:
-            rows = np.ones((len(h), len(self.means_)), bool)
-        else:
-            bounds = self._log_densities(h, np.ones((len(h), len(self.means_)), bool), h.shape[1] // 2)
-            likely = np.zeros(bounds.shape, bool)
-            likely[np.arange(len(h)), bounds.argmax(axis=1)] = True
-            best = self._log_densities(h, likely).max(axis=1, keepdims=True)
-            rows = bounds >= best - NEGLIGIBLE - ROUNDING * np.abs(best)
-        return log_sum_exp(self._log_densities(h, rows))
-
-    def _log_densities(self, h: np.ndarray, rows: np.ndarray, leading: int | None = None) -> np.ndarray:
-        """log π_c N(h; μ_c, Σ_c + ε I) where `rows` says, else −∞: (n, C); bounds above it from the leading features.
-
-        A lower triangular factor whitens the leading features by themselves, and the others only add to the distance.
-        """
-        found = np.full(rows.shape, -np.inf)
-        constant = 0.5 * h.shape[1] * np.log(2 * np.pi)
-
-        def fill(c: int) -> None:
-            chosen = np.flatnonzero(rows[:, c])
-            if len(chosen):
-                found[chosen, c] = self._log_density(h, c, whole_parts(chosen), leading)[: len(chosen)] - constant
-
-        classes = range(len(self.means_))
-        if len(h) > ROWS:
-            in_threads(fill, classes)
-        else:
-            for c in classes:
-                fill(c)
-        return found + self.log_weights_
-
-    def _log_density(self, h: np.ndarray, c: int, rows: np.ndarray, leading: int | None) -> np.ndarray:
         from scipy.linalg import solve_triangular
 
-        factor, centred = self.factors_[c], h[rows, :leading] - self.means_[c, :leading]
-        white = solve_triangular(
-            factor[:leading, :leading], centred.T, lower=True, overwrite_b=True, check_finite=False
-        )
-        return -0.5 * (squared_norms(white.T) + 2 * np.log(np.diagonal(factor)).sum())
+        h = self._vectors(regions).astype(self.factors_.dtype, copy=False)
+        h = h[whole_parts(np.arange(len(h)))]
+        log_densities = np.empty((len(h), len(self.means_)))
+
+        def fill(c: int) -> None:
+            factor = self.factors_[c]
+            white = solve_triangular(factor, (h - self.means_[c]).T, lower=True, overwrite_b=True, check_finite=False)
+            log_determinant = 2 * np.log(np.diagonal(factor)).sum()
+            log_densities[:, c] = -0.5 * (squared_norms(white.T) + log_determinant)
+
+        with one_blas_thread():
+            if len(h) > ROWS:
+                in_threads(fill, range(len(self.means_)))
+            else:
+                for c in range(len(self.means_)):
+                    fill(c)
+            log_densities -= 0.5 * h.shape[1] * np.log(2 * np.pi)
+            return log_sum_exp(log_densities + self.log_weights_)[: len(regions)]

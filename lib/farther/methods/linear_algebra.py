@@ -74,18 +74,12 @@ def whitening(covariance: np.ndarray) -> np.ndarray:
     Returns:
         ndarray of shape (D, r), r the rank; upper triangular if r = D. See `whitened`.
     """
-    from scipy.linalg.lapack import dpocon, dtrtri
+    from scipy.linalg.lapack import dtrtri
 
     smallest = len(covariance) * np.finfo(np.float64).eps
-    try:
-        factor = np.linalg.cholesky(covariance).T
-    except np.linalg.LinAlgError:
-        factor = None
-    else:
-        # 1 / condition, which is at most smallest / largest variance; the estimate may be a few times too large.
-        condition = dpocon(factor, np.abs(covariance).sum(axis=0).max())[0]
-        if condition > 10 * smallest:  # full rank: much cheaper than eigenvectors
-            return dtrtri(factor, lower=False)[0]
+    factor, is_full = _factor(covariance)
+    if factor is not None and is_full:
+        return dtrtri(factor, lower=False)[0]
     variances, directions = np.linalg.eigh(covariance)
     kept = variances > smallest * max(float(variances[-1]), 0.0)
     if factor is None:
@@ -93,6 +87,26 @@ def whitening(covariance: np.ndarray) -> np.ndarray:
     elif kept.all():
         return dtrtri(factor, lower=False)[0]
     return directions[:, kept] / np.sqrt(variances[kept])
+
+
+def _factor(covariance: np.ndarray) -> tuple[np.ndarray | None, bool]:
+    """Upper Cholesky factor, None without one; and whether the matrix is known to be of full rank."""
+    from scipy.linalg.lapack import dpocon
+
+    try:
+        factor = np.linalg.cholesky(covariance).T
+    except np.linalg.LinAlgError:
+        return None, False
+    # 1 / condition, which is at most smallest / largest variance; the estimate may be a few times too large.
+    condition = dpocon(factor, np.abs(covariance).sum(axis=0).max())[0]
+    return factor, condition > 10 * len(covariance) * np.finfo(covariance.dtype).eps
+
+
+def is_singular(covariance: np.ndarray) -> bool:
+    """Whether a covariance's rank, as `numpy.linalg.matrix_rank` takes it, is below its size."""
+    if _factor(covariance)[1]:  # much cheaper than eigenvalues
+        return False
+    return bool(np.linalg.matrix_rank(covariance, hermitian=True) < len(covariance))
 
 
 def whitened(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
