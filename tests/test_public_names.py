@@ -49,3 +49,11 @@ def test_public_names_work_after_a_plain_import():
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert printed.count("\n") == 1
     assert printed.startswith("no_such_name: AttributeError(")
+
+
+def test_a_platform_without_file_locks_is_refused_by_name():
+    code = "import sys; sys.modules['fcntl'] = None; import farther"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.strip().endswith(
+        "farther needs the file locks of Linux and macOS (flock); on Windows, use it in WSL"
+    )

@@ -8,7 +8,11 @@ The parts load when they are first used: `farther.tables`, `datasets`, `detector
 """
 
 import importlib
+from importlib.util import find_spec
 from typing import Any
+
+if find_spec("fcntl") is None:
+    raise ImportError("farther needs the file locks of Linux and macOS (flock); on Windows, use it in WSL")
 
 __version__ = "0.1.0"
 

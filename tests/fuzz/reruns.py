@@ -86,6 +86,21 @@ def kept() -> None:
     _params(methods={**PARAMS["methods"], "energy": {}})
 
 
+def training_state() -> None:
+    """The state of an unfinished training."""
+    import torch
+
+    from farther.tools.training.run import write_state
+
+    write_state(Path("state.pt"), {"identity": "x", "epoch": 3, "model": {"a": torch.zeros(3)}, "log": [{"loss": 0.5}]})
+
+
+def resume() -> None:
+    from farther.tools.training.run import read_state
+
+    read_state(Path("state.pt"), "x")
+
+
 def predicted() -> None:
     networks._bundle()
     for name in ("a.png", "b.jpg", "c/d.png"):
@@ -129,3 +144,4 @@ _register(
     predicted,
     lambda: run("predict", "bundle", "photos", "--out", "out", "--device", "cpu", "--window", "2"),
 )
+_register("training_state", ("state.pt",), 0.2, training_state, resume)

@@ -332,7 +332,8 @@ def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSour
     decisions = DecisionsFile(benchmark.decisions).read()
     if len(decisions):
         known = [ruled.fates.frame.select(IMAGE) for ruled in sources.values()]
-        decisions.check(pl.concat(known), rules.id_classes)
+        none = pl.DataFrame(schema=dict.fromkeys(IMAGE, pl.String))
+        decisions.check(pl.concat(known) if known else none, rules.id_classes)
     return decisions
 
 

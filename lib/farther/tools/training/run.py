@@ -17,9 +17,10 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
 
-from farther.errors import FartherError
+from farther.errors import DataError, FartherError, shorten
 from farther.metrics import closed_set
 from farther.tables import Regions
+from farther.tables.files import regular_file
 from farther.tables.writing import write_aside
 from farther.tools.training.recipe import Augmentation, Recipe
 from farther.tools.training.samples import Sample, Samples, augment
@@ -269,11 +270,19 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
 
 
 def read_state(path: Path, identity: str) -> dict[str, Any] | None:
-    """The saved state of a run with this identity; None where there is none."""
+    """The saved state of a run with this identity; None where there is none.
+
+    Raises:
+        DataError: the file is damaged.
+    """
     if not path.exists():
         return None
-    state = torch.load(path, map_location="cpu", weights_only=True)
-    return state if state["identity"] == identity else None
+    try:
+        state = torch.load(regular_file(path), map_location="cpu", weights_only=True)
+        return state if state["identity"] == identity else None
+    except Exception as error:  # torch.load raises whatever its reader met
+        problem = f"the state of an unfinished training is damaged: delete it and begin again; {shorten(error)}"
+        raise DataError(problem, file=path) from error
 
 
 def write_log(path: Path, rows: list[dict[str, float]]) -> None:
