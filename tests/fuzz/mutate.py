@@ -23,7 +23,7 @@ def mutate_folder(folder: Path, files: list[Path], chance: random.Random) -> str
     said: dict[Path, str] = {}
     for _ in range(1 if chance.random() < 0.85 else chance.randint(2, 3)):
         path = chance.choice(files)
-        if chance.random() < 0.06 or not path.is_file():
+        if chance.random() < 0.06 or not _holds_content(path):
             how = _replace(path, folder, chance)
         elif chance.random() < 0.06:
             how = _misplace(path, files, chance)
@@ -35,6 +35,11 @@ def mutate_folder(folder: Path, files: list[Path], chance: random.Random) -> str
             path.write_bytes(content)
         said[path] = f"{said[path]}, {how}" if path in said else f"{path.relative_to(folder)}: {how}"
     return "; ".join(said.values())
+
+
+def _holds_content(path: Path) -> bool:
+    """Whether a file was not replaced yet by a link, a folder or a huge file."""
+    return path.is_file() and not path.is_symlink() and path.stat().st_size < 10**8
 
 
 def _replace(path: Path, folder: Path, chance: random.Random) -> str:
@@ -69,8 +74,8 @@ def _replace(path: Path, folder: Path, chance: random.Random) -> str:
 
 def _misplace(path: Path, files: list[Path], chance: random.Random) -> str:
     """Puts valid files where others belong."""
-    alike = [p for p in files if p.suffix == path.suffix and p != path and p.is_file()]
-    others = [p for p in files if p != path and p.is_file()]
+    others = [p for p in files if p != path and _holds_content(p)]
+    alike = [p for p in others if p.suffix == path.suffix]
     kind = chance.choice(["swapped", "swapped", "another", "alike", "more", "more", "renamed", "renamed", "link"])
     other = chance.choice((alike if kind == "alike" else others) or [path])
     if kind == "swapped":

@@ -90,10 +90,14 @@ class Leaderboard:
     @staticmethod
     def read() -> None:
         metrics, lock = Path("theirs/artifacts/metrics/voc-a"), Path("theirs/dvc.lock")
-        texts = {file.relative_to(metrics).as_posix(): file for file in metrics.rglob("*.json") if file.is_file()}
+        texts = {
+            file.relative_to(metrics).as_posix(): file
+            for file in metrics.rglob("*.json")
+            if file.is_file() and not file.is_symlink()
+        }
         listed = [{"md5": md5(file.read_bytes()).hexdigest(), "relpath": name} for name, file in sorted(texts.items())]
         found = md5(json.dumps(listed).encode()).hexdigest().encode()
-        if lock.is_file():
+        if lock.is_file() and not lock.is_symlink():
             lock.write_bytes(re.sub(rb'(metrics/voc-a", "md5": ")[0-9a-f]{32}', rb"\g<1>" + found, lock.read_bytes()))
         run("leaderboard", "theirs")
 

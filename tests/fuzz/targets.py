@@ -413,7 +413,16 @@ class Fitted:
         rows = Regions.read(".regions")
         for folder in changed():
             loading.not_applicable(folder)
-            if crc32(b"".join(file.read_bytes() for file in sorted(folder.glob("*")) if file.is_file())) % 2:
+            if (
+                crc32(
+                    b"".join(
+                        file.read_bytes()
+                        for file in sorted(folder.glob("*"))
+                        if file.is_file() and not file.is_symlink()
+                    )
+                )
+                % 2
+            ):
                 info = loading.read_method(folder)
                 write({f"{folder}/method.json": {**info, "digest": base.state_digest(folder, info)}})
             loading.load(folder).score(rows)

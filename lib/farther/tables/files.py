@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from io import BufferedReader, TextIOWrapper
+from io import BufferedReader, FileIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +135,25 @@ def regular_file(path: str | Path, absent: str = "the file does not exist") -> P
 def open_binary(path: str | Path, absent: str = "the file does not exist") -> BufferedReader:
     """A file, opened to read its bytes; errors as in `regular_file`."""
     try:
-        return regular_file(path, absent).open("rb")
+        return BufferedReader(_Raw(regular_file(path, absent)), 2**20)
     except OSError as error:
         raise _unreadable(path, error) from None
+
+
+class _Raw(FileIO):
+    """A file whose errors while it is read, as of a damaged disk, name it."""
+
+    def readinto(self, buffer: Any) -> int | None:
+        try:
+            return super().readinto(buffer)
+        except OSError as error:
+            raise _unreadable(str(self.name), error) from None
+
+    def readall(self) -> bytes:
+        try:
+            return super().readall()
+        except OSError as error:
+            raise _unreadable(str(self.name), error) from None
 
 
 def _unreadable(path: str | Path, error: Exception) -> DataError:

@@ -206,9 +206,12 @@ def fill(network: nn.Module, path: str | Path, weights: Mapping[str, Tensor], wh
     """Gives a network exactly its weights; `path` and `what` name file and network in messages.
 
     Raises:
-        DataError: weights are missing, unexpected, of another shape, or not finite: says which.
+        DataError: weights are missing, unexpected, of another shape, not finite or not dense: says which.
     """
     for name, tensor in weights.items():
+        if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized or tensor.is_complex():
+            problem = f"expected a dense tensor of real numbers, found {tensor.layout}, {tensor.dtype}, {tensor.device}"
+            raise DataError(problem, file=path, field=name)
         if not torch.isfinite(tensor).all():
             raise DataError("holds numbers that are not finite", file=path, field=name)
     shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
