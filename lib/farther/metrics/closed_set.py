@@ -204,7 +204,6 @@ class KnownDetections:
         place: Number of better-scored detections of the same image and class.
         score: The detector's confidence, float64.
         box: ndarray of shape (n, 4).
-        key: One number per image and class.
     """
 
     row: np.ndarray
@@ -212,7 +211,6 @@ class KnownDetections:
     place: np.ndarray
     score: np.ndarray
     box: np.ndarray
-    key: np.ndarray
 
     def __getitem__(self, rows: np.ndarray) -> KnownDetections:
         """The detections that a mask or an index array selects."""
@@ -264,12 +262,11 @@ class ClosedSet:
         row = np.flatnonzero((region_class >= 0) & (place < max_detections))
         row = row[falling_in_groups(regions.score[row], region_class[row], region_image[row], regions.region_id[row])]
         detections = KnownDetections(
-            row=row,
-            image=region_image[row],
-            place=place[row],
+            row=row.astype(np.int32),
+            image=region_image[row].astype(np.int32),
+            place=place[row].astype(np.int32),
             score=regions.score[row].astype(np.float64),
             box=regions.box[row],
-            key=key[row],
         )
         unpaired = cls(
             classes=names,
@@ -288,10 +285,13 @@ class ClosedSet:
 
     def pairs_over(self, iou: float) -> Pairs:
         """Detections and objects of one class and image whose overlap is at least `iou`."""
-        object_key = self.object_image * len(self.classes) + self.object_class
+        count = len(self.classes)
+        region_class = np.repeat(np.arange(count), np.diff(self.bounds))
+        region_key = self.detections.image.astype(np.int64) * count + region_class
+        object_key = self.object_image * count + self.object_class
         # pycocotools lets an overlap of 1 pass a threshold of 1 that rounding has lifted; so does this.
         least = min(iou, 1 - 1e-10)
-        return pairs(self.detections.box, self.detections.key, self.object_box, object_key, self.is_crowd, least)
+        return pairs(self.detections.box, region_key, self.object_box, object_key, self.is_crowd, least)
 
     def keeping(self, kept: np.ndarray) -> ClosedSet:
         """The same without some detections; overlaps are not computed again.

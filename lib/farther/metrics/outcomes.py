@@ -90,24 +90,33 @@ class Detections:
 
     Args:
         confidence: The score that regions are ranked by.
-        rank: Place in that ranking, int64; equal confidences by image and `region_id`.
+        rank: Place in that ranking, int32; equal confidences by image and `region_id`.
         image: Place of the region's image in `Split.images`.
         counted: False for regions that the protocol ignores.
-        class_name: The class that the region was detected as.
+        label: The class that the region was detected as, an index into `classes`.
+        classes: Names of the classes.
     """
 
     confidence: np.ndarray
     rank: np.ndarray
     image: np.ndarray
     counted: np.ndarray
-    class_name: np.ndarray
+    label: np.ndarray
+    classes: tuple[str, ...]
+
+    @property
+    def class_name(self) -> np.ndarray:
+        """The class that each region was detected as, object array of shape (N,)."""
+        return np.array(self.classes, dtype=object)[self.label]
 
     def __getitem__(self, rows: np.ndarray) -> Detections:
         """The regions that a mask selects; their ranks close up."""
-        columns = {field.name: getattr(self, field.name)[rows] for field in fields(self)}
+        names = [field.name for field in fields(self) if field.name != "classes"]
+        columns = {name: getattr(self, name)[rows] for name in names}
         is_kept = np.zeros(len(self.rank), dtype=bool)
         is_kept[columns["rank"]] = True
-        return Detections(**{**columns, "rank": (np.cumsum(is_kept) - 1)[columns["rank"]]})
+        rank = (np.cumsum(is_kept, dtype=np.int32) - 1)[columns["rank"]]
+        return Detections(**{**columns, "rank": rank}, classes=self.classes)
 
 
 @dataclass(frozen=True)
@@ -161,10 +170,11 @@ class Split:
         ).preferred_first(is_crowd, objects.object_id)
         detections = Detections(
             confidence=confidence,
-            rank=ranks(confidence, region_image, regions.region_id),
-            image=region_image,
+            rank=ranks(confidence, region_image, regions.region_id).astype(np.int32),
+            image=region_image.astype(np.int32),
             counted=counted,
-            class_name=np.array(regions.classes, dtype=object)[regions.label],
+            label=regions.label,
+            classes=tuple(regions.classes),
         )
         return cls(
             settings=settings,

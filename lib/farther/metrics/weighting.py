@@ -63,7 +63,9 @@ class RowWeights:
             group: The number of each row's group, ndarray of shape (N,).
         """
         images = self.of_images.shape[1]
-        count = np.bincount(self.image * groups + group, minlength=images * groups).reshape(images, groups)
+        count = np.bincount(self.image.astype(np.int64) * groups + group, minlength=images * groups).reshape(
+            images, groups
+        )
         # Products of floats are many times as fast as those of integers, and exact for counts below 2⁵³, or 2²⁴.
         are_counts = groups >= MANY and self.of_images.dtype.kind in "iu"
         is_small = are_counts and np.max(self.of_images @ count.sum(axis=1), initial=0) < 1 << 24
