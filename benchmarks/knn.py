@@ -26,7 +26,7 @@ import numpy as np
 K, PROBES, CLASSES = 10, 16, 20
 SHARD = 65_536
 #: Queries that are measured, and that seconds are multiplied to.
-SAMPLE = {"exact": 4_096, "approximate": 32_768}
+SAMPLE = {"exact": 2_048, "approximate": 16_384}
 QUERIES = 1_000_000
 SIDES = ("farther", "faiss")
 
