@@ -1,5 +1,6 @@
 """Ray: the queue of shards, the size of the worker pool, and a cluster on this machine whose workers are killed."""
 
+import itertools
 import os
 import signal
 import sys
@@ -103,6 +104,23 @@ def content(folder):
 
 
 # On a cluster
+
+
+def test_machines_that_join_are_used_and_workers_are_kept_for_the_next_split(world, ray_cluster, monkeypatch):
+    import ray
+
+    for actor in itertools.chain.from_iterable(engine._kept.values()):
+        ray.kill(actor)
+    engine._kept.clear()
+    machines = itertools.chain([[{"CPU": 1}]] * 2, itertools.repeat([{"CPU": 1}] * 2))  # the second one joins
+    monkeypatch.setattr(engine._Driver, "_machines", lambda driver: next(machines))
+    world.mark.touch()
+    first = world.run("first", Mortal(world.mark), ON_RAY)
+    kept = set(itertools.chain.from_iterable(engine._kept.values()))
+    assert len(kept) == 2
+    second = world.run("second", Mortal(world.mark), ON_RAY)
+    assert set(itertools.chain.from_iterable(engine._kept.values())) == kept
+    assert content(first.path) == content(second.path)
 
 
 def test_shards_of_a_killed_worker_are_made_by_others_and_not_a_byte_differs_from_the_local_engine(world, ray_cluster):

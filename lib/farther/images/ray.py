@@ -140,7 +140,8 @@ def make_on_cluster(job: Job, shards: Sequence[int], count: Callable[[int], Any]
     """Makes shards on the cluster that this machine belongs to, or on this machine alone where there is none.
 
     The cluster is the one that `ray start` or the variable RAY_ADDRESS names. The connection stays until the process
-    ends. `count` takes the number of images of each finished shard.
+    ends, and so do the workers with their cores and GPUs, for the next split. `count` takes the number of images of
+    each finished shard.
 
     Raises:
         ParameterError: Ray is not installed, or see `pool_for`.
