@@ -52,10 +52,17 @@ class Parts:
         )
 
     def all(self, methods: Sequence[Method]) -> tuple[dict[str, Any], dict[str, Evaluated]]:
-        """The part of the detector and those of methods, computed on one thread per core."""
+        """The part of the detector and those of methods, computed on one thread per core.
+
+        Of very large splits they are computed one after the other, as each takes much memory.
+        """
+        most = max(len(split.images) for split in _read(self._inputs))
+        is_large = most > self._inputs.settings.drawn_images
+        if is_large:  # before what methods share is in memory
+            self.detector()
         for method in methods[:1]:  # what all methods share is computed once
             self.method(method)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(1 if is_large else os.cpu_count()) as pool:
             detector = pool.submit(self.detector)
             each = list(pool.map(self.method, methods))
             return detector.result(), {method.name: part for method, part in zip(methods, each, strict=True)}
