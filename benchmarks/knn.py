@@ -3,7 +3,7 @@
     python benchmarks/knn.py DIR                            10⁶ × 256 stored; 2.5 GB of disk in DIR, deleted
     python benchmarks/knn.py DIR --stored 100000 --width 1024
 
-Both sides get the same vectors, farther as tables of regions, FAISS as an array that is mapped into memory. Each is a
+Both sides get the same vectors, farther as tables of regions, FAISS as a file of float32, read in parts. Each is a
 process of its own, which fits (FAISS: normalises, trains and adds) and then scores a sample of queries; its seconds are
 multiplied to 10⁶ queries, as the time of a query does not depend on the others. FAISS alone gives the distance to the
 k-th neighbour by `IndexFlatL2`, or by `IndexIVFFlat` with √M cells of which 16 are searched, as farther's index.
@@ -45,9 +45,9 @@ def write(folder: Path, stored: int, width: int) -> None:
     """The stored vectors and the queries, as tables and as arrays."""
     from farther.tables import Header, Regions, RegionsWriter
 
-    header = Header(tuple(f"class {k}" for k in range(CLASSES)), detector={"name": "drawn"})
+    header = Header(tuple(f"class {k}" for k in range(CLASSES)), detector={"name": "drawn", "width": width})
     for name, count in (("stored", stored), ("queries", max(SAMPLE.values()))):
-        array = np.lib.format.open_memmap(folder / f"{name}.npy", "w+", np.float32, (count, width))
+        array = np.memmap(folder / f"{name}.f32", np.float32, "w+", shape=(count, width))
         writer, first = RegionsWriter(folder / name, header), 0
         for number, features in enumerate(vectors(count, width, seed=len(name))):
             rows = len(features)
@@ -91,26 +91,33 @@ def faiss_alone(folder: Path, index: str) -> np.ndarray:
     """The same by FAISS."""
     import faiss
 
+    from farther.tables import Header
+    from farther.tables.files import read_json
+
     def normalised(array: np.ndarray) -> np.ndarray:
         array = np.ascontiguousarray(array, dtype=np.float32)
         faiss.normalize_L2(array)
         return array
 
-    stored, queries = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("stored", "queries"))
-    width, start = stored.shape[1], time.monotonic()
+    width = Header.read(folder / "stored", read_json(folder / "stored/regions.json")).detector["width"]
+    count, start = (folder / "stored.f32").stat().st_size // (4 * width), time.monotonic()
+
+    def rows(name: str, first: int, end: int) -> np.ndarray:
+        part = np.fromfile(folder / f"{name}.f32", np.float32, (end - first) * width, offset=4 * width * first)
+        return normalised(part.reshape(-1, width))
+
     found: faiss.Index = faiss.IndexFlatL2(width)
     if index == "approximate":
-        cells = round(len(stored) ** 0.5)
+        cells = round(count**0.5)
         flat = found  # must outlive the index that searches its cells by it
         found = faiss.IndexIVFFlat(flat, width, cells)
         found.cp.niter, found.cp.max_points_per_centroid, found.nprobe = 10, 64, PROBES
-        rows = np.sort(np.random.default_rng(0).choice(len(stored), 64 * cells, replace=False))
-        found.train(normalised(stored[rows]))
-    for first in range(0, len(stored), SHARD):
-        found.add(normalised(np.array(stored[first : first + SHARD])))
+        found.train(rows("stored", 0, 64 * cells))  # they are in random order
+    for first in range(0, count, SHARD):
+        found.add(rows("stored", first, min(first + SHARD, count)))
     fitted = time.monotonic()
     parts = [
-        found.search(normalised(np.array(queries[first : min(first + 4096, SAMPLE[index])])), K)[0][:, -1]
+        found.search(rows("queries", first, min(first + 4096, SAMPLE[index])), K)[0][:, -1]
         for first in range(0, SAMPLE[index], 4096)
     ]
     report(fitted - start, time.monotonic() - fitted, None)
