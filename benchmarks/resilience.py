@@ -38,8 +38,10 @@ DISTURBED = {
     "evaluate voc-faster_rcnn": "evaluate",
     "report": "report",
 }
-STAGES = ("demo voc", "demo coco", "ingest voc", "ingest coco", "curate voc", "infer voc-faster_rcnn", "infer imported",
-          "evaluate voc-faster_rcnn", "evaluate imported", "report")  # fmt: skip
+STAGES = (
+    "demo voc", "demo coco", "ingest voc", "ingest coco", "derive blank voc_blank", "ingest voc_blank", "curate voc",
+    "infer voc-faster_rcnn", "infer imported", "evaluate voc-faster_rcnn", "evaluate imported", "report",
+)  # fmt: skip
 #: Images and detections of the import that is killed.
 IMAGES, DETECTIONS = 2_000, 200_000
 
@@ -83,7 +85,7 @@ def write_results(project: Path) -> None:
 @contextmanager
 def tmpfs(folder: Path, size: int) -> Iterator[Path]:
     """A disk of that many bytes."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=True)
     try:
         yield folder
@@ -113,7 +115,7 @@ def last_line(folder: Path) -> str:
 
 def disturb(calm: Path, project: Path, stage: str, change: str, drawn: random.Random) -> tuple[bool, list[str], str]:
     """Runs a stage on a full or read-only disk: whether it ended with a message, what is half-written, the message."""
-    disk, before = project.parent, kills.content(project / "artifacts")
+    disk, before = project / "artifacts", kills.content(project / "artifacts")
     needed = sum(file.stat().st_size for file in new_files(calm, before))
     if change == "full":
         ballast = fill(disk, drawn.randrange(0, max(needed, 4096)) // 4096 * 4096)
@@ -147,14 +149,14 @@ def new_files(calm: Path, before: dict[str, str]) -> list[Path]:
 def on_disk(folder: Path, times: int, drawn: random.Random) -> Iterator[dict]:
     """Each stage, undisturbed and on a disk that is full or read-only."""
     calm = prepare(folder / "calm")
-    with tmpfs(folder / "disk", 400 * 2**20) as disk:
-        disturbed = prepare(disk / "project")
+    disturbed = prepare(folder / "disturbed")
+    with tmpfs(disturbed / "artifacts", 400 * 2**20):
         for place in (calm, disturbed):
             assert kills.run(place, "code_digests")[0] == 0
         for stage in STAGES:
             assert kills.run(calm, stage)[0] == 0, (stage, last_line(calm))
             if stage == "infer voc-faster_rcnn":
-                write_results(calm)
+                assert kills.forked(partial(write_results, calm)) == 0  # Polars must not start threads before a fork
             ended = {"full": 0, "read-only": 0}
             wrong: list[str] = []
             for change, count in (("full", times), ("read-only", 1)) if stage in DISTURBED else ():
@@ -182,14 +184,14 @@ def repro_on_disk(folder: Path, times: int, drawn: random.Random) -> dict:
         if file.is_file()
     )
     ended, wrong = {"full": 0, "read-only": 0}, []
-    with tmpfs(folder / "disk2", 200 * 2**20) as disk:
-        disturbed = kills.prepare_repro(disk / "project", folder / "calm")
+    kept = kills.prepare_repro(folder / "repro", folder / "calm").rename(folder / "kept")
+    with tmpfs(folder / "repro", 200 * 2**20) as disturbed:  # the log is beside it, on another disk
+        shutil.copytree(kept, disturbed, symlinks=True, dirs_exist_ok=True)
         before = kills.content(disturbed / "artifacts")
         for change in ["full"] * times + ["read-only"]:
             if change == "full":
-                ballast = fill(disk, drawn.randrange(0, needed))
+                ballast = fill(disturbed, drawn.randrange(0, needed))
             else:
-                subprocess.run(["mount", "-o", "remount,ro", disturbed / "artifacts"], check=False)
                 cache = disturbed / ".dvc/cache"
                 cache.mkdir(exist_ok=True)
                 subprocess.run(["mount", "--bind", cache, cache], check=True)
@@ -210,13 +212,10 @@ def repro_on_disk(folder: Path, times: int, drawn: random.Random) -> dict:
     return {"stage": "dvc repro", **ended, "wrong": wrong, **found}
 
 
-def large_import(folder: Path, times: int, drawn: random.Random) -> dict:
-    """`kill -9` of an import at drawn moments; each rerun goes on with the shards that are whole."""
-    from farther import detectors
-    from farther.detectors.imported import import_splits
+def write_large(place: Path, drawn: random.Random) -> None:
+    """A split of many images, and detections in them."""
     from farther.tables import Images
 
-    place = folder / "large"
     ids = [f"i{n}" for n in range(IMAGES)]
     rows = {"image_id": ids, "dataset": ["d"] * IMAGES, "file": [f"{n}.png" for n in ids], "digest": ["x"] * IMAGES}
     Images(**rows, width=[640] * IMAGES, height=[480] * IMAGES).write(place / "splits/test/images.parquet")
@@ -230,6 +229,15 @@ def large_import(folder: Path, times: int, drawn: random.Random) -> dict:
         for _ in range(DETECTIONS)
     ]
     (place / "found.json").write_text(json.dumps(found))
+
+
+def large_import(folder: Path, times: int, drawn: random.Random) -> dict:
+    """`kill -9` of an import at drawn moments; each rerun goes on with the shards that are whole."""
+    from farther import detectors
+    from farther.detectors.imported import import_splits
+
+    place = folder / "large"
+    assert kills.forked(partial(write_large, place, drawn)) == 0
 
     def act(out: str) -> None:
         adapter = detectors.create("coco_results", weights=place / "found.json", classes=("cat", "dog"))
