@@ -78,7 +78,7 @@ def write_results(project: Path) -> None:
                     rows.append(one | {"score": float(regions.score[row])})
     (project / "results.json").write_text(json.dumps(rows))
     made = yaml.safe_load((project / "params.yaml").read_text())
-    made["detectors"]["imported"]["params"]["classes"] = list(known)
+    made["detectors"]["imported"]["params"]["categories"] = dict(enumerate(known))
     (project / "params.yaml").write_text(yaml.safe_dump(made, sort_keys=False))
 
 
