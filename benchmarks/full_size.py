@@ -1,6 +1,6 @@
 """The published benchmark at its true size, from tables instead of images: where the time goes after inference.
 
-    python benchmarks/full_size.py DIR                 makes the project in DIR, then measures; 12 GB of disk
+    python benchmarks/full_size.py DIR                 makes the project in DIR, then measures; 21 GB of disk
     python benchmarks/full_size.py DIR --scale 0.1     with a tenth of the images
 
 A project that an earlier call finished is measured again with the code of now; `--make-only` ends before that.
@@ -172,7 +172,6 @@ def write_project(project: Path, scale: float) -> dict[str, Any]:
         ["git", "init", "--quiet"],
         ["dvc", "init", "--quiet"],
         ["dvc", "config", "core.analytics", "false"],
-        ["dvc", "config", "cache.type", "reflink,hardlink,copy"],
     ):
         subprocess.run(command, cwd=project, check=True)
     return params
