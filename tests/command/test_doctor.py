@@ -294,11 +294,14 @@ def test_an_estimate_of_an_absent_checkpoint_names_it(data, here):
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("rwlock", ""), ("rwlock", "{"), ("rwlock", "[]"), ("lock", ""), ("lock", "?")]
+    ("name", "text"),
+    [(".dvc/tmp/rwlock", text) for text in ("", "{", "[]")]
+    + [(".dvc/tmp/lock", text) for text in ("", "?")]
+    + [("dvc.lock", text) for text in ("", "schema: '2.0'\nstages: 3", "stages:\n  x: {cmd")],
 )
 def test_a_lock_file_that_a_killed_dvc_left_damaged_comes_with_the_remedy(tmp_path, name, text):
-    file = tmp_path / ".dvc/tmp" / name
-    file.parent.mkdir(parents=True)
+    file = tmp_path / name
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     (finding,) = dvc_locks(tmp_path)
     assert (finding.state, finding.more["remedy"]) == ("wrong", f"rm {file}")
@@ -309,6 +312,7 @@ def test_the_lock_files_of_dvc_itself_are_not_damaged(tmp_path):
         with repo.lock, rwlock(repo.tmp_dir, repo.fs, "test", ["a"], ["b"], hardlink=False):
             assert [finding.state for finding in dvc_locks(tmp_path)] == ["note"]
         assert (tmp_path / ".dvc/tmp/rwlock").is_file()
+        (tmp_path / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
         assert dvc_locks(tmp_path) == []
 
 

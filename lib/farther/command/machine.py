@@ -192,12 +192,19 @@ def repository(project: Project) -> list[Finding]:
 
 
 def dvc_locks(folder: Path) -> list[Finding]:
-    """Lock files that a killed DVC left empty or damaged: every command of DVC fails until they are deleted."""
+    """Files that a killed DVC or a full disk left damaged: until they are deleted, every command of DVC fails."""
     files = {folder / ".dvc" / "tmp" / name: whole for name, whole in (("rwlock", _is_rwlock), ("lock", _is_lock))}
+    files[folder / "dvc.lock"] = _is_dvc_lock
     if any(_is_held(file) for file in (*files, folder / ".dvc/tmp/rwlock.lock")):
         return [Finding("repository", "DVC", "note", "another command of DVC is running")]
     return [
-        Finding("repository", "DVC", "wrong", f"{file} is damaged, as a killed DVC leaves it", {"remedy": f"rm {file}"})
+        Finding(
+            "repository",
+            "DVC",
+            "wrong",
+            f"{file} is damaged, as a killed DVC or a full disk leaves it",
+            {"remedy": _remedy(file)},
+        )
         for file, is_whole in files.items()
         if os.path.lexists(file) and not is_whole(file)
     ]
@@ -221,6 +228,23 @@ def _is_lock(file: Path) -> bool:
         return re.fullmatch(r"\s*\d+\s*|.*\|.*\|.*", read_text(file), re.DOTALL) is not None
     except DataError:
         return False
+
+
+def _is_dvc_lock(file: Path) -> bool:
+    """Whether a file is what DVC writes as `dvc.lock`, which it does not replace at once."""
+    from farther.tables.files import read_yaml
+
+    try:
+        content = read_yaml(file)
+    except DataError:
+        return False
+    return isinstance(content, dict) and "schema" in content and isinstance(content.get("stages", {}), dict)
+
+
+def _remedy(file: Path) -> str:
+    """What to run: `dvc.lock` is usually committed; without it DVC finds the outputs of earlier runs in its cache."""
+    committed = file.name == "dvc.lock" and (file.parent / ".git").exists()
+    return f"git checkout -- {file}" if committed else f"rm {file}"
 
 
 def _is_held(file: Path) -> bool:
