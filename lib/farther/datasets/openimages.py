@@ -185,7 +185,7 @@ class OpenImages(Reader):
                     image_id = entry.name.removesuffix(self.extension)
                     if image_id in found:
                         raise DataError(f"the image is also in {found[image_id]}", file=entry.path)
-                    found[image_id] = (Path(folder) / entry.name).as_posix()
+                    found[image_id] = inside(folder, entry.name).as_posix()
         return found
 
     def _parents(self, names: dict[str, str]) -> tuple[dict[str, list[str]], list[DataWarning]]:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import ijson
 
 from farther.errors import DataError, shorten
-from farther.tables.files import open_binary, read_text
+from farther.tables.files import open_binary, read_text, regular_file
 
 _INT64 = 2**63
 
@@ -155,8 +155,14 @@ def repeated(names: Iterable[str]) -> str | None:
     return next((name for name, count in counts.items() if count > 1), None)
 
 
+#: Most bytes of a list of images or of a file of labels; ImageNet's lists have 60 MB.
+LIST_BYTES = 2**28
+
+
 def read_lines(path: Path, absent: str) -> list[str]:
-    """The lines of a text file without surrounding blanks; see `read_text`."""
+    """The lines of a text file of at most `LIST_BYTES` without surrounding blanks; see `read_text`."""
+    if (size := regular_file(path, absent).stat().st_size) > LIST_BYTES:
+        raise DataError(f"{size:,} bytes; at most {LIST_BYTES:,} are read as text", file=path)
     return [line.strip() for line in read_text(path, absent).splitlines()]
 
 
