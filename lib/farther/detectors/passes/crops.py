@@ -284,9 +284,9 @@ class CropModel(Model):
     def _stored(self) -> Regions:
         """The columns that the pass shares with the run's regions."""
         names = ["image_id", "region_id", *SHARED]
-        frames = [read_parquet(shard, columns=names) for shard in self.regions.shards]
-        header = self.regions.header
-        return Regions.from_frame(pl.concat(frames), header=header) if frames else Regions.empty(header)
+        header, shards = self.regions.header, self.regions.shards
+        parts = [Regions.from_frame(read_parquet(shard, columns=names), shard, header) for shard in shards]
+        return Regions.concatenate(parts) if parts else Regions.empty(header)
 
     @cached_property
     def _slices(self) -> dict[str, slice]:
