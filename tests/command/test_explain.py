@@ -134,8 +134,8 @@ def test_the_text_fits_80_columns_and_names_digests_and_stages(capsys):
 
 @pytest.mark.parametrize(("keep", "rule"), [(None, "fixed by the method; it keeps"), (0.95, "to keep 0.95 of")])
 def test_a_threshold_that_learns_from_no_data_is_called_fixed(keep, rule, capsys, monkeypatch):
-    stored = {"threshold": 0.0, "keep": keep, "rule": "keep", "regions": 40}
-    monkeypatch.setattr(threshold, "stored_threshold", lambda _: stored)
+    stored = threshold.StoredTau(threshold=0.0, keep=keep, rule="keep", regions=40)
+    monkeypatch.setattr(threshold, "stored_tau", lambda _: stored)
     assert main(["explain", "number", RUN, "msp", "coco_far", "nose"]) == 0
     assert rule in " ".join(capsys.readouterr().out.split())
 
