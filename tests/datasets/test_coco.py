@@ -232,11 +232,11 @@ def test_a_file_is_read_as_a_stream_in_little_memory(lay):
     outline = [[0.5] * 2000]
     content = instances()
     content["annotations"] = [
-        {"id": k, "image_id": 632, "category_id": 13, "bbox": [1, 2, 3, 4], "segmentation": outline} for k in range(400)
+        {"id": k, "image_id": 632, "category_id": 13, "bbox": [1, 2, 3, 4], "segmentation": outline} for k in range(1200)
     ]
     root = lay({FILE: content})
     tracemalloc.start()
-    assert len(read(root).objects) == 400
+    assert len(read(root).objects) == 1200
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < (root / FILE).stat().st_size / 4

@@ -21,7 +21,7 @@ CROPS = {"crop": {"kind": "crops", "unknown": "negatives.txt", "min_score": 0.2}
 
 
 def _register(name: str, mutable: tuple[str, ...], share: float, *parts: Any) -> None:
-    TARGETS[name] = Target(*parts, mutable, share)
+    TARGETS[name] = Target(*parts, mutable, share, links=name != "stratify")  # NLTK reads no hard links
 
 
 def _params(**sections: Any) -> None:

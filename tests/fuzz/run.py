@@ -66,6 +66,7 @@ def child(group: str, seed: str, work: Path) -> None:
     if not os.environ.get("FUZZ_LOUD"):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_DATA, (2 * BYTES, 2 * BYTES))  # not the whole machine's
     os.chdir(work)  # a command that ran anywhere leaves its mark here or in the case's folder
     watch = Watch(work)
     sys.addaudithook(watch.audit)
@@ -75,8 +76,6 @@ def child(group: str, seed: str, work: Path) -> None:
         folder = fresh(target, name, work)
         result = run_case(target, name, int(number), seed, folder, watch)
         print(json.dumps(vars(result)), file=out)
-        if "GiB" in result.text:
-            return
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -282,7 +281,10 @@ def run_group(group: str, tasks: list[str], seed: str, work: Path) -> Iterator[R
             line = answer(process, building=task.endswith(":0") or started)
             started = False
             if line:
-                yield Result(**json.loads(line))
+                result = Result(**json.loads(line))
+                yield result
+                if result.kind == "unexplained" and "GiB of memory" in result.text:  # much of it may still be held
+                    break
                 continue
             name, _, number = task.partition(":")
             process.kill()
