@@ -59,7 +59,7 @@ class CroppedSVHN(Reader):
         path = inside(self.root, f"{subset}_32x32.mat")
         content = _content(path)
         pixels, labels = np.asarray(content.get("X")), np.asarray(content.get("y"))
-        fits = pixels.dtype == np.uint8 and pixels.ndim == 4 and pixels.shape[2] == 3
+        fits = pixels.dtype == np.uint8 and pixels.ndim == 4 and pixels.shape[2] == 3 and 0 not in pixels.shape[:2]
         if not fits or labels.dtype.kind not in "iuf" or labels.shape != (pixels.shape[3], 1):
             found = f"X: {pixels.dtype} {pixels.shape}, y: {labels.dtype} {labels.shape}"
             raise DataError(f"expected X: uint8 (32, 32, 3, N) and y: (N, 1), found {found}", file=path)

@@ -21,7 +21,7 @@ MOST_LAYERS, MOST_PIXELS, MOST = 256, 4_096, 2**22
 MOST_VALUES = 10_000
 
 #: Names of fields that hold numbers of layers.
-LAYERS = re.compile(r"layers|depth|stages|blocks|repeats")
+LAYERS = re.compile(r"layers|levels|depth|stages|blocks|repeats")
 
 #: Values that a network may have beyond the bytes of its files: buffers that are computed.
 COMPUTED = 2**22

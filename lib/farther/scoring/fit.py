@@ -61,7 +61,10 @@ def fit_method(method: Method, run: RunRegions) -> dict[str, Any]:
         method.learn_truth(calibration, true_columns(calibration, run.truth))
     if method.fixed_threshold is not None:
         return {"threshold": method.fixed_threshold, "rule": "fixed", "keep": None, "regions": 0}
-    scores = method.score(calibration)
+    try:
+        scores = method.score(calibration)
+    except DataError as error:
+        raise error.within(run.folder / settings.calibration_split) from None
     tau = threshold(scores, settings.keep, settings.threshold_rule)
     return {"threshold": tau, "rule": settings.threshold_rule, "keep": settings.keep, "regions": len(scores)}
 

@@ -135,7 +135,7 @@ def regular_file(path: str | Path, absent: str = "the file does not exist") -> P
 def open_binary(path: str | Path, absent: str = "the file does not exist") -> BufferedReader:
     """A file, opened to read its bytes; errors as in `regular_file`."""
     try:
-        return BufferedReader(_Raw(regular_file(path, absent)), 2**20)
+        return BufferedReader(_Raw(regular_file(path, absent)), 2**16)
     except OSError as error:
         raise _unreadable(path, error) from None
 

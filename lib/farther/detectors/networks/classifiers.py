@@ -212,6 +212,8 @@ def _openood_resnet(path: Path, weights: Mapping[str, Tensor], classes: int) -> 
         raise DataError(
             "the weight is missing: not a ResNet in OpenOOD's layout", file=path, field=(missing or ["layer1"])[0]
         )
+    if flat := [name for name in firsts if weights[name].ndim != 4]:
+        raise DataError("expected the weight of a convolution", file=path, field=flat[0])
     return OpenOODResNet(
         [len(weights[name]) for name in firsts], [blocks[number] for number in sorted(blocks)], classes
     )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from farther.detectors.networks.detection import PerQuery
-from farther.errors import ParameterError
+from farther.errors import ParameterError, shorten
 from farther.tables.header import Activation
 
 # The hub's library reports its use, unless it is told not to.
@@ -115,9 +115,11 @@ def family_of(model_type: Any) -> Family:
     Raises:
         ParameterError: it is not in `FAMILIES`.
     """
-    if model_type not in FAMILIES:
+    if not isinstance(model_type, str) or model_type not in FAMILIES:
         why = "their class head is not one linear layer on the output of a DETR decoder, or they are untested"
-        raise ParameterError(f"model type {model_type!r} is none of {', '.join(FAMILIES)}. Others are refused: {why}")
+        raise ParameterError(
+            f"model type {shorten(model_type)} is none of {', '.join(FAMILIES)}. Others are refused: {why}"
+        )
     return FAMILIES[model_type]
 
 
