@@ -231,9 +231,8 @@ def test_a_damaged_file_is_an_error_that_names_it(lay, content, problem):
 def test_a_file_is_read_as_a_stream_in_little_memory(lay):
     outline = [[0.5] * 2000]
     content = instances()
-    content["annotations"] = [
-        {"id": k, "image_id": 632, "category_id": 13, "bbox": [1, 2, 3, 4], "segmentation": outline} for k in range(999)
-    ]
+    drawn = {"image_id": 632, "category_id": 13, "bbox": [1, 2, 3, 4], "segmentation": outline}
+    content["annotations"] = [{"id": k, **drawn} for k in range(1200)]
     root = lay({FILE: content})
     tracemalloc.start()
     assert len(read(root).objects) == 1200
