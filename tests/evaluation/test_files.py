@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from tests.evaluation.deployable import lay
 
 from farther.errors import DataError
 from farther.evaluation import files as run
 from farther.evaluation.threshold import read_threshold
-from farther.tables import Scores
+from farther.tables import Objects, Scores
 
 BOX = [0, 0, 1, 1]
 
@@ -35,3 +36,15 @@ def test_a_threshold_must_be_a_number(tmp_path, text):
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(DataError, match=r"t\.json: field 'threshold'"):
         read_threshold(tmp_path / "t.json")
+
+
+def test_an_object_of_an_image_that_numpy_takes_for_an_empty_name_is_refused_with_its_row(tmp_path):
+    artifacts = lay(tmp_path)
+    file = artifacts / "splits/b/far/objects.parquet"
+    objects = Objects.read(file)
+    objects.with_columns(image_id=np.array([*objects.image_id[:2], "\0", objects.image_id[3]], dtype=object)).write(
+        file
+    )
+    with pytest.raises(DataError, match="is not a readable image of split 'far'") as error:
+        run.RunSplit(run.RunFiles("r", "b", artifacts), "far")
+    assert (error.value.file, error.value.row, error.value.field) == (str(file), 2, "image_id")
