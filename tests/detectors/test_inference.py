@@ -633,10 +633,10 @@ def test_unknown_settings_are_refused_with_the_known_ones():
 
 
 def test_a_network_in_this_process_has_a_core_left_and_there_are_never_more_than_8_workers(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(4)))
+    monkeypatch.setattr("farther.images.plan.count_cores", lambda: 4)
     assert InferenceParams().processes() == 3
     assert InferenceParams().processes(cores_left=0) == 4
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)))
+    monkeypatch.setattr("farther.images.plan.count_cores", lambda: 64)
     assert InferenceParams().processes() == 8
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0})
+    monkeypatch.setattr("farther.images.plan.count_cores", lambda: 1)
     assert InferenceParams().processes() == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +13,7 @@ import numpy as np
 from PIL import UnidentifiedImageError
 from tqdm import tqdm
 
+from farther.cores import count_cores
 from farther.datasets.base import Annotations, DataWarning, Reader
 from farther.datasets.presence import EXTRACTED, refuse_fractions
 from farther.errors import DataError
@@ -172,7 +172,7 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
 def _read_headers(annotations: Annotations) -> list[_Header]:
     """Size and digest of each image, in order."""
     count = len(annotations.images)
-    with ThreadPool(min(16, 4 * (os.cpu_count() or 1))) as pool:
+    with ThreadPool(min(16, 4 * count_cores())) as pool:
         # rows, not paths: the pool takes all of them at once
         found = pool.imap(lambda row: _read_header(annotations.image_path(row)), range(count), chunksize=16)
         return list(tqdm(found, total=count, desc="images", unit="image", leave=False, disable=None))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from threading import Lock
 from typing import Any
 
+from farther.cores import count_cores
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import Evaluated, Method, evaluate_method
@@ -62,7 +62,7 @@ class Parts:
             self.detector()
         for method in methods[:1]:  # what all methods share is computed once
             self.method(method)
-        with ThreadPoolExecutor(1 if is_large else os.cpu_count()) as pool:
+        with ThreadPoolExecutor(1 if is_large else count_cores()) as pool:
             detector = pool.submit(self.detector)
             each = list(pool.map(self.method, methods))
             return detector.result(), {method.name: part for method, part in zip(methods, each, strict=True)}

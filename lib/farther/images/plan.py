@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from dataclasses import dataclass as plain_dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther.cores import count_cores
 from farther.errors import ParameterError
 from farther.images import read
 from farther.registry import STRICT
@@ -56,7 +56,7 @@ class StreamParams:
 
     def processes(self, cores_left: int = 1) -> int:
         """Number of worker processes, with `cores_left` cores left to this process."""
-        return min(8, _cores() - cores_left) if self.workers is None else self.workers
+        return min(8, count_cores() - cores_left) if self.workers is None else self.workers
 
 
 @plain_dataclass(frozen=True)
@@ -116,7 +116,3 @@ class Plan:
             [inside(self.roots[images.dataset[row]], images.file[row]) for row in rows],
             [(int(images.width[row]), int(images.height[row])) for row in rows],
         )
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -7,7 +7,6 @@ of one image, so all rows are scored in parts of one size, each on one thread.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from farther.cores import count_cores
 from farther.tables import Regions
 
 T = TypeVar("T")
@@ -42,7 +42,7 @@ def whole_parts(rows: np.ndarray) -> np.ndarray:
 
 def in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
     """The result for each item, on one thread per core, each with one thread of BLAS."""
-    with one_blas_thread(), ThreadPoolExecutor(os.cpu_count()) as pool:
+    with one_blas_thread(), ThreadPoolExecutor(count_cores()) as pool:
         return list(pool.map(function, items))
 
 

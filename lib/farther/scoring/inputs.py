@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -14,6 +13,7 @@ import numpy as np
 from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
+from farther.cores import count_cores
 from farther.errors import ParameterError
 from farther.methods.base import FitError, Method, RegionsLike, count_rows
 from farther.methods.tau import Rule
@@ -171,7 +171,7 @@ class RunRegions:
     def digests(self) -> dict[str, str]:
         """A digest of the stored regions of each split, sorted by name."""
         folders = [file.parent for file in listed(self.folder, "*/regions.json")]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(count_cores()) as pool:
             return dict(zip([folder.name for folder in folders], pool.map(self._digest, folders), strict=True))
 
     def fit_digest(self, *, passes: bool) -> str:

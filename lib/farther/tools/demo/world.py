@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import multiprocessing
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from farther.cores import count_cores
 from farther.curation.sources import smallest
 from farther.errors import FartherError, ParameterError
 from farther.tables.writing import write_aside
@@ -51,7 +51,7 @@ def generate(
     tasks = {subset: _written(name, world, subset, count) for subset, count in subset_counts(name, world).items()}
     with write_aside(folder) as aside:
         aside.mkdir()
-        _write(name, aside, world, tasks, processes or os.cpu_count() or 1)
+        _write(name, aside, world, tasks, processes or count_cores())
     return {subset: len(written) for subset, written in tasks.items()}
 
 

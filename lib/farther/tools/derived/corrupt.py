@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import multiprocessing
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import Field, field_validator
 from pydantic.dataclasses import dataclass as checked
 from tqdm import tqdm
 
+from farther.cores import count_cores
 from farther.errors import DataError, ParameterError, choose
 from farther.images import corruptions
 from farther.images.read import load
@@ -114,7 +114,7 @@ Work = tuple[Corrupt, Path, str, int, int, Path]
 
 def _run(work: list[Work]) -> Iterator[tuple[int, int] | str]:
     """Width and height of each image written, in order, or why it was not; in several processes where it pays."""
-    processes = min(len(os.sched_getaffinity(0)), len(work) // PER_PROCESS)
+    processes = min(count_cores(), len(work) // PER_PROCESS)
     if processes < 2:
         yield from map(_one, work)
         return

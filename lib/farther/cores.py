@@ -1,0 +1,22 @@
+"""The processor cores that this process may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+#: Microseconds of processor time that a container may take, and in how many: Linux's control groups, version 2.
+LIMIT = Path("/sys/fs/cgroup/cpu.max")
+
+
+def count_cores() -> int:
+    """Number of cores that this process may use, at least 1: not those that its affinity or its container exclude.
+
+    A limit on a container's processor time counts as that number of cores, rounded up.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        limit, period = LIMIT.read_text().split()
+        return min(cores, -(-int(limit) // int(period)))
+    except (OSError, ValueError):  # another system, or "max": no limit
+        return cores

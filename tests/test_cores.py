@@ -1,0 +1,36 @@
+import os
+
+import pytest
+
+from farther.cores import count_cores
+
+
+@pytest.fixture(autouse=True)
+def eight_cores_and_no_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr("farther.cores.LIMIT", tmp_path / "cpu.max")
+
+
+def test_only_the_cores_of_the_process_count_not_those_of_the_machine(monkeypatch):
+    assert count_cores() == 8
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {3, 5})
+    assert count_cores() == 2
+
+
+@pytest.mark.parametrize(
+    ("limit", "cores"), [("200000 100000", 2), ("250000 100000", 3), ("1000 100000", 1), ("max 100000", 8)]
+)
+def test_a_container_has_the_cores_that_its_processor_time_is_worth(tmp_path, limit, cores):
+    (tmp_path / "cpu.max").write_text(f"{limit}\n")
+    assert count_cores() == cores
+
+
+def test_a_container_that_may_take_the_time_of_more_cores_than_it_has_does_not_get_more(tmp_path):
+    (tmp_path / "cpu.max").write_text("1600000 100000\n")
+    assert count_cores() == 8
+
+
+def test_where_affinity_is_unknown_all_cores_of_the_machine_count(monkeypatch):
+    monkeypatch.delattr(os, "sched_getaffinity")
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert count_cores() == 6
