@@ -196,37 +196,12 @@ def labelled_known(regions: RegionsLike) -> RegionsLike:
     return _LabelledKnown(regions) if regions.header.unknown_columns else regions
 
 
-@dataclasses.dataclass(frozen=True)
-class _LabelledKnown:
-    """See `labelled_known`."""
+class _View:
+    """Base of regions whose header and columns are those of others; see `RegionsLike`."""
 
-    regions: RegionsLike
-
-    @property
-    def header(self) -> Header:
-        return self.regions.header
-
-    def has(self, column: str) -> bool:
-        return self.regions.has(column)
-
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
-        for batch in self.regions.batches(columns):
-            yield batch[~batch.is_labelled_unknown]
-
-
-class HeldRegions:
-    """Regions whose columns stay in memory once they were read, as long as they fit; see `RegionsLike`.
-
-    Args:
-        regions: The rows.
-        limit: Bytes to keep; a column that would take more is read again each time.
-    """
-
-    def __init__(self, regions: RegionsLike, limit: int = HELD):
-        self._regions, self._left = regions, limit
+    def __init__(self, regions: RegionsLike):
+        self._regions = regions
         self.path = getattr(regions, "path", None)
-        self._batches: list[Regions] = []
-        self._held: set[str] = set()
 
     @property
     def header(self) -> Header:
@@ -236,6 +211,29 @@ class HeldRegions:
     def has(self, column: str) -> bool:
         """True if the rows have this column (or, for `last_layer`, the header)."""
         return self._regions.has(column)
+
+
+class _LabelledKnown(_View):
+    """See `labelled_known`."""
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
+        for batch in self._regions.batches(columns):
+            yield batch[~batch.is_labelled_unknown]
+
+
+class HeldRegions(_View):
+    """Regions whose columns stay in memory once they were read, as long as they fit; see `RegionsLike`.
+
+    Args:
+        regions: The rows.
+        limit: Bytes to keep; a column that would take more is read again each time.
+    """
+
+    def __init__(self, regions: RegionsLike, limit: int = HELD):
+        super().__init__(regions)
+        self._left = limit
+        self._batches: list[Regions] = []
+        self._held: set[str] = set()
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
         """The rows in batches of the size in which they are stored."""
@@ -263,7 +261,7 @@ class HeldRegions:
         return True
 
 
-class RegionsSample:
+class RegionsSample(_View):
     """Rows of a regions table drawn at random without replacement, in stored order; see `RegionsLike`.
 
     Args:
@@ -273,22 +271,13 @@ class RegionsSample:
     """
 
     def __init__(self, regions: RegionsLike, size: int, seed: int):
-        self._regions = regions
+        super().__init__(regions)
         self._count = count_rows(regions)
         drawn = np.random.default_rng(seed).choice(self._count, min(size, self._count), replace=False)
         self._drawn = np.sort(drawn)
 
-    @property
-    def header(self) -> Header:
-        """What all rows share."""
-        return self._regions.header
-
     def __len__(self) -> int:
         return len(self._drawn)
-
-    def has(self, column: str) -> bool:
-        """True if the rows have this column (or, for `last_layer`, the header)."""
-        return self._regions.has(column)
 
     def batches(self, columns: Sequence[str] | None = None) -> Iterator[Regions]:
         """The drawn rows of each batch."""
