@@ -352,7 +352,7 @@ def test_more_failures_than_allowed_are_an_error_that_names_the_first(world):
     for row in (2, 3):
         (world.root / f"{row}.png").unlink()
     with pytest.raises(
-        DataError, match=r"2 of 13 images .*max_failures = 0\.1 (.|\n)*image 2: the file does not exist"
+        DataError, match=r"2 of 13 images .*max_failures = 0\.1 (.|\n)*image 2 \(.*2\.png\): the file does not exist"
     ):
         world.run("a", params=replace(SMALL, max_failures=0.1))
     assert len(world.run("a", params=replace(SMALL, max_failures=0.2)).failures) == 2

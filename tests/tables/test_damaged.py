@@ -1,5 +1,6 @@
 """Tables and headers that are damaged: errors of farther that name the file. See also `tests/fuzz`."""
 
+import io
 import json
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from farther.errors import DataError
 from farther.tables import Images, Regions
+from farther.tables.parquet import arrow_rows
 from farther.tables.regions import RegionsFolder
 
 
@@ -57,3 +59,32 @@ def test_a_folder_in_the_place_of_a_table_is_refused(tmp_path):
     (tmp_path / "images.parquet").mkdir()
     with pytest.raises(DataError, match=r"images\.parquet"):
         Images.read(tmp_path / "images.parquet")
+
+
+def arrow(make, **columns):
+    sink = io.BytesIO()
+    table = pa.table(columns)
+    with make(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("make", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_a_compressed_arrow_file_that_would_fill_the_memory_is_refused_before_it_is_decompressed(tmp_path, make):
+    file, numbers = tmp_path / "a.arrow", np.arange(1000)
+    whole = arrow(make, x=numbers, y=pa.array(["a", "b"] * 500).dictionary_encode())
+    file.write_bytes(whole)
+    assert [row["x"] for row in arrow_rows(file, 64)] == numbers.tolist()
+    size = numbers.nbytes.to_bytes(8, "little")
+    assert whole.count(size) == 1
+    for wrong, named in ((2**33, r"8,589,9\d\d,\d+ bytes when decompressed"), (-7, "a buffer of -7 bytes")):
+        file.write_bytes(whole.replace(size, wrong.to_bytes(8, "little", signed=True)))
+        with pytest.raises(DataError, match=rf"a\.arrow: not a readable Arrow file: {named}"):
+            list(arrow_rows(file, 64))
+
+
+def test_an_arrow_stream_without_its_end_is_refused(tmp_path):
+    file = tmp_path / "a.arrow"
+    file.write_bytes(arrow(pa.ipc.new_stream, x=np.arange(1000))[:-8])
+    with pytest.raises(DataError, match=r"a\.arrow: not a readable Arrow file"):
+        list(arrow_rows(file, 64))

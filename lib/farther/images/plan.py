@@ -113,6 +113,14 @@ class Plan:
         return Batch(
             shard,
             [images.image_id[row] for row in rows],
-            [inside(self.roots[images.dataset[row]], images.file[row]) for row in rows],
+            [self._file(row) for row in rows],
             [(int(images.width[row]), int(images.height[row])) for row in rows],
         )
+
+    def files(self, image_ids: Sequence[str]) -> list[Path]:
+        """Files of images."""
+        row_of = {image_id: row for row, image_id in enumerate(self.images.image_id)}
+        return [self._file(row_of[image_id]) for image_id in image_ids]
+
+    def _file(self, row: int) -> Path:
+        return inside(self.roots[self.images.dataset[row]], self.images.file[row])

@@ -158,7 +158,7 @@ def stream(
             processes = params.processes(cores_left=0 if model.runs_on_cpu() else 1)
             for _ in job.make(todo, processes, bar.update):
                 pass
-    _check_failures([f for shard in shards for f in writer.failures(shard)], len(images), params)
+    _check_failures([f for shard in shards for f in writer.failures(shard)], job.plan)
     writer.close(len(shards))
 
 
@@ -298,10 +298,13 @@ def _in_order(tables: Sequence[Table], row_of: Mapping[str, int], model: Model) 
     return model.finish(together[order], rows[order])
 
 
-def _check_failures(failures: Sequence[Failure], images: int, params: StreamParams) -> None:
-    if len(failures) > params.max_failures * images:
-        first = "\n".join(f"  {failure['image_id']}: {failure['reason']}" for failure in failures[:5])
+def _check_failures(failures: Sequence[Failure], plan: Plan) -> None:
+    limit = plan.params.max_failures
+    if len(failures) > limit * len(plan.images):
+        files = plan.files([failure["image_id"] for failure in failures[:5]])
+        listed = zip(failures, files, strict=False)
+        first = "\n".join(f"  {one['image_id']} ({file}): {one['reason']}" for one, file in listed)
         raise DataError(
-            f"{len(failures)} of {images} images cannot be used, more than max_failures = {params.max_failures:g} "
+            f"{len(failures)} of {len(plan.images)} images cannot be used, more than max_failures = {limit:g} "
             f"allows. Fix them or raise it, and rerun: what is finished is kept. The first:\n{first}"
         )

@@ -7,6 +7,7 @@ numbered from 1 and called as `ffmpeg -i clip.mp4 clip_%08d.jpg` calls the files
 from __future__ import annotations
 
 import glob
+import os
 import re
 import threading
 import time
@@ -122,13 +123,16 @@ class ImageFiles(Source):
     def __init__(self, files: Sequence[Path], folder: Path, settings: SourceSettings):
         self.files = files[:: settings.every][: settings.limit]
         self.folder, self.settings = folder, settings
-        self.name, self.total = folder.resolve().name or "images", len(self.files)
+        self.name, self.total = _printable(folder.resolve().name) or "images", len(self.files)
 
     def frames(self, failed: Failed) -> Generator[Frame, None, None]:
         """See `Source.frames`."""
         for file in self.files:
-            name = file.relative_to(self.folder).as_posix()
+            path = file.relative_to(self.folder).as_posix()
+            name = _printable(path)
             try:
+                if name != path:
+                    raise DataError("its name is not UTF-8: rename it")
                 pixels = load(file, self.settings.exif, self.settings.max_pixels)
             except DataError as error:
                 failed(name, error.problem)
@@ -348,6 +352,11 @@ def _matching(pattern: str, settings: SourceSettings) -> ImageFiles:
 
 def _is_image(file: Path) -> bool:
     return file.suffix.lower() in IMAGES
+
+
+def _printable(name: str) -> str:
+    """A file's name with each byte that is not UTF-8 as `\\xff`."""
+    return os.fsencode(name).decode(errors="backslashreplace")
 
 
 def _name(address: Path | int | str) -> str:

@@ -35,6 +35,8 @@ DIGITS = 400
 LONGEST_PATH = 3_000
 #: Most bytes of a JSON file that is read at once, and of one with the annotations of millions of objects.
 JSON_BYTES, ANNOTATION_BYTES = 2**28, 2**32
+#: Most bytes of another text that is read at once: a list of millions of files has fewer.
+TEXT_BYTES = 2**29
 #: JSON texts of up to this number of characters are searched for values below `DEPTH`.
 JSON_SIZE = 32 * 2**20
 
@@ -160,12 +162,14 @@ def _unreadable(path: str | Path, error: Exception) -> DataError:
     return DataError(f"the file cannot be read: {getattr(error, 'strerror', error)}", file=path)
 
 
-def read_text(path: str | Path, absent: str = "the file does not exist") -> str:
-    """Content of a file in UTF-8, without a byte order mark.
+def read_text(path: str | Path, absent: str = "the file does not exist", limit: int = TEXT_BYTES) -> str:
+    """Content of a file of at most `limit` bytes in UTF-8, without a byte order mark.
 
     Raises:
-        DataError: the file does not exist (with the message `absent`), cannot be read or is not UTF-8.
+        DataError: the file does not exist (with the message `absent`), is larger, cannot be read or is not UTF-8.
     """
+    if (size := regular_file(path, absent).stat().st_size) > limit:
+        raise DataError(f"{size:,} bytes; at most {limit:,} are read", file=path)
     try:
         with open_binary(path, absent) as file:
             return file.read().decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
@@ -241,9 +245,7 @@ def read_json(path: str | Path, without: Iterable[str] = (), limit: int = JSON_B
 
     See `read_text` and `parse_json`.
     """
-    if (size := regular_file(path).stat().st_size) > limit:
-        raise DataError(f"{size:,} bytes; at most {limit:,} are read as JSON", file=path)
-    return parse_json(read_text(path), path, without=without)
+    return parse_json(read_text(path, limit=limit), path, without=without)
 
 
 def parse_json(

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from polars.io.plugins import register_io_source
 
 from farther.errors import DataError, FartherError, shorten
+from farther.tables.arrow_ipc import MAGIC, STREAM, check_arrow
 from farther.tables.files import regular_file
 
 #: Rows per Parquet row group and per batch of a reader that streams.
@@ -134,6 +135,8 @@ def arrow_rows(path: str | Path, size: int) -> Iterator[dict[str, Any]]:
         DataError: the file is absent, is another kind of file, or is damaged.
     """
     kind = "Parquet" if Path(path).suffix == ".parquet" else "Arrow"
+    if kind == "Arrow":
+        check_arrow(path)
     with _source(path, kind) as source:
         batches = _parquet_batches(source, size) if kind == "Parquet" else _arrow_batches(source)
         while True:
@@ -154,13 +157,11 @@ def _parquet_batches(source: pa.NativeFile, size: int) -> Iterator[pa.RecordBatc
 
 def _arrow_batches(source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
     # Not mapped into memory: a buffer that lies behind the end of the file would end the process.
-    is_file = source.read(6) == b"ARROW1"
-    source.seek(0)
-    if not is_file:
-        yield from pa.ipc.open_stream(source)
-        return
-    reader = pa.ipc.open_file(source)
-    yield from (reader.get_batch(number) for number in range(reader.num_record_batches))
+    is_file = source.read(len(MAGIC)) == MAGIC
+    if is_file:
+        pa.ipc.open_file(source)  # reads the footer, which is the end of a whole file
+    source.seek(STREAM if is_file else 0)
+    yield from pa.ipc.open_stream(source)
 
 
 @contextmanager

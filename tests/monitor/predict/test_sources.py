@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -48,6 +49,13 @@ def test_an_unreadable_image_is_listed_and_skipped(folder):
     ((name, reason),) = taken.problems
     assert name == "a.jpg"
     assert "not an image" in reason
+
+
+def test_an_image_whose_name_is_not_utf_8_is_listed_and_skipped(folder):
+    (folder / "a.jpg").rename(folder / os.fsdecode(b"\xff.jpg"))
+    taken = Taken(open_source(str(folder)))
+    assert taken.names == ["b.png", "street/a.jpg"]
+    assert taken.problems == [(r"\xff.jpg", "its name is not UTF-8: rename it")]
 
 
 @pytest.mark.parametrize(
