@@ -21,7 +21,7 @@ from farther.tables.conversions import Conversions
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("tables", "datasets", "detectors", "methods", "curation", "similarity", "monitor", "report")
 #: Modules of `farther.metrics` that only the others use.
-INTERNAL = {"boxes", "matching", "precision_recall", "weighting"}
+INTERNAL = {"boxes", "matching", "precision_recall", "two_sides", "weighting"}
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 

@@ -97,6 +97,18 @@ def test_fpr_is_the_smallest_of_all_thresholds_that_keep_enough(rate):
 def test_nineteen_of_twenty_are_ninety_five_per_cent():
     inside = np.arange(20.0)
     assert ood.fpr_at(inside, np.array([0.5]), 0.95) == 0.0
+    assert ood.evaluate(inside, [0.5])["fpr95"] == 0.0
+    assert ood.evaluate(inside, [0.5, 1.5])["fpr95"] == 0.5
+    assert ood.evaluate(inside, [1.5])["fpr95"] == 1.0
+
+
+@pytest.mark.parametrize("regions", range(1, 80))
+def test_fpr95_is_decided_by_the_quotient(regions):
+    # 0.95 · 60 is 56.99…, and 57 / 60 is 0.95: neither rounding may move the threshold.
+    inside = np.arange(float(regions))
+    between = np.arange(regions) - 0.5
+    first = next(kept for kept in range(1, regions + 1) if kept / regions >= 0.95)
+    assert ood.evaluate(inside, between)["fpr95"] == (first - 1) / regions
 
 
 def test_a_score_that_separates_is_perfect_and_its_opposite_is_worst():

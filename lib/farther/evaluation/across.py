@@ -12,6 +12,7 @@ from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.metrics import classification, misclassification, ood
 from farther.metrics.bootstrap import ImageDraws
 from farther.metrics.catalogue import AVERAGED, METRICS
+from farther.metrics.two_sides import measure
 from farther.metrics.weighting import ratio, value
 
 
@@ -68,7 +69,7 @@ def recognition(
     of_id, of_split = draws[0].rows(inputs.id_regions.image_id), draws[1].rows(split.regions.image_id)[split.is_ood]
     replicates = classification.metrics(classified, draws[0].of(classified.images))["accuracy"]
     sides = ((id_scores[correct], of_id[correct]), (negative, of_split))
-    at_correct = ood.measure({"auroc": ood.METRICS["auroc"]}, *sides, names=("id_scores", "ood_scores"))["auroc"]
+    at_correct = measure({"auroc": ood.METRICS["auroc"]}, *sides, names=("id_scores", "ood_scores"))["auroc"]
     macro = classification.macro_auroc(id_scores, negative, split.categories[split.is_ood], of_id, of_split)
     return {"oscr": classification.oscr(replicates, at_correct), "macro_auroc": macro}
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.metrics import ood
+from farther.metrics.two_sides import measure
 from farther.metrics.weighting import RowWeights, each_once, plain, ratio
 from farther.tables import Regions, RegionsFolder
 
@@ -72,7 +73,7 @@ def metrics(
         rows = each_once(len(values)) if weights is None else weights
         found[f"rejected_{side}"] = ratio(rows[values < 0].total().astype(float), rows.total().astype(float))
     sides = ((known, known_weights), (unknown, unknown_weights))
-    separated = ood.measure({"auroc": ood.METRICS["auroc"]}, *sides, names=("known", "unknown"))
+    separated = measure({"auroc": ood.METRICS["auroc"]}, *sides, names=("known", "unknown"))
     return {**(plain(found) if known_weights is None else found), **separated}
 
 

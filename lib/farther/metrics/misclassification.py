@@ -12,7 +12,8 @@ import numpy as np
 
 from farther.metrics import ood
 from farther.metrics.matching import true_classes
-from farther.metrics.weighting import RowWeights
+from farther.metrics.two_sides import Metric, Reached, measure
+from farther.metrics.weighting import RowWeights, ratio
 from farther.tables import Objects, Regions
 
 
@@ -57,7 +58,7 @@ def evaluate(scores: np.ndarray, correct: np.ndarray, weights: RowWeights | None
     correct = np.asarray(correct, dtype=bool)
     scores = np.asarray(scores, dtype=np.float64)
     right, wrong = ((scores[rows], None if weights is None else weights[rows]) for rows in (correct, ~correct))
-    return ood.measure(METRICS, right, wrong, names=("scores of correct regions", "scores of errors"))
+    return measure(METRICS, right, wrong, names=("scores of correct regions", "scores of errors"))
 
 
 def _harmonic(numbers: np.ndarray) -> np.ndarray:
@@ -68,26 +69,34 @@ def _harmonic(numbers: np.ndarray) -> np.ndarray:
     return harmonic
 
 
-def _aurc(true: np.ndarray, false: np.ndarray) -> np.ndarray:
-    """At each score: e errors, n regions before it, m more, of which a share f is wrong: Σ (e + f j)/(n + j)."""
-    count = (true + false).astype(np.float64)
-    before = np.concatenate([np.zeros_like(count[..., :1]), count[..., :-1]], axis=-1)
-    more, errors = count - before, np.diff(false, axis=-1, prepend=0)
-    share = np.divide(errors, more, out=np.zeros_like(more), where=more > 0)
-    risks = errors + (false - errors - share * before) * (_harmonic(count) - _harmonic(before))
-    return np.sum(risks, axis=-1) / count[..., -1]
+def _aurc(at: Reached) -> np.ndarray:
+    """The mean risk. At a score of errors: e of them and n regions in all lie above, m at it, f of these wrong.
+
+    At the score the risks are Σ (e + f j / m) / (n + j) for j = 1 … m; below it (e + f) / j for each further region j.
+    Errors come as the negative side, from the lowest score up: what is reached lies at or below.
+    """
+    wrong, rows = at.total[..., None], (at.total + at.other_total)[..., None]
+    errors, equal = wrong - at.own, at.step
+    above = errors + at.other_total[..., None] - at.other
+    upto = rows - (at.own - equal) - at.other_before
+    share = np.nan_to_num(ratio(equal, upto - above))
+    # From each score down to the next score of an error.
+    following = np.concatenate([np.broadcast_to(rows, above[..., :1].shape), above[..., :-1]], axis=-1)
+    at_above, at_upto, at_following = (_harmonic(count) for count in (above, upto, following))
+    risks = equal + (errors - share * above) * (at_upto - at_above) + (errors + equal) * (at_following - at_upto)
+    return np.sum(risks, axis=-1) / rows[..., 0]
 
 
-def _e_aurc(true: np.ndarray, false: np.ndarray) -> np.ndarray:
-    correct, errors = true[..., -1].astype(np.float64), false[..., -1]
+def _e_aurc(at: Reached) -> np.ndarray:
+    correct, errors = at.other_total, at.total
     count = correct + errors
     best = (errors - correct * (_harmonic(count) - _harmonic(correct))) / count
-    return _aurc(true, false) - best
+    return _aurc(at) - best
 
 
-#: Each metric as in `farther.metrics.ood.METRICS`, with correct regions and errors in place of ID and OOD regions.
-METRICS: dict[str, ood.Formula] = {
+#: Each metric of correct regions, the positive side, and errors.
+METRICS: dict[str, Metric] = {
     **{name: ood.METRICS[name] for name in ("auroc", "fpr95", "detection_error")},
-    "aurc": _aurc,
-    "e_aurc": _e_aurc,
+    "aurc": Metric(_aurc, "negative"),
+    "e_aurc": Metric(_e_aurc, "negative"),
 }
