@@ -49,7 +49,9 @@ def table(content: bytes, chance: random.Random) -> bytes:
         options |= {"use_dictionary": chance.random() < 0.5, "write_statistics": chance.random() < 0.7}
         pq.write_table(made, sink, **options)
     else:
-        with (pa.ipc.new_file if chance.random() < 0.5 else pa.ipc.new_stream)(sink, made.schema) as writer:
+        format_ = pa.ipc.new_file if chance.random() < 0.5 else pa.ipc.new_stream
+        options = pa.ipc.IpcWriteOptions(compression=chance.choice([None, "zstd", "lz4"]))
+        with format_(sink, made.schema, options=options) as writer:
             writer.write_table(made)
     return sink.getvalue()
 
@@ -60,6 +62,8 @@ TYPES = [
     pa.int64(), pa.uint64(), pa.bool_(), pa.timestamp("ns"), pa.timestamp("us", "Europe/Zurich"), pa.time64("us"), pa.null(), pa.decimal128(20, 5), pa.decimal256(40, 3),
     pa.date32(), pa.duration("s"), pa.list_(pa.string()), pa.large_list(pa.float32()), pa.list_(pa.float32()), pa.list_(pa.float64(), 4), pa.list_(pa.list_(pa.float32())),
     pa.struct([("x", pa.float32())]), pa.map_(pa.string(), pa.float32()), pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.float64()),
+    pa.run_end_encoded(pa.int32(), pa.float64()), pa.run_end_encoded(pa.int32(), pa.string()), pa.list_view(pa.float32()), pa.binary_view(), pa.list_(pa.float32(), 0),
+    pa.struct([]), pa.month_day_nano_interval(), pa.date64(), pa.uuid(), pa.json_(), pa.list_(pa.null()), pa.decimal128(38, -5), pa.binary(0), pa.int16(), pa.uint32(),
 ]  # fmt: skip
 KINDS = (
     "gone", "twice", "renamed", "nulls", "all null", "value", "value", "value", "cast", "cast", "cast", "fewer", "again", "order", "dictionary", "nested", "wide",
@@ -175,6 +179,53 @@ def other(value: Any, chance: random.Random) -> Any:
     return None
 
 
+def foreign(chance: random.Random) -> bytes:
+    """A whole file of another kind."""
+    sink = io.BytesIO()
+    kind = chance.choice(["parquet", "arrow", "npy", "npz", "zip", "gzip", "pickle", "png", "safetensors", "text"])
+    if kind == "parquet":
+        pq.write_table(pa.table({"image_id": ["a"], "x": [1]}), sink)
+    elif kind == "arrow":
+        with pa.ipc.new_stream(sink, pa.schema([("x", pa.int64())])) as writer:
+            writer.write_table(pa.table({"x": [1]}))
+    elif kind == "npy":
+        np.save(sink, np.zeros(3))
+    elif kind == "npz":
+        np.savez(sink, x=np.zeros(3))
+    elif kind == "zip":
+        with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as file:
+            file.writestr("../x", bytes(10**6))
+    elif kind == "gzip":
+        return gzip.compress(b'{"a": 1}', mtime=0)
+    elif kind == "pickle":
+        return pickle.dumps(chance.choice([Evil(), {"a": 1}, np.zeros(2)]))
+    elif kind == "png":
+        return image(b"", chance)
+    elif kind == "safetensors":
+        return b"\2\0\0\0\0\0\0\0{}"
+    else:
+        strange = [
+            b"{}",
+            b"[]",
+            b"null",
+            b"0",
+            b'""',
+            b"---\n",
+            b"a: 1\n",
+            b"<a/>",
+            b"<!DOCTYPE html><html></html>",
+            b"\x7fELF\2\1\1",
+        ]
+        strange += [
+            b"SQLite format 3\0",
+            b"%PDF-1.4\n",
+            b"\0\0\0\x18ftypmp42",
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n",
+        ]
+        return chance.choice(strange)
+    return sink.getvalue()
+
+
 def safetensors(content: bytes, chance: random.Random) -> bytes:
     """A safetensors file whose header or arrays are others."""
     from safetensors.numpy import load, save
@@ -196,6 +247,8 @@ def safetensors(content: bytes, chance: random.Random) -> bytes:
         else:
             header = tree(header, chance)
         text = json.dumps(header).encode() + b" " * chance.choice([0, 0, 5])
+        if chance.random() < 0.05:  # each key twice
+            text = text[:-1] + b", " + text[1:]
         return struct.pack("<Q", len(text)) + text + data
     arrays = load(content)
     name = chance.choice(list(arrays))
@@ -347,6 +400,9 @@ def image(content: bytes, chance: random.Random) -> bytes:
         "notes",
         "narrow",
         "grey",
+        "sizes",
+        "sizes",
+        "colours of a PNG",
     ]
     kind = chance.choice(kinds)
     sink = io.BytesIO()
@@ -360,6 +416,10 @@ def image(content: bytes, chance: random.Random) -> bytes:
         bomb = bytearray(sink.getvalue())
         bomb[16:24] = struct.pack(">II", chance.choice([60_000, 2**31 - 1, 0]), 60_000)
         return bytes(bomb)
+    elif kind == "sizes":
+        return _sized(chance)
+    elif kind == "colours of a PNG":
+        made.save(sink, "PNG", icc_profile=chance.choice([b"x", bytes(5 * 10**6)]), gamma=0.0, dpi=(0, 0))
     elif kind == "mode":
         made.convert(chance.choice(["1", "L", "P", "RGBA", "CMYK", "I", "F", "LA"])).save(sink, "TIFF")
     elif kind == "text":
@@ -399,6 +459,33 @@ def image(content: bytes, chance: random.Random) -> bytes:
             ),
         )
     return sink.getvalue()
+
+
+def _sized(chance: random.Random) -> bytes:
+    """An image whose header names another size than its pixels have."""
+    from PIL import Image
+
+    width, height = (chance.choice([0, 1, 9000, 65_535]) for _ in range(2))
+    kind = chance.choice(["PPM", "BMP", "GIF", "JPEG", "TIFF"])
+    sink = io.BytesIO()
+    Image.new("RGB", (20, 10)).save(sink, kind)
+    made = bytearray(sink.getvalue())
+    if kind == "PPM":
+        return (
+            f"P6 {width * chance.choice([1, -1, 10**9])} {height} {chance.choice([255, 0, 65_536])}\n".encode()
+            + bytes(600)
+        )
+    if kind == "BMP":
+        made[18:26] = struct.pack("<ii", width * chance.choice([1, -1]), height * chance.choice([1, -1, 30_000]))
+    elif kind == "GIF":
+        made[6:10] = struct.pack("<HH", width, height)
+    elif kind == "JPEG":
+        at = made.index(b"\xff\xc0") + 5
+        made[at : at + 4] = struct.pack(">HH", height, width)
+    else:
+        at = made.index(struct.pack("<HHII", 256, 4, 1, 20))
+        made[at + 8 : at + 12] = struct.pack("<I", chance.choice([0, 2**31 - 1, 2**32 - 1, 10**5]))
+    return bytes(made)
 
 
 def matlab(content: bytes, chance: random.Random) -> bytes:

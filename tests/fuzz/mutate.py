@@ -23,18 +23,28 @@ def mutate_folder(folder: Path, files: list[Path], chance: random.Random) -> str
     said: dict[Path, str] = {}
     for _ in range(1 if chance.random() < 0.85 else chance.randint(2, 3)):
         path = chance.choice(files)
-        if chance.random() < 0.06 or not _holds_content(path):
-            how = _replace(path, folder, chance)
-        elif chance.random() < 0.06:
-            how = _misplace(path, files, chance)
-        else:
-            # A file that was changed is not unpickled here: it may hold the command that it must not run in farther.
-            is_valid = path not in said or not path.name.endswith(PICKLES)
-            content, how = mutated(path.read_bytes(), path.name, chance, structure=is_valid)
-            path.unlink()
-            path.write_bytes(content)
+        try:
+            path, how = _change(path, folder, files, chance, is_valid=path not in said)
+        except OSError:  # a folder above it was replaced before
+            continue
         said[path] = f"{said[path]}, {how}" if path in said else f"{path.relative_to(folder)}: {how}"
     return "; ".join(said.values())
+
+
+def _change(path: Path, folder: Path, files: list[Path], chance: random.Random, *, is_valid: bool) -> tuple[Path, str]:
+    """Damages a file, or the folder that it is in; returns which, and how."""
+    if chance.random() < 0.02 and path.parent != folder:
+        return path.parent, _replace_folder(path.parent, chance)
+    if chance.random() < 0.06 or not _holds_content(path):
+        return path, _replace(path, folder, chance)
+    if chance.random() < 0.06:
+        return path, _misplace(path, files, chance)
+    # A file that was changed is not unpickled here: it may hold the command that it must not run in farther.
+    structure = is_valid or not path.name.endswith(PICKLES)
+    content, how = mutated(path.read_bytes(), path.name, chance, structure=structure)
+    path.unlink()
+    path.write_bytes(content)
+    return path, how
 
 
 def _holds_content(path: Path) -> bool:
@@ -44,8 +54,20 @@ def _holds_content(path: Path) -> bool:
 
 def _replace(path: Path, folder: Path, chance: random.Random) -> str:
     """Puts something else than a file in its place."""
-    kinds = ["gone", "folder", "full folder", "FIFO", "socket", "loop", "dangling", "device", "above", "empty"]
-    kind = chance.choice([*kinds, "unlisted", "unreadable", "sparse"])
+    kinds = [
+        "gone",
+        "folder",
+        "full folder",
+        "FIFO",
+        "socket",
+        "loop",
+        "dangling",
+        "device",
+        "above",
+        "empty",
+        "forbidden",
+    ]
+    kind = chance.choice([*kinds, "unlisted", "unreadable"] * 3 + ["sparse"])  # a sparse file takes seconds to read
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -59,8 +81,8 @@ def _replace(path: Path, folder: Path, chance: random.Random) -> str:
     elif kind == "socket":
         with chdir(path.parent), socket.socket(socket.AF_UNIX) as made:  # the address is short
             made.bind(path.name[:100])
-    elif kind == "empty":
-        path.touch()
+    elif kind in ("empty", "forbidden"):
+        path.touch(0o666 if kind == "empty" else 0)
     elif kind == "sparse":  # 1.2 GB of zeros that need no disk
         path.touch()
         os.truncate(path, 12 * 10**8)
@@ -70,6 +92,37 @@ def _replace(path: Path, folder: Path, chance: random.Random) -> str:
         targets = {"loop": path.name, "dangling": "nowhere", "device": "/dev/zero", "above": str(folder)}
         path.symlink_to(targets.get(kind, "/proc/self/mem"))
     return kind
+
+
+def _replace_folder(path: Path, chance: random.Random) -> str:
+    """Puts something else than the folder in its place, or more into it."""
+    kind = chance.choice(["gone", "file", "loop", "itself", "FIFO", "above", "deep", "within", "forbidden", "moved"])
+    if kind == "deep":  # deeper than a path may be long
+        _deepen(path)
+    elif kind == "within":
+        (path / "more").symlink_to("..")
+    elif kind == "forbidden":
+        path.chmod(0)
+    elif kind == "moved":
+        path.rename(path.with_name(f"{path.name} "))
+    else:
+        shutil.rmtree(path)
+        if kind == "file":
+            path.write_bytes(b"x")
+        elif kind == "FIFO":
+            os.mkfifo(path)
+        elif kind != "gone":
+            path.symlink_to({"loop": path.name, "itself": ".", "above": ".."}[kind])
+    return f"folder {kind}"
+
+
+def _deepen(path: Path) -> None:
+    """Folders in each other whose path is longer than the system takes."""
+    with chdir(path):
+        for _ in range(25):
+            Path("d" * 200).mkdir(exist_ok=True)
+            os.chdir("d" * 200)
+        Path("a.png").write_bytes(b"x")
 
 
 def _misplace(path: Path, files: list[Path], chance: random.Random) -> str:
@@ -122,9 +175,13 @@ def mutated(content: bytes, name: str, chance: random.Random, *, structure: bool
     if structure and kinds and chance.random() < 0.65:
         kind = chance.choice(kinds)
         try:
-            return kind(content, chance), kind.__name__
+            made, how = kind(content, chance), kind.__name__
+            # What is compressed or has checksums is written anew without, so that damage gets past them.
+            return (texts.damaged(made, chance), f"{how} and bytes") if chance.random() < 0.1 else (made, how)
         except Exception:  # a first change was so large that the structure is gone
             pass
+    if chance.random() < 0.05:
+        return contents.foreign(chance), "foreign"
     return texts.damaged(content, chance), "bytes"
 
 

@@ -22,9 +22,10 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def child(group: str, seed: str, work: Path) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (2 * BYTES, 2 * BYTES))  # not the whole machine's
+    remember(group)
     os.chdir(work)  # a command that ran anywhere leaves its mark here or in the case's folder
     watch = Watch(work)
     sys.addaudithook(watch.audit)
@@ -77,6 +79,24 @@ def child(group: str, seed: str, work: Path) -> None:
         result = run_case(target, name, int(number), seed, folder, watch)
         print(json.dumps(vars(result)), file=out)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def remember(group: str) -> None:
+    """Keeps what is the same in all cases and takes long: the files of farther's code, its command line, CLIP's words."""
+    import typer.main
+
+    from farther import code
+
+    code.source_files = cache(code.source_files)
+    typer.main.get_command = cache(typer.main.get_command)
+    if group == "reruns":
+        import open_clip.factory
+
+        make = open_clip.factory.SimpleTokenizer
+        kept = lru_cache(8, typed=True)(make)
+        open_clip.factory.SimpleTokenizer = lambda **given: (
+            kept(**given) if all(isinstance(value, Hashable) for value in given.values()) else make(**given)
+        )
 
 
 def fresh(target: Any, name: str, work: Path) -> Path:
@@ -184,7 +204,11 @@ class Watch:
             if line.startswith("VmHWM")
         )
         folder, self._folder = self._folder, ""
-        if list(Path(folder).rglob("FARTHER_CANARY")) or Path(self._work, "FARTHER_CANARY").exists():
+        left = (
+            Path(self._work, "FARTHER_CANARY").exists(),
+            *("FARTHER_CANARY" in names for *_, names in os.walk(folder)),
+        )
+        if any(left):
             self._seen = "it ran a command"
         return self._seen or (f"{peak / 2**30:.1f} GiB of memory" if peak > BYTES else "")
 

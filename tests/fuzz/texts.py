@@ -7,7 +7,7 @@ import random
 import re
 from typing import Any
 
-from values import BYTES, CANARY, NUMBERS, TEXTS, XML, YAML
+from values import BYTES, CANARY, KEYS, NUMBERS, TEXTS, TYPED, XML, YAML
 
 
 def damaged(content: bytes, chance: random.Random) -> bytes:
@@ -153,6 +153,8 @@ def _notation(value: Any, chance: random.Random) -> str:
                 f"{one[0]}e0",
                 f"{one[0]}.0",
                 "Infinity",
+                "-0",
+                "-0.0",
                 "1" * 400,
             ]
         )
@@ -219,7 +221,22 @@ def _yaml_notation(value: Any, chance: random.Random) -> bytes:
 
     text = yaml.safe_dump(value, sort_keys=False)
     kind = chance.choice(
-        ["order", "case", "unknown", "keys", "merge", "anchor", "tag", "number", "flow", "coding", "again"]
+        [
+            "order",
+            "case",
+            "unknown",
+            "keys",
+            "merge",
+            "anchor",
+            "tag",
+            "number",
+            "flow",
+            "coding",
+            "again",
+            "type",
+            "type",
+            "key",
+        ]
     )
     if kind in ("order", "case", "unknown", "keys"):
         text = yaml.safe_dump(_other_keys(value, kind, chance), sort_keys=False)
@@ -253,6 +270,10 @@ def _yaml_notation(value: Any, chance: random.Random) -> bytes:
             ["1_000", "0o17", "017", "0b1", "1e3", ".5", "5.", "+.inf", ".NaN", "1:30", "2001-01-01", "1,5", "0x_"]
         )
         text = re.sub(r": \d\S*$", f": {new}", text, count=chance.choice([1, 2, 0]), flags=re.M)
+    elif kind in ("type", "key"):  # values and keys of types that JSON does not have
+        found = list(re.finditer(r"(?<=: )\S.*$" if kind == "type" else r"[^\s:-]+(?=:)", text, re.M))
+        one = chance.choice(found)
+        text = text[: one.start()] + chance.choice(TYPED if kind == "type" else KEYS) + text[one.end() :]
     elif kind == "flow":
         text = json.dumps(value)
     elif kind == "again":

@@ -44,6 +44,28 @@ YAML = (
     "? [a, b]\n: 1\n", "a: 2020-13-45\n", "a: !!int x\n", "a: 1\na: 2\n", "<<: [1]\n", "a: 190:20:30:15:59\n", "[" * 5000, "- " * 5000 + "x\n", "--- a\n--- b\n",
     "a: " + "9" * 5000 + "\n", "x: !!timestamp 9999-99-99\n", "\t- a\n", "a: 'b\n", "%TAG ! x:\n--- !a b\n", "a: !!set {a}\n", "a: 2020-01-01\n", "1: 2\n", "null: a\n",
 )  # fmt: skip
+#: Values and keys of YAML that are of types that JSON does not have.
+TYPED = (
+    "2020-01-01", "2020-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "!!set {a, b}", "!!binary aGk=", "!!omap [a: 1]", "!!pairs [a: 1, a: 2]", "{2020-01-01: 1}",
+    "{1: a, true: b, ~: c}", "{1.5: .nan}", "{? [1, 2] : 3}", "!!str", "!!null x", ".inf", "-.inf", "0x7fffffffffffffffff", "[[], {}, ~]", "!!bool maybe",
+)  # fmt: skip
+KEYS = (
+    "1",
+    "-1.5",
+    "true",
+    "~",
+    ".nan",
+    "2020-01-01",
+    "!!binary aGk=",
+    "? [a, b]",
+    "[1]",
+    "<<",
+    "=",
+    "'1'",
+    "'\\0'",
+    '"\\0"',
+    '"\\ud800"',
+)
 XML = (
     '<!DOCTYPE a [<!ENTITY x "ha"><!ENTITY y "&x;&x;&x;&x;&x;&x;&x;&x;"><!ENTITY z "&y;&y;&y;&y;&y;&y;&y;&y;">]>',
     '<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]>', "<a>" * 20_000, "&x;", "<object/>", "<size><width>1e300</width></size>",

@@ -2,6 +2,7 @@
 
 import io
 import json
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,8 @@ import pytest
 
 from farther.errors import DataError
 from farther.tables import Images, Regions
-from farther.tables.parquet import arrow_rows
+from farther.tables.files import digest
+from farther.tables.parquet import arrow_rows, scan_parquet
 from farther.tables.regions import RegionsFolder
 
 
@@ -88,3 +90,15 @@ def test_an_arrow_stream_without_its_end_is_refused(tmp_path):
     file.write_bytes(arrow(pa.ipc.new_stream, x=np.arange(1000))[:-8])
     with pytest.raises(DataError, match=r"a\.arrow: not a readable Arrow file"):
         list(arrow_rows(file, 64))
+
+
+def test_a_column_of_a_type_that_polars_lacks_is_refused(tmp_path):
+    for name, values in (("rows", [Decimal("1.5")]), ("none", [])):
+        file = tmp_path / f"{name}.parquet"
+        pq.write_table(pa.table({"x": pa.array(values, pa.decimal256(40, 3))}), file)
+        with pytest.raises(DataError, match=rf"{name}\.parquet: not a readable Parquet file"):
+            scan_parquet([file])
+
+
+def test_a_digest_takes_the_name_of_a_file_that_is_not_utf_8():
+    assert digest("a\udcff") != digest("a")

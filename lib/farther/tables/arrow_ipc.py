@@ -44,7 +44,7 @@ def check_arrow(path: str | Path) -> None:
                     raise ValueError(f"{total:,} bytes when decompressed; at most {BATCH_BYTES:,} are")
                 dictionaries = total if kind == DICTIONARIES else dictionaries
                 file.seek(start + size)
-        except (struct.error, IndexError, OverflowError, ValueError) as error:
+        except (struct.error, IndexError, OSError, OverflowError, ValueError) as error:
             raise DataError(f"not a readable Arrow file: {error}; is it whole?", file=path) from None
 
 

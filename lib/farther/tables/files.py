@@ -325,7 +325,7 @@ def digest(*parts: str | bytes | Path) -> str:
             with open_binary(part) as file:
                 content = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).digest()
         else:
-            content = part.encode() if isinstance(part, str) else part
+            content = part.encode(errors="surrogatepass") if isinstance(part, str) else part
         total.update(len(content).to_bytes(8, "little"))
         total.update(content)
     return total.hexdigest()

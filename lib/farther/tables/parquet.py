@@ -109,7 +109,8 @@ def scan_parquet(paths: Sequence[str | Path]) -> pl.LazyFrame:
                     if not limit:
                         return
 
-    return register_io_source(frames, schema=schema)
+    with parquet_errors(paths[0]):  # Polars' frames have types that its lazy frames refuse
+        return register_io_source(frames, schema=schema)
 
 
 def count_rows(path: str | Path) -> int:
