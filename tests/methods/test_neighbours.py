@@ -1,17 +1,18 @@
 """Exact and approximate search against distances taken one by one."""
 
+import faiss
 import numpy as np
 import pytest
 
 from farther import methods
-from farther.methods import FitError
+from farther.methods import FitError, neighbours
 from farther.methods.neighbours import (
     Bounded,
-    approximately_nearest,
+    Cells,
     cell_centroids,
-    inverted_file,
     largest_products,
     nearest,
+    sort_into_cells,
 )
 
 RNG = np.random.default_rng(0)
@@ -53,12 +54,45 @@ def test_a_search_by_bounds_is_exact_however_much_the_directions_leave_out(direc
 
 
 CENTROIDS = cell_centroids(STORED, seed=0)
-INDEX = inverted_file(CENTROIDS, STORED)
+SORTED = STORED.copy()
+FIRST = sort_into_cells(SORTED, CENTROIDS)
+CELLS = Cells(CENTROIDS, SORTED, FIRST)
 
 
-def test_a_search_of_all_cells_is_exact():
-    found = approximately_nearest(INDEX, QUERIES, 7, probes=len(CENTROIDS))
-    np.testing.assert_array_equal(found, DISTANCES.argsort(axis=1)[:, :7])
+def test_vectors_are_sorted_by_their_nearest_centroid(monkeypatch):
+    cell = np.linalg.norm(STORED[:, None] - CENTROIDS, axis=2).argmin(axis=1)
+    np.testing.assert_array_equal(SORTED, STORED[cell.argsort(kind="stable")])
+    np.testing.assert_array_equal(np.diff(FIRST), np.bincount(cell, minlength=len(CENTROIDS)))
+    monkeypatch.setattr("farther.methods.neighbours.COLUMNS", 4)
+    again = STORED.copy()
+    sort_into_cells(again, CENTROIDS)
+    np.testing.assert_array_equal(again, SORTED)
+
+
+@pytest.mark.parametrize("products", [neighbours.PRODUCTS, 60])  # all queries of a cell at a time, and one or two
+def test_a_search_of_all_cells_is_exact(products, monkeypatch):
+    monkeypatch.setattr(neighbours, "PRODUCTS", products)
+    found = CELLS.nearest(QUERIES, 7, probes=len(CENTROIDS))
+    np.testing.assert_array_equal(found, np.linalg.norm(QUERIES[:, None] - SORTED, axis=2).argsort(axis=1)[:, :7])
+
+
+def test_a_search_in_cells_is_the_one_of_an_inverted_file_of_faiss():
+    quantizer = faiss.IndexFlatL2(CENTROIDS.shape[1])
+    quantizer.add(CENTROIDS)
+    index = faiss.IndexIVFFlat(quantizer, CENTROIDS.shape[1], len(CENTROIDS))
+    index.train(CENTROIDS)
+    index.add(SORTED)
+    index.nprobe = 4
+    np.testing.assert_array_equal(CELLS.nearest(QUERIES, 7, probes=4), index.search(QUERIES, 7)[1])
+
+
+def test_vectors_far_from_the_origin_are_told_apart():
+    far = np.float32(1000)
+    cells = Cells(CENTROIDS + far, SORTED + far, FIRST)
+    found = cells.nearest(QUERIES + far, 7, probes=len(CENTROIDS))
+    true = np.linalg.norm((QUERIES + far)[:, None] - (SORTED + far), axis=2)
+    expected = np.sort(true, axis=1)[:, :7]
+    np.testing.assert_allclose(np.take_along_axis(true, found, axis=1), expected, rtol=5e-3)
 
 
 def test_the_same_seed_gives_the_same_cells():
@@ -67,16 +101,23 @@ def test_the_same_seed_gives_the_same_cells():
 
 
 def test_a_search_of_one_cell_finds_the_members_of_the_nearest_cell():
-    cell = np.linalg.norm(STORED[:, None] - CENTROIDS, axis=2).argmin(axis=1)
     asked = np.linalg.norm(QUERIES[:, None] - CENTROIDS, axis=2).argmin(axis=1)
-    found = approximately_nearest(INDEX, QUERIES, 1, probes=1)[:, 0]
-    np.testing.assert_array_equal(cell[found], asked)
+    found = CELLS.nearest(QUERIES, 1, probes=1)[:, 0]
+    np.testing.assert_array_equal(np.searchsorted(FIRST, found, side="right") - 1, asked)
 
 
 def test_cells_with_fewer_vectors_than_neighbours_are_no_reason_to_find_fewer():
-    found = approximately_nearest(INDEX, QUERIES, 100, probes=1)
+    found = CELLS.nearest(QUERIES, 100, probes=1)
     assert (np.diff(np.sort(found, axis=1), axis=1) > 0).all()
     assert found.min() >= 0
+
+
+def test_a_cell_may_be_empty():
+    centroids = np.insert(CENTROIDS, 3, 9.0, axis=0)
+    stored = STORED.copy()
+    cells = Cells(centroids, stored, sort_into_cells(stored, centroids))
+    np.testing.assert_array_equal(stored, SORTED)
+    np.testing.assert_array_equal(cells.nearest(QUERIES, 7, probes=99), CELLS.nearest(QUERIES, 7, probes=99))
 
 
 def test_recall_grows_with_the_cells_searched(make):
@@ -89,8 +130,7 @@ def test_the_recall_is_the_share_of_the_true_neighbours_that_are_found(make):
     fitted = methods.create("knn", k=5, index="approximate", probes=2).fit(make(600, seed=1))
     distances = np.linalg.norm(fitted.stored_[:, None] - fitted.stored_, axis=2)
     true = distances.argsort(axis=1)[:, 1:6]  # the first is the vector itself
-    index = inverted_file(fitted.centroids_, fitted.stored_)
-    found = approximately_nearest(index, fitted.stored_, 6, probes=2)
+    found = Cells(fitted.centroids_, fitted.stored_, fitted.first_).nearest(fitted.stored_, 6, probes=2)
     expected = np.mean([np.isin(row, near).mean() for row, near in zip(true, found, strict=True)])
     assert fitted.recall_ == pytest.approx(expected, abs=1e-3)  # features with ties
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from functools import cached_property
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
@@ -15,11 +16,11 @@ from farther.methods.neighbours import (
     FEW,
     MANY,
     Bounded,
-    approximately_nearest,
+    Cells,
     cell_centroids,
     has_faiss,
-    inverted_file,
     nearest,
+    sort_into_cells,
 )
 from farther.registry import STRICT
 from farther.tables import Regions
@@ -54,8 +55,9 @@ class KNN(Method):
             "latent" is the column of that name.
 
     Attributes:
-        stored_: u of the training regions, ndarray of shape (M, D), float32.
+        stored_: u of the training regions, ndarray of shape (M, D), float32; in an approximate index, cell by cell.
         centroids_: Centroids of the cells of an approximate index, ndarray of shape (L, D), float32.
+        first_: Row of `stored_` at which each cell begins, and M at the end: ndarray of shape (L + 1,), int64.
         recall_: Recall of an approximate index.
 
     References:
@@ -86,8 +88,9 @@ class KNN(Method):
         count = count_rows(regions)
         if count < self.k:
             raise FitError(f"{self.name}: {count} regions to fit on, but k is {self.k}; lower k")
-        filled, self._cells = 0, None
-        self._bounds: Bounded | None = None
+        filled = 0
+        for search in ("_bounded", "_cells"):  # of what it was fitted to before
+            vars(self).pop(search, None)
         for block in self._blocks(regions):
             u = self._compared(block)
             if filled == 0:  # allocated once: two copies of the largest array here may not fit into memory
@@ -97,8 +100,11 @@ class KNN(Method):
         if self.index == "approximate":
             if not has_faiss():
                 raise FitError(f"{self.name}: index='approximate' needs FAISS: pip install 'farther[fast]'")
+            drawn = np.random.default_rng(self.seed).permutation(count)[:RECALL_SAMPLE]
+            queries = self.stored_[drawn]
             self.centroids_ = cell_centroids(self.stored_, self.seed)
-            self.recall_ = self._recall()
+            self.first_ = sort_into_cells(self.stored_, self.centroids_)
+            self.recall_ = self._recall(queries)
 
     def _compared(self, regions: Regions) -> np.ndarray:
         """The vectors u between which distances are taken, ndarray of shape (n, D), float64."""
@@ -122,23 +128,18 @@ class KNN(Method):
     def _nearest(self, u: np.ndarray, k: int) -> np.ndarray:
         if self.index == "exact":
             few = len(u) <= FEW and len(self.stored_) >= MANY and k < len(self.stored_) // BLOCK
-            return self._bounded().nearest(u, k) if few else nearest(self.stored_, u, k)
-        return approximately_nearest(self._inverted_file(), u, k, self.probes)
+            return self._bounded.nearest(u, k) if few else nearest(self.stored_, u, k)
+        return self._cells.nearest(u, k, self.probes)
 
+    @cached_property
     def _bounded(self) -> Bounded:
-        found: Bounded | None = getattr(self, "_bounds", None)
-        if found is None:
-            found = self._bounds = Bounded(self.stored_)
-        return found
+        return Bounded(self.stored_)
 
-    def _inverted_file(self) -> Any:
-        if getattr(self, "_cells", None) is None:
-            self._cells = inverted_file(self.centroids_, self.stored_)
-        return self._cells
+    @cached_property
+    def _cells(self) -> Cells:
+        return Cells(self.centroids_, self.stored_, self.first_)
 
-    def _recall(self) -> float:
-        drawn = np.random.default_rng(self.seed).permutation(len(self.stored_))[:RECALL_SAMPLE]
-        queries = np.ascontiguousarray(self.stored_[drawn])
+    def _recall(self, queries: np.ndarray) -> float:
         k = min(self.k + 1, len(self.stored_))  # the first neighbour is the vector itself
         exact, found = nearest(self.stored_, queries, k), self._nearest(queries, k)
         if k == 1:
