@@ -39,7 +39,7 @@ def evaluate_detector(inputs: RunInputs) -> dict[str, Any]:
 
 
 def _closed_set(inputs: RunInputs, known: closed_set.ClosedSet) -> dict[str, Any]:
-    found = closed_set.evaluate(inputs.id_split.objects, inputs.id_split.regions())
+    found = closed_set.of_closed_set(known)
     if inputs.id_draws is not None:
         found["intervals"] = intervals.within(closed_set.metrics(known, inputs.id_draws.of(known.images)))
     return found

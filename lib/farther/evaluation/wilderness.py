@@ -38,8 +38,12 @@ class WildImages:
         self._wild = wild = [split for split in inputs.tested if not split.shows_known]
         tested = [named_by_split(split) for split in wild]
         self._names = [f"{split.name}/{name}" for split in wild for name in sorted(split.images)]
-        self._objects = Objects.concatenate([self._closed.objects[:0], *(objects for objects, _ in tested)])
-        self._regions = Regions.concatenate([self._known[:0], *(regions for _, regions in tested)])
+        #: Objects and regions of the ID images, then of the wild ones.
+        self._all = (
+            Objects.concatenate([self._closed.objects, *(objects for objects, _ in tested)]),
+            Regions.concatenate([self._known, *(regions for _, regions in tested)]),
+        )
+        self._objects, self._regions = self._all[0][len(self._closed.objects) :], self._all[1][len(self._known) :]
         self._impact = wilderness.Wilderness(
             self._closed.objects,
             self._known,
@@ -147,14 +151,6 @@ class WildImages:
             }
             for name, regions in sides.items()
         }
-
-    @cached_property
-    def _all(self) -> tuple[Objects, Regions]:
-        """Objects and regions of the ID images, then of the wild ones."""
-        return (
-            Objects.concatenate([self._closed.objects, self._objects]),
-            Regions.concatenate([self._known, self._regions]),
-        )
 
     @cached_property
     def _cause(self) -> np.ndarray:

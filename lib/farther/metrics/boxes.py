@@ -5,7 +5,7 @@ Boxes are edges in pixels, ndarray of shape (N, 4): xmin, ymin, xmax, ymax. All 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ class Pairs:
     """Pairs of a region and an object that overlap.
 
     Args:
-        region, target: Rows of the two tables, ndarray of shape (P,), int64.
+        region, target: Rows of the two tables, ndarray of shape (P,), int32.
         overlap: ndarray of shape (P,): IoU, or for a crowd box the share of the region that lies in it.
     """
 
@@ -37,7 +37,7 @@ class Pairs:
     @classmethod
     def none(cls) -> Pairs:
         """No pair at all."""
-        nothing = np.zeros(0, dtype=np.int64)
+        nothing = np.zeros(0, dtype=np.int32)
         return cls(nothing, nothing, np.zeros(0))
 
     def __len__(self) -> int:
@@ -73,8 +73,9 @@ class Pairs:
 
 def areas(boxes: np.ndarray) -> np.ndarray:
     """Areas in square pixels, ndarray of shape (N,), float64."""
-    boxes = np.asarray(boxes, dtype=np.float64)
-    return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    left, top, right, bottom = (side.astype(np.float64) for side in np.asarray(boxes).T)
+    area: np.ndarray = (right - left) * (bottom - top)
+    return area
 
 
 def overlaps(first: np.ndarray, second: np.ndarray, is_crowd: np.ndarray | None = None) -> np.ndarray:
@@ -117,7 +118,7 @@ def pairs(
     for region, target in _blocks(region_key, target_key):
         overlap = overlaps(region_box[region], target_box[target], is_crowd[target])
         kept = (overlap >= at_least) & (overlap > 0)
-        found.append(Pairs(region[kept], target[kept], overlap[kept]))
+        found.append(Pairs(region[kept].astype(np.int32), target[kept].astype(np.int32), overlap[kept]))
     if not found:
         return Pairs.none()
     joined = [np.concatenate([getattr(p, name) for p in found]) for name in ("region", "target", "overlap")]
@@ -159,10 +160,13 @@ def image_numbers(*columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     firsts = [column[is_first] for column, is_first in zip(columns, runs, strict=True)]
     names = pl.concat([pl.Series(c.tolist(), dtype=pl.String) for c in firsts])  # Arrow's arrays would import pandas
     words = names.unique().sort()
-    numbers = words.search_sorted(names).to_numpy().astype(np.int64)
+    numbers = words.search_sorted(names).to_numpy()
     each = np.split(numbers, np.cumsum([len(first) for first in firsts])[:-1])
-    found = [number[np.cumsum(is_first) - 1] for number, is_first in zip(each, runs, strict=True)]
-    return np.array(words.to_list(), dtype=object), found
+    found = [number[np.cumsum(is_first) - 1].astype(np.int64) for number, is_first in zip(each, runs, strict=True)]
+    distinct = np.empty(len(words), dtype=object)
+    for first, number in zip(firsts, each, strict=True):
+        distinct[number] = first  # the columns' own texts: copies of a million names take much memory
+    return distinct, found
 
 
 def places(names: np.ndarray, image_id: np.ndarray) -> np.ndarray:
@@ -180,6 +184,17 @@ def is_among(values: np.ndarray, names: Collection[str]) -> np.ndarray:
     """
     is_first, chosen = _runs(values), frozenset(names)
     found = np.fromiter((value in chosen for value in values[is_first]), bool, int(is_first.sum()))
+    return found[np.cumsum(is_first) - 1]
+
+
+def places_among(values: np.ndarray, names: Sequence[str]) -> np.ndarray:
+    """The place of each row's text in a list of different names, −1 for others, ndarray of shape (N,), int32.
+
+    Args:
+        values: Object array of `str`, shape (N,).
+    """
+    is_first, number = _runs(values), {name: k for k, name in enumerate(names)}
+    found = np.fromiter((number.get(value, -1) for value in values[is_first]), np.int32, int(is_first.sum()))
     return found[np.cumsum(is_first) - 1]
 
 

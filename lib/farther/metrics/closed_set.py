@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError
-from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, pairs
+from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, pairs, places_among
 from farther.metrics.matching import assign, falling_in_groups, ranks_within
 from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, Curve, average_precision
 from farther.metrics.weighting import ImageWeights, RowWeights, mean_of_defined, plain, ratio, row_weights, value
@@ -60,7 +60,11 @@ def evaluate(
     >>> found["ap50"], round(found["ap"], 6)
     (1.0, 0.7)
     """
-    known = ClosedSet.of(objects, regions, classes, max_detections)
+    return of_closed_set(ClosedSet.of(objects, regions, classes, max_detections))
+
+
+def of_closed_set(known: ClosedSet) -> dict[str, Any]:
+    """The metrics of `evaluate` of objects and detections whose overlaps are known."""
     matched = known.match(COCO_IOUS)
     ap, ar = matched.average_precision()[..., 0], matched.recall()[..., 0]
     return metrics(known) | {
@@ -142,7 +146,7 @@ class Matched:
 
     def scores(self, threshold: int, k: int) -> np.ndarray:
         """Confidences of the detections on that curve."""
-        return self.score[self.rows(k)][self.kind[threshold, self.rows(k)] != IGNORED]
+        return self.score[self.rows(k)][self.kind[threshold, self.rows(k)] != IGNORED].astype(np.float64)
 
     def is_true(self, threshold: int, k: int) -> np.ndarray:
         """True positives among the detections on that curve, ndarray of bool."""
@@ -202,7 +206,7 @@ class KnownDetections:
         row: Their rows in the table of regions.
         image: Place of each one's image in `ClosedSet.images`.
         place: Number of better-scored detections of the same image and class.
-        score: The detector's confidence, float64.
+        score: The detector's confidence, float32.
         box: ndarray of shape (n, 4).
     """
 
@@ -251,11 +255,10 @@ class ClosedSet:
         names = tuple(regions.header.known_classes if classes is None else classes)
         if not names or len(set(names)) != len(names):
             raise DataError(f"expected different names of classes, found {list(names)}", field="classes")
-        number = {name: k for k, name in enumerate(names)}
         images, (region_image, object_image) = image_numbers(regions.image_id, objects.image_id)
-        region_class = np.array([number.get(name, -1) for name in regions.classes], dtype=np.int64)[regions.label]
-        object_class = np.fromiter((number.get(name, -1) for name in objects.category), np.int64, len(objects))
-        object_row = np.flatnonzero(object_class >= 0)
+        region_class = places_among(np.array(regions.classes, dtype=object), names)[regions.label]
+        object_class = places_among(objects.category, names)
+        object_row = np.flatnonzero(object_class >= 0).astype(np.int32)
 
         key = region_image * len(names) + region_class
         place = ranks_within(regions.score, np.where(region_class >= 0, key, -1), regions.region_id)
@@ -265,7 +268,7 @@ class ClosedSet:
             row=row.astype(np.int32),
             image=region_image[row].astype(np.int32),
             place=place[row].astype(np.int32),
-            score=regions.score[row].astype(np.float64),
+            score=regions.score[row],
             box=regions.box[row],
         )
         unpaired = cls(
@@ -275,7 +278,7 @@ class ClosedSet:
             bounds=np.searchsorted(region_class[row], np.arange(len(names) + 1)),
             object_row=object_row,
             object_class=object_class[object_row],
-            object_image=object_image[object_row],
+            object_image=object_image[object_row].astype(np.int32),
             object_box=objects.box[object_row],
             object_id=objects.object_id[object_row],
             is_crowd=(objects.is_crowd | objects.is_difficult)[object_row],
@@ -288,7 +291,7 @@ class ClosedSet:
         count = len(self.classes)
         region_class = np.repeat(np.arange(count), np.diff(self.bounds))
         region_key = self.detections.image.astype(np.int64) * count + region_class
-        object_key = self.object_image * count + self.object_class
+        object_key = self.object_image.astype(np.int64) * count + self.object_class
         # pycocotools lets an overlap of 1 pass a threshold of 1 that rounding has lifted; so does this.
         least = min(iou, 1 - 1e-10)
         return pairs(self.detections.box, region_key, self.object_box, object_key, self.is_crowd, least)
@@ -306,7 +309,7 @@ class ClosedSet:
             self,
             detections=self.detections[rows],
             bounds=np.append(0, np.cumsum(rows))[self.bounds],
-            pairs=Pairs((np.cumsum(rows) - 1)[left.region], left.target, left.overlap),
+            pairs=Pairs((np.cumsum(rows, dtype=np.int32) - 1)[left.region], left.target, left.overlap),
         )
 
     def assigned(self, ious: Sequence[float] | np.ndarray, last_choice: np.ndarray) -> Iterator[np.ndarray]:
@@ -318,7 +321,7 @@ class ClosedSet:
         candidates = self.pairs if min(ious) >= COCO_IOUS[0] else self.pairs_over(min(ious))
         candidates = candidates.preferred_first(last_choice, self.object_id)
         # Detections of one class are sorted in the order in which they choose.
-        rank = np.arange(len(self.detections.score))
+        rank = np.arange(len(self.detections.score), dtype=np.int32)
         return (assign(candidates[candidates.overlap >= min(i, 1 - 1e-10)], rank, self.is_crowd) for i in ious)
 
     def counted(self, area_range: tuple[float, float] = ALL_AREAS) -> np.ndarray:
@@ -337,7 +340,8 @@ class ClosedSet:
         kind = np.empty((len(ious), len(self.detections.score)), dtype=np.int8)
         for row, target in zip(kind, self.assigned(ious, ~counted), strict=True):
             found = target >= 0
-            row[:] = np.where(ignored_region, IGNORED, FALSE)
+            row[:] = FALSE
+            row[ignored_region] = IGNORED
             row[found] = np.where(counted[target[found]], TRUE, IGNORED)
         return Matched(
             kind=kind,

@@ -93,7 +93,7 @@ class Errors:
             is_free: Objects that are counted and have no match, ndarray of shape (M,), bool.
             least: see the module.
         """
-        overlap, target = np.zeros((2, len(is_wrong))), np.full((2, len(is_wrong)), -1)
+        overlap, target = np.zeros((2, len(is_wrong))), np.full((2, len(is_wrong)), -1, dtype=np.int32)
         for side, rows in enumerate((is_same, ~is_same)):
             most = near[rows].first_of_each_region()
             overlap[side, most.region], target[side, most.region] = most.overlap, most.target
@@ -104,8 +104,8 @@ class Errors:
             "duplicate": same >= least,
             "background": (same == 0) & (other == 0),
         }
-        kind = np.select(list(fits.values()), [KINDS.index(name) for name in fits], KINDS.index("both"))
-        kind = np.where(is_wrong, kind, -1)
+        numbers = [np.int8(KINDS.index(name)) for name in fits]
+        kind = np.where(is_wrong, np.select(list(fits.values()), numbers, np.int8(KINDS.index("both"))), np.int8(-1))
         chosen = np.where(kind == KINDS.index("localisation"), target[0], -1)
         chosen = np.where(kind == KINDS.index("classification"), target[1], chosen)
         rows = np.flatnonzero(chosen >= 0)
@@ -146,14 +146,15 @@ def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple
     def corrected() -> Iterator[tuple[str, Matched]]:
         for name in KINDS:
             matching, removed = errors.of(name)
-            kind = np.where(matching, TRUE, np.where(removed, LEFT_OUT, matched.kind[0]))
+            kind = matched.kind[0].copy()
+            kind[matching], kind[removed] = TRUE, LEFT_OUT
             now = np.where(matching, known.object_class[errors.target], of_detection)
             order = np.lexsort((matched.image, -matched.score, now))
             left = counted & ~errors.missed if name == "missed" else counted
             yield (
                 name,
                 Matched(
-                    kind=kind[None, order].astype(np.int8),
+                    kind=kind[None, order],
                     place=matched.place[order],
                     score=matched.score[order],
                     image=matched.image[order],

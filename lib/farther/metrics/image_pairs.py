@@ -100,7 +100,7 @@ def _detected(outcome: Outcome) -> np.ndarray:
     """Known objects with a kept detection of their class, bool."""
     split = outcome.split
     pair = split.candidates
-    right = split.detections.class_name[pair.region] == split.objects.category[pair.target]
+    right = split.detections.label[pair.region] == split.object_class[pair.target]
     detected = np.zeros(len(split.objects), dtype=bool)
     detected[pair.target[right & (outcome.kind == KEPT)[pair.region]]] = True
     return detected & split.is_known

@@ -11,14 +11,14 @@ from farther.tables import Objects, Regions, TrueClasses
 
 
 def ranks(score: np.ndarray, image: np.ndarray, number: np.ndarray) -> np.ndarray:
-    """Place of each row when sorted by falling score, ndarray of shape (N,), int64.
+    """Place of each row when sorted by falling score, ndarray of shape (N,), int32.
 
     Args:
         image, number: Equal scores go by the image, then by the row's number in it, so that the order of the rows in
             a table has no influence.
     """
-    rank = np.empty(len(score), dtype=np.int64)
-    falling = -np.asarray(score, dtype=np.float64)
+    rank = np.empty(len(score), dtype=np.int32)
+    falling = -np.asarray(score)
     step = np.diff(image)
     if np.all((step > 0) | ((step == 0) & (number[1:] >= number[:-1]))):
         # As tables are stored; sorting by one key is several times as fast.
@@ -34,7 +34,7 @@ def ranks_within(score: np.ndarray, group: np.ndarray, number: np.ndarray) -> np
     in_order = group[order]
     first = np.flatnonzero(np.diff(in_order, prepend=in_order[:1] - 1))
     length = np.diff(np.append(first, len(order)))
-    place = np.empty(len(order), dtype=np.int64)
+    place = np.empty(len(order), dtype=np.int32)
     place[order] = np.arange(len(order)) - np.repeat(first, length)
     return place
 
@@ -75,22 +75,22 @@ def assign(pairs: Pairs, rank: np.ndarray, reusable: np.ndarray) -> np.ndarray:
 
     Args:
         pairs: Regions and the objects that they may take; sorted by region, and within it the most preferred first.
-        rank: ndarray of shape (N,), int64: a different number below N for each region, the smallest chooses first.
+        rank: ndarray of shape (N,), integers: a different number below N for each region, the smallest chooses first.
         reusable: ndarray of shape (M,), bool: objects that any number of regions may take.
 
     Returns:
-        ndarray of shape (N,), int64: the object's row, or −1.
+        ndarray of shape (N,), int32: the object's row, or −1.
 
     All regions choose at once; where two choose one object, the later in rank goes on to its next choice, until none
     has to (Gale and Shapley, 1962, doi:10.2307/2312726). As all objects prefer the same ranks, the result is that of
     choosing one by one.
     """
-    matched = np.full(len(rank), -1, dtype=np.int64)
+    matched = np.full(len(rank), -1, dtype=np.int32)
     if not len(pairs):
         return matched
     choice = np.flatnonzero(np.diff(pairs.region, prepend=-1))
     end = np.append(choice[1:], len(pairs))
-    holder = np.full(len(reusable), len(rank), dtype=np.int64)
+    holder = np.full(len(reusable), len(rank), dtype=rank.dtype)
     of_choice = rank[pairs.region[choice]]
     while True:
         chosen = pairs.target[choice]

@@ -17,14 +17,14 @@ well. Here such a detection is correct, and WI is that of Dhamija et al. (2020).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 
 from farther.metrics import known_classes
-from farther.metrics.boxes import image_numbers, is_among
+from farther.metrics.boxes import image_numbers
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import ranks_within
 from farther.metrics.outcomes import FOUND, NOT_COUNTED, Outcome, Settings, Split
@@ -44,7 +44,7 @@ class MixedImages:
 
     Args:
         rows: Regions of the table that count, ndarray of shape (N,), bool.
-        split: Their objects and those regions.
+        split: Their objects, without the table of them, and those regions.
         known: The regions of known classes.
         classes: The known classes.
     """
@@ -69,7 +69,7 @@ class MixedImages:
         counted = regions[rows]
         split = Split.of(objects, counted, Settings(iou=iou, known_classes=tuple(classes)))
         known = known_classes.closed_set(split, counted)
-        return cls(rows, split, known, tuple(classes))
+        return cls(rows, replace(split, objects=objects[:0]), known, tuple(classes))
 
     @property
     def task(self) -> Literal["T1", "T2"]:
@@ -80,7 +80,8 @@ class MixedImages:
     @cached_property
     def ap_before(self) -> float | None:
         """See `metrics`."""
-        label_is_unknown = ~is_among(self.split.detections.class_name, self.classes)
+        detections = self.split.detections
+        label_is_unknown = ~np.isin(detections.classes, self.classes)[detections.label]
         found: float | None = known_classes.of_kept(self.split.match(label_is_unknown), self.known)["ap_k"]
         return found
 
@@ -118,9 +119,8 @@ class MixedImages:
         (1.0, 0, 0.5, 1.0)
         """
         kept = known_classes.of_kept(outcome, self.known, WI_RECALL)
-        names, counts = np.unique(
-            outcome.split.detections.class_name[outcome.misclassifies].astype(str), return_counts=True
-        )
+        detections = outcome.split.detections
+        counts = np.bincount(detections.label[outcome.misclassifies], minlength=len(detections.classes)).tolist()
         return {
             "task": self.task,
             "unknown_objects": int(np.sum(outcome.of_object != NOT_COUNTED)),
@@ -128,7 +128,7 @@ class MixedImages:
             "wi": kept["wi"],
             "ap_k_before": self.ap_before,
             "ap_k": kept["ap_k"],
-            "a_ose_by_class": dict(zip(names.tolist(), counts.tolist(), strict=True)),
+            "a_ose_by_class": {name: n for name, n in sorted(zip(detections.classes, counts, strict=True)) if n},
         }
 
     def counted(self, outcome: Outcome, weights: ImageWeights | None = None) -> dict[str, np.ndarray]:

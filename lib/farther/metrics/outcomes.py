@@ -40,7 +40,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, is_among, pairs
+from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, is_among, pairs, places_among
 from farther.metrics.matching import assign, ranks
 from farther.tables import ObjectOutcomes, Objects, RegionOutcomes, Regions
 
@@ -89,7 +89,7 @@ class Detections:
     """The columns of a split's N regions that matching needs; each has one entry per region.
 
     Args:
-        confidence: The score that regions are ranked by.
+        confidence: The score that regions are ranked by, float32 or float64.
         rank: Place in that ranking, int32; equal confidences by image and `region_id`.
         image: Place of the region's image in `Split.images`.
         counted: False for regions that the protocol ignores.
@@ -103,11 +103,6 @@ class Detections:
     counted: np.ndarray
     label: np.ndarray
     classes: tuple[str, ...]
-
-    @property
-    def class_name(self) -> np.ndarray:
-        """The class that each region was detected as, object array of shape (N,)."""
-        return np.array(self.classes, dtype=object)[self.label]
 
     def __getitem__(self, rows: np.ndarray) -> Detections:
         """The regions that a mask selects; their ranks close up."""
@@ -128,6 +123,7 @@ class Split:
         objects: M objects of the split.
         images: Names of the images that have regions or objects, sorted.
         object_image: Place of each object's image in `images`, ndarray of shape (M,).
+        object_class: Place of each object's category in `detections.classes`, −1 for others, ndarray of shape (M,).
         is_crowd: Objects that are not counted (crowds, difficult ones), ndarray of shape (M,), bool.
         is_known: Objects of known classes, ndarray of shape (M,), bool.
         detections: The split's N regions.
@@ -138,6 +134,7 @@ class Split:
     objects: Objects
     images: np.ndarray
     object_image: np.ndarray
+    object_class: np.ndarray
     is_crowd: np.ndarray
     is_known: np.ndarray
     detections: Detections
@@ -159,7 +156,7 @@ class Split:
         is_crowd = objects.is_crowd | objects.is_difficult
         region_box, object_box = regions.box, objects.box
         if settings.protocol == "paper":
-            confidence = regions.score.astype(np.float64)
+            confidence = regions.score
             counted = np.ones(len(regions), dtype=bool)
         else:
             region_box, object_box = _voc_boxes(region_box), _plus_one_pixel(object_box)
@@ -170,7 +167,7 @@ class Split:
         ).preferred_first(is_crowd, objects.object_id)
         detections = Detections(
             confidence=confidence,
-            rank=ranks(confidence, region_image, regions.region_id).astype(np.int32),
+            rank=ranks(confidence, region_image, regions.region_id),
             image=region_image.astype(np.int32),
             counted=counted,
             label=regions.label,
@@ -180,7 +177,8 @@ class Split:
             settings=settings,
             objects=objects,
             images=images,
-            object_image=object_image,
+            object_image=object_image.astype(np.int32),
+            object_class=places_among(objects.category, regions.classes),
             is_crowd=is_crowd,
             is_known=is_known if known_classes else np.zeros(len(objects), dtype=bool),
             detections=detections,
@@ -199,7 +197,7 @@ class Split:
         right = np.zeros(len(self.detections.rank), dtype=bool)
         if self.settings.protocol == "paper":
             pair = self.candidates[self.is_known[self.candidates.target]]
-            same = self.detections.class_name[pair.region] == self.objects.category[pair.target]
+            same = self.detections.label[pair.region] == self.object_class[pair.target]
             right[pair.region[same]] = True
         return right
 
@@ -224,7 +222,7 @@ class Split:
         """
         rows = self._flags(kept, "kept")
         left = self.candidates[rows[self.candidates.region]]
-        moved = Pairs((np.cumsum(rows) - 1)[left.region], left.target, left.overlap)
+        moved = Pairs((np.cumsum(rows, dtype=np.int32) - 1)[left.region], left.target, left.overlap)
         return replace(self, detections=self.detections[rows], candidates=moved)
 
     def at(self, iou: float) -> Split:
@@ -262,16 +260,16 @@ class Split:
         of_flagged = on_object[(flagged & self.detections.counted)[on_object.region]]
         if self.settings.protocol == "published-code":
             of_flagged = of_flagged.first_of_each_region()
-        matched = assign(of_flagged, self.detections.rank, np.zeros(len(self.objects), dtype=bool))
+        matched = assign(of_flagged, self.detections.rank, np.zeros(len(self.is_crowd), dtype=bool))
 
-        kind = np.where(flagged, FALSE_UNKNOWN, KEPT)
+        kind = np.where(flagged, np.int8(FALSE_UNKNOWN), np.int8(KEPT))
         in_crowd = self.candidates.region[self.is_crowd[self.candidates.target]]
         kind[in_crowd] = np.where(flagged[in_crowd], IGNORED, KEPT)
         kind[matched >= 0] = TRUE_UNKNOWN
         kind[~self.detections.counted] = IGNORED
 
         wrong = on_object[((kind == KEPT) & ~self.correctly_known)[on_object.region]]
-        of_object = np.where(self.is_counted, MISSED, NOT_COUNTED)
+        of_object = np.where(self.is_counted, np.int8(MISSED), np.int8(NOT_COUNTED))
         of_object[wrong.target] = MISCLASSIFIED
         of_object[matched[matched >= 0]] = FOUND
         misclassifies = np.zeros(len(kind), dtype=bool)
@@ -285,9 +283,9 @@ class Outcome:
 
     Args:
         split: The split that was matched.
-        of_object: ndarray of shape (M,): FOUND, MISCLASSIFIED, MISSED, or NOT_COUNTED (crowds and known objects).
-        kind: ndarray of shape (N,): TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, or IGNORED.
-        matched: ndarray of shape (N,): the object of a true unknown region, else −1.
+        of_object: ndarray of shape (M,), int8: FOUND, MISCLASSIFIED, MISSED, or NOT_COUNTED (crowds and known objects).
+        kind: ndarray of shape (N,), int8: TRUE_UNKNOWN, FALSE_UNKNOWN, KEPT, or IGNORED.
+        matched: ndarray of shape (N,), int32: the object of a true unknown region, else −1.
         misclassifies: ndarray of shape (N,), bool: kept regions that lie on an unknown object.
     """
 

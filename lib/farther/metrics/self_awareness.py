@@ -174,7 +174,7 @@ def match(
         counted = kind != IGNORED
         is_true = kind[counted] == TRUE
         result[name] = MatchedClass(
-            score=matched.score[rows][counted],
+            score=matched.score[rows][counted].astype(np.float64),
             quality=np.where(is_true, quality[rows][counted], 0.0),
             is_true=is_true,
             image=known.detections.image[rows][counted],
