@@ -256,8 +256,8 @@ def aligned_scores(regions: Regions, path: Path, stored: int) -> np.ndarray:
     _, (score_image, region_image) = image_numbers(scores.image_id, regions.image_id)
     # Numbers of regions may be as large as int64 is; their places among each other are not.
     numbers, place = np.unique(np.concatenate([scores.region_id, regions.region_id]), return_inverse=True)
-    key = score_image * len(numbers) + place[: len(scores)]
-    wanted = region_image * len(numbers) + place[len(scores) :]
+    key = score_image.astype(np.int64) * len(numbers) + place[: len(scores)]
+    wanted = region_image.astype(np.int64) * len(numbers) + place[len(scores) :]
     order = np.argsort(key, kind="stable")
     key = key[order]
     twice = np.flatnonzero(key[1:] == key[:-1])

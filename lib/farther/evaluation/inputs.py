@@ -180,10 +180,10 @@ class TestSplit:
     @cached_property
     def sides(self) -> dict[str, np.ndarray]:
         """The detections of `is_ood` that lie on a labelled unknown object (`gtu`), and on no object at all (`uu`)."""
-        near, count = self.split.candidates, len(self.regions)
-        on_unknown = np.isin(np.arange(count), near.region[self.split.is_counted[near.target]])
-        on_nothing = ~np.isin(np.arange(count), near.region)
-        return {"gtu": on_unknown & self.is_ood, "uu": on_nothing & self.is_ood}
+        near, (on_unknown, on_object) = self.split.candidates, np.zeros((2, len(self.regions)), dtype=bool)
+        on_unknown[near.region[self.split.is_counted[near.target]]] = True
+        on_object[near.region] = True
+        return {"gtu": on_unknown & self.is_ood, "uu": ~on_object & self.is_ood}
 
     @cached_property
     def mixed(self) -> MixedImages:

@@ -125,6 +125,8 @@ def _digests(folder: Path) -> dict[str, str]:
 
 def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str, UserDefinedMetric]) -> Evaluated:
     """Evaluates one method on all OOD test splits."""
+    for split in () if inputs.whole_images else inputs.test_splits:
+        _ = split.mixed  # made before all else, as that takes the most memory
     stored = inputs.scores(method.name, inputs.id_split)
     id_scores = stored[inputs.id_above]
     share = float(np.mean(id_scores >= method.tau)) if len(id_scores) else None

@@ -16,6 +16,8 @@ AREA_RANGES = {"small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (
 
 #: Pairs of boxes that are compared at once: bounds memory, and what fits a core's cache is faster.
 BLOCK = 1 << 16
+#: Rows whose pairs are looked for at once.
+ROWS = 1 << 20
 
 #: Fewer names than this are numbered one by one.
 FEW = 1024
@@ -131,15 +133,17 @@ def _blocks(left_key: np.ndarray, right_key: np.ndarray) -> Iterator[tuple[np.nd
         return
     order = np.argsort(right_key, kind="stable")
     in_order = right_key[order]
-    start = np.searchsorted(in_order, left_key, side="left")
-    count = np.searchsorted(in_order, left_key, side="right") - start
-    total = np.cumsum(count)
-    cuts = np.searchsorted(total, np.arange(BLOCK, total[-1], BLOCK))
-    for rows in np.split(np.arange(len(left_key)), np.unique(cuts)):
-        length = count[rows]
-        left = np.repeat(rows, length)
-        within = np.arange(len(left)) - np.repeat(np.cumsum(length) - length, length)
-        yield left, order[start[left] + within]
+    for first in range(0, len(left_key), ROWS):
+        keys = left_key[first : first + ROWS]
+        start = np.searchsorted(in_order, keys, side="left")
+        count = np.searchsorted(in_order, keys, side="right") - start
+        total = np.cumsum(count)
+        cuts = np.searchsorted(total, np.arange(BLOCK, total[-1], BLOCK))
+        for rows in np.split(np.arange(len(keys)), np.unique(cuts)):
+            length = count[rows]
+            left = np.repeat(rows, length)
+            within = np.arange(len(left)) - np.repeat(np.cumsum(length) - length, length)
+            yield first + left, order[start[left] + within]
 
 
 def image_numbers(*columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -149,20 +153,20 @@ def image_numbers(*columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         columns: Object arrays of `str`.
 
     Returns:
-        The distinct names, sorted, and for each column its rows' places among them (int64).
+        The distinct names, sorted, and for each column its rows' places among them (int32).
     """
     if sum(map(len, columns)) < FEW:  # Polars starts its threads even for one name
         sorted_names = sorted({name for column in columns for name in column.tolist()})
         place = {name: number for number, name in enumerate(sorted_names)}
-        found = [np.fromiter((place[name] for name in c.tolist()), np.int64, len(c)) for c in columns]
+        found = [np.fromiter((place[name] for name in c.tolist()), np.int32, len(c)) for c in columns]
         return np.array(sorted_names, dtype=object), found
     runs = [_runs(column) for column in columns]  # rows of an image are mostly neighbours
     firsts = [column[is_first] for column, is_first in zip(columns, runs, strict=True)]
     names = pl.concat([pl.Series(c.tolist(), dtype=pl.String) for c in firsts])  # Arrow's arrays would import pandas
     words = names.unique().sort()
-    numbers = words.search_sorted(names).to_numpy()
+    numbers = words.search_sorted(names).to_numpy().astype(np.int32)
     each = np.split(numbers, np.cumsum([len(first) for first in firsts])[:-1])
-    found = [number[np.cumsum(is_first) - 1].astype(np.int64) for number, is_first in zip(each, runs, strict=True)]
+    found = [number[_run(is_first)] for number, is_first in zip(each, runs, strict=True)]
     distinct = np.empty(len(words), dtype=object)
     for first, number in zip(firsts, each, strict=True):
         distinct[number] = first  # the columns' own texts: copies of a million names take much memory
@@ -172,7 +176,7 @@ def image_numbers(*columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
 def places(names: np.ndarray, image_id: np.ndarray) -> np.ndarray:
     """Place of each row's image among sorted names that hold it, as `numpy.searchsorted`, shape (N,), int64."""
     is_first = _runs(image_id)
-    found: np.ndarray = np.searchsorted(names, image_id[is_first])[np.cumsum(is_first) - 1]
+    found: np.ndarray = np.searchsorted(names, image_id[is_first])[_run(is_first)]
     return found
 
 
@@ -184,7 +188,7 @@ def is_among(values: np.ndarray, names: Collection[str]) -> np.ndarray:
     """
     is_first, chosen = _runs(values), frozenset(names)
     found = np.fromiter((value in chosen for value in values[is_first]), bool, int(is_first.sum()))
-    return found[np.cumsum(is_first) - 1]
+    return found[_run(is_first)]
 
 
 def places_among(values: np.ndarray, names: Sequence[str]) -> np.ndarray:
@@ -195,7 +199,7 @@ def places_among(values: np.ndarray, names: Sequence[str]) -> np.ndarray:
     """
     is_first, number = _runs(values), {name: k for k, name in enumerate(names)}
     found = np.fromiter((number.get(value, -1) for value in values[is_first]), np.int32, int(is_first.sum()))
-    return found[np.cumsum(is_first) - 1]
+    return found[_run(is_first)]
 
 
 def _runs(column: np.ndarray) -> np.ndarray:
@@ -203,3 +207,10 @@ def _runs(column: np.ndarray) -> np.ndarray:
     is_first = np.ones(len(column), dtype=bool)
     is_first[1:] = column[1:] != column[:-1]
     return is_first
+
+
+def _run(is_first: np.ndarray) -> np.ndarray:
+    """The number of each row's run, int32."""
+    number: np.ndarray = np.cumsum(is_first, dtype=np.int32)
+    number -= 1
+    return number

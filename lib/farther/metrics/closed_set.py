@@ -260,14 +260,16 @@ class ClosedSet:
         object_class = places_among(objects.category, names)
         object_row = np.flatnonzero(object_class >= 0).astype(np.int32)
 
-        key = region_image * len(names) + region_class
-        place = ranks_within(regions.score, np.where(region_class >= 0, key, -1), regions.region_id)
-        row = np.flatnonzero((region_class >= 0) & (place < max_detections))
+        key = region_image.astype(np.int64) * len(names) + region_class
+        key[region_class < 0] = -1
+        place = ranks_within(regions.score, key, regions.region_id)
+        del key  # of some 10⁷ rows everything counts
+        row = np.flatnonzero((region_class >= 0) & (place < max_detections)).astype(np.int32)
         row = row[falling_in_groups(regions.score[row], region_class[row], region_image[row], regions.region_id[row])]
         detections = KnownDetections(
-            row=row.astype(np.int32),
-            image=region_image[row].astype(np.int32),
-            place=place[row].astype(np.int32),
+            row=row,
+            image=region_image[row],
+            place=place[row],
             score=regions.score[row],
             box=regions.box[row],
         )
@@ -278,7 +280,7 @@ class ClosedSet:
             bounds=np.searchsorted(region_class[row], np.arange(len(names) + 1)),
             object_row=object_row,
             object_class=object_class[object_row],
-            object_image=object_image[object_row].astype(np.int32),
+            object_image=object_image[object_row],
             object_box=objects.box[object_row],
             object_id=objects.object_id[object_row],
             is_crowd=(objects.is_crowd | objects.is_difficult)[object_row],
@@ -289,7 +291,7 @@ class ClosedSet:
     def pairs_over(self, iou: float) -> Pairs:
         """Detections and objects of one class and image whose overlap is at least `iou`."""
         count = len(self.classes)
-        region_class = np.repeat(np.arange(count), np.diff(self.bounds))
+        region_class = np.repeat(np.arange(count, dtype=np.int32), np.diff(self.bounds))
         region_key = self.detections.image.astype(np.int64) * count + region_class
         object_key = self.object_image.astype(np.int64) * count + self.object_class
         # pycocotools lets an overlap of 1 pass a threshold of 1 that rounding has lifted; so does this.

@@ -22,9 +22,9 @@ def ranks(score: np.ndarray, image: np.ndarray, number: np.ndarray) -> np.ndarra
     step = np.diff(image)
     if np.all((step > 0) | ((step == 0) & (number[1:] >= number[:-1]))):
         # As tables are stored; sorting by one key is several times as fast.
-        rank[np.argsort(falling, kind="stable")] = np.arange(len(score))
+        rank[np.argsort(falling, kind="stable")] = np.arange(len(score), dtype=np.int32)
     else:
-        rank[np.lexsort((number, image, falling))] = np.arange(len(score))
+        rank[np.lexsort((number, image, falling))] = np.arange(len(score), dtype=np.int32)
     return rank
 
 
@@ -32,10 +32,11 @@ def ranks_within(score: np.ndarray, group: np.ndarray, number: np.ndarray) -> np
     """Place of each row among the rows of its group when sorted by falling score, from 0; equal scores by `number`."""
     order = falling_in_groups(score, group, number)
     in_order = group[order]
-    first = np.flatnonzero(np.diff(in_order, prepend=in_order[:1] - 1))
-    length = np.diff(np.append(first, len(order)))
+    is_first = np.ones(len(order), dtype=bool)
+    is_first[1:] = in_order[1:] != in_order[:-1]
+    first = np.flatnonzero(is_first).astype(np.int32)
     place = np.empty(len(order), dtype=np.int32)
-    place[order] = np.arange(len(order)) - np.repeat(first, length)
+    place[order] = np.arange(len(order), dtype=np.int32) - first[np.cumsum(is_first, dtype=np.int32) - 1]
     return place
 
 
@@ -49,9 +50,12 @@ def falling_in_groups(score: np.ndarray, group: np.ndarray, *ties: np.ndarray) -
     """
     if len(score) and score.dtype == np.float32 and score.min() >= 0:
         # One key of integers, in whose bits positive numbers have their order: a fraction of the time of several.
-        key = (np.asarray(group, dtype=np.int64) << 32) - (score + np.float32(0)).view(np.uint32)
+        key = group.astype(np.int64)
+        key <<= 32
+        key -= (score + np.float32(0)).view(np.uint32)
         order = np.argsort(key, kind="stable")
-        tied = np.flatnonzero(key[order[1:]] == key[order[:-1]])
+        key = key[order]
+        tied = np.flatnonzero(key[1:] == key[:-1])
         # Ties are in the order of the table, which mostly is the one that is asked for.
         in_order, undecided = np.zeros(len(tied), dtype=bool), np.ones(len(tied), dtype=bool)
         for values in ties:

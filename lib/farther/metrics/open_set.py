@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from farther.metrics.boxes import image_numbers
 from farther.metrics.outcomes import (
     FALSE_UNKNOWN,
     FOUND,
@@ -148,7 +149,7 @@ def by_group(outcome: Outcome, group: np.ndarray, weights: ImageWeights | None =
     counted = outcome.of_object != NOT_COUNTED
     if not counted.any():
         return {}
-    names, number = np.unique(group[counted].astype(str), return_inverse=True)
+    names, (number,) = image_numbers(group[counted])
     of_object = outcome.of_object[counted]
     rows = row_weights(weights, outcome.split.object_image[counted], len(outcome.split.images))
     chosen = {

@@ -168,7 +168,7 @@ class Split:
         detections = Detections(
             confidence=confidence,
             rank=ranks(confidence, region_image, regions.region_id),
-            image=region_image.astype(np.int32),
+            image=region_image,
             counted=counted,
             label=regions.label,
             classes=tuple(regions.classes),
@@ -177,7 +177,7 @@ class Split:
             settings=settings,
             objects=objects,
             images=images,
-            object_image=object_image.astype(np.int32),
+            object_image=object_image,
             object_class=places_among(objects.category, regions.classes),
             is_crowd=is_crowd,
             is_known=is_known if known_classes else np.zeros(len(objects), dtype=bool),
