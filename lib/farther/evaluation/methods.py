@@ -141,7 +141,6 @@ def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str
         all_scores = inputs.scores(method.name, split.data)
         scores = all_scores[split.above]
         of_split = _OnSplit(method, split, (stored, all_scores), spectrum)
-        outcomes[split.name] = of_split.outcome.tables(split.regions)
         replicates[split.name] = of_split.replicates()
         within = of_split.intervals(replicates[split.name])
         results["splits"][split.name] = of_split.metrics(user_defined) | within
@@ -154,6 +153,7 @@ def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str
         }
         for kind, of_kind in drawn.items():
             rows[kind] += [{"split": split.name, "method": method.name, **row} for row in of_kind]
+        outcomes[split.name] = of_split.outcome.tables(split.regions)
     results["means"] = across.means(results["splits"], replicates, inputs.roles.distance)
     results["misclassification"] = across.errors(inputs, id_scores)
     results["costs"] = across.costs(inputs, id_scores, method.tau)

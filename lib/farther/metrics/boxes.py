@@ -16,7 +16,7 @@ AREA_RANGES = {"small": (0.0, 32.0**2), "medium": (32.0**2, 96.0**2), "large": (
 
 #: Pairs of boxes that are compared at once: bounds memory, and what fits a core's cache is faster.
 BLOCK = 1 << 16
-#: Rows whose pairs are looked for at once.
+#: Rows that are looked at at once where arrays of all would take much memory.
 ROWS = 1 << 20
 
 #: Fewer names than this are numbered one by one.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError
-from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, pairs, places_among
+from farther.metrics.boxes import AREA_RANGES, ROWS, Pairs, areas, image_numbers, pairs, places_among
 from farther.metrics.matching import assign, falling_in_groups, ranks_within
 from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, Curve, average_precision
 from farther.metrics.weighting import ImageWeights, RowWeights, mean_of_defined, plain, ratio, row_weights, value
@@ -207,14 +207,12 @@ class KnownDetections:
         image: Place of each one's image in `ClosedSet.images`.
         place: Number of better-scored detections of the same image and class.
         score: The detector's confidence, float32.
-        box: ndarray of shape (n, 4).
     """
 
     row: np.ndarray
     image: np.ndarray
     place: np.ndarray
     score: np.ndarray
-    box: np.ndarray
 
     def __getitem__(self, rows: np.ndarray) -> KnownDetections:
         """The detections that a mask or an index array selects."""
@@ -230,6 +228,7 @@ class ClosedSet:
         images: Names of the images that have regions or objects, sorted.
         detections: The detections.
         bounds: Class k has detections bounds[k] … bounds[k + 1], ndarray of shape (K + 1,).
+        boxes: Of all regions of the table, ndarray of shape (N, 4).
         object_row, object_class, object_image, object_box, object_id: Of the objects of known classes.
         is_crowd: Objects that are not counted (crowds, difficult ones).
         pairs: Detections and objects of one class and image that overlap by 0.5 or more.
@@ -239,6 +238,7 @@ class ClosedSet:
     images: np.ndarray
     detections: KnownDetections
     bounds: np.ndarray
+    boxes: np.ndarray
     object_row: np.ndarray
     object_class: np.ndarray
     object_image: np.ndarray
@@ -271,13 +271,13 @@ class ClosedSet:
             image=region_image[row],
             place=place[row],
             score=regions.score[row],
-            box=regions.box[row],
         )
         unpaired = cls(
             classes=names,
             images=images,
             detections=detections,
             bounds=np.searchsorted(region_class[row], np.arange(len(names) + 1)),
+            boxes=regions.box,
             object_row=object_row,
             object_class=object_class[object_row],
             object_image=object_image[object_row],
@@ -296,7 +296,7 @@ class ClosedSet:
         object_key = self.object_image.astype(np.int64) * count + self.object_class
         # pycocotools lets an overlap of 1 pass a threshold of 1 that rounding has lifted; so does this.
         least = min(iou, 1 - 1e-10)
-        return pairs(self.detections.box, region_key, self.object_box, object_key, self.is_crowd, least)
+        return pairs(self.boxes[self.detections.row], region_key, self.object_box, object_key, self.is_crowd, least)
 
     def keeping(self, kept: np.ndarray) -> ClosedSet:
         """The same without some detections; overlaps are not computed again.
@@ -338,7 +338,8 @@ class ClosedSet:
         is then ignored; so is an unmatched detection whose own area lies outside.
         """
         counted = self.counted(area_range)
-        ignored_region = _outside(areas(self.detections.box), area_range)
+        batches = np.array_split(self.detections.row, 1 + len(self.detections.row) // ROWS)
+        ignored_region = np.concatenate([_outside(areas(self.boxes[rows]), area_range) for rows in batches])
         kind = np.empty((len(ious), len(self.detections.score)), dtype=np.int8)
         for row, target in zip(kind, self.assigned(ious, ~counted), strict=True):
             found = target >= 0

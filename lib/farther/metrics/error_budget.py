@@ -133,7 +133,12 @@ def of_known(known: ClosedSet, iou: float = 0.5) -> tuple[Errors, Iterator[tuple
     of_detection = np.repeat(np.arange(len(known.classes)), np.diff(known.bounds))
     counted = known.counted()
     near = pairs(
-        known.detections.box, known.detections.image, known.object_box, known.object_image, known.is_crowd, TOUCH
+        known.boxes[known.detections.row],
+        known.detections.image,
+        known.object_box,
+        known.object_image,
+        known.is_crowd,
+        TOUCH,
     )
     near = near[counted[near.target]].preferred_first(known.is_crowd, known.object_id)
     is_true = matched.kind[0] == TRUE

@@ -69,7 +69,7 @@ class MixedImages:
         counted = regions[rows]
         split = Split.of(objects, counted, Settings(iou=iou, known_classes=tuple(classes)))
         known = known_classes.closed_set(split, counted)
-        return cls(rows, replace(split, objects=objects[:0]), known, tuple(classes))
+        return cls(rows, replace(split, objects=Objects.empty()), known, tuple(classes))
 
     @property
     def task(self) -> Literal["T1", "T2"]:

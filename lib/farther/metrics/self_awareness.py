@@ -166,7 +166,7 @@ def match(
     matched = known.match([iou])
     quality = np.zeros(len(assigned))
     found = assigned >= 0
-    quality[found] = overlaps(known.detections.box[found], known.object_box[assigned[found]])
+    quality[found] = overlaps(known.boxes[known.detections.row[found]], known.object_box[assigned[found]])
     result = {}
     for k, name in enumerate(known.classes):
         rows = matched.rows(k)
