@@ -123,6 +123,23 @@ def test_machines_that_join_are_used_and_workers_are_kept_for_the_next_split(wor
     assert content(first.path) == content(second.path)
 
 
+def test_a_machine_that_is_lost_with_idle_workers_does_not_end_the_run(world, ray_cluster, monkeypatch):
+    import ray
+
+    world.mark.touch()
+    local = world.run("without a loss", Mortal(world.mark), LOCAL)
+    monkeypatch.setattr(engine._Driver, "_machines", lambda driver: [{"CPU": 1}])
+    world.run("before the loss", Mortal(world.mark), ON_RAY)
+    (kept,) = engine._kept.values()
+    lost = [ray.remote(engine.Worker).options(num_cpus=0).remote() for _ in range(5)]
+    for actor in lost:
+        ray.kill(actor)
+    kept[:0] = lost
+    after = world.run("after the loss", Mortal(world.mark), ON_RAY)
+    assert content(after.path) == content(local.path)
+    assert not set(lost) & set(kept)
+
+
 def test_shards_of_a_killed_worker_are_made_by_others_and_not_a_byte_differs_from_the_local_engine(world, ray_cluster):
     world.mark.touch()
     local = world.run("local", Mortal(world.mark), LOCAL)

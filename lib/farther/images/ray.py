@@ -181,8 +181,7 @@ class _Driver:
         self._running: dict[Any, tuple[str, Any]] = {}
         self._started = 0
         self._losses: Counter[int | None] = Counter()
-        # A machine that is lost may take many workers with it that had no shard yet.
-        self._early_losses = LOSSES + self._pool.room(self._machines())
+        self._most = 0
 
     def run(self, count: Callable[[int], Any]) -> None:
         """Waits for all shards."""
@@ -222,6 +221,7 @@ class _Driver:
             self._started += 1
             answer = actor.work.remote(self._sent, self._queue, name, self._pool.processes, Path.cwd())
             self._running[answer] = name, actor
+        self._most = max(self._most, len(self._running) + len(self._kept))
 
     def _end(self, answer: Any) -> None:
         """Handles a worker that is done, raised an error, or is lost."""
@@ -240,7 +240,8 @@ class _Driver:
         shards = self._ray.get(self._queue.give_up.remote(name))
         culprit = shards[0] if shards else None
         self._losses[culprit] += 1
-        if self._losses[culprit] == (self._early_losses if culprit is None else LOSSES):
+        # A machine that is lost may take all workers with it that have no shard.
+        if self._losses[culprit] == (LOSSES + self._most if culprit is None else LOSSES):
             what = "before they took a shard" if culprit is None else f"over shard {culprit}"
             raise FartherError(
                 f"{self._losses[culprit]} workers were lost {what}, most likely for memory: rerun with fewer workers "
