@@ -22,7 +22,6 @@ from farther.metrics import known_classes, ood, open_set
 from farther.metrics.bootstrap import ImageDraws
 from farther.metrics.outcomes import Outcome, Split
 from farther.metrics.user_defined import Case, UserDefinedMetric
-from farther.tables import ObjectOutcomes, RegionOutcomes
 from farther.tables.files import digest, read_json, read_sealed, write_sealed
 from farther.tables.parquet import read_parquet, write_parquet
 from farther.tables.schema import Schema, check
@@ -77,13 +76,13 @@ class Evaluated:
             and over all of the benchmark `means`, `misclassification` and `costs` (`farther.evaluation.across`).
         frames: Rows of each kind of plot.
         replicates: {split: {metric: ndarray of shape (B,)}}.
-        outcomes: {split: tables of outcomes}.
+        outcomes: {split: outcomes of the regions and the objects}.
     """
 
     results: dict[str, Any]
     frames: dict[str, pl.DataFrame]
     replicates: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
-    outcomes: dict[str, tuple[RegionOutcomes, ObjectOutcomes]] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Writes everything but the outcomes."""
@@ -144,16 +143,17 @@ def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str
         replicates[split.name] = of_split.replicates()
         within = of_split.intervals(replicates[split.name])
         results["splits"][split.name] = of_split.metrics(user_defined) | within
+        outcomes[split.name] = of_split.outcome
+        del of_split  # and all that is cached in it
         swept = sweeps.over_tau(split.split, scores, id_scores, inputs.settings.kept)
         drawn = {
             "roc": plots.roc(id_scores, scores[split.is_ood]),
-            "pr": plots.precision_recall(open_set.curve(of_split.outcome, -scores)),
+            "pr": plots.precision_recall(open_set.curve(outcomes[split.name], -scores)),
             "tau": [{**row, "map50": map50.get(row["kept"])} for row in swept],
             "confidence": sweeps.over_confidence(split.steps(), all_scores, stored, method.tau, inputs.settings.aupr),
         }
         for kind, of_kind in drawn.items():
             rows[kind] += [{"split": split.name, "method": method.name, **row} for row in of_kind]
-        outcomes[split.name] = of_split.outcome.tables(split.regions)
     results["means"] = across.means(results["splits"], replicates, inputs.roles.distance)
     results["misclassification"] = across.errors(inputs, id_scores)
     results["costs"] = across.costs(inputs, id_scores, method.tau)

@@ -93,9 +93,10 @@ class Parts:
         if not (self._kept.is_current(item, key) and self._outcomes.is_current(method.name, key)):
             evaluated = evaluate_method(method, self._inputs, self._user_defined)
             with self._writing, self._outcomes.make(method.name, key) as folder:
-                for split, (of_regions, of_objects) in evaluated.outcomes.items():
-                    of_regions.write(folder / f"{split}.parquet")
-                    of_objects.write(folder / f"{split}.objects.parquet")
+                for split in inputs.test_splits:
+                    of_regions, of_objects = evaluated.outcomes[split.name].tables(split.regions)
+                    of_regions.write(folder / f"{split.name}.parquet")
+                    of_objects.write(folder / f"{split.name}.objects.parquet")
             with self._writing, self._kept.make(item, key) as folder:
                 evaluated.write(folder)
             self.computed.append(method.name)

@@ -306,6 +306,8 @@ class ClosedSet:
                 their image and class was decided before.
         """
         rows = kept[self.detections.row]
+        if rows.all():
+            return self
         left = self.pairs[rows[self.pairs.region]]
         return replace(
             self,

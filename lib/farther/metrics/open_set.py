@@ -8,7 +8,7 @@ truth boxes tell which regions lie on an unknown object. Formulas: FMIYC (arXiv:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,7 @@ def metrics_over(
         DataError: see `evaluate`.
         ParameterError: see `Split.at`.
     """
-    outcomes = [split.at(float(iou)).match(is_unknown) for iou in ious]
+    outcomes = (split.at(float(iou)).match(is_unknown) for iou in ious)
     each = _at_each_iou(outcomes, unknown_score, weights)
     means = {name: mean_if_all_defined(np.array([found[name] for found in each])) for name in OVER_IOU}
     return plain(means) if weights is None else means
@@ -166,18 +166,19 @@ def by_group(outcome: Outcome, group: np.ndarray, weights: ImageWeights | None =
 
 
 def _at_each_iou(
-    outcomes: Sequence[Outcome], unknown_score: np.ndarray | None, weights: ImageWeights | None
+    outcomes: Iterable[Outcome], unknown_score: np.ndarray | None, weights: ImageWeights | None
 ) -> list[dict[str, np.ndarray]]:
     """The metrics of outcomes of one split and one choice of flagged regions at several IoU thresholds, shape (B,)."""
-    first = outcomes[0]
-    kinds = np.full((len(outcomes), len(first.kind)), IGNORED, dtype=np.int8)
-    for kind, outcome in zip(kinds, outcomes, strict=True):
+    each, counts = [], []
+    for outcome in outcomes:  # one at a time in memory
+        kind = np.full(len(outcome.kind), IGNORED, dtype=np.int8)
         kind[outcome.kind == TRUE_UNKNOWN] = TRUE
         kind[outcome.kind == FALSE_UNKNOWN] = FALSE
-    ranked = first.ranked((kinds != IGNORED).any(axis=0), unknown_score)
-    counts = [_counts(outcome, weights) for outcome in outcomes]
-    unknown = counts[0]["unknown_objects"]
-    rows = row_weights(weights, first.split.detections.image[ranked], len(first.split.images))
+        each.append(kind)
+        counts.append(_counts(outcome, weights))
+    kinds, unknown = np.array(each), counts[0]["unknown_objects"]
+    ranked = outcome.ranked((kinds != IGNORED).any(axis=0), unknown_score)
+    rows = row_weights(weights, outcome.split.detections.image[ranked], len(outcome.split.images))
     every, sampled = ranked_areas(kinds[:, ranked], unknown, (None, 11), rows)
     return [
         {

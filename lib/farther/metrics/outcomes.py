@@ -319,16 +319,16 @@ class Outcome:
         names[self.misclassifies] = "misclassified"
         target, overlap = self.matched_objects()
         of_regions = RegionOutcomes(
-            image_id=regions.image_id,
+            image_id=regions.frame["image_id"],
             region_id=regions.region_id,
             outcome=names,
             object_id=np.append(objects.object_id, -1)[target],
             iou=overlap,
         )
         of_objects = ObjectOutcomes(
-            image_id=objects.image_id,
+            image_id=objects.frame["image_id"],
             object_id=objects.object_id,
-            category=objects.category,
+            category=objects.frame["category"],
             outcome=np.array([_OBJECT[number] for number in range(len(_OBJECT))], dtype=object)[self.of_object],
             region_id=np.append(regions.region_id, -1)[self.deciding_region()],
         )

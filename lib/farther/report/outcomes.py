@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import polars as pl
 
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles, RunSplit
+from farther.metrics.boxes import is_among
 from farther.metrics.self_aware_detector import SelfAwareDetector
 from farther.report.results import Run
 from farther.tables import Images, ObjectOutcomes, Objects, RegionOutcomes, RegionsFolder, Scores
@@ -47,6 +48,14 @@ class SplitOutcomes:
             detections=folder.scan().select(*REGION, "box", "label", confidence="score").collect(),
         )
 
+    def of_images(self, images: pl.DataFrame) -> SplitOutcomes:
+        """The same with some of the images alone."""
+        objects, detections = (
+            rows.join(images, on="image_id", how="semi", maintain_order="left")
+            for rows in (self.objects, self.detections)
+        )
+        return replace(self, images=images, objects=objects, detections=detections)
+
     @property
     def self_aware(self) -> SelfAwareDetector | None:
         """The run made self-aware, if it takes an image threshold (`farther.evaluation.self_awareness`)."""
@@ -58,7 +67,7 @@ class SplitOutcomes:
         """Uncertainty of each image, columns image_id and uncertainty, from all stored regions."""
         regions = RunSplit(self.files, self.split).regions()
         names = self.images["image_id"].to_list()
-        uncertainty = detector.uncertainty(regions, names)
+        uncertainty = detector.uncertainty(regions[is_among(regions.image_id, names)], names)
         return pl.DataFrame({"image_id": names, "uncertainty": uncertainty}, schema_overrides={"image_id": pl.String})
 
     @property

@@ -147,7 +147,10 @@ class OptionalColumn:
                         raise DataError(problem, row=row)
             if self.dtype is VARIANCES and (row := _first(array.min(axis=1, initial=0) < 0)) is not None:
                 raise DataError(f"a variance is 0 or more, found {array[row].min():g}", row=row)
-        if self.among and (row := _first(~np.isin(np.asarray(values).astype(str), self.among))) is not None:
+        if (
+            self.among
+            and (row := _first(~np.any([np.asarray(values == one) for one in self.among], axis=0))) is not None
+        ):
             raise DataError(f"unknown {self.name} {values[row]!r}; known: {', '.join(self.among)}", row=row)
         if self.unique and (again := first_repeated(values)) is not None:
             raise DataError(f"{values.item(again)!r} is in an earlier row too", row=again)

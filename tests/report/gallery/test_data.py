@@ -224,5 +224,16 @@ def test_the_uncertainties_of_no_images_have_the_types_of_those_of_some(evaluate
     assert replace(some, images=some.images[:0]).uncertainty(some.self_aware).schema == types
 
 
+def test_of_too_many_images_the_taken_ones_keep_their_uncertainties(evaluated, params):
+    run = read_run("pets-net", params, evaluated / "artifacts")
+    found = SplitOutcomes.read(run, run.splits[0].name, evaluated / "artifacts")
+    roots, page = {"photos": evaluated / "photos"}, evaluated / "artifacts" / "report"
+    (whole, _), (part, _) = (split_data(found, roots, page, most) for most in (len(found.images), 2))
+    uncertainty = {
+        name: numbers(of["accepting"]["uncertainty"], "<f8") for name, of in (("whole", whole), ("part", part))
+    }
+    assert uncertainty["part"].tolist() == uncertainty["whole"][[0, len(found.images) // 2]].tolist()
+
+
 def test_a_run_without_an_image_threshold_says_nothing_of_acceptance(project):
     assert data_of(project, "wild")[0]["accepting"] is None

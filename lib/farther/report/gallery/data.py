@@ -58,13 +58,15 @@ class SplitData:
         most: Largest number of images; of more images, this many are taken, evenly spread over the split's table.
 
     Attributes:
-        images: The images that are taken.
+        found: The split with the images that are taken alone.
+        images: These images.
+        of: Number of images of the split.
     """
 
     def __init__(self, found: SplitOutcomes, roots: Mapping[str, Path], page: Path, most: int):
         count = len(found.images)
-        self.found, self._roots, self._page = found, roots, page
         self.images = found.images if count <= most else found.images[(np.arange(most) * count // most).tolist()]
+        self.found, self.of, self._roots, self._page = found.of_images(self.images), count, roots, page
         self._places = self.images.select("image_id", "width", "height").with_row_index("image")
         self._links = {name: quote(Path(os.path.relpath(root, page)).as_posix()) for name, root in roots.items()}
 
@@ -93,7 +95,7 @@ class SplitData:
         if len(categories) > WHOLE:
             raise DataError(f"{len(categories)} categories; the gallery takes {WHOLE}", field="category")
         return {
-            "of": len(found.images),
+            "of": self.of,
             **self._files(),
             "accepting": self._accepting(),
             "categories": categories,
@@ -115,7 +117,7 @@ class SplitData:
     def method(self, name: str) -> dict[str, Any]:
         """The outcomes of a method, ready for JSON."""
         detections = self._shown(self.found.detections_of(name))
-        objects = self.found.objects_of(name).join(self._places, on="image_id", how="semi", maintain_order="left")
+        objects = self.found.objects_of(name)
         rows = detections.select(REGION).with_row_index("row")
         decided = objects.join(rows, on=REGION, how="left", maintain_order="left")["row"].cast(pl.Int64).fill_null(-1)
         return {

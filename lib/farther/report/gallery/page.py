@@ -84,7 +84,7 @@ class Gallery:
                 "name": split.name,
                 "title": split.title,
                 "images": len(data.images),
-                "of": len(data.found.images),
+                "of": data.of,
                 "file": self._script(f"{folder}.js", key, "addSplit", data.shared),
                 "methods": {
                     method: self._script(
