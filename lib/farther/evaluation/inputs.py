@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import polars as pl
@@ -26,6 +27,8 @@ from farther.metrics.open_world import MixedImages
 from farther.metrics.outcomes import Settings, Split
 from farther.metrics.weighting import ImageWeights, joined
 from farther.tables import Objects, Regions
+
+T = TypeVar("T", Objects, Regions)
 
 
 class RunInputs:
@@ -189,13 +192,8 @@ class TestSplit:
     def mixed(self) -> MixedImages:
         """The ID split and this one as one set of images; those of this one have its name in front."""
         id_split = self.inputs.id_split
-        objects, regions = named_by_split(self.data)
-        return MixedImages.of(
-            Objects.concatenate([id_split.objects, objects]),
-            Regions.concatenate([id_split.regions(), regions]),
-            id_split.known_classes,
-            self.inputs.settings.iou,
-        )
+        tables = with_others(id_split, [self.data])
+        return MixedImages.of(*tables, id_split.known_classes, self.inputs.settings.iou)
 
     @cached_property
     def mixed_weights(self) -> ImageWeights | None:
@@ -262,11 +260,12 @@ def _refuse_other_classes(split: RunSplit) -> None:
         raise DataError(problem, file=split.source, field="category")
 
 
-def named_by_split(split: RunSplit) -> tuple[Objects, Regions]:
-    """Objects and regions of a split with its name in front of their images' names, as two splits may share names."""
-    longer = pl.lit(f"{split.name}/") + pl.col("image_id")
-    objects, regions = split.objects, split.regions()
-    return (
-        objects.with_frame(objects.frame.with_columns(image_id=longer)),
-        regions.with_frame(regions.frame.with_columns(image_id=longer)),
-    )
+def with_others(first: RunSplit, others: Sequence[RunSplit]) -> tuple[Objects, Regions]:
+    """Objects and regions of a split and, after them, of others, with their names in front of their images' names, as
+    two splits may share names."""
+
+    def named(table: T, split: RunSplit) -> T:
+        return table.with_frame(table.frame.with_columns(image_id=pl.lit(f"{split.name}/") + pl.col("image_id")))
+
+    objects = Objects.concatenate([first.objects, *(named(one.objects, one) for one in others)])
+    return objects, Regions.concatenate([first.regions(), *(named(one.regions(), one) for one in others)])

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 
 from farther.evaluation import intervals
-from farther.evaluation.inputs import RunInputs, named_by_split
+from farther.evaluation.inputs import RunInputs, with_others
 from farther.metrics import background_probability, bootstrap, error_diagnosis, wilderness
 from farther.metrics.bootstrap import ImageDraws
 from farther.metrics.boxes import is_among
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import true_classes
 from farther.metrics.weighting import joined, value
-from farther.tables import Objects, Regions
 
 #: The recall at which unknown objects are confused with classes (Dhamija et al., 2020, Figures 3 and 4).
 DIAGNOSIS_RECALL = 0.3
@@ -36,13 +35,9 @@ class WildImages:
         self._closed, self._draws = inputs.id_split, inputs.id_draws
         self._known = inputs.id_split.regions()
         self._wild = wild = [split for split in inputs.tested if not split.shows_known]
-        tested = [named_by_split(split) for split in wild]
         self._names = [f"{split.name}/{name}" for split in wild for name in sorted(split.images)]
         #: Objects and regions of the ID images, then of the wild ones.
-        self._all = (
-            Objects.concatenate([self._closed.objects, *(objects for objects, _ in tested)]),
-            Regions.concatenate([self._known, *(regions for _, regions in tested)]),
-        )
+        self._all = with_others(self._closed, wild)
         self._objects, self._regions = self._all[0][len(self._closed.objects) :], self._all[1][len(self._known) :]
         self._impact = wilderness.Wilderness(
             self._closed.objects,

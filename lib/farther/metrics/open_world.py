@@ -66,6 +66,7 @@ class MixedImages:
         """
         _, (image,) = image_numbers(regions.image_id)
         rows = ranks_within(regions.score, image, regions.region_id) < MAX_DETECTIONS
+        del image
         counted = regions[rows]
         split = Split.of(objects, counted, Settings(iou=iou, known_classes=tuple(classes)))
         known = known_classes.closed_set(split, counted)
