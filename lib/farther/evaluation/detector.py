@@ -27,14 +27,16 @@ def evaluate_detector(inputs: RunInputs) -> dict[str, Any]:
     summaries = {id_split.name: id_split.summary(inputs.id_regions)}
     summaries |= {split.name: split.data.summary(split.regions) for split in inputs.test_splits}
     matched = known.match(closed_set.COCO_IOUS)
+    of_known = {"closed_set": _closed_set(inputs, known), "error_budget": error_budget.of_detector(inputs, known)}
+    map_at = {str(t): mean_average_precision(matched, t) for t in settings.confidences}
+    del known, matched  # they take much memory
     return {
-        "closed_set": _closed_set(inputs, known),
-        "error_budget": error_budget.of_detector(inputs, known),
+        **of_known,
         "classifier": across.classifier(inputs),
         "wilderness": WildImages(inputs).metrics(),
         "self_awareness": evaluate_self_awareness(inputs),
         "splits": summaries,
-        "map_at": {str(t): mean_average_precision(matched, t) for t in settings.confidences},
+        "map_at": map_at,
     }
 
 

@@ -151,7 +151,10 @@ class WildImages:
     def _cause(self) -> np.ndarray:
         """The cause of each detection of `_all`, whatever its confidence."""
         settings = error_diagnosis.Diagnosis(self._similar, self._names, self._settings.iou)
-        return error_diagnosis.diagnose(*self._all, dict.fromkeys(self._impact.classes, -np.inf), settings)
+        points = dict.fromkeys(self._impact.classes, -np.inf)
+        # A cause depends on nothing in other images: one part after the other takes less memory.
+        parts = (self._closed.objects, self._known), (self._objects, self._regions)
+        return np.concatenate([error_diagnosis.diagnose(*part, points, settings) for part in parts])
 
     def _wild_draws(self, names: list[str]) -> ImageDraws:
         settings = self._settings

@@ -105,6 +105,7 @@ def pairs(
     target_key: np.ndarray,
     is_crowd: np.ndarray,
     at_least: float,
+    region_row: np.ndarray | None = None,
 ) -> Pairs:
     """All pairs of a region and an object with the same key whose overlap is `at_least` or more.
 
@@ -112,13 +113,15 @@ def pairs(
         region_key, target_key: int64 arrays, one number per row, 0 or more: rows with equal keys are compared
             (the image, or the image and the class).
         is_crowd: bool array, one per object: see `overlaps`.
+        region_row: The row of `region_box` that each region has; its own when None.
 
     Returns:
         Pairs in the order of the regions. Memory is bounded by `BLOCK` comparisons and the pairs that are kept.
     """
     found = []
     for region, target in _blocks(region_key, target_key):
-        overlap = overlaps(region_box[region], target_box[target], is_crowd[target])
+        of_region = region_box[region if region_row is None else region_row[region]]
+        overlap = overlaps(of_region, target_box[target], is_crowd[target])
         kept = (overlap >= at_least) & (overlap > 0)
         found.append(Pairs(region[kept].astype(np.int32), target[kept].astype(np.int32), overlap[kept]))
     if not found:

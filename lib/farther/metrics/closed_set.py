@@ -265,7 +265,8 @@ class ClosedSet:
         place = ranks_within(regions.score, key, regions.region_id)
         del key  # of some 10⁷ rows everything counts
         row = np.flatnonzero((region_class >= 0) & (place < max_detections)).astype(np.int32)
-        row = row[falling_in_groups(regions.score[row], region_class[row], region_image[row], regions.region_id[row])]
+        columns = [regions.score, region_class, region_image, regions.region_id]
+        row = row[falling_in_groups(*(columns if len(row) == len(regions) else [column[row] for column in columns]))]
         detections = KnownDetections(
             row=row,
             image=region_image[row],
@@ -296,7 +297,8 @@ class ClosedSet:
         object_key = self.object_image.astype(np.int64) * count + self.object_class
         # pycocotools lets an overlap of 1 pass a threshold of 1 that rounding has lifted; so does this.
         least = min(iou, 1 - 1e-10)
-        return pairs(self.boxes[self.detections.row], region_key, self.object_box, object_key, self.is_crowd, least)
+        of_objects = self.object_box, object_key, self.is_crowd
+        return pairs(self.boxes, region_key, *of_objects, least, self.detections.row)
 
     def keeping(self, kept: np.ndarray) -> ClosedSet:
         """The same without some detections; overlaps are not computed again.

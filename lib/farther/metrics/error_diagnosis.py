@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from farther.errors import ParameterError
-from farther.metrics.boxes import Pairs, image_numbers, is_among, pairs
+from farther.metrics.boxes import Pairs, image_numbers, is_among, pairs, places_among
 from farther.metrics.closed_set import ClosedSet, Matched
 from farther.metrics.matching import above_of_class
 from farther.metrics.precision_recall import TRUE
@@ -74,7 +74,6 @@ def diagnose(
         their causes.
     """
     settings = settings or Diagnosis()
-    name = np.array(regions.classes, dtype=object)[regions.label]
     cause = np.full(len(regions), "", dtype=object)
     above = above_of_class(regions, points)
     wild = is_among(regions.image_id, settings.wild_images)
@@ -85,11 +84,11 @@ def diagnose(
     for number, members in enumerate(settings.similar):
         for member in members:
             groups.setdefault(member, set()).add(number)
-    category, detected_as = objects.category[near.target], name[near.region]
-    known = is_among(category, points.keys())
+    detected_as = regions.label[near.region]
+    known = is_among(objects.category, points.keys())[near.target]
     alike = np.zeros(len(near), dtype=bool)
     if groups:
-        both = zip(detected_as, category, strict=True)
+        both = zip(np.array(regions.classes, dtype=object)[detected_as], objects.category[near.target], strict=True)
         alike[:] = [not groups.get(a, set()).isdisjoint(groups.get(b, ())) for a, b in both]
     crowd = is_crowd[near.target]
     # From the weakest claim to the strongest: a later one overwrites.
@@ -98,7 +97,7 @@ def diagnose(
         ("unknown_unknown", ~known & ~crowd),
         ("other_class", known & ~crowd),
         ("similar", known & alike & ~crowd),
-        ("localisation", (detected_as == category) & ~crowd),
+        ("localisation", (detected_as == places_among(objects.category, regions.classes)[near.target]) & ~crowd),
     ):
         cause[near.region[fits]] = claim
 
@@ -213,10 +212,10 @@ def confusion(
         {category of the object: {class of the detection: count}}, each detection counted for the object it overlaps
         most; unknown categories beside the known ones.
     """
-    name = np.array(regions.classes, dtype=object)[regions.label]
     near, is_crowd = _touching(objects, regions, above_of_class(regions, points), touch)
     best = near.preferred_first(is_crowd, objects.object_id).first_of_each_region()
-    counts = Counter(zip(objects.category[best.target], name[best.region], strict=True))
+    detected = np.array(regions.classes, dtype=object)[regions.label[best.region]]
+    counts = Counter(zip(objects.category[best.target], detected, strict=True))
     table: dict[str, dict[str, int]] = {}
     for (category, detected_as), count in sorted(counts.items()):
         table.setdefault(category, {})[detected_as] = count
