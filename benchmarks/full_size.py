@@ -354,6 +354,9 @@ def main() -> None:
         "--runs", nargs="+", metavar="RUN", help="the runs to measure, such as bdd-yolov8; all by default"
     )
     parser.add_argument("--without", nargs="+", default=[], metavar="METHOD", help="methods to leave out")
+    parser.add_argument(
+        "--approximate", nargs="+", default=[], metavar="METHOD", help="nearest-neighbour searches to make approximate"
+    )
     asked = parser.parse_args()
     project = asked.project.resolve()
     make(project, asked.scale)
@@ -367,6 +370,8 @@ def main() -> None:
     params["detectors"] = {name: params["detectors"][name] for name in asked.runs or params["detectors"]}
     runs = [f"evaluate@{name}" for name in params["detectors"]]
     methods = {name: values for name, values in params["methods"].items() if name not in asked.without}
+    for name in asked.approximate:
+        methods[name]["index"] = "approximate"
     last = {LAST: methods.pop(LAST)}
     params["methods"] = methods
     write_params(project, params)
