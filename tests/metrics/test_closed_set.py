@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError
-from farther.metrics import boxes, closed_set
+from farther.metrics import boxes, closed_set, precision_recall
+from farther.metrics.weighting import row_weights
 from farther.tables import Objects
 
 STATS = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
@@ -134,3 +135,18 @@ def test_iou_below_a_half_is_possible(objects, regions):
     truth = objects(("a", [0, 0, 10, 10], "cat"))
     known = closed_set.ClosedSet.of(truth, regions(("a", [0, 0, 10, 2], 0.9)))
     assert known.match([0.1, 0.5]).kind.tolist() == [[closed_set.TRUE], [closed_set.FALSE]]
+
+
+@pytest.mark.parametrize("points", [11, 101])
+def test_sampled_recalls_are_looked_up_in_either_direction(monkeypatch, points):
+    random = np.random.default_rng(points)
+    kind = random.integers(-1, 2, (3, 400))
+    weights = row_weights(
+        random.multinomial(50, np.full(50, 1 / 50), size=30).astype(np.int32), random.integers(0, 50, 400), 50
+    )
+    positives = np.append(0, random.integers(100, 200, 29))
+    expected = precision_recall.average_precision(kind, positives, points, weights)
+    monkeypatch.setattr(precision_recall, "MANY_ROWS", 0)
+    found = precision_recall.average_precision(kind, positives, points, weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert np.isnan(found[:, 0]).all()

@@ -39,6 +39,10 @@ class Curve:
         return cls(true / np.arange(1, len(true) + 1), true / positives)
 
 
+#: True rows from which on the recalls are looked up among them, and not they among the recalls.
+MANY_ROWS = 500
+
+
 def average_precision(
     kind: np.ndarray,
     positives: np.ndarray | float,
@@ -84,10 +88,12 @@ def ranked_areas(
         each = weights.in_block(block)
         so_far = np.cumsum(each, axis=1, dtype=exact)
         for threshold, (true, ignored) in enumerate(zip(true_rows, ignored_rows, strict=True)):
-            ranked = so_far[:, true]
+            # `take` and not [:, rows], whose rows are not contiguous: sums along them take several times as long.
+            ranked = np.take(so_far, true, axis=1)
             if len(ignored):
-                ranked = ranked - accumulated(each[:, ignored])[:, np.searchsorted(ignored, true)]
-            result[:, threshold, block] = _areas(each[:, true], ranked, positives[block], points)
+                before = accumulated(np.take(each, ignored, axis=1))
+                ranked -= np.take(before, np.searchsorted(ignored, true), axis=1)
+            result[:, threshold, block] = _areas(np.take(each, true, axis=1), ranked, positives[block], points)
     return result
 
 
@@ -124,10 +130,21 @@ def _areas(
     if single is not None and single < best.shape[1]:
         best[:, max(single, 1) :] = (best[:, max(single, 1) :] + best[:, max(single, 1) - 1 : -1]) / 2
     recall = np.divide(found, positives[:, None], out=found, where=positives[:, None] > 0)
-    # The part of the recall axis that each true row covers: its step, or the share of sampled recalls in its step.
-    covered = [
-        recall if one is None else np.searchsorted(np.linspace(0.0, 1.0, one), recall, side="right") / one
-        for one in points
-    ]
-    areas = (np.vecdot(np.diff(axis, axis=1, prepend=0.0), best) for axis in covered)
+    areas = (_integral(recall, best) if one is None else _mean_at(recall, best, one) for one in points)
     return [np.where(positives > 0, area, np.nan) for area in areas]
+
+
+def _integral(recall: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """Integral of the best precision over the recall, ndarray of shape (b,)."""
+    return np.vecdot(np.diff(recall, axis=1, prepend=0.0), best)
+
+
+def _mean_at(recall: np.ndarray, best: np.ndarray, points: int) -> np.ndarray:
+    """Mean of the best precision at evenly spaced recalls, ndarray of shape (b,)."""
+    at = np.linspace(0.0, 1.0, points)
+    if recall.shape[1] < MANY_ROWS:
+        # The share of the recalls that lie in the step of each true row.
+        return _integral(np.searchsorted(at, recall, side="right") / points, best)
+    behind = np.append(best, np.zeros((len(best), 1)), axis=1)  # recalls that are not reached
+    each = (row[np.searchsorted(reached, at)].sum() for reached, row in zip(recall, behind, strict=True))
+    return np.fromiter(each, dtype=np.float64, count=len(best)) / points
