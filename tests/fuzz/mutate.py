@@ -7,7 +7,7 @@ import random
 import shutil
 import socket
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def mutate_folder(folder: Path, files: list[Path], chance: random.Random) -> str
         path = chance.choice(files)
         try:
             path, how = _change(path, folder, files, chance, is_valid=path not in said)
-        except OSError:  # a folder above it was replaced before
+        except (OSError, RecursionError):  # a folder above it was replaced before, or is too deep to delete
             continue
         said[path] = f"{said[path]}, {how}" if path in said else f"{path.relative_to(folder)}: {how}"
     return "; ".join(said.values())
@@ -96,9 +96,11 @@ def _replace(path: Path, folder: Path, chance: random.Random) -> str:
 
 def _replace_folder(path: Path, chance: random.Random) -> str:
     """Puts something else than the folder in its place, or more into it."""
+    if not path.is_dir() or path.is_symlink():  # it was replaced before
+        return "as it is"
     kind = chance.choice(["gone", "file", "loop", "itself", "FIFO", "above", "deep", "within", "forbidden", "moved"])
-    if kind == "deep":  # deeper than a path may be long
-        _deepen(path)
+    if kind == "deep":  # deeper than code that calls itself goes, or than a path may be long
+        _deepen(path, *chance.choice([("d" * 200, 25), ("d", 1500)]))
     elif kind == "within":
         (path / "more").symlink_to("..")
     elif kind == "forbidden":
@@ -116,13 +118,21 @@ def _replace_folder(path: Path, chance: random.Random) -> str:
     return f"folder {kind}"
 
 
-def _deepen(path: Path) -> None:
-    """Folders in each other whose path is longer than the system takes."""
+def _deepen(path: Path, name: str, count: int) -> None:
+    """Folders in each other: their path may be longer than the system takes."""
     with chdir(path):
-        for _ in range(25):
-            Path("d" * 200).mkdir(exist_ok=True)
-            os.chdir("d" * 200)
+        for _ in range(count):
+            Path(name).mkdir(exist_ok=True)
+            os.chdir(name)
         Path("a.png").write_bytes(b"x")
+
+
+def files_in(folder: Path) -> Iterator[Path]:
+    """The files at most ten folders deep."""
+    for place, folders, names in os.walk(folder):
+        yield from (Path(place, name) for name in names)
+        if len(Path(place).relative_to(folder).parts) == 10:
+            folders.clear()
 
 
 def _misplace(path: Path, files: list[Path], chance: random.Random) -> str:

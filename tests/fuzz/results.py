@@ -9,6 +9,7 @@ from hashlib import md5
 from pathlib import Path
 from zlib import crc32
 
+from mutate import files_in
 from targets import PARAMS, ROOT, TARGETS, VOC, changed, parquet, project, stage, target, write
 
 __all__ = ["TARGETS", "changed", "parquet"]
@@ -65,7 +66,7 @@ class Commands:
 
     @staticmethod
     def read() -> None:
-        files = sorted(p for p in Path().rglob("*") if p.is_file() and not p.is_symlink() and p.stat().st_nlink == 1)
+        files = sorted(p for p in files_in(Path()) if p.is_file() and not p.is_symlink() and p.stat().st_nlink == 1)
         files = [p for p in files if p.stat().st_size < 10**8]
         first = crc32(b"".join(file.read_bytes() for file in files)) % len(COMMANDS)
         for command in (*COMMANDS[first:], *COMMANDS[:first]):
@@ -93,8 +94,8 @@ class Leaderboard:
         metrics, lock = Path("theirs/artifacts/metrics/voc-a"), Path("theirs/dvc.lock")
         texts = {
             file.relative_to(metrics).as_posix(): file
-            for file in metrics.rglob("*.json")
-            if file.is_file() and not file.is_symlink()
+            for file in files_in(metrics)
+            if file.suffix == ".json" and file.is_file() and not file.is_symlink()
         }
         listed = [{"md5": md5(file.read_bytes()).hexdigest(), "relpath": name} for name, file in sorted(texts.items())]
         found = md5(json.dumps(listed).encode()).hexdigest().encode()

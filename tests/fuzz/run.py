@@ -78,7 +78,10 @@ def child(group: str, seed: str, work: Path) -> None:
         folder = fresh(target, name, work)
         result = run_case(target, name, int(number), seed, folder, watch)
         print(json.dumps(vars(result)), file=out)
-        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(RecursionError):
+            shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():  # too deep for Python
+            subprocess.run(["rm", "-rf", folder], check=False)
 
 
 def remember(group: str) -> None:
@@ -111,7 +114,6 @@ def fresh(target: Any, name: str, work: Path) -> Path:
         with contextlib.suppress(OSError):  # another process was faster
             made.rename(valid)
     folder = work / f"{name}-{os.getpid()}"
-    shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(valid, folder, symlinks=True, copy_function=os.link if target.links else shutil.copy)
     return folder
 
@@ -198,17 +200,16 @@ class Watch:
 
     def stop(self) -> str:
         """The case has ended: what it did, or nothing."""
+        from mutate import files_in
+
         peak = next(
             int(line.split()[1]) * 1024
             for line in Path("/proc/self/status").read_text().splitlines()
             if line.startswith("VmHWM")
         )
         folder, self._folder = self._folder, ""
-        left = (
-            Path(self._work, "FARTHER_CANARY").exists(),
-            *("FARTHER_CANARY" in names for *_, names in os.walk(folder)),
-        )
-        if any(left):
+        left = [Path(self._work, "FARTHER_CANARY"), *files_in(Path(folder))]
+        if any(file.name == "FARTHER_CANARY" and file.exists() for file in left):
             self._seen = "it ran a command"
         return self._seen or (f"{peak / 2**30:.1f} GiB of memory" if peak > BYTES else "")
 

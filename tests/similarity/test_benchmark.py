@@ -139,6 +139,13 @@ def test_an_image_that_could_not_be_read_is_left_out(files):
     assert "coco_near-0" in images.image_id
 
 
+def test_a_reference_without_images_is_named_by_its_file(files):
+    file = files.splits / "train" / "images.parquet"
+    Images.read(file)[:0].write(file)
+    with pytest.raises(DataError, match=r"train/images\.parquet: the reference split has no image with an embedding"):
+        stratify_benchmark(files, ID, OOD)
+
+
 def test_an_unknown_reference_lists_the_id_splits(files):
     with pytest.raises(ParameterError, match=r"no ID split 'training'\. Known: train, test"):
         stratify_benchmark(files, ID, OOD, StratifyParams(reference="training"))

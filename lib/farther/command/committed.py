@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farther.errors import DataError, ParameterError
+from farther.tables.folders import listed
 
 #: What is read: the metrics, the inputs that they were computed from, and farther's version.
 METRICS, LOCK, VERSION = "artifacts/metrics", "dvc.lock", "lib/farther/__init__.py"
@@ -63,7 +64,7 @@ def _of_folder(name: str, folder: Path) -> Committed:
     from farther.tables.files import open_binary
 
     root = folder.resolve()
-    found = [folder / LOCK, folder / VERSION, *sorted((folder / METRICS).rglob("*.json"))]
+    found = [folder / LOCK, folder / VERSION, *listed(folder / METRICS, "**/*.json")]
     files: dict[str, bytes] = {}
     for file in (one for one in found if one.exists()):
         if not file.resolve().is_relative_to(root):

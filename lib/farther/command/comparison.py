@@ -141,7 +141,8 @@ class FolderSide(Side):
     """A folder of metrics: `artifacts/metrics`, `artifacts`, a project's folder, or a run's folder of metrics."""
 
     def __init__(self, name: str, folder: Path):
-        from farther.tables.files import listed, read_text
+        from farther.tables.files import read_text
+        from farther.tables.folders import listed
 
         root = next(one for one in (folder / METRICS, folder / "metrics", folder) if one.is_dir())
         files = "**/*.json"

@@ -121,7 +121,7 @@ def _ingest(project: Project, name: str, sample: int) -> Cost:
 def _sample(root: Path, count: int) -> list[Path]:
     """Some image files of a folder, spread over those that are found first."""
     from farther.datasets.presence import EXTRACTED
-    from farther.tables.files import files_below
+    from farther.tables.folders import files_below
 
     found = (file for file in files_below(root) if file.suffix.lower() in PICTURES)
     # The root of a dataset whose files hold its images is the folder of the extracted ones.

@@ -101,7 +101,7 @@ def _sources(project: Project, image: str) -> Iterator[dict[str, Any]]:
     import polars as pl
 
     from farther.datasets import image_roots
-    from farther.tables.files import listed
+    from farther.tables.folders import listed
 
     tables = project.artifacts / "tables"
     roots = image_roots(project.section("datasets"), tables, project.folder)
@@ -240,7 +240,7 @@ def _hint(project: Project, image: str) -> str:
     """Where to begin, or names that are nearly the same: file names for a file name, else ids."""
     import polars as pl
 
-    from farther.tables.files import listed
+    from farther.tables.folders import listed
     from farther.tables.parquet import scan_parquet
 
     files = listed(project.artifacts / "tables", "*/*/images.parquet")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from farther.command.machine import GIB
 from farther.command.output import size
+from farther.tables.folders import listed
 
 if TYPE_CHECKING:
     from farther.detectors import Detector
@@ -39,7 +40,7 @@ class Measured:
         """Bytes per image on disk."""
         with tempfile.TemporaryDirectory(prefix="farther-estimate-") as folder:
             self.regions.write(Path(folder) / "regions")
-            files = (Path(folder) / "regions").rglob("*.parquet")
+            files = listed(Path(folder) / "regions", "**/*.parquet")
             return sum(file.stat().st_size for file in files) / self.images
 
     def __str__(self) -> str:

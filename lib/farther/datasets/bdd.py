@@ -28,6 +28,7 @@ from farther.datasets.records import Record, records
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import ANNOTATION_BYTES, read_json
+from farther.tables.folders import listed
 
 CLASSES = (
     "pedestrian", "rider", "car", "truck", "bus", "train", "motorcycle", "bicycle", "traffic light", "traffic sign",
@@ -206,7 +207,7 @@ def _frames(path: Path) -> Iterator[Record]:
         else:
             raise DataError("expected a list of frames", file=path)
         return
-    for file in sorted(path.glob("*.json")):
+    for file in listed(path, "*.json"):
         content = read_json(file, without=("poly2d",))
         if not isinstance(content, dict):
             raise DataError("expected an object with name and frames", file=file)

@@ -13,6 +13,7 @@ from farther.datasets.huggingface_files import data_files, split_of
 from farther.datasets.records import Record
 from farther.errors import shorten
 from farther.registry import STRICT
+from farther.tables.folders import listed
 
 IDS = ("id", "ids", "category_id", "category_ids")
 NAMES = ("name", "names")
@@ -48,7 +49,7 @@ class FMIYC(HuggingFace):
             by_split = {name: data_files(config) for name, config in configs.items()}
             return self._matching({name: list(chain(*files.values())) for name, files in by_split.items()})
         shards: dict[str, list[str]] = {}
-        for path in sorted(self.root.rglob("*.parquet")):
+        for path in listed(self.root, "**/*.parquet"):
             inner = path.relative_to(self.root)
             name = inner.parts[0] if inner.parts[:-1] not in ((), ("data",)) else split_of(inner)
             shards.setdefault(name, []).append(inner.as_posix())

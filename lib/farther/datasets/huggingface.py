@@ -29,6 +29,7 @@ from farther.datasets.records import Location, Record
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
 from farther.tables.files import inside
+from farther.tables.folders import listed
 
 #: Possible names of an object's fields; the first that is present counts.
 CATEGORY = ("category", "category_id", "categories", "label", "labels", "class")
@@ -240,7 +241,7 @@ class HuggingFace(Reader):
                 raise DataError(
                     f"a pattern of {subset!r} names more than {DEEPEST} folders", file=self.root / "README.md"
                 )
-            paths = [path.relative_to(self.root).as_posix() for p in inner for path in sorted(self.root.glob(p))]
+            paths = [path.relative_to(self.root).as_posix() for p in inner for path in listed(self.root, p)]
             if paths:
                 shards[subset] = list(dict.fromkeys(paths))
         return shards
@@ -280,15 +281,11 @@ class HuggingFace(Reader):
         """Files of each split by their names."""
         shards: dict[str, list[str]] = {}
         folders: dict[str, str] = {}
-        for path in sorted(self.root.rglob("*")):
+        for path in listed(self.root, "**/*"):
             relative = path.relative_to(self.root)
             if path.suffix not in (".parquet", ".arrow") and path.name != METADATA:
                 continue
-            if (
-                path.name.startswith("cache-")
-                or any(part.startswith(".") for part in relative.parts)
-                or (self.config and self.config not in relative.parts)
-            ):
+            if path.name.startswith("cache-") or (self.config and self.config not in relative.parts):
                 continue
             split, folder = split_of(relative), relative.parent.as_posix()
             if folders.setdefault(split, folder) != folder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -15,6 +14,7 @@ from farther.datasets.records import Location
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import inside
+from farther.tables.folders import files_below, listed
 
 #: Endings of the files that are images, in any case; those of torchvision.
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -91,7 +91,7 @@ class ImageFolder(Reader):
         if not names:
             problem = "no folder of a class; for images of one class write: category: <its name>"
             raise DataError(problem, file=folder)
-        beside = sum(path.suffix.lower() in ENDINGS for path in folder.iterdir() if path.is_file())
+        beside = sum(path.suffix.lower() in ENDINGS for path in listed(folder, "*") if path.is_file())
         if beside:
             file = folder.relative_to(self.root).as_posix()
             found.warnings.append(
@@ -102,10 +102,10 @@ class ImageFolder(Reader):
 
 def _folders(folder: Path) -> list[str]:
     """Names of the folders in a folder, sorted; hidden ones are left out."""
-    return sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    return [path.name for path in listed(folder, "*") if path.is_dir()]
 
 
 def _images(folder: Path) -> Iterator[Path]:
     """The images at any depth below a folder, in torchvision's order."""
-    for inner, _, files in sorted(os.walk(folder, followlinks=True)):
-        yield from (Path(inner, name) for name in sorted(files) if name.lower().endswith(ENDINGS))
+    images = (path for path in files_below(folder) if path.name.lower().endswith(ENDINGS))
+    yield from sorted(images, key=lambda path: (str(path.parent), path.name))

@@ -14,6 +14,7 @@ from farther.datasets.records import Location, read_lines
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
 from farther.tables.files import inside
+from farther.tables.folders import listed
 
 #: Class of an image with the label -1, which OpenOOD gives to OOD images.
 UNKNOWN = "unknown"
@@ -64,7 +65,7 @@ class ImgList(Reader):
             return list(self.subset_names)
         self._check_root()
         before, _, after = self.lists.partition("{subset}")
-        found = [path.relative_to(self.root).as_posix() for path in self.root.glob(fill(self.lists, "*"))]
+        found = [path.relative_to(self.root).as_posix() for path in listed(self.root, fill(self.lists, "*"))]
         if not found:
             raise DataError(f"no list found; looked for {self.lists}", file=self.root)
         return sorted(name.removeprefix(before).removesuffix(after) for name in found)

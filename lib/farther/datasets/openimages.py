@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,6 +30,7 @@ from farther.datasets.records import Location, Record
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import csv_rows, inside, open_binary, read_json
+from farther.tables.folders import entries
 
 EDGES = ("XMin", "YMin", "XMax", "YMax")
 ORIGINALS = ("train", "validation", "test")
@@ -180,7 +180,7 @@ class OpenImages(Reader):
             path = inside(self.root, folder)
             if not path.is_dir():
                 raise DataError("the folder of images does not exist; parameter 'images' names it", file=path)
-            for entry in os.scandir(path):
+            for entry in entries(path):
                 if entry.name.endswith(self.extension) and not entry.name.startswith("."):
                     image_id = entry.name.removesuffix(self.extension)
                     if image_id in found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +12,7 @@ from farther.datasets.base import Collector, register
 from farther.datasets.image_folder import ENDINGS, ImageFolder
 from farther.errors import DataError
 from farther.registry import STRICT
+from farther.tables.folders import files_below
 
 
 @register("sun397")
@@ -36,9 +36,9 @@ class SUN397(ImageFolder):
     def _classes(self, folder: Path, found: Collector) -> dict[str, str]:
         """Name of the class of each folder with images."""
         names = {}
-        for inner, _, files in sorted(os.walk(folder)):
-            parts = Path(inner).relative_to(folder).parts
-            if len(parts) > 1 and any(name.lower().endswith(ENDINGS) for name in files):
+        images = (path for path in files_below(folder) if path.name.lower().endswith(ENDINGS))
+        for parts in sorted({path.parent.relative_to(folder).parts for path in images}):
+            if len(parts) > 1:
                 name = "/".join(parts[1:])
                 names["/".join(parts)] = self.renamed.get(name, name)
         if not names:

@@ -26,6 +26,7 @@ from farther.datasets.records import Location, Record, read_lines
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import inside, open_binary
+from farther.tables.folders import listed
 
 CLASSES = (
     "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow",
@@ -148,11 +149,11 @@ class VOC(Reader):
             raise DataError(f"no subset {subset!r} in 'layout'. Known: {', '.join(self.layout)}", file=self.root)
         annotations, images = self.layout[subset]
         folder = self.root if annotations == "." else inside(self.root, annotations)
-        files = sorted(folder.glob("*.xml"))
+        files = listed(folder, "*.xml")
         if not files:
             raise DataError("no XML file here; parameter 'layout' names the folders of a subset", file=folder)
         pictures = self.root if images == "." else inside(self.root, images)
-        present = pictures.iterdir() if pictures.is_dir() else iter(())
+        present = listed(pictures, "*")
         names = {file.stem: file.name for file in sorted(present) if file.suffix.lower() in SUFFIXES}
         for xml in files:
             location = Location(xml)

@@ -17,6 +17,7 @@ from farther.detectors.whole_images import ImageClassifier
 from farther.errors import ParameterError
 from farther.images.clip import HUB, LOCAL, Encoder, EncoderParams, Preprocessing
 from farther.registry import STRICT
+from farther.tables.folders import listed
 
 if TYPE_CHECKING:
     from farther.detectors.networks.classification import Classifier
@@ -61,7 +62,7 @@ class OpenClipClassifier(ImageClassifier):
     def files(self) -> tuple[Path, ...]:
         """See `Detector.files`."""
         if self.weights.is_dir():
-            return tuple(sorted(file for file in self.weights.iterdir() if file.is_file()))
+            return tuple(file for file in listed(self.weights, "*") if file.is_file())
         return (self.weights,) if self.weights.is_file() else ()
 
     @cached_property

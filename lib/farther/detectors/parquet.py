@@ -18,6 +18,7 @@ from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
 from farther.tables.files import read_json
+from farther.tables.folders import listed
 from farther.tables.header import Activation
 from farther.tables.parquet import read_batches
 
@@ -124,7 +125,7 @@ class ParquetRegions(Imported):
             return [Source("", self.weights)]
         if _is_source(self.weights):
             return [Source("", self.weights)]
-        folders = sorted(folder for folder in self.weights.iterdir() if folder.is_dir() and _is_source(folder))
+        folders = [folder for folder in listed(self.weights, "*") if folder.is_dir() and _is_source(folder)]
         if not folders:
             raise DataError("no detections here: expected files *.parquet, or folders of them", file=self.weights)
         return [Source(folder.name if len(folders) > 1 else "", folder) for folder in folders]
@@ -176,7 +177,7 @@ def _described(path: Path) -> _Described:
 
 
 def _is_source(folder: Path) -> bool:
-    return (folder / "regions.json").is_file() or any(folder.glob("*.parquet"))
+    return (folder / "regions.json").is_file() or bool(listed(folder, "*.parquet"))
 
 
 def _parts(path: Path) -> list[Path]:
@@ -190,4 +191,4 @@ def _parts(path: Path) -> list[Path]:
             if not part.is_file():
                 raise DataError("the file does not exist, but regions.json lists it", file=part)
         return parts
-    return sorted(path.glob("*.parquet"))
+    return listed(path, "*.parquet")

@@ -16,6 +16,7 @@ from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
+from farther.tables.folders import listed
 
 
 @register("repeated")
@@ -87,7 +88,7 @@ class Repeated(Detector):
     def _files(self) -> list[Path]:
         if self.kind == "dropout":
             return [self.weights]
-        files = sorted(file for file in self.weights.glob("*") if file.is_file() and not file.name.startswith("."))
+        files = [file for file in listed(self.weights, "*") if file.is_file()]
         if not files:
             raise DataError("an ensemble needs a folder with its members' checkpoints", file=self.weights)
         return files

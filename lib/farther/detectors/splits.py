@@ -11,7 +11,7 @@ import polars as pl
 from farther.errors import DataError
 from farther.keyed import Keyed
 from farther.tables import Images, RegionsFolder
-from farther.tables.files import listed
+from farther.tables.folders import listed
 from farther.tables.writing import delete_work
 
 #: `region_id` is the row of its image times this, plus its rank among the image's regions.

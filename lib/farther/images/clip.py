@@ -20,7 +20,8 @@ from farther.images.clip_config import check_folder
 from farther.images.clip_patches import Patches
 from farther.images.device import torch_device
 from farther.registry import STRICT
-from farther.tables.files import digest, listed, regular_file
+from farther.tables.files import digest, regular_file
+from farther.tables.folders import listed
 
 if TYPE_CHECKING:
     import torch

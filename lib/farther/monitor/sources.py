@@ -25,7 +25,7 @@ import numpy as np
 
 from farther.errors import DataError, FartherError, ParameterError
 from farther.images.read import MAX_PIXELS, Exif, load
-from farther.tables.files import files_below
+from farther.tables.folders import files_below
 
 #: Endings of image files.
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jp2", ".avif")

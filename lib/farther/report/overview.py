@@ -15,7 +15,8 @@ from farther.report.documented import remarks
 from farther.report.kinds import POST_HOC
 from farther.report.listing import Listing, between, percent
 from farther.report.results import DISTANCES, VALUES, Run, title_of
-from farther.tables.files import digest, listed
+from farther.tables.files import digest
+from farther.tables.folders import listed
 from farther.tables.schema import read_typed
 
 #: Heading of `images`.

@@ -9,7 +9,7 @@ from typing import Any
 from farther.report.listing import Listing
 from farther.report.results import Run
 from farther.tables import RegionsFolder
-from farther.tables.files import listed
+from farther.tables.folders import listed
 from farther.tables.stored import SimilaritySummary, curate_warnings, ingest_warnings, similarities
 
 #: Most images that a page lists.

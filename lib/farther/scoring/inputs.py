@@ -19,7 +19,8 @@ from farther.methods.base import FitError, Method, RegionsLike, count_rows
 from farther.methods.tau import Rule
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
-from farther.tables.files import digest, inside, listed
+from farther.tables.files import digest, inside
+from farther.tables.folders import listed
 
 if TYPE_CHECKING:
     from farther.scoring.entries import Entry

@@ -116,7 +116,10 @@ def stratify_benchmark(
     id_names = files.names(reference.source.dataset)
     id_prototypes = prototypes([(reference, files.objects(reference.source))], id_names)
     others = [*(split for split in ids if split is not reference), *oods]
-    images, cuts = stratify(reference, others, id_prototypes, params)
+    try:
+        images, cuts = stratify(reference, others, id_prototypes, params)
+    except DataError as error:
+        raise error.within(files.splits / reference.name / "images.parquet") from None
     categories = _categories(files, oods, IdClasses(id_names, id_prototypes), wordnet)
     duplicates, pairs = near_duplicates([*ids, *oods], params.duplicate, params.duplicate_pairs)
     return BenchmarkSimilarity(

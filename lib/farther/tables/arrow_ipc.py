@@ -30,10 +30,11 @@ def check_arrow(path: str | Path) -> None:
         DataError: the file is absent or cut off, a batch would have more than `BATCH_BYTES`, or it is not Arrow's.
     """
     with open_binary(path) as file:
-        end, dictionaries = file.seek(0, SEEK_END), 0
-        file.seek(0)
-        file.seek(STREAM if file.read(len(MAGIC)) == MAGIC else 0)
+        dictionaries = 0
         try:
+            end = file.seek(0, SEEK_END)
+            file.seek(0)
+            file.seek(STREAM if file.read(len(MAGIC)) == MAGIC else 0)
             while (metadata := _metadata(file)) is not None:
                 start = file.tell()
                 kind, size, buffers = _message(metadata)

@@ -331,21 +331,6 @@ def digest(*parts: str | bytes | Path) -> str:
     return total.hexdigest()
 
 
-def files_below(folder: str | Path) -> Iterator[Path]:
-    """The files in a folder and its sub-folders, links to folders included; a link to a folder above it ends there."""
-    seen = set[str]()
-    for place, folders, files in os.walk(folder, followlinks=True):
-        seen.add(os.path.realpath(place))
-        folders[:] = sorted(name for name in folders if os.path.realpath(Path(place, name)) not in seen)
-        yield from (Path(place, name) for name in files)
-
-
-def listed(folder: str | Path, pattern: str) -> list[Path]:
-    """The files and folders that match a pattern, sorted, without hidden ones, whose names begin with a dot."""
-    found = Path(folder).glob(pattern)
-    return sorted(path for path in found if not any(n.startswith(".") for n in path.relative_to(folder).parts))
-
-
 def inside(folder: str | Path, name: str) -> Path:
     """The path of `name` within `folder`.
 

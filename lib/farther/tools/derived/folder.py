@@ -12,6 +12,7 @@ from farther.curation.sources import Categories
 from farther.errors import DataError
 from farther.images.read import MAX_PIXELS, open_image
 from farther.registry import STRICT
+from farther.tables.folders import listed
 from farther.tools.derived.cutouts import CutOut, CutOuts, Source, register
 
 #: File types with an alpha channel.
@@ -27,7 +28,7 @@ class Folder(Source):
         """The images of all sub-folders, by name; see `Source`. DataError if there is none."""
         if not self.root.is_dir():
             raise DataError("the folder does not exist; expected one with one sub-folder per category", file=self.root)
-        paths = [path for path in sorted(self.root.glob("*/*")) if path.suffix.lower() in SUFFIXES]
+        paths = [path for path in listed(self.root, "*/*") if path.suffix.lower() in SUFFIXES]
         large = [path for path in paths if min(_opened(path).size) >= self.smallest]
         if not large:
             kinds = ", ".join(SUFFIXES)

@@ -16,7 +16,8 @@ from farther import datasets, detectors
 from farther.detectors.imported.json_stream import list_elements
 from farther.errors import DataError, FartherError
 from farther.tables import Header
-from farther.tables.files import files_below, open_binary, read_yaml
+from farther.tables.files import open_binary, read_yaml
+from farther.tables.folders import files_below, listed
 
 #: Endings of images, in lower case.
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
@@ -83,7 +84,7 @@ def _categories(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _yolo(root: Path) -> dict[str, Any] | None:
-    for file in sorted([*root.glob("*.yaml"), *root.glob("*.yml")]):
+    for file in sorted([*listed(root, "*.yaml"), *listed(root, "*.yml")]):
         content = read_yaml(file)
         if isinstance(content, dict) and "names" in content:
             named = {} if file.name == "data.yaml" else {"file": file.name}
@@ -115,7 +116,7 @@ def _images_of(root: Path, file: Path, subset: str) -> str:
     first = next(iter(list_elements(file, "images")), None)
     name = str(first["file_name"]) if isinstance(first, dict) and "file_name" in first else ""
     near = [file.parent / "images", file.parent, root / subset, root / "images" / subset, root / "images", root]
-    below = (path for path in sorted(root.rglob("*")) if path.is_dir())
+    below = (path for path in listed(root, "**/*") if path.is_dir())
     for folder in (*near, *islice(below, 1000)):
         if (folder / name).is_file():
             return folder.relative_to(root).as_posix()
@@ -133,7 +134,7 @@ def _subset(parts: tuple[str, ...], taken: dict[str, Any]) -> str:
 
 
 def _voc(root: Path) -> dict[str, Any] | None:
-    lists = sorted(root.glob("**/ImageSets/Main/*.txt"))
+    lists = listed(root, "**/ImageSets/Main/*.txt")
     if lists:
         folders = {path.parents[2].relative_to(root).as_posix(): None for path in lists}
         folder = next(iter(folders))
@@ -156,11 +157,11 @@ def _has_image(folder: Path, stem: str) -> bool:
 
 
 def _image_folder(root: Path) -> dict[str, Any] | None:
-    subsets = {path.name: path for path in sorted(root.iterdir()) if path.is_dir()}
+    subsets = {path.name: path for path in listed(root, "*") if path.is_dir()}
     of_classes = {
         name: path
         for name, path in subsets.items()
-        if any(file.suffix.lower() in SUFFIXES for one in path.iterdir() if one.is_dir() for file in one.iterdir())
+        if any(file.suffix.lower() in SUFFIXES for file in listed(path, "*/*"))
     }
     return {"format": "image_folder", "folders": {name: name for name in of_classes}} if of_classes else None
 
@@ -177,14 +178,14 @@ def recognise_detector(path: Path, dataset: Dataset) -> tuple[dict[str, Any], He
     """
     if not path.exists():
         raise DataError("the file does not exist", file=path)
-    results = sorted(path.glob("*.json")) if path.is_dir() else [path] if path.suffix == ".json" else []
+    results = listed(path, "*.json") if path.is_dir() else [path] if path.suffix == ".json" else []
     if any(file.name != "regions.json" for file in results):
         entry = {
             "adapter": "coco_results",
             "params": _of_results([f for f in results if f.name != "regions.json"], dataset),
         }
         return _opened({**entry, "weights": str(path)})
-    if path.is_dir() and any(path.rglob("regions.json")):
+    if path.is_dir() and listed(path, "**/regions.json"):
         return _opened({"adapter": "parquet", "weights": str(path)})
     reasons = []
     for adapter in ADAPTERS:

@@ -11,7 +11,7 @@ from farther.curation import Benchmark, Rules, benchmark
 from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError
 from farther.tables import RegionsFolder
-from farther.tables.files import listed
+from farther.tables.folders import listed
 
 #: Name of each class in each dataset.
 CLASS_NAMES = Path("data/names/classes.yaml")

@@ -15,6 +15,7 @@ from farther.errors import DataError
 from farther.images.read import load
 from farther.registry import STRICT
 from farther.tables.files import digest
+from farther.tables.folders import listed
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -40,7 +41,7 @@ class OutlierExposure:
         Raises:
             DataError: there is none.
         """
-        found = sorted(path for path in self.folder.rglob("*") if path.suffix.lower() in ENDINGS)
+        found = [path for path in listed(self.folder, "**/*") if path.suffix.lower() in ENDINGS]
         if not found:
             raise DataError(f"no image here; known endings: {', '.join(ENDINGS)}", file=self.folder)
         return found

@@ -1,0 +1,52 @@
+"""Folders that are loops, or too deep to list."""
+
+import os
+import subprocess
+
+import pytest
+
+from farther.errors import DataError
+from farther.tables.folders import entries, files_below, listed
+
+
+@pytest.fixture
+def deepen(tmp_path):
+    """Makes folders in each other; Python itself cannot delete them afterwards."""
+
+    def make(name, count):
+        at = os.open(tmp_path, os.O_RDONLY)
+        for _ in range(count):
+            os.mkdir(name, dir_fd=at)
+            below = os.open(name, os.O_RDONLY, dir_fd=at)
+            os.close(at)
+            at = below
+        os.close(at)
+
+    yield make
+    subprocess.run(["rm", "-rf", *tmp_path.iterdir()], check=True)
+
+
+def test_a_link_to_a_folder_above_ends_there(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    for name in ("x.png", "a/x.png", "a/b/x.png"):
+        (tmp_path / name).touch()
+    (tmp_path / "a/b/up").symlink_to("..")
+    (tmp_path / "a/self").symlink_to("self")
+    found = sorted(path.relative_to(tmp_path).as_posix() for path in files_below(tmp_path))
+    assert found == ["a/b/x.png", "a/self", "a/x.png", "x.png"]
+    assert list(files_below(tmp_path / "nowhere")) == entries(tmp_path / "x.png") == []
+
+
+def test_folders_deeper_than_calls_go_are_listed_or_refused(tmp_path, deepen):
+    deepen("d", 1500)
+    (tmp_path / "d/d/x.png").touch()
+    assert list(files_below(tmp_path)) == [tmp_path / "d/d/x.png"]
+    with pytest.raises(DataError, match="hundreds of folders in each other"):
+        listed(tmp_path, "**/*")
+
+
+def test_folders_whose_path_is_too_long_are_refused_by_name(tmp_path, deepen):
+    deepen("d" * 200, 25)
+    for find in (lambda: list(files_below(tmp_path)), lambda: listed(tmp_path, "**/*.png")):
+        with pytest.raises(DataError, match="the folder cannot be listed: File name too long"):
+            find()
