@@ -17,7 +17,7 @@ import polars as pl
 
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
-from farther.metrics import calibration, self_awareness
+from farther.metrics import calibration, image_uncertainty, self_awareness
 from farther.metrics.bootstrap import ImageDraws
 from farther.metrics.boxes import is_among
 from farther.metrics.self_aware_detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
@@ -62,6 +62,27 @@ class Images:
             tuple(name for one in renamed for name in one.original),
             frozenset().union(*(one.may_reject for one in renamed)),
         )
+
+    @cached_property
+    def _uncertainties(self) -> dict[str, np.ndarray]:
+        return {}
+
+    def uncertainty(self, aggregate: str) -> np.ndarray:
+        """Uncertainty of each image; see `farther.metrics.image_uncertainty.of_confidence`."""
+        if aggregate not in self._uncertainties:
+            found = image_uncertainty.of_confidence(self.regions, self.names, aggregate)
+            self._uncertainties[aggregate] = found
+        return self._uncertainties[aggregate]
+
+    def rejected(self, detector: SelfAwareDetector) -> np.ndarray:
+        """Images that a detector does not accept, ndarray of shape (I,), bool."""
+        level = np.inf if detector.image_threshold is None else detector.image_threshold
+        return self.uncertainty(detector.aggregate) > level
+
+    def names_rejected(self, detector: SelfAwareDetector) -> list[str]:
+        """Their names."""
+        found: list[str] = np.array(self.names, dtype=object)[self.rejected(detector)].tolist()
+        return found
 
     def _renamed(self, prefix: str) -> Images:
         longer = pl.lit(prefix) + pl.col("image_id")
@@ -134,7 +155,7 @@ class SelfAwareRun:
 
     def measure(self, detector: SelfAwareDetector, images: Images, draws: ImageDraws | None = None) -> dict[str, Any]:
         """Metrics of the detections in accepted images: values, and `replicates` where there are draws."""
-        rejected = detector.rejected(images.regions, images.names)
+        rejected = images.names_rejected(detector)
         kept, objects = detector.detections(images.regions), images.objects
         excused = sorted(set(rejected) & images.may_reject)
         matched = self_awareness.match(
@@ -160,7 +181,7 @@ class SelfAwareRun:
         for side, parts in (("tpr", {"clean": self.clean}), ("tnr", self.ood)):
             correct, total = np.zeros(1), np.zeros(1)
             for name, images in parts.items():
-                rejected = np.isin(images.names, detector.rejected(images.regions, images.names))
+                rejected = images.rejected(detector)
                 right = rejected if side == "tnr" else ~rejected
                 weights = self.draws[name].of(np.array(images.names, dtype=object)) if replicates else None
                 correct = correct + (right.sum() if weights is None else weights @ right)

@@ -63,7 +63,7 @@ def evaluate_self_awareness(inputs: RunInputs) -> dict[str, Any]:
     clean = self_awareness.evaluate(
         run.clean.objects,
         kept,
-        rejected=detector.rejected(run.clean.regions, run.clean.names),
+        rejected=run.clean.names_rejected(detector),
         iou=run.asked.iou,
         protocol=run.settings.protocol,
     )
@@ -96,7 +96,7 @@ def _above(run: SelfAwareRun, images: Images) -> Regions:
 
 
 def _doubt(run: SelfAwareRun, images: Images) -> np.ndarray:
-    return run.detector.uncertainty(images.regions, images.names)
+    return images.uncertainty(run.detector.aggregate)
 
 
 def _auroc(known: np.ndarray, unknown: Iterable[np.ndarray]) -> float | None:
@@ -126,7 +126,7 @@ def _by_images(run: SelfAwareRun) -> dict[str, Any]:
             measured = run.measure(run.detector, images)
             found[name] = {**measured, "severity": severities[name], "auroc": _auroc(doubt, unknown), **shared}
         else:
-            rejected = len(run.detector.rejected(images.regions, images.names))
+            rejected = int(images.rejected(run.detector).sum())
             found[name] = {"images": len(images.names), "rejected_images": rejected, **shared}
     return found
 
@@ -157,7 +157,7 @@ def _image_thresholds(run: SelfAwareRun) -> dict[str, Any]:
 
 def _calibrated(run: SelfAwareRun) -> dict[str, Any]:
     kept = _above(run, run.clean)
-    rejected = run.detector.rejected(run.clean.regions, run.clean.names)
+    rejected = run.clean.names_rejected(run.detector)
     accepted = ~is_among(kept.image_id, rejected)
     found = {}
     for kind in (None, *get_args(calibration.Kind)):
@@ -191,8 +191,8 @@ def _ablation(run: SelfAwareRun) -> list[dict[str, Any]]:
 def _aggregates(run: SelfAwareRun) -> dict[str, Any]:
     found = {}
     for how in image_uncertainty.AGGREGATES:
-        known = image_uncertainty.of_confidence(run.clean.regions, run.clean.names, how)
-        unknown = {n: image_uncertainty.of_confidence(i.regions, i.names, how) for n, i in run.ood.items()}
+        known = run.clean.uncertainty(how)
+        unknown = {name: images.uncertainty(how) for name, images in run.ood.items()}
         found[how] = {name: _auroc(known, [doubt]) for name, doubt in unknown.items()}
         found[how]["all"] = _auroc(known, unknown.values())
     return found

@@ -231,7 +231,8 @@ class ClosedSet:
         boxes: Of all regions of the table, ndarray of shape (N, 4).
         object_row, object_class, object_image, object_box, object_id: Of the objects of known classes.
         is_crowd: Objects that are not counted (crowds, difficult ones).
-        pairs: Detections and objects of one class and image that overlap by 0.5 or more.
+        least: The smallest overlap of `pairs`.
+        pairs: Detections and objects of one class and image that overlap by `least` or more.
     """
 
     classes: tuple[str, ...]
@@ -245,13 +246,23 @@ class ClosedSet:
     object_box: np.ndarray
     object_id: np.ndarray
     is_crowd: np.ndarray
+    least: float
     pairs: Pairs
 
     @classmethod
     def of(
-        cls, objects: Objects, regions: Regions, classes: Sequence[str] | None = None, max_detections: int = 100
+        cls,
+        objects: Objects,
+        regions: Regions,
+        classes: Sequence[str] | None = None,
+        max_detections: int = 100,
+        least: float = COCO_IOUS[0],
     ) -> ClosedSet:
-        """The closed set of two tables; arguments and errors as for `evaluate`."""
+        """The closed set of two tables; other arguments and errors as for `evaluate`.
+
+        Args:
+            least: The smallest overlap of `pairs`; detections are matched at smaller ones too, but in more time.
+        """
         names = tuple(regions.header.known_classes if classes is None else classes)
         if not names or len(set(names)) != len(names):
             raise DataError(f"expected different names of classes, found {list(names)}", field="classes")
@@ -285,9 +296,10 @@ class ClosedSet:
             object_box=objects.box[object_row],
             object_id=objects.object_id[object_row],
             is_crowd=(objects.is_crowd | objects.is_difficult)[object_row],
+            least=least,
             pairs=Pairs.none(),
         )
-        return replace(unpaired, pairs=unpaired.pairs_over(COCO_IOUS[0]))
+        return replace(unpaired, pairs=unpaired.pairs_over(least))
 
     def pairs_over(self, iou: float) -> Pairs:
         """Detections and objects of one class and image whose overlap is at least `iou`."""
@@ -324,7 +336,7 @@ class ClosedSet:
         Args:
             last_choice: Objects that are chosen only when there is no other, one bool per object.
         """
-        candidates = self.pairs if min(ious) >= COCO_IOUS[0] else self.pairs_over(min(ious))
+        candidates = self.pairs if min(ious) >= self.least else self.pairs_over(min(ious))
         candidates = candidates.preferred_first(last_choice, self.object_id)
         # Detections of one class are sorted in the order in which they choose.
         rank = np.arange(len(self.detections.score), dtype=np.int32)

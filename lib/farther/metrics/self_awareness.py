@@ -161,7 +161,7 @@ def match(
     """
     if not 0 < iou < 1:
         raise ParameterError(f"the IoU of a true positive is above 0 and below 1, found {iou}")
-    known = ClosedSet.of(objects, regions, classes)
+    known = ClosedSet.of(objects, regions, classes, least=iou)
     assigned = next(known.assigned([iou], known.is_crowd))
     matched = known.match([iou])
     quality = np.zeros(len(assigned))
