@@ -1,4 +1,4 @@
-"""Folders that are loops, or too deep to list."""
+"""Folders that are loops or too deep to list, and names that are not UTF-8."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from farther.errors import DataError
-from farther.tables.folders import entries, files_below, listed
+from farther.tables.folders import entries, files_below, in_unicode, listed
 
 
 @pytest.fixture
@@ -50,3 +50,12 @@ def test_folders_whose_path_is_too_long_are_refused_by_name(tmp_path, deepen):
     for find in (lambda: list(files_below(tmp_path)), lambda: listed(tmp_path, "**/*.png")):
         with pytest.raises(DataError, match="the folder cannot be listed: File name too long"):
             find()
+
+
+def test_names_that_are_not_utf_8_are_refused_where_tables_would_hold_them(tmp_path):
+    file = tmp_path / os.fsdecode(b"\xff.png")
+    file.touch()
+    for find in (lambda: listed(tmp_path, "*"), lambda: in_unicode(file)):
+        with pytest.raises(DataError, match=r"\\udcff.png: the name is not UTF-8: rename it"):
+            find()
+    assert list(files_below(tmp_path)) == [file]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -336,6 +337,8 @@ class Reader(ABC):
     def _check_root(self) -> None:
         if not self.root.is_dir():
             raise DataError("the folder does not exist; parameter 'root' says where the dataset lies", file=self.root)
+        if not os.access(self.root, os.R_OK | os.X_OK):
+            raise DataError("the folder cannot be read: permission denied", file=self.root)
 
     def _first_present(self, patterns: Sequence[str], subset: str, parameter: str) -> Path:
         """The first of several possible files that exists; an error when there is none."""

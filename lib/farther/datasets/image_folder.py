@@ -14,7 +14,7 @@ from farther.datasets.records import Location
 from farther.errors import DataError
 from farther.registry import STRICT
 from farther.tables.files import inside
-from farther.tables.folders import files_below, listed
+from farther.tables.folders import files_below, in_unicode, listed
 
 #: Endings of the files that are images, in any case; those of torchvision.
 ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
@@ -107,5 +107,5 @@ def _folders(folder: Path) -> list[str]:
 
 def _images(folder: Path) -> Iterator[Path]:
     """The images at any depth below a folder, in torchvision's order."""
-    images = (path for path in files_below(folder) if path.name.lower().endswith(ENDINGS))
+    images = (in_unicode(path) for path in files_below(folder) if path.name.lower().endswith(ENDINGS))
     yield from sorted(images, key=lambda path: (str(path.parent), path.name))

@@ -12,7 +12,7 @@ from farther.datasets.base import Collector, register
 from farther.datasets.image_folder import ENDINGS, ImageFolder
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.folders import files_below
+from farther.tables.folders import files_below, in_unicode
 
 
 @register("sun397")
@@ -36,7 +36,7 @@ class SUN397(ImageFolder):
     def _classes(self, folder: Path, found: Collector) -> dict[str, str]:
         """Name of the class of each folder with images."""
         names = {}
-        images = (path for path in files_below(folder) if path.name.lower().endswith(ENDINGS))
+        images = (in_unicode(path) for path in files_below(folder) if path.name.lower().endswith(ENDINGS))
         for parts in sorted({path.parent.relative_to(folder).parts for path in images}):
             if len(parts) > 1:
                 name = "/".join(parts[1:])

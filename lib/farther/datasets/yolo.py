@@ -23,7 +23,7 @@ from farther.datasets.records import Location, are_texts, read_lines, repeated
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
 from farther.tables.files import inside, read_yaml
-from farther.tables.folders import files_below
+from farther.tables.folders import files_below, in_unicode
 
 ABSENT = "the file does not exist, but the YAML file names it"
 ORIGINALS = ("train", "val", "test")
@@ -152,6 +152,7 @@ class YOLO(Reader):
             raise DataError(f"the folder of images does not exist; {self.file} names it", file=path)
         for file in sorted(files_below(path)):
             if file.suffix.lower() in SUFFIXES and not file.name.startswith("."):
+                in_unicode(file)
                 yield (
                     file.relative_to(path).with_suffix("").as_posix(),
                     file.relative_to(self.root).as_posix(),

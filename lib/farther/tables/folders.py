@@ -37,11 +37,12 @@ def listed(folder: str | Path, pattern: str) -> list[Path]:
     """The files and folders that match a pattern, sorted, without hidden ones, whose names begin with a dot.
 
     Raises:
-        DataError: a folder cannot be listed.
+        DataError: a folder cannot be listed, or a name is not UTF-8.
     """
     try:
         found = sorted(Path(folder).glob(pattern))
-        return [path for path in found if not any(n.startswith(".") for n in path.relative_to(folder).parts)]
+        shown = (path for path in found if not any(n.startswith(".") for n in path.relative_to(folder).parts))
+        return [in_unicode(path) for path in shown]
     except OSError as error:
         raise _unlisted(error.filename or folder, error) from None
     except ValueError as error:  # not a pattern, or a name that no file can have
@@ -59,6 +60,17 @@ def entries(folder: str | Path) -> list[os.DirEntry[str]]:
         return []
     except OSError as error:
         raise _unlisted(folder, error) from None
+
+
+def in_unicode(path: Path) -> Path:
+    """The path of a file that tables are to name.
+
+    Raises:
+        DataError: it is not UTF-8.
+    """
+    if any("\ud800" <= letter <= "\udfff" for letter in str(path)):
+        raise DataError("the name is not UTF-8: rename it", file=path)
+    return path
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
