@@ -243,7 +243,7 @@ def chart(found: pl.DataFrame) -> str:
     spec = {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "background": "white",
-        "config": {"font": "sans-serif", "legend": {"orient": "top", "columns": 2}},
+        "config": {"font": "sans-serif", "legend": {"orient": "top", "columns": 2, "columnPadding": 24}},
         "hconcat": panels,
         "resolve": {"scale": {"color": "independent"}},
     }
