@@ -115,7 +115,7 @@ _register(
     with_crops,
     lambda: stage("infer", "theirs"),
 )
-_register("crops_again", ("artifacts/passes/**/*", "negatives.txt", *RUNS), 0.4, crops_again, fit_crops)
+_register("crops_again", ("artifacts/passes/**/*", "negatives.txt", *RUNS), 0.15, crops_again, fit_crops)
 _register(
     "negatives",
     ("params.yaml", "artifacts/splits/**/*", "similarity.yaml", "rules.yaml"),
@@ -126,7 +126,7 @@ _register(
 _register(
     "stratify",
     ("artifacts/embeddings/**/*", "artifacts/tables/**/*", "artifacts/splits/**/*", "similarity.yaml", "params.yaml"),
-    0.6,
+    0.4,
     similar,
     stratify,
 )
@@ -140,7 +140,7 @@ _register(
 _register(
     "predict",
     ("photos/**/*",),
-    0.5,
+    0.25,
     predicted,
     lambda: run("predict", "bundle", "photos", "--out", "out", "--device", "cpu", "--window", "2"),
 )

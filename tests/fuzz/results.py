@@ -58,7 +58,7 @@ def evaluated() -> None:
         write({str(Path("earlier", file)): file.read_bytes()})
 
 
-@target("commands", *EVALUATED, "earlier/**/*", "params.yaml", share=0.5)
+@target("commands", *EVALUATED, "earlier/**/*", "params.yaml", share=0.3)
 class Commands:
     """The commands in an order that the damage chooses, up to the first that refuses it."""
 
