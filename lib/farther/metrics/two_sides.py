@@ -90,10 +90,11 @@ def measure(
     if positive[1] is None and negative[1] is None:
         if not min(map(len, scores)):
             return dict.fromkeys(metrics)
-        ranked = [
-            (ranks.counted(), some) for _, ranks, some in _ranked(metrics, (np.sort(scores[0]), np.sort(scores[1])))
-        ]
-        found = {name: value(metric.of(reached)) for reached, some in ranked for name, metric in some.items()}
+        found: dict[str, Any] = {}
+        for _, ranks, of_side in _ranked(metrics, (np.sort(scores[0]), np.sort(scores[1]))):
+            reached = ranks.counted()
+            found |= {name: value(metric.of(reached)) for name, metric in of_side.items()}
+            del ranks, reached  # of some 10⁷ rows everything counts
         return {name: found[name] for name in metrics}
     sides = tuple(
         each_once(len(of_side)) if weights is None else weights
@@ -130,11 +131,17 @@ class _Ranks:
     """
 
     def __init__(self, first: np.ndarray, second: np.ndarray):
-        self._rows, self._other_rows = len(first), len(second)
-        last = np.flatnonzero(np.append(first[1:] != first[:-1], True))
-        self._own = last + 1
-        self._other = np.searchsorted(second, first[last], side="right")
-        self._other_before = np.searchsorted(second, first[last], side="left")
+        self._rows, self._other_rows, self._second = len(first), len(second), second
+        last = np.flatnonzero(np.append(first[1:] != first[:-1], True)).astype(np.int32)
+        self._own, self._different = last + np.int32(1), first[last]
+        self._other = self._places("right")
+
+    def _places(self, side: Literal["left", "right"]) -> np.ndarray:
+        return np.searchsorted(self._second, self._different, side=side).astype(np.int32)
+
+    @cached_property
+    def _other_before(self) -> np.ndarray:
+        return self._places("left")
 
     def counted(self) -> Reached:
         """Numbers of rows."""
@@ -188,7 +195,7 @@ def _of_rows(metrics: Mapping[str, Metric], scores: Scores, sides: Weights, resu
 def _of_groups(metrics: Mapping[str, Metric], scores: Scores, sides: Weights, result: dict[str, np.ndarray]) -> None:
     """Replicates from counts at some levels; those of each metric are moved by what the levels change of its value."""
     edges = np.unique(np.concatenate([_edges(of_side) for of_side in scores]))
-    level = [len(edges) - np.searchsorted(edges, of_side, side="right") for of_side in scores]
+    level = [(len(edges) - np.searchsorted(edges, of_side, side="right")).astype(np.int32) for of_side in scores]
     exact = measure(metrics, (scores[0], None), (scores[1], None))
     once = [np.cumsum(np.bincount(of_side, minlength=len(edges) + 1))[None] for of_side in level]
     counts = [rows.up_to_level(of_side, len(edges) + 1) for rows, of_side in zip(sides, level, strict=True)]
