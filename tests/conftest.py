@@ -46,11 +46,13 @@ CODES = {
 }
 
 
-#: Files that take minutes run first: as the last ones they would keep one worker busy while the others are idle.
+#: Files that take minutes run first: as the last ones they would keep one worker busy while the others are idle. One
+#: makes the project that others of its folder read: at the same time, these would only wait for it.
 LONGEST = (
     "tests/stages/test_pipeline.py",
     "tests/fuzz/test_fuzz.py",
     "tests/stages/test_killed.py",
+    "tests/command/test_compare.py",
     "tests/stages/test_openood.py",
     "tests/remotes/test_dvc.py",
 )
