@@ -440,8 +440,9 @@ def image(content: bytes, chance: random.Random) -> bytes:
             sink, "PNG", transparency=0
         )
     elif kind == "moving":
-        frames = [made.resize((20 + k, 20)) for k in range(3)]
-        made.save(sink, chance.choice(["GIF", "PNG", "WEBP", "TIFF"]), save_all=True, append_images=frames)
+        of = chance.choice(["GIF", "PNG", "WEBP", "TIFF"])
+        frames = [made if of == "WEBP" else made.resize((20 + k, 20)) for k in range(3)]
+        made.save(sink, of, save_all=True, append_images=frames)
     elif kind == "cut":
         made.save(sink, chance.choice(["JPEG", "PNG", "WEBP", "GIF", "JPEG2000"]), progressive=True)
         return sink.getvalue()[: -chance.choice([1, 12, 60, 200])]
