@@ -21,7 +21,15 @@ from farther.tables.conversions import Conversions
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("tables", "datasets", "detectors", "methods", "curation", "similarity", "monitor", "report")
 #: Modules of `farther.metrics` that only the others use.
-INTERNAL = {"boxes", "matching", "precision_recall", "two_sides", "weighting"}
+INTERNAL = {
+    "boxes",
+    "matched_detections",
+    "matching",
+    "precision_recall",
+    "self_aware_images",
+    "two_sides",
+    "weighting",
+}
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
 
 

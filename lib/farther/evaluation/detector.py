@@ -26,10 +26,10 @@ def evaluate_detector(inputs: RunInputs) -> dict[str, Any]:
     known = closed_set.ClosedSet.of(id_split.objects, id_split.regions())
     summaries = {id_split.name: id_split.summary(inputs.id_regions)}
     summaries |= {split.name: split.data.summary(split.regions) for split in inputs.test_splits}
-    matched = known.match(closed_set.COCO_IOUS)
-    of_known = {"closed_set": _closed_set(inputs, known), "error_budget": error_budget.of_detector(inputs, known)}
-    map_at = {str(t): mean_average_precision(matched, t) for t in settings.confidences}
-    del known, matched  # they take much memory
+    matches = closed_set.Matches.of(known)
+    of_known = {"closed_set": _closed_set(inputs, matches), "error_budget": error_budget.of_detector(inputs, known)}
+    map_at = {str(t): mean_average_precision(matches.whole, t) for t in settings.confidences}
+    del known, matches  # they take much memory
     return {
         **of_known,
         "classifier": across.classifier(inputs),
@@ -40,8 +40,8 @@ def evaluate_detector(inputs: RunInputs) -> dict[str, Any]:
     }
 
 
-def _closed_set(inputs: RunInputs, known: closed_set.ClosedSet) -> dict[str, Any]:
-    found = closed_set.of_closed_set(known)
+def _closed_set(inputs: RunInputs, matches: closed_set.Matches) -> dict[str, Any]:
+    found = matches.evaluate()
     if inputs.id_draws is not None:
-        found["intervals"] = intervals.within(closed_set.metrics(known, inputs.id_draws.of(known.images)))
+        found["intervals"] = intervals.within(matches.metrics(inputs.id_draws.of(matches.known.images)))
     return found

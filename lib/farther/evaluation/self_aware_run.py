@@ -8,91 +8,33 @@ calibrators, and the image threshold.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
-from farther.metrics import calibration, image_uncertainty, self_awareness
+from farther.metrics import calibration, self_awareness
 from farther.metrics.bootstrap import ImageDraws
-from farther.metrics.boxes import is_among
 from farther.metrics.self_aware_detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
+from farther.metrics.self_aware_images import Images
 from farther.metrics.weighting import ImageWeights, plain, ratio
-from farther.tables import Objects, Regions
 
 #: Shifted images of this severity or more may be rejected without loss (Section 6: 5 of 1, 3 and 5).
 MAY_REJECT = 5
 
 
-@dataclass(frozen=True)
-class Images:
-    """Detections in images that a detector may accept: one split, or several together.
+def images_of(split: RunSplit, severity: int = 0) -> Images:
+    """The images of one split."""
+    names = tuple(sorted(split.images))
+    return Images(split.objects, split.regions(), names, names, frozenset(names if severity >= MAY_REJECT else ()))
 
-    Args:
-        objects, regions: Ground truth and stored regions.
-        names: All images.
-        original: The image that each is made from, for images that are drawn together; its name where it is none.
-        may_reject: Images that may be rejected without loss.
-    """
 
-    objects: Objects
-    regions: Regions
-    names: tuple[str, ...]
-    original: tuple[str, ...]
-    may_reject: frozenset[str] = frozenset()
-
-    @classmethod
-    def of(cls, split: RunSplit, severity: int = 0) -> Images:
-        """The images of one split."""
-        names = tuple(sorted(split.images))
-        return cls(split.objects, split.regions(), names, names, frozenset(names if severity >= MAY_REJECT else ()))
-
-    @classmethod
-    def pooled(cls, parts: Mapping[str, Images]) -> Images:
-        """Several splits as one; images get the split's name in front."""
-        renamed = [part._renamed(f"{name}/") for name, part in parts.items()]
-        return cls(
-            Objects.concatenate([one.objects for one in renamed]),
-            Regions.concatenate([one.regions for one in renamed]),
-            tuple(name for one in renamed for name in one.names),
-            tuple(name for one in renamed for name in one.original),
-            frozenset().union(*(one.may_reject for one in renamed)),
-        )
-
-    @cached_property
-    def _uncertainties(self) -> dict[str, np.ndarray]:
-        return {}
-
-    def uncertainty(self, aggregate: str) -> np.ndarray:
-        """Uncertainty of each image; see `farther.metrics.image_uncertainty.of_confidence`."""
-        if aggregate not in self._uncertainties:
-            found = image_uncertainty.of_confidence(self.regions, self.names, aggregate)
-            self._uncertainties[aggregate] = found
-        return self._uncertainties[aggregate]
-
-    def rejected(self, detector: SelfAwareDetector) -> np.ndarray:
-        """Images that a detector does not accept, ndarray of shape (I,), bool."""
-        level = np.inf if detector.image_threshold is None else detector.image_threshold
-        return self.uncertainty(detector.aggregate) > level
-
-    def names_rejected(self, detector: SelfAwareDetector) -> list[str]:
-        """Their names."""
-        found: list[str] = np.array(self.names, dtype=object)[self.rejected(detector)].tolist()
-        return found
-
-    def _renamed(self, prefix: str) -> Images:
-        longer = pl.lit(prefix) + pl.col("image_id")
-        return Images(
-            self.objects.with_frame(self.objects.frame.with_columns(image_id=longer)),
-            self.regions.with_frame(self.regions.frame.with_columns(image_id=longer)),
-            tuple(prefix + name for name in self.names),
-            self.original,
-            frozenset(prefix + name for name in self.may_reject),
-        )
+def rejected(detector: SelfAwareDetector, images: Images) -> np.ndarray:
+    """Images that a detector does not accept, ndarray of shape (I,), bool."""
+    level = np.inf if detector.image_threshold is None else detector.image_threshold
+    return images.uncertainty(detector.aggregate) > level
 
 
 class SelfAwareRun:
@@ -102,13 +44,13 @@ class SelfAwareRun:
         self.settings = inputs.settings
         self.asked = inputs.settings.self_awareness
         roles = inputs.roles
-        self.held_out = Images.of(RunSplit(inputs.files, self.settings.calibration_split))
-        self.clean = Images.of(inputs.id_split)
+        self.held_out = images_of(RunSplit(inputs.files, self.settings.calibration_split))
+        self.clean = images_of(inputs.id_split)
         # An image with an object of a known class is to be accepted, whatever else it shows.
-        self.ood = {split.name: Images.of(split) for split in inputs.tested if not split.shows_known}
+        self.ood = {split.name: images_of(split) for split in inputs.tested if not split.shows_known}
         self.severities = dict(roles.shifted)
-        self.shifted = {name: Images.of(RunSplit(inputs.files, name), s) for name, s in self.severities.items()}
-        self.pseudo = Images.of(RunSplit(inputs.files, roles.pseudo_ood)) if roles.pseudo_ood else None
+        self.shifted = {name: images_of(RunSplit(inputs.files, name), s) for name, s in self.severities.items()}
+        self.pseudo = images_of(RunSplit(inputs.files, roles.pseudo_ood)) if roles.pseudo_ood else None
         self.pooled = Images.pooled(self.shifted) if self.shifted else None
         self.image_threshold: ImageThreshold = self.asked.image_threshold or (
             "pseudo_ood" if self.pseudo else "keep_95"
@@ -121,12 +63,9 @@ class SelfAwareRun:
         confidence_threshold: ConfidenceThreshold = "lrp_optimal",
     ) -> SelfAwareDetector:
         """The run made self-aware (Algorithm A.1)."""
-        pseudo = (self.pseudo.regions, self.pseudo.names) if self.pseudo else None
-        return SelfAwareDetector.fit(
-            self.held_out.objects,
-            self.held_out.regions,
-            self.held_out.names,
-            pseudo,
+        return SelfAwareDetector.fit_to(
+            self.held_out,
+            self.pseudo,
             calibrator=calibrator,
             image_threshold=image_threshold,
             confidence_threshold=confidence_threshold,
@@ -153,17 +92,15 @@ class SelfAwareRun:
             for name, images in names.items()
         }
 
+    def match(self, detector: SelfAwareDetector, images: Images, iou: float | None = None) -> self_awareness.Matched:
+        """Matched detections in accepted images."""
+        kept, score = detector.confidences(images.regions)
+        return images.match(iou or self.asked.iou, kept, score, rejected(detector, images))
+
     def measure(self, detector: SelfAwareDetector, images: Images, draws: ImageDraws | None = None) -> dict[str, Any]:
         """Metrics of the detections in accepted images: values, and `replicates` where there are draws."""
-        rejected = images.names_rejected(detector)
-        kept, objects = detector.detections(images.regions), images.objects
-        excused = sorted(set(rejected) & images.may_reject)
-        matched = self_awareness.match(
-            objects[~is_among(objects.image_id, excused)],
-            kept[~is_among(kept.image_id, rejected)],
-            iou=self.asked.iou,
-        )
-        found = {**plain(self.means(matched, None)), "rejected_images": len(rejected), "images": len(images.names)}
+        matched, refused = self.match(detector, images), int(rejected(detector, images).sum())
+        found = {**plain(self.means(matched, None)), "rejected_images": refused, "images": len(images.names)}
         if draws is not None:
             original = dict(zip(images.names, images.original, strict=True))
             weights = draws.of(np.array([original[name] for name in matched.images], dtype=object))
@@ -181,8 +118,8 @@ class SelfAwareRun:
         for side, parts in (("tpr", {"clean": self.clean}), ("tnr", self.ood)):
             correct, total = np.zeros(1), np.zeros(1)
             for name, images in parts.items():
-                rejected = images.rejected(detector)
-                right = rejected if side == "tnr" else ~rejected
+                refused = rejected(detector, images)
+                right = refused if side == "tnr" else ~refused
                 weights = self.draws[name].of(np.array(images.names, dtype=object)) if replicates else None
                 correct = correct + (right.sum() if weights is None else weights @ right)
                 total = total + (len(right) if weights is None else weights @ np.ones(len(right), dtype=np.int64))

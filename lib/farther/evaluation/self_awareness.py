@@ -10,11 +10,12 @@ import numpy as np
 
 from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs
-from farther.evaluation.self_aware_run import Images, SelfAwareRun
+from farther.evaluation.self_aware_run import SelfAwareRun, rejected
 from farther.evaluation.sweeps import mean_average_precision
 from farther.metrics import calibration, calibration_errors, closed_set, image_uncertainty, ood, self_awareness
 from farther.metrics.boxes import image_numbers, is_among
 from farther.metrics.self_aware_detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
+from farther.metrics.self_aware_images import ANY_OVERLAP, Images
 from farther.metrics.weighting import plain
 from farther.tables import Regions
 
@@ -58,16 +59,9 @@ def evaluate_self_awareness(inputs: RunInputs) -> dict[str, Any]:
         ParameterError: pseudo-OOD images are asked for, and the benchmark has none.
     """
     run = SelfAwareRun(inputs)
-    detector = run.detector
-    kept = detector.detections(run.clean.regions)
-    clean = self_awareness.evaluate(
-        run.clean.objects,
-        kept,
-        rejected=run.clean.names_rejected(detector),
-        iou=run.asked.iou,
-        protocol=run.settings.protocol,
-    )
-    before = self_awareness.match(run.clean.objects, _above(run, run.clean), iou=run.asked.iou)
+    detector, iou = run.detector, run.asked.iou
+    clean = self_awareness.metrics(run.match(detector, run.clean), iou, run.settings.protocol)
+    before = run.clean.match(iou, run.clean.above(detector.confidence_thresholds))
     return {
         "settings": {**asdict(run.asked), "image_threshold": run.image_threshold},
         "detector": detector.to_json(),
@@ -86,13 +80,8 @@ def evaluate_self_awareness(inputs: RunInputs) -> dict[str, Any]:
         "sweeps": _sweeps(run),
         "ious": _ious(run),
         "top_k": _top_k(run),
-        "thresholds_on_test": self_awareness.lrp_thresholds(run.clean.objects, run.clean.regions, iou=run.asked.iou),
+        "thresholds_on_test": run.clean.lrp_thresholds(iou),
     }
-
-
-def _above(run: SelfAwareRun, images: Images) -> Regions:
-    """The detections above the confidence thresholds, not calibrated."""
-    return self_awareness.above(images.regions, run.detector.confidence_thresholds)
 
 
 def _doubt(run: SelfAwareRun, images: Images) -> np.ndarray:
@@ -126,8 +115,8 @@ def _by_images(run: SelfAwareRun) -> dict[str, Any]:
             measured = run.measure(run.detector, images)
             found[name] = {**measured, "severity": severities[name], "auroc": _auroc(doubt, unknown), **shared}
         else:
-            rejected = int(images.rejected(run.detector).sum())
-            found[name] = {"images": len(images.names), "rejected_images": rejected, **shared}
+            refused = int(rejected(run.detector, images).sum())
+            found[name] = {"images": len(images.names), "rejected_images": refused, **shared}
     return found
 
 
@@ -156,15 +145,16 @@ def _image_thresholds(run: SelfAwareRun) -> dict[str, Any]:
 
 
 def _calibrated(run: SelfAwareRun) -> dict[str, Any]:
-    kept = _above(run, run.clean)
-    rejected = run.clean.names_rejected(run.detector)
-    accepted = ~is_among(kept.image_id, rejected)
+    refused = rejected(run.detector, run.clean)
     found = {}
     for kind in (None, *get_args(calibration.Kind)):
-        detections = run.fit(kind, "keep_95").detections(run.clean.regions)[accepted]
-        matched = self_awareness.match(run.clean.objects, detections, iou=run.asked.iou)
-        errors = calibration_errors.evaluate(run.clean.objects, detections)
-        found[kind or "none"] = {**plain(run.means(matched, None)), **errors}
+        kept, score = run.fit(kind, "keep_95").confidences(run.clean.regions)
+        at = {
+            iou: run.clean.match(iou, kept, score, refused)
+            for iou in (run.asked.iou, ANY_OVERLAP, calibration_errors.PRECISION_IOU)
+        }
+        errors = calibration_errors.of_matched(at[ANY_OVERLAP], at[calibration_errors.PRECISION_IOU])
+        found[kind or "none"] = {**plain(run.means(at[run.asked.iou], None)), **errors}
     return found
 
 
@@ -211,8 +201,8 @@ def _sweeps(run: SelfAwareRun) -> dict[str, Any]:
         over["image_threshold"].append({"kept": float(share), **{part: found.get(part) for part in parts}})
     for confidence in CONFIDENCES:
         thresholds: dict[str, float | None] = dict.fromkeys(run.clean.regions.header.known_classes, float(confidence))
-        kept = self_awareness.above(run.held_out.regions, thresholds)
-        calibrators = calibration.fit(run.asked.calibrator, run.held_out.objects, kept, iou=run.asked.iou)
+        kept = run.held_out.above(thresholds)
+        calibrators = calibration.of_matched(run.asked.calibrator, run.held_out.match(run.asked.iou, kept))
         found = run.quality(SelfAwareDetector(thresholds, calibrators, detector.image_threshold, detector.aggregate))
         over["confidence"].append({"confidence": float(confidence), **{part: found.get(part) for part in parts}})
     return over
@@ -220,14 +210,12 @@ def _sweeps(run: SelfAwareRun) -> dict[str, Any]:
 
 def _ious(run: SelfAwareRun) -> list[dict[str, Any]]:
     """LRP, and LaECE before and after calibration, at other values of τ; the thresholds stay."""
-    before, after = _above(run, run.clean), run.detector.detections(run.clean.regions)
+    kept, score = run.detector.confidences(run.clean.regions)
     rows = []
     for iou in IOUS:
         found, raw = (
-            plain(
-                self_awareness.means(self_awareness.by_class(self_awareness.match(run.clean.objects, r, iou=iou), iou))
-            )
-            for r in (after, before)
+            plain(self_awareness.means(self_awareness.by_class(run.clean.match(iou, kept, confidence), iou)))
+            for confidence in (score, None)
         )
         rows.append({"iou": iou, "lrp": found["lrp"], "laece": found["laece"], "laece_before": raw["laece"]})
     return rows
@@ -242,9 +230,9 @@ def _top_k(run: SelfAwareRun) -> list[dict[str, Any]]:
     images, iou = run.held_out, run.asked.iou
     rows = []
     for k in (None, *TOP_K):
-        kept = _above(run, images) if k is None else _first(images.regions, k)
-        matched = self_awareness.match(images.objects, kept, iou=iou)
-        dummies = 0.0 if k is None else (k * len(images.names) - len(kept)) / len(matched)
+        kept = images.above(run.detector.confidence_thresholds) if k is None else _is_first(images.regions, k)
+        matched, count = images.match(iou, kept), int(kept.sum())
+        dummies = 0.0 if k is None else (k * len(images.names) - count) / len(matched)
         lrp, laece = [], []
         for one in matched.values():
             if not one.positives:
@@ -258,7 +246,7 @@ def _top_k(run: SelfAwareRun) -> list[dict[str, Any]]:
         rows.append(
             {
                 "k": k,
-                "detections_per_image": len(kept) / max(len(images.names), 1) if k is None else k,
+                "detections_per_image": count / max(len(images.names), 1) if k is None else k,
                 "lrp": float(np.mean(lrp)) if lrp else None,
                 "laece": float(np.mean(laece)) if laece else None,
             }
@@ -266,10 +254,10 @@ def _top_k(run: SelfAwareRun) -> list[dict[str, Any]]:
     return rows
 
 
-def _first(regions: Regions, k: int) -> Regions:
-    """The k most confident regions of each image."""
+def _is_first(regions: Regions, k: int) -> np.ndarray:
+    """The k most confident regions of each image, ndarray of shape (N,), bool."""
     _, (number,) = image_numbers(regions.image_id)
     order = np.lexsort((-regions.score.astype(np.float64), number))
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order)) - np.searchsorted(number[order], number[order])
-    return regions[rank < k]
+    return rank < k

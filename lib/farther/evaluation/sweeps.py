@@ -14,7 +14,8 @@ import numpy as np
 from farther.errors import DataError
 from farther.methods.base import LABELLED_UNKNOWN
 from farther.metrics import ood, open_set
-from farther.metrics.closed_set import COCO_IOUS, ClosedSet, Matched
+from farther.metrics.closed_set import COCO_IOUS, ClosedSet
+from farther.metrics.matched_detections import Matched
 from farther.metrics.outcomes import Split
 from farther.metrics.weighting import mean_of_defined, value
 

@@ -99,6 +99,19 @@ def fit(
     Raises:
         ParameterError: the kind is unknown, or the IoU is not above 0 and below 1.
     """
+    return of_matched(kind, match(objects, regions, classes, iou))
+
+
+def of_matched(kind: Kind, matched: Mapping[str, MatchedClass]) -> dict[str, Calibrator]:
+    """As `fit`, of matched detections.
+
+    Args:
+        kind: One of `Kind`.
+        matched: Those of each class; see `farther.metrics.self_awareness.match`.
+
+    Raises:
+        ParameterError: the kind is unknown.
+    """
     if kind not in get_args(Kind):
         raise ParameterError(f"unknown calibrator {kind!r}. Known: {', '.join(get_args(Kind))}")
     known: dict[str, Callable[[MatchedClass], Calibrator]]
@@ -109,7 +122,6 @@ def fit(
         "temperature": lambda detections: _logistic(detections, intercept=False),
         "platt": lambda detections: _logistic(detections, intercept=True),
     }
-    matched = match(objects, regions, classes, iou)
     return {name: known[kind](detections) for name, detections in matched.items() if len(detections.score)}
 
 

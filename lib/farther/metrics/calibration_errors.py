@@ -11,12 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from farther.errors import ParameterError
-from farther.metrics.self_awareness import BINS, match
+from farther.metrics.self_aware_images import ANY_OVERLAP
+from farther.metrics.self_awareness import BINS, Matched, match
 from farther.metrics.weighting import defined, mean_of_defined, value
 from farther.tables import Objects, Regions
 
-#: Smallest IoU that is one: any overlap counts.
-ANY_OVERLAP = float(np.nextafter(0, 1))
+#: Smallest IoU of a true positive of D-ECE, and its bins.
+PRECISION_IOU, D_ECE_BINS = 0.5, 20
 
 
 def laece_0(objects: Objects, regions: Regions, classes: Sequence[str] | None = None, bins: int = BINS) -> float | None:
@@ -48,10 +49,7 @@ def laece_0(objects: Objects, regions: Regions, classes: Sequence[str] | None = 
     >>> laece_0(objects, regions)  # half of the detections has IoU 0.5, the other has none: the gaps are 0.25
     0.25
     """
-    matched = match(objects, regions, classes, ANY_OVERLAP)
-    return _mean(
-        [_binned_gap(one.score, one.quality, bins) if len(one.score) else None for one in matched.values()],
-    )
+    return _laece_0(match(objects, regions, classes, ANY_OVERLAP), bins)
 
 
 def laace_0(objects: Objects, regions: Regions, classes: Sequence[str] | None = None) -> float | None:
@@ -72,14 +70,15 @@ def laace_0(objects: Objects, regions: Regions, classes: Sequence[str] | None = 
         Kuzucu et al., On Calibration of Object Detectors: Pitfalls, Evaluation and Baselines, ECCV 2024, Section 5,
         arXiv:2405.20459.
     """
-    matched = match(objects, regions, classes, ANY_OVERLAP)
-    return _mean(
-        [float(np.abs(one.score - one.quality).mean()) if len(one.score) else None for one in matched.values()]
-    )
+    return _laace_0(match(objects, regions, classes, ANY_OVERLAP))
 
 
 def d_ece(
-    objects: Objects, regions: Regions, classes: Sequence[str] | None = None, iou: float = 0.5, bins: int = 20
+    objects: Objects,
+    regions: Regions,
+    classes: Sequence[str] | None = None,
+    iou: float = PRECISION_IOU,
+    bins: int = D_ECE_BINS,
 ) -> float | None:
     """D-ECE: mean gap between confidence and precision over confidence bins, all classes together.
 
@@ -98,9 +97,7 @@ def d_ece(
         Küppers et al., Multivariate Confidence Calibration for Object Detection, CVPR Workshops 2020, Eq. 5 with the
         confidence as the only variable, arXiv:2004.13546.
     """
-    matched = list(match(objects, regions, classes, iou).values())
-    score, is_true = (np.concatenate([getattr(one, part) for one in matched]) for part in ("score", "is_true"))
-    return _binned_gap(score, is_true.astype(np.float64), bins) if len(score) else None
+    return _d_ece(match(objects, regions, classes, iou), bins)
 
 
 def evaluate(objects: Objects, regions: Regions, classes: Sequence[str] | None = None) -> dict[str, float | None]:
@@ -114,7 +111,31 @@ def evaluate(objects: Objects, regions: Regions, classes: Sequence[str] | None =
     Returns:
         laece_0, laace_0 and d_ece, as fractions; None where there is no detection.
     """
-    return {each.__name__: each(objects, regions, classes) for each in (laece_0, laace_0, d_ece)}
+    return of_matched(*(match(objects, regions, classes, iou) for iou in (ANY_OVERLAP, PRECISION_IOU)))
+
+
+def of_matched(anywhere: Matched, at_half: Matched) -> dict[str, float | None]:
+    """As `evaluate`, of matched detections.
+
+    Args:
+        anywhere, at_half: Matched at `ANY_OVERLAP` and at `PRECISION_IOU`; see `farther.metrics.self_awareness.match`.
+    """
+    return {"laece_0": _laece_0(anywhere), "laace_0": _laace_0(anywhere), "d_ece": _d_ece(at_half)}
+
+
+def _laece_0(matched: Matched, bins: int = BINS) -> float | None:
+    return _mean([_binned_gap(one.score, one.quality, bins) if len(one.score) else None for one in matched.values()])
+
+
+def _laace_0(matched: Matched) -> float | None:
+    of_classes = matched.values()
+    return _mean([float(np.abs(one.score - one.quality).mean()) if len(one.score) else None for one in of_classes])
+
+
+def _d_ece(matched: Matched, bins: int = D_ECE_BINS) -> float | None:
+    of_classes = list(matched.values())
+    score, is_true = (np.concatenate([getattr(one, part) for one in of_classes]) for part in ("score", "is_true"))
+    return _binned_gap(score, is_true.astype(np.float64), bins) if len(score) else None
 
 
 def _binned_gap(score: np.ndarray, target: np.ndarray, bins: int) -> float:

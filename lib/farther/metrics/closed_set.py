@@ -7,7 +7,7 @@ counted: a detection of one is ignored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -15,16 +15,14 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.metrics.boxes import AREA_RANGES, ROWS, Pairs, areas, image_numbers, pairs, places_among
-from farther.metrics.matching import assign, falling_in_groups, ranks_within
-from farther.metrics.precision_recall import FALSE, IGNORED, TRUE, Curve, average_precision
-from farther.metrics.weighting import ImageWeights, RowWeights, mean_of_defined, plain, ratio, row_weights, value
+from farther.metrics.matched_detections import Matched
+from farther.metrics.matching import assign, best_of_each_class
+from farther.metrics.precision_recall import FALSE, IGNORED, TRUE
+from farther.metrics.weighting import ImageWeights, mean_of_defined, plain, value
 from farther.tables import Objects, Regions
 
 #: IoU thresholds 0.50, 0.55, …, 0.95.
 COCO_IOUS = np.linspace(0.5, 0.95, 10)
-
-#: Recalls at which COCO samples the interpolated precision: 0.00, 0.01, …, 1.00.
-RECALL_POINTS = 101
 
 ALL_AREAS = (0.0, 1e10)
 
@@ -60,24 +58,58 @@ def evaluate(
     >>> found["ap50"], round(found["ap"], 6)
     (1.0, 0.7)
     """
-    return of_closed_set(ClosedSet.of(objects, regions, classes, max_detections))
+    return Matches.of(ClosedSet.of(objects, regions, classes, max_detections)).evaluate()
 
 
-def of_closed_set(known: ClosedSet) -> dict[str, Any]:
-    """The metrics of `evaluate` of objects and detections whose overlaps are known."""
-    matched = known.match(COCO_IOUS)
-    ap, ar = matched.average_precision()[..., 0], matched.recall()[..., 0]
-    return metrics(known) | {
-        "per_class": {
-            name: {
-                "ap": value(mean_of_defined(ap[:, k])),
-                "ap50": value(ap[0, k]),
-                "ar": value(mean_of_defined(ar[:, k])),
-                "objects": int(matched.positives[k]),
+@dataclass(frozen=True)
+class Matches:
+    """Detections and objects matched at `COCO_IOUS`: of all areas, and of each of `AREA_RANGES`; `of` matches them."""
+
+    known: ClosedSet
+    whole: Matched
+    by_area: dict[str, Matched]
+
+    @classmethod
+    def of(cls, known: ClosedSet) -> Matches:
+        """The matches of objects and detections whose overlaps are known."""
+        by_area = {name: known.match(COCO_IOUS, limits) for name, limits in AREA_RANGES.items()}
+        return cls(known, known.match(COCO_IOUS), by_area)
+
+    def evaluate(self) -> dict[str, Any]:
+        """The metrics of `farther.metrics.closed_set.evaluate`."""
+        matched = self.whole
+        ap, ar = matched.average_precision()[..., 0], matched.recall()[..., 0]
+        return self.metrics() | {
+            "per_class": {
+                name: {
+                    "ap": value(mean_of_defined(ap[:, k])),
+                    "ap50": value(ap[0, k]),
+                    "ar": value(mean_of_defined(ar[:, k])),
+                    "objects": int(matched.positives[k]),
+                }
+                for k, name in enumerate(self.known.classes)
             }
-            for k, name in enumerate(known.classes)
         }
-    }
+
+    def metrics(self, weights: ImageWeights | None = None) -> dict[str, Any]:
+        """The twelve metrics of `evaluate`.
+
+        Args:
+            weights: How often each of `known.images` counts in each of B replicates, ndarray of shape (B, I); once when
+                None.
+
+        Returns:
+            With weights ndarrays of shape (B,): means over the classes that have an object in the replicate, NaN where
+            none has.
+        """
+        whole, by_area = self.whole, self.by_area
+        ap = whole.average_precision(weights)
+        found = {"ap": _mean(ap), "ap50": _mean(ap[:1]), "ap75": _mean(ap[5:6])}
+        found |= {f"ap_{name}": _mean(matched.average_precision(weights)) for name, matched in by_area.items()}
+        found |= {"ar": _mean(whole.recall(weights))}
+        found |= {f"ar_{most}": _mean(whole.recall(weights, most)) for most in (1, 10)}
+        found |= {f"ar_{name}": _mean(matched.recall(weights)) for name, matched in by_area.items()}
+        return plain(found) if weights is None else found
 
 
 def metrics(known: ClosedSet, weights: ImageWeights | None = None) -> dict[str, Any]:
@@ -85,117 +117,14 @@ def metrics(known: ClosedSet, weights: ImageWeights | None = None) -> dict[str, 
 
     Args:
         known: Objects and detections of the known classes.
-        weights: How often each of `known.images` counts in each of B replicates, ndarray of shape (B, I); once when
-            None.
-
-    Returns:
-        With weights ndarrays of shape (B,): means over the classes that have an object in the replicate, NaN where
-        none has.
+        weights: See `Matches.metrics`.
     """
-    whole = known.match(COCO_IOUS)
-    by_area = {name: known.match(COCO_IOUS, limits) for name, limits in AREA_RANGES.items()}
-    ap = whole.average_precision(weights)
-    found = {"ap": _mean(ap), "ap50": _mean(ap[:1]), "ap75": _mean(ap[5:6])}
-    found |= {f"ap_{name}": _mean(matched.average_precision(weights)) for name, matched in by_area.items()}
-    found |= {"ar": _mean(whole.recall(weights))}
-    found |= {f"ar_{most}": _mean(whole.recall(weights, most)) for most in (1, 10)}
-    found |= {f"ar_{name}": _mean(matched.recall(weights)) for name, matched in by_area.items()}
-    return plain(found) if weights is None else found
+    return Matches.of(known).metrics(weights)
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
     """Mean over IoU thresholds and the classes that have a value, ndarray of shape (B,); NaN where none has."""
     return mean_of_defined(values, axis=(0, 1))
-
-
-@dataclass(frozen=True)
-class Matched:
-    """Detections matched at each of T IoU thresholds.
-
-    Args:
-        kind: ndarray of shape (T, n), int8: `TRUE`, `FALSE` or `IGNORED`.
-        place: ndarray of shape (n,): number of better-scored detections of the same image and class.
-        score: ndarray of shape (n,): the detector's confidence.
-        image: ndarray of shape (n,): place of the detection's image.
-        bounds: ndarray of shape (K + 1,): class k has rows bounds[k] … bounds[k + 1], by falling score.
-        object_class, object_image: Class and image of each object that is counted.
-        images: Number of images.
-    """
-
-    kind: np.ndarray
-    place: np.ndarray
-    score: np.ndarray
-    image: np.ndarray
-    bounds: np.ndarray
-    object_class: np.ndarray
-    object_image: np.ndarray
-    images: int
-
-    @property
-    def positives(self) -> np.ndarray:
-        """Number of objects of each class, ndarray of shape (K,)."""
-        return np.bincount(self.object_class, minlength=len(self.bounds) - 1)
-
-    def rows(self, k: int) -> slice:
-        """The detections of class k."""
-        return slice(self.bounds[k], self.bounds[k + 1])
-
-    def curve(self, threshold: int, k: int) -> Curve:
-        """Precision and recall of class k at the IoU threshold of this index, ignored detections left out."""
-        return Curve.of(self.is_true(threshold, k), self.positives[k])
-
-    def scores(self, threshold: int, k: int) -> np.ndarray:
-        """Confidences of the detections on that curve."""
-        return self.score[self.rows(k)][self.kind[threshold, self.rows(k)] != IGNORED].astype(np.float64)
-
-    def is_true(self, threshold: int, k: int) -> np.ndarray:
-        """True positives among the detections on that curve, ndarray of bool."""
-        kind = self.kind[threshold, self.rows(k)]
-        return kind[kind != IGNORED] == TRUE
-
-    def objects(self, weights: ImageWeights | None = None) -> np.ndarray:
-        """Number of objects of each class in each replicate, ndarray of shape (K, B)."""
-        rows = row_weights(weights, self.object_image, self.images)
-        return rows.total_by_group(self.object_class, len(self.bounds) - 1)
-
-    def detections(self, weights: ImageWeights | None = None) -> RowWeights:
-        """Weights of the detections; see `metrics`."""
-        return row_weights(weights, self.image, self.images)
-
-    def average_precision(self, weights: ImageWeights | None = None, points: int | None = RECALL_POINTS) -> np.ndarray:
-        """Average precision, ndarray of shape (T, K, B); NaN for a class without objects.
-
-        Args:
-            weights: see `metrics`.
-            points: see `farther.metrics.precision_recall.average_precision`; 101 as COCO does.
-        """
-        objects, rows = self.objects(weights), self.detections(weights)
-        result = np.full((len(self.kind), *objects.shape), np.nan)
-        for k in np.flatnonzero(self.positives).tolist():
-            of_class = self.rows(k)
-            result[:, k] = average_precision(self.kind[:, of_class], objects[k], points, rows[of_class])
-        return result
-
-    def recall(self, weights: ImageWeights | None = None, most: int | None = None) -> np.ndarray:
-        """Share of the objects found, ndarray of shape (T, K, B); NaN for a class without objects.
-
-        Args:
-            weights: see `metrics`.
-            most: Best-scored detections per image and class that count; all when None.
-        """
-        objects, rows = self.objects(weights), self.detections(weights)
-        of_class = np.repeat(np.arange(len(objects)), np.diff(self.bounds))
-        found = (self.kind == TRUE) & (True if most is None else self.place < most)
-        each = [rows[true].total_by_group(of_class[true], len(objects)) for true in found]
-        return ratio(np.stack(each), np.broadcast_to(objects, (len(each), *objects.shape)))
-
-    def above(self, score: float) -> Matched:
-        """The same without the detections whose confidence is below `score`."""
-        # Confidences are stored as float32, and compared as such wherever a threshold is applied.
-        kept = self.score >= np.float32(score)
-        bounds = np.append(0, np.cumsum(kept))[self.bounds]
-        columns = {name: getattr(self, name)[kept] for name in ("place", "score", "image")}
-        return replace(self, kind=self.kind[:, kept], bounds=bounds, **columns)
 
 
 @dataclass(frozen=True)
@@ -271,19 +200,9 @@ class ClosedSet:
         object_class = places_among(objects.category, names)
         object_row = np.flatnonzero(object_class >= 0).astype(np.int32)
 
-        key = region_image.astype(np.int64) * len(names) + region_class
-        key[region_class < 0] = -1
-        place = ranks_within(regions.score, key, regions.region_id)
-        del key  # of some 10⁷ rows everything counts
-        row = np.flatnonzero((region_class >= 0) & (place < max_detections)).astype(np.int32)
-        columns = [regions.score, region_class, region_image, regions.region_id]
-        row = row[falling_in_groups(*(columns if len(row) == len(regions) else [column[row] for column in columns]))]
-        detections = KnownDetections(
-            row=row,
-            image=region_image[row],
-            place=place[row],
-            score=regions.score[row],
-        )
+        columns = regions.score, region_class, region_image, regions.region_id
+        row, place = best_of_each_class(*columns, len(names), max_detections)
+        detections = KnownDetections(row=row, image=region_image[row], place=place, score=regions.score[row])
         unpaired = cls(
             classes=names,
             images=images,
@@ -330,6 +249,34 @@ class ClosedSet:
             pairs=Pairs((np.cumsum(rows, dtype=np.int32) - 1)[left.region], left.target, left.overlap),
         )
 
+    def ranked_by(
+        self, score: np.ndarray, kept: np.ndarray, number: np.ndarray, least: float, max_detections: int = 100
+    ) -> ClosedSet:
+        """The same with other confidences, of a set that was made without a limit of detections.
+
+        Args:
+            score, number: Confidence (float32) and `region_id` of each region of the table, ndarrays of shape (N,).
+            kept: The detections that stay, ndarray of shape (n,), bool.
+            least: The smallest overlap of its pairs, which are not computed again.
+            max_detections: As for `evaluate`.
+        """
+        stay = np.flatnonzero(kept)
+        count = len(self.classes)
+        of_class = np.repeat(np.arange(count, dtype=np.int32), np.diff(self.bounds))[stay]
+        row, image = self.detections.row[stay], self.detections.image[stay]
+        order, place = best_of_each_class(score[row], of_class, image, number[row], count, max_detections)
+        position = np.full(len(kept), -1, dtype=np.int32)
+        position[stay[order]] = np.arange(len(order), dtype=np.int32)
+        left = self.pairs[(self.pairs.overlap >= min(least, 1 - 1e-10)) & (position[self.pairs.region] >= 0)]
+        left = replace(left, region=position[left.region])
+        return replace(
+            self,
+            detections=KnownDetections(row=row[order], image=image[order], place=place, score=score[row[order]]),
+            bounds=np.searchsorted(of_class[order], np.arange(count + 1)),
+            least=least,
+            pairs=left[np.argsort(left.region, kind="stable")],
+        )
+
     def assigned(self, ious: Sequence[float] | np.ndarray, last_choice: np.ndarray) -> Iterator[np.ndarray]:
         """The object of each detection at each IoU threshold: rows of `object_row`, or −1, ndarrays of shape (n,).
 
@@ -346,7 +293,12 @@ class ClosedSet:
         """Objects of `object_row` that are counted, ndarray of bool."""
         return ~self.is_crowd & ~_outside(areas(self.object_box), area_range)
 
-    def match(self, ious: Sequence[float] | np.ndarray, area_range: tuple[float, float] = ALL_AREAS) -> Matched:
+    def match(
+        self,
+        ious: Sequence[float] | np.ndarray,
+        area_range: tuple[float, float] = ALL_AREAS,
+        assigned: Iterable[np.ndarray] | None = None,
+    ) -> Matched:
         """Matches detections to objects at each IoU threshold.
 
         Detections choose by falling confidence the free object of their class that they overlap most. Objects that are
@@ -357,7 +309,8 @@ class ClosedSet:
         batches = np.array_split(self.detections.row, 1 + len(self.detections.row) // ROWS)
         ignored_region = np.concatenate([_outside(areas(self.boxes[rows]), area_range) for rows in batches])
         kind = np.empty((len(ious), len(self.detections.score)), dtype=np.int8)
-        for row, target in zip(kind, self.assigned(ious, ~counted), strict=True):
+        assigned = self.assigned(ious, ~counted) if assigned is None else assigned
+        for row, target in zip(kind, assigned, strict=True):
             found = target >= 0
             row[:] = FALSE
             row[ignored_region] = IGNORED

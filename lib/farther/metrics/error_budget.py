@@ -30,8 +30,9 @@ import numpy as np
 
 from farther.metrics import open_set
 from farther.metrics.boxes import Pairs, pairs
-from farther.metrics.closed_set import ClosedSet, Matched
+from farther.metrics.closed_set import ClosedSet
 from farther.metrics.error_diagnosis import TOUCH
+from farther.metrics.matched_detections import Matched
 from farther.metrics.outcomes import (
     FALSE_UNKNOWN,
     FOUND,

@@ -12,7 +12,8 @@ import numpy as np
 
 from farther.errors import ParameterError
 from farther.metrics.boxes import Pairs, image_numbers, is_among, pairs, places_among
-from farther.metrics.closed_set import ClosedSet, Matched
+from farther.metrics.closed_set import ClosedSet
+from farther.metrics.matched_detections import Matched
 from farther.metrics.matching import above_of_class
 from farther.metrics.precision_recall import TRUE
 from farther.metrics.weighting import LEVELS, ImageWeights, RowWeights, accumulated, blocks, ratio

@@ -68,6 +68,27 @@ def falling_in_groups(score: np.ndarray, group: np.ndarray, *ties: np.ndarray) -
     return np.lexsort((*reversed(ties), -np.asarray(score, dtype=np.float64), group))
 
 
+def best_of_each_class(
+    score: np.ndarray, of_class: np.ndarray, image: np.ndarray, number: np.ndarray, classes: int, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the best-scored detections of each image and class, sorted by class, then falling score, then image, then
+    number; and the place of each among those of its image and class. Rows of class −1 are left out.
+
+    Args:
+        score, of_class, image, number: Of each detection, ndarrays of shape (N,).
+        classes: Number of classes.
+        most: Detections of each image and class.
+    """
+    key = image.astype(np.int64) * classes + of_class
+    key[of_class < 0] = -1
+    place = ranks_within(score, key, number)
+    del key  # of some 10⁷ rows everything counts
+    row = np.flatnonzero((of_class >= 0) & (place < most)).astype(np.int32)
+    columns = [score, of_class, image, number]
+    row = row[falling_in_groups(*(columns if len(row) == len(score) else [column[row] for column in columns]))]
+    return row, place[row]
+
+
 def above_of_class(regions: Regions, levels: Mapping[str, float | None]) -> np.ndarray:
     """Detections from their class's confidence on, ndarray of bool; none of a class with None or without an entry."""
     given = [levels.get(name) for name in regions.classes]

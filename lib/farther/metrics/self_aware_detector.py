@@ -13,6 +13,8 @@ import numpy as np
 from farther.errors import ParameterError
 from farther.metrics import calibration, image_uncertainty, self_awareness
 from farther.metrics.boxes import is_among
+from farther.metrics.matching import above_of_class
+from farther.metrics.self_aware_images import Images
 from farther.tables import Objects, Regions
 
 #: How the image threshold is taken: from pseudo-OOD images, or so that 95% of the ID validation images are accepted.
@@ -67,25 +69,51 @@ class SelfAwareDetector:
         Raises:
             ParameterError: "pseudo_ood" without such images, or an unknown kind.
         """
+        validation = Images(objects, regions, tuple(images), tuple(images))
+        pseudo = (
+            None if pseudo_ood is None else Images(objects, pseudo_ood[0], tuple(pseudo_ood[1]), tuple(pseudo_ood[1]))
+        )
+        return cls.fit_to(
+            validation,
+            pseudo,
+            calibrator=calibrator,
+            image_threshold=image_threshold,
+            confidence_threshold=confidence_threshold,
+            aggregate=aggregate,
+            iou=iou,
+        )
+
+    @classmethod
+    def fit_to(
+        cls,
+        validation: Images,
+        pseudo_ood: Images | None,
+        *,
+        calibrator: calibration.Kind | None,
+        image_threshold: ImageThreshold,
+        confidence_threshold: ConfidenceThreshold,
+        aggregate: str,
+        iou: float,
+    ) -> SelfAwareDetector:
+        """As `fit`; of images that several detectors are fitted to, overlaps are computed once."""
         if image_threshold not in get_args(ImageThreshold):
             known = ", ".join(get_args(ImageThreshold))
             raise ParameterError(f"unknown image threshold {image_threshold!r}. Known: {known}")
         if image_threshold == "pseudo_ood" and pseudo_ood is None:
             raise ParameterError("image threshold 'pseudo_ood' needs pseudo-OOD images; without them take 'keep_95'")
         if confidence_threshold == "half":
-            thresholds: dict[str, float | None] = dict.fromkeys(regions.header.known_classes, 0.5)
+            thresholds: dict[str, float | None] = dict.fromkeys(validation.regions.header.known_classes, 0.5)
         else:
-            thresholds = self_awareness.lrp_thresholds(objects, regions, iou=iou)
-        kept = self_awareness.above(regions, thresholds)
-        calibrators = calibration.fit(calibrator, objects, kept, iou=iou) if calibrator else {}
-        doubt = image_uncertainty.of_confidence(regions, images, aggregate)
+            thresholds = validation.lrp_thresholds(iou)
+        kept = validation.above(thresholds)
+        calibrators = calibration.of_matched(calibrator, validation.match(iou, kept)) if calibrator else {}
+        doubt = validation.uncertainty(aggregate)
         if image_threshold == "keep_95":
             level = image_uncertainty.keeping(doubt)
         else:
             assert pseudo_ood is not None
-            shows_object = is_among(np.asarray(images, dtype=object), set(objects.image_id))
-            others = image_uncertainty.of_confidence(*pseudo_ood, aggregate)
-            level = image_uncertainty.best_threshold(doubt[shows_object], others)
+            others = pseudo_ood.uncertainty(aggregate)
+            level = image_uncertainty.best_threshold(doubt[validation.shows_object], others)
         return cls(thresholds, calibrators, level, aggregate)
 
     def uncertainty(self, regions: Regions, images: Sequence[str]) -> np.ndarray:
@@ -101,7 +129,13 @@ class SelfAwareDetector:
 
     def detections(self, regions: Regions) -> Regions:
         """The detections above their thresholds, with calibrated confidences, of accepted and rejected images alike."""
-        return calibration.apply(self.calibrators, self_awareness.above(regions, self.confidence_thresholds))
+        kept, score = self.confidences(regions)
+        return regions.with_columns(score=score)[kept]
+
+    def confidences(self, regions: Regions) -> tuple[np.ndarray, np.ndarray]:
+        """The regions above their thresholds, ndarray of shape (N,), bool; and the calibrated confidences of all."""
+        kept = above_of_class(regions, self.confidence_thresholds)
+        return kept, calibration.confidences(self.calibrators, regions)
 
     def __call__(self, regions: Regions, images: Sequence[str]) -> tuple[Regions, list[str]]:
         """Algorithm A.2: the detections of the accepted images, and the names of the rejected images."""

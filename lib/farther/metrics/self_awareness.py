@@ -81,7 +81,16 @@ def evaluate(
     excused = frozenset(rejected) & frozenset(may_reject)
     accepted = regions[~is_among(regions.image_id, rejected)]
     counted = objects[~is_among(objects.image_id, excused)]
-    matched = match(counted, accepted, classes, iou)
+    return metrics(match(counted, accepted, classes, iou), iou, protocol)
+
+
+def metrics(matched: Matched, iou: float = TRUE_POSITIVE_IOU, protocol: Protocol = "paper") -> dict[str, Any]:
+    """What `evaluate` returns, of matched detections.
+
+    Args:
+        matched: see `match`; matched at the same IoU.
+        iou, protocol: see `evaluate`.
+    """
     found = by_class(matched, iou, protocol)
     per_class = {
         name: {
@@ -161,9 +170,23 @@ def match(
     """
     if not 0 < iou < 1:
         raise ParameterError(f"the IoU of a true positive is above 0 and below 1, found {iou}")
-    known = ClosedSet.of(objects, regions, classes, least=iou)
-    assigned = next(known.assigned([iou], known.is_crowd))
-    matched = known.match([iou])
+    return of_closed_set(ClosedSet.of(objects, regions, classes, least=iou), iou)
+
+
+def of_closed_set(known: ClosedSet, iou: float, excused: np.ndarray | None = None) -> Matched:
+    """As `match`, of objects and detections whose overlaps are known.
+
+    Args:
+        known: Objects and detections.
+        iou: Smallest overlap of a detection and its object.
+        excused: Images whose objects do not count, among `known.images`, ndarray of shape (I,), bool.
+    """
+    assigned = next(known.assigned([iou], ~known.counted()))
+    matched = known.match([iou], assigned=[assigned])
+    if excused is not None:
+        counted = ~excused[matched.object_image]
+        of_object = {name: getattr(matched, name)[counted] for name in ("object_class", "object_image")}
+        matched = replace(matched, **of_object)
     quality = np.zeros(len(assigned))
     found = assigned >= 0
     quality[found] = overlaps(known.boxes[known.detections.row[found]], known.object_box[assigned[found]])
@@ -251,8 +274,18 @@ def lrp_thresholds(
     Raises:
         DataError: see `evaluate`.
     """
+    return best_thresholds(match(objects, regions, classes, iou), iou)
+
+
+def best_thresholds(matched: Matched, iou: float = TRUE_POSITIVE_IOU) -> dict[str, float | None]:
+    """As `lrp_thresholds`, of matched detections.
+
+    Args:
+        matched: see `match`; matched at the same IoU.
+        iou: see `lrp_thresholds`.
+    """
     result: dict[str, float | None] = {}
-    for name, detections in match(objects, regions, classes, iou).items():
+    for name, detections in matched.items():
         result[name] = None
         errors = _lrp_of_prefixes(detections, iou)
         if detections.positives and len(errors) and errors.min() < 1:

@@ -1,0 +1,103 @@
+"""Detections of known classes, matched to objects at several IoU thresholds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from farther.metrics.precision_recall import IGNORED, TRUE, Curve, average_precision
+from farther.metrics.weighting import ImageWeights, RowWeights, ratio, row_weights
+
+#: Recalls at which COCO samples the interpolated precision: 0.00, 0.01, …, 1.00.
+RECALL_POINTS = 101
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Detections matched at each of T IoU thresholds.
+
+    Args:
+        kind: ndarray of shape (T, n), int8: `TRUE`, `FALSE` or `IGNORED`.
+        place: ndarray of shape (n,): number of better-scored detections of the same image and class.
+        score: ndarray of shape (n,): the detector's confidence.
+        image: ndarray of shape (n,): place of the detection's image.
+        bounds: ndarray of shape (K + 1,): class k has rows bounds[k] … bounds[k + 1], by falling score.
+        object_class, object_image: Class and image of each object that is counted.
+        images: Number of images.
+    """
+
+    kind: np.ndarray
+    place: np.ndarray
+    score: np.ndarray
+    image: np.ndarray
+    bounds: np.ndarray
+    object_class: np.ndarray
+    object_image: np.ndarray
+    images: int
+
+    @property
+    def positives(self) -> np.ndarray:
+        """Number of objects of each class, ndarray of shape (K,)."""
+        return np.bincount(self.object_class, minlength=len(self.bounds) - 1)
+
+    def rows(self, k: int) -> slice:
+        """The detections of class k."""
+        return slice(self.bounds[k], self.bounds[k + 1])
+
+    def curve(self, threshold: int, k: int) -> Curve:
+        """Precision and recall of class k at the IoU threshold of this index, ignored detections left out."""
+        return Curve.of(self.is_true(threshold, k), self.positives[k])
+
+    def scores(self, threshold: int, k: int) -> np.ndarray:
+        """Confidences of the detections on that curve."""
+        return self.score[self.rows(k)][self.kind[threshold, self.rows(k)] != IGNORED].astype(np.float64)
+
+    def is_true(self, threshold: int, k: int) -> np.ndarray:
+        """True positives among the detections on that curve, ndarray of bool."""
+        kind = self.kind[threshold, self.rows(k)]
+        return kind[kind != IGNORED] == TRUE
+
+    def objects(self, weights: ImageWeights | None = None) -> np.ndarray:
+        """Number of objects of each class in each replicate, ndarray of shape (K, B)."""
+        rows = row_weights(weights, self.object_image, self.images)
+        return rows.total_by_group(self.object_class, len(self.bounds) - 1)
+
+    def detections(self, weights: ImageWeights | None = None) -> RowWeights:
+        """Weights of the detections; see `metrics`."""
+        return row_weights(weights, self.image, self.images)
+
+    def average_precision(self, weights: ImageWeights | None = None, points: int | None = RECALL_POINTS) -> np.ndarray:
+        """Average precision, ndarray of shape (T, K, B); NaN for a class without objects.
+
+        Args:
+            weights: see `metrics`.
+            points: see `farther.metrics.precision_recall.average_precision`; 101 as COCO does.
+        """
+        objects, rows = self.objects(weights), self.detections(weights)
+        result = np.full((len(self.kind), *objects.shape), np.nan)
+        for k in np.flatnonzero(self.positives).tolist():
+            of_class = self.rows(k)
+            result[:, k] = average_precision(self.kind[:, of_class], objects[k], points, rows[of_class])
+        return result
+
+    def recall(self, weights: ImageWeights | None = None, most: int | None = None) -> np.ndarray:
+        """Share of the objects found, ndarray of shape (T, K, B); NaN for a class without objects.
+
+        Args:
+            weights: see `metrics`.
+            most: Best-scored detections per image and class that count; all when None.
+        """
+        objects, rows = self.objects(weights), self.detections(weights)
+        of_class = np.repeat(np.arange(len(objects)), np.diff(self.bounds))
+        found = (self.kind == TRUE) & (True if most is None else self.place < most)
+        each = [rows[true].total_by_group(of_class[true], len(objects)) for true in found]
+        return ratio(np.stack(each), np.broadcast_to(objects, (len(each), *objects.shape)))
+
+    def above(self, score: float) -> Matched:
+        """The same without the detections whose confidence is below `score`."""
+        # Confidences are stored as float32, and compared as such wherever a threshold is applied.
+        kept = self.score >= np.float32(score)
+        bounds = np.append(0, np.cumsum(kept))[self.bounds]
+        columns = {name: getattr(self, name)[kept] for name in ("place", "score", "image")}
+        return replace(self, kind=self.kind[:, kept], bounds=bounds, **columns)
