@@ -92,6 +92,15 @@ class RunInputs:
         return ClosedSet.of(self.id_split.objects, self.id_regions)
 
     @cached_property
+    def id_mixed(self) -> MixedImages:
+        """The ID split, as one part of mixed images."""
+        return self.mixed_with(self.id_split)
+
+    def mixed_with(self, split: RunSplit) -> MixedImages:
+        """A split, as one part of mixed images."""
+        return MixedImages.of(split.objects, split.regions(), self.id_split.known_classes, self.settings.iou)
+
+    @cached_property
     def is_correct(self) -> np.ndarray:
         """Regions of the ID split at or above t* whose class is right, bool."""
         return is_correct(self.id_split.objects, self.id_regions, self.settings.iou)
@@ -191,9 +200,11 @@ class TestSplit:
     @cached_property
     def mixed(self) -> MixedImages:
         """The ID split and this one as one set of images; those of this one have its name in front."""
-        id_split = self.inputs.id_split
-        tables = with_others(id_split, [self.data])
-        return MixedImages.of(*tables, id_split.known_classes, self.inputs.settings.iou)
+        inputs = self.inputs
+        alone = len(inputs.tested) == 1  # then the ID images need not be kept
+        return (inputs.mixed_with(inputs.id_split) if alone else inputs.id_mixed).joined(
+            inputs.mixed_with(self.data), self.name
+        )
 
     @cached_property
     def mixed_weights(self) -> ImageWeights | None:

@@ -49,6 +49,28 @@ class Pairs:
         """The pairs that a mask or an index array selects."""
         return Pairs(self.region[rows], self.target[rows], self.overlap[rows])
 
+    def joined(self, other: Pairs, first_region: int, first_target: int) -> Pairs:
+        """These, and pairs of other tables whose rows follow from `first_region` and `first_target` on."""
+        return Pairs(
+            np.concatenate([self.region, other.region + np.int32(first_region)]),
+            np.concatenate([self.target, other.target + np.int32(first_target)]),
+            np.concatenate([self.overlap, other.overlap]),
+        )
+
+    def moved(self, rows: np.ndarray, regions: int | None = None) -> Pairs:
+        """The pairs of some regions in their new order, sorted by it.
+
+        Args:
+            rows: The rows of the regions in their new order.
+            regions: Number of regions that there were; as many as there are now when None.
+        """
+        place = np.full(len(rows) if regions is None else regions, -1, dtype=np.int32)
+        place[rows] = np.arange(len(rows), dtype=np.int32)
+        region = place[self.region]
+        order = np.argsort(region, kind="stable")
+        order = order[np.searchsorted(region[order], 0) :]  # −1 is a region that is left out
+        return Pairs(region[order], self.target[order], self.overlap[order])
+
     def preferred_first(self, last_choice: np.ndarray, number: np.ndarray) -> Pairs:
         """Sorted by preference within each region, the largest overlap first; pairs must be sorted by region.
 

@@ -16,7 +16,7 @@ import numpy as np
 from farther.errors import DataError
 from farther.metrics.boxes import AREA_RANGES, ROWS, Pairs, areas, image_numbers, pairs, places_among
 from farther.metrics.matched_detections import Matched
-from farther.metrics.matching import assign, best_of_each_class
+from farther.metrics.matching import assign, best_of_each_class, falling_in_groups
 from farther.metrics.precision_recall import FALSE, IGNORED, TRUE
 from farther.metrics.weighting import ImageWeights, mean_of_defined, plain, value
 from farther.tables import Objects, Regions
@@ -265,16 +265,47 @@ class ClosedSet:
         of_class = np.repeat(np.arange(count, dtype=np.int32), np.diff(self.bounds))[stay]
         row, image = self.detections.row[stay], self.detections.image[stay]
         order, place = best_of_each_class(score[row], of_class, image, number[row], count, max_detections)
-        position = np.full(len(kept), -1, dtype=np.int32)
-        position[stay[order]] = np.arange(len(order), dtype=np.int32)
-        left = self.pairs[(self.pairs.overlap >= min(least, 1 - 1e-10)) & (position[self.pairs.region] >= 0)]
-        left = replace(left, region=position[left.region])
+        left = self.pairs[self.pairs.overlap >= min(least, 1 - 1e-10)]
         return replace(
             self,
             detections=KnownDetections(row=row[order], image=image[order], place=place, score=score[row[order]]),
             bounds=np.searchsorted(of_class[order], np.arange(count + 1)),
             least=least,
-            pairs=left[np.argsort(left.region, kind="stable")],
+            pairs=left.moved(stay[order], len(kept)),
+        )
+
+    def joined(
+        self, other: ClosedSet, images: np.ndarray, places: np.ndarray, first_row: int, first_object: int
+    ) -> ClosedSet:
+        """This set and one of the same classes in other images as one; overlaps are not computed again.
+
+        Args:
+            other: The other one.
+            images: Names of the images of both, sorted.
+            places: Place among these of each of this one's images and, after them, of the other's.
+            first_row, first_object: Rows that the other's tables begin at in those of both.
+        """
+        count, parts = len(self.classes), (self.detections, other.detections)
+        image = np.concatenate([places[parts[0].image], places[len(self.images) :][parts[1].image]])
+        number = np.arange(count, dtype=np.int32)
+        of_class = np.concatenate([np.repeat(number, np.diff(one.bounds)) for one in (self, other)])
+        score = np.concatenate([part.score for part in parts])
+        order = falling_in_groups(score, of_class, image, np.arange(len(score)))
+        row = np.concatenate([parts[0].row, parts[1].row + np.int32(first_row)])
+        place = np.concatenate([part.place for part in parts])
+        both = self.pairs.joined(other.pairs, len(parts[0].row), len(self.object_row)).moved(order)
+        names = "object_class", "object_box", "object_id", "is_crowd"
+        return ClosedSet(
+            classes=self.classes,
+            images=images,
+            detections=KnownDetections(row[order], image[order], place[order], score[order]),
+            bounds=self.bounds + other.bounds,
+            boxes=np.concatenate([self.boxes, other.boxes]),
+            object_row=np.concatenate([self.object_row, other.object_row + np.int32(first_object)]),
+            object_image=np.concatenate([places[self.object_image], places[len(self.images) :][other.object_image]]),
+            **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names},
+            least=max(self.least, other.least),
+            pairs=both,
         )
 
     def assigned(self, ious: Sequence[float] | np.ndarray, last_choice: np.ndarray) -> Iterator[np.ndarray]:

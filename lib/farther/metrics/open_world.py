@@ -26,8 +26,8 @@ import numpy as np
 from farther.metrics import known_classes
 from farther.metrics.boxes import image_numbers
 from farther.metrics.closed_set import ClosedSet
-from farther.metrics.matching import ranks_within
-from farther.metrics.outcomes import FOUND, NOT_COUNTED, Outcome, Settings, Split
+from farther.metrics.matching import falling_in_groups, ranks_within
+from farther.metrics.outcomes import FOUND, NOT_COUNTED, Detections, Outcome, Settings, Split
 from farther.metrics.weighting import ImageWeights, plain, ratio, row_weights
 from farther.tables import Objects, Regions
 
@@ -67,10 +67,31 @@ class MixedImages:
         _, (image,) = image_numbers(regions.image_id)
         rows = ranks_within(regions.score, image, regions.region_id) < MAX_DETECTIONS
         del image
-        counted = regions[rows]
+        counted = regions if rows.all() else regions[rows]
         split = Split.of(objects, counted, Settings(iou=iou, known_classes=tuple(classes)))
         known = known_classes.closed_set(split, counted)
         return cls(rows, replace(split, objects=Objects.empty()), known, tuple(classes))
+
+    def joined(self, other: MixedImages, name: str) -> MixedImages:
+        """These images and others as one set; overlaps are not computed again.
+
+        Args:
+            other: Images of the same classes and rules.
+            name: What is put in front of the names of the others, and a slash, as two sets may share names.
+        """
+        names = np.concatenate(
+            [self.split.images, np.array([f"{name}/{one}" for one in other.split.images], dtype=object)]
+        )
+        order = np.argsort(names)
+        places = np.empty(len(order), dtype=np.int32)
+        places[order] = np.arange(len(order), dtype=np.int32)
+        images, rows = names[order], (len(self.split.detections.rank), len(self.split.is_crowd))
+        return MixedImages(
+            np.concatenate([self.rows, other.rows]),
+            _joined(self.split, other.split, images, places),
+            self.known.joined(other.known, images, places, *rows),
+            self.classes,
+        )
 
     @property
     def task(self) -> Literal["T1", "T2"]:
@@ -146,3 +167,32 @@ class MixedImages:
         unknown = objects[outcome.of_object != NOT_COUNTED].total()
         found = objects[outcome.of_object == FOUND].total()
         return {"u_recall": ratio(found, unknown), "a_ose": regions[outcome.misclassifies].total()}
+
+
+def _joined(split: Split, other: Split, images: np.ndarray, places: np.ndarray) -> Split:
+    """A split and one of the same rules in other images as one, without the table of objects.
+
+    Args:
+        split, other: The two.
+        images: Names of the images of both, sorted.
+        places: Place among these of each of the first one's images and, after them, of the other's.
+    """
+    of_other, parts = places[len(split.images) :], (split.detections, other.detections)
+    confidence, counted, label, number = (
+        np.concatenate([getattr(part, name) for part in parts]) for name in ("confidence", "counted", "label", "rank")
+    )
+    image = np.concatenate([places[parts[0].image], of_other[parts[1].image]])
+    rank = np.empty(len(image), dtype=np.int32)
+    # Of equal confidences in one image the old ranks decide.
+    order = falling_in_groups(confidence, np.zeros(len(image), dtype=np.int8), image, number)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    names = "object_class", "is_crowd", "is_known"
+    return Split(
+        settings=split.settings,
+        objects=Objects.empty(),
+        images=images,
+        object_image=np.concatenate([places[split.object_image], of_other[other.object_image]]),
+        **{name: np.concatenate([getattr(split, name), getattr(other, name)]) for name in names},
+        detections=Detections(confidence, rank, image, counted, label, split.detections.classes),
+        candidates=split.candidates.joined(other.candidates, len(parts[0].rank), len(split.is_crowd)),
+    )
