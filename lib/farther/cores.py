@@ -1,8 +1,10 @@
-"""The processor cores that this process may use."""
+"""The processor cores that this process may use, and memory that it no longer does."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+from contextlib import suppress
 from pathlib import Path
 
 #: Microseconds of processor time that a container may take, and in how many: Linux's control groups, version 2.
@@ -20,3 +22,9 @@ def count_cores() -> int:
         return min(cores, -(-int(limit) // int(period)))
     except (OSError, ValueError):  # another system, or "max": no limit
         return cores
+
+
+def give_back_memory() -> None:
+    """Gives freed memory back to the system: glibc keeps what smaller arrays took, in pieces, for later ones."""
+    with suppress(AttributeError, OSError):  # another system's library
+        ctypes.CDLL(None).malloc_trim(0)

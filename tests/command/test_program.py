@@ -109,6 +109,19 @@ def test_outside_a_project_a_line_says_so_and_no_traceback(command, tmp_path, mo
     assert said.startswith(f"farther {command[0]}: ") and "Traceback" not in said
 
 
+@pytest.mark.parametrize("command", ["summary", "doctor"])
+def test_a_folder_that_may_not_be_read_is_named(command, tmp_path):
+    """Root gives up the privilege to read everything."""
+    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text())
+    (tmp_path / "artifacts").mkdir(mode=0)
+    without = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    words = [*without, sys.executable, "-m", "farther", command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path)
+    (tmp_path / "artifacts").chmod(0o700)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"farther {command}: artifacts/") and done.stderr.endswith(": permission denied\n")
+
+
 def test_a_traceback_comes_when_it_is_asked_for(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for arguments in (["--traceback", "doctor"], ["doctor", "--traceback"]):

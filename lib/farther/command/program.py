@@ -97,11 +97,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typer.main.get_command(app)(words, prog_name="farther")
     except SystemExit as stopped:
         return int(stopped.code or 0)
-    except (FartherError, ModuleNotFoundError) as error:
+    except (FartherError, ModuleNotFoundError, PermissionError) as error:
         missing = getattr(error, "name", None) or ""
-        if words != given or (not isinstance(error, FartherError) and missing.startswith("farther")):
+        if words != given or missing.startswith("farther"):
             raise
-        problem = error if isinstance(error, FartherError) else f"needs the package {missing!r}; see farther doctor"
+        if isinstance(error, PermissionError):
+            problem = f"{error.filename}: permission denied"
+        else:
+            problem = (
+                str(error) if isinstance(error, FartherError) else f"needs the package {missing!r}; see farther doctor"
+            )
         print(f"farther {words[0]}: {problem}", file=sys.stderr)
         return WRONG_INPUT
     return FINE

@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from pydantic import Field
 
+from farther.cores import give_back_memory
 from farther.errors import DataError
 from farther.evaluation import across, error_budget, intervals, plots, sweeps
 from farther.evaluation.files import RunFiles
@@ -125,7 +126,9 @@ def _digests(folder: Path) -> dict[str, str]:
 def evaluate_method(method: Method, inputs: RunInputs, user_defined: Mapping[str, UserDefinedMetric]) -> Evaluated:
     """Evaluates one method on all OOD test splits."""
     for split in () if inputs.whole_images else inputs.test_splits:
-        _ = split.mixed  # made before all else, as that takes the most memory
+        if "mixed" not in vars(split):  # made before all else, as that takes the most memory
+            _ = split.mixed
+            give_back_memory()
     stored = inputs.scores(method.name, inputs.id_split)
     id_scores = stored[inputs.id_above]
     share = float(np.mean(id_scores >= method.tau)) if len(id_scores) else None

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from threading import Lock
 from typing import Any
 
-from farther.cores import count_cores
+from farther.cores import count_cores, give_back_memory
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import Evaluated, Method, evaluate_method
@@ -60,6 +60,7 @@ class Parts:
         is_large = most > self._inputs.settings.drawn_images
         if is_large:  # before what methods share is in memory
             self.detector()
+            give_back_memory()
         for method in methods[:1]:  # what all methods share is computed once
             self.method(method)
         with ThreadPoolExecutor(1 if is_large else count_cores()) as pool:
@@ -100,6 +101,7 @@ class Parts:
             with self._writing, self._kept.make(item, key) as folder:
                 evaluated.write(folder)
             self.computed.append(method.name)
+            give_back_memory()
         return Evaluated.read(self._kept.path(item), [split.name for split in self._inputs.tested])
 
     def keep_only(self, methods: Sequence[str]) -> None:

@@ -343,13 +343,14 @@ def inside(folder: str | Path, name: str) -> Path:
     path = Path(os.path.normpath(name))
     if not name or "\0" in name or path.is_absolute() or path.parts[:1] in ((), ("..",)):
         raise DataError(f"file name {shorten(name)} leaves its folder {folder}")
-    sizes = [len(os.fsencode(part)) if _is_unicode(part) else LONGEST_NAME + 1 for part in path.parts]
+    sizes = [len(os.fsencode(part)) if is_unicode(part) else LONGEST_NAME + 1 for part in path.parts]
     if max(sizes) > LONGEST_NAME or sum(sizes) > LONGEST_PATH:
         raise DataError(f"file name {shorten(name)} in {folder} is too long, or holds half of a surrogate pair")
     return folder / path
 
 
-def _is_unicode(text: str) -> bool:
+def is_unicode(text: str) -> bool:
+    """Whether a name can be written as UTF-8: the bytes of others are kept as lone surrogates."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from farther.errors import DataError, shorten
+from farther.tables.files import is_unicode
 
 #: Most characters of a path in a message; one that is too long for the system has thousands.
 SHOWN = 1_000
@@ -68,7 +69,7 @@ def in_unicode(path: Path) -> Path:
     Raises:
         DataError: it is not UTF-8.
     """
-    if any("\ud800" <= letter <= "\udfff" for letter in str(path)):
+    if not is_unicode(str(path)):
         raise DataError("the name is not UTF-8: rename it", file=path)
     return path
 
