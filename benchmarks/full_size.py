@@ -59,9 +59,6 @@ LEARNED_FROM = {"voc": 47_000, "bdd": 200_000}
 LEFT_OUT = ("demo", "paste", "corrupt", "blank", "embed", "stratify", "cost")
 #: Outputs of the stages that are measured, deleted before they are.
 MEASURED = ("evaluation", "fitted", "metrics", "outcomes", "plots", "report", "scores", "thresholds", "truth")
-#: The method that is added last.
-LAST = "ddu"
-
 #: Starts a stage, and appends what it took to the file that FARTHER_TIMES names.
 TIMED = """import json, os, resource, subprocess, sys, time
 start = time.monotonic()
@@ -357,6 +354,7 @@ def main() -> None:
     parser.add_argument(
         "--approximate", nargs="+", default=[], metavar="METHOD", help="nearest-neighbour searches to make approximate"
     )
+    parser.add_argument("--last", default="ddu", metavar="METHOD", help="the method that is added last; ddu by default")
     asked = parser.parse_args()
     project = asked.project.resolve()
     make(project, asked.scale)
@@ -372,7 +370,7 @@ def main() -> None:
     methods = {name: values for name, values in params["methods"].items() if name not in asked.without}
     for name in asked.approximate:
         methods[name]["index"] = "approximate"
-    last = {LAST: methods.pop(LAST)}
+    last = {asked.last: methods.pop(asked.last)}
     params["methods"] = methods
     write_params(project, params)
     report(project, f"{len(methods)} methods", *runs, "report")

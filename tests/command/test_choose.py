@@ -90,7 +90,7 @@ def test_a_guarantee_is_of_images(project, capsys):
         (["r", "--method", "three"], "unknown method 'three'"),
         (["r", "--choose-on", "test"], "unknown OOD split 'test'"),
         (["r", "--max-misclassified", "2"], "'max_misclassified': Input should be less than or equal to 1, found 2"),
-        (["r", "--max-false-alarms", "many"], "Input should be a valid number"),
+        (["r", "--max-false-alarms", "many"], "for '--max-false-alarms'"),
         (["r", "--max-false-alarms", "inf"], "Input should be a finite number"),
         (["r", "--guarantee", "sure"], "'sure' is not one of"),
         (["r", "--max-recall-loss", "0", "--guarantee", "conformal"], "a guarantee needs a limit above 0"),
