@@ -12,6 +12,8 @@ from farther.methods.neighbours import (
     cell_centroids,
     largest_products,
     nearest,
+    products,
+    smallest,
     sort_into_cells,
 )
 
@@ -63,17 +65,44 @@ def test_vectors_are_sorted_by_their_nearest_centroid(monkeypatch):
     cell = np.linalg.norm(STORED[:, None] - CENTROIDS, axis=2).argmin(axis=1)
     np.testing.assert_array_equal(SORTED, STORED[cell.argsort(kind="stable")])
     np.testing.assert_array_equal(np.diff(FIRST), np.bincount(cell, minlength=len(CENTROIDS)))
-    monkeypatch.setattr("farther.methods.neighbours.COLUMNS", 4)
+    monkeypatch.setattr(neighbours, "COLUMNS", 4)
+    monkeypatch.setattr(neighbours, "PRODUCTS", 1500)
     again = STORED.copy()
     sort_into_cells(again, CENTROIDS)
     np.testing.assert_array_equal(again, SORTED)
 
 
-@pytest.mark.parametrize("products", [neighbours.PRODUCTS, 60])  # all queries of a cell at a time, and one or two
-def test_a_search_of_all_cells_is_exact(products, monkeypatch):
-    monkeypatch.setattr(neighbours, "PRODUCTS", products)
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {"ALONE": 40},
+        {"ALONE": 0, "PRODUCTS": 999},  # six queries at a time
+        {"COMPARED": 60},  # two queries of a cell at a time
+        {"COMPARED": 200, "SEPARATE": 0},
+    ],
+)
+def test_a_search_of_all_cells_is_exact_however_queries_are_put_together(limits, monkeypatch):
+    for name, value in limits.items():
+        monkeypatch.setattr(neighbours, name, value)
     found = CELLS.nearest(QUERIES, 7, probes=len(CENTROIDS))
     np.testing.assert_array_equal(found, np.linalg.norm(QUERIES[:, None] - SORTED, axis=2).argsort(axis=1)[:, :7])
+
+
+def test_products_are_the_same_whichever_way_they_are_taken():
+    for count in (1, 6, 7, 40):
+        for stored in (STORED, STORED[:20]):
+            np.testing.assert_allclose(products(stored, QUERIES[:count]), QUERIES[:count] @ stored.T, atol=1e-5)
+
+
+@pytest.mark.parametrize("several", [3, 1000])  # with ties, and all but without
+def test_the_smallest_values_of_a_row_are_found(several):
+    values = RNG.integers(several, size=(30, 20)).astype(np.float32)
+    for k in (1, 4, 20, 25):
+        found, columns = smallest(values, k)
+        np.testing.assert_array_equal(np.sort(found, axis=1), np.sort(values, axis=1)[:, :k])
+        np.testing.assert_array_equal(np.take_along_axis(values, columns, axis=1), found)
+        assert (np.diff(np.sort(columns, axis=1), axis=1) > 0).all()
 
 
 def test_a_search_in_cells_is_the_one_of_an_inverted_file_of_faiss():
@@ -106,8 +135,9 @@ def test_a_search_of_one_cell_finds_the_members_of_the_nearest_cell():
     np.testing.assert_array_equal(np.searchsorted(FIRST, found, side="right") - 1, asked)
 
 
-def test_cells_with_fewer_vectors_than_neighbours_are_no_reason_to_find_fewer():
-    found = CELLS.nearest(QUERIES, 100, probes=1)
+@pytest.mark.parametrize("queries", [QUERIES, QUERIES[:5]])
+def test_cells_with_fewer_vectors_than_neighbours_are_no_reason_to_find_fewer(queries):
+    found = CELLS.nearest(queries, 100, probes=1)
     assert (np.diff(np.sort(found, axis=1), axis=1) > 0).all()
     assert found.min() >= 0
 

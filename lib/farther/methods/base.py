@@ -76,6 +76,8 @@ class Method(ABC):
     needs: ClassVar[frozenset[str]] = frozenset()
     #: True if `_score` gives each row the same score, to the last bit, whatever rows are beside it.
     row_by_row: ClassVar[bool] = False
+    #: Vector values of the rows that `_score` gets at once.
+    values_at_once: ClassVar[int] = BLOCK
     #: τ, where the method has a threshold of its own; None where it is taken from in-distribution scores.
     fixed_threshold: ClassVar[float | None] = None
     #: The file that the fitted state was read from; None where it was fitted in this process.
@@ -170,7 +172,7 @@ class Method(ABC):
         """
         self._check(regions)
         scores = [np.zeros(0)]
-        for block in self._blocks(regions):
+        for block in self._blocks(regions, self.values_at_once):
             self._check_widths(block)
             of_block = self._score(block) if self.row_by_row else in_equal_parts(self._score, block)
             if block.header.unknown_columns:
@@ -244,11 +246,11 @@ class Method(ABC):
     def _batches(self, regions: RegionsLike) -> Iterator[Regions]:
         return (batch for batch in regions.batches(self.columns) if len(batch))
 
-    def _blocks(self, regions: RegionsLike) -> Iterator[Regions]:
-        """All rows in order, in blocks of at most `BLOCK` vector values."""
+    def _blocks(self, regions: RegionsLike, values: int = BLOCK) -> Iterator[Regions]:
+        """All rows in order, in blocks of at most this number of vector values."""
         for batch in self._batches(regions):
             width = max(self._widths(batch).values(), default=0)
-            rows = max(1, BLOCK // width) if width else len(batch)
+            rows = max(1, values // width) if width else len(batch)
             for first in range(0, len(batch), rows):
                 yield batch[first : first + rows]
 

@@ -30,6 +30,8 @@ RECALL_SAMPLE = 1000
 
 #: float32 may exchange neighbours that are as near: exact distances decide among this many on either side of the k-th.
 SPARE = 2
+#: Queries for which that is done at a time, in the processor's cache.
+DECIDED = 128
 
 
 @register("knn")
@@ -77,6 +79,7 @@ class KNN(Method):
     title: ClassVar[str] = "kNN"
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
     row_by_row: ClassVar[bool] = True
+    values_at_once: ClassVar[int] = 8 * Method.values_at_once  # more queries of a cell are compared at a time
     k: PositiveInt = 10
     index: Literal["exact", "approximate"] = "exact"
     probes: PositiveInt = 16
@@ -88,15 +91,9 @@ class KNN(Method):
         count = count_rows(regions)
         if count < self.k:
             raise FitError(f"{self.name}: {count} regions to fit on, but k is {self.k}; lower k")
-        filled = 0
         for search in ("_bounded", "_cells"):  # of what it was fitted to before
             vars(self).pop(search, None)
-        for block in self._blocks(regions):
-            u = self._compared(block)
-            if filled == 0:  # allocated once: two copies of the largest array here may not fit into memory
-                self.stored_ = np.empty((count, u.shape[1]), np.float32)
-            self.stored_[filled : filled + len(u)] = u
-            filled += len(u)
+        self.stored_ = self._all_compared(regions, count)
         if self.index == "approximate":
             if not has_faiss():
                 raise FitError(f"{self.name}: index='approximate' needs FAISS: pip install 'farther[fast]'")
@@ -110,13 +107,27 @@ class KNN(Method):
         """The vectors u between which distances are taken, ndarray of shape (n, D), float64."""
         return normalised(self._vectors(regions))
 
+    def _all_compared(self, regions: RegionsLike, count: int) -> np.ndarray:
+        """The vectors u of `count` regions, ndarray of shape (count, D), float32."""
+        found, filled = np.empty((0, 0), np.float32), 0
+        for block in self._blocks(regions):
+            u = self._compared(block)
+            if filled == 0:  # allocated once: two copies of the largest array here may not fit into memory
+                found = np.empty((count, u.shape[1]), np.float32)
+            found[filled : filled + len(u)] = u
+            filled += len(u)
+        return found
+
     def _score(self, regions: Regions) -> np.ndarray:
-        u = self._compared(regions).astype(np.float32)
+        u = self._all_compared(regions, len(regions))
         first, end = max(0, self.k - 1 - SPARE), min(self.k + SPARE, len(self.stored_))
         found = self._nearest(u, end)[:, first:]
-        exact = u.astype(np.float64)
-        near = np.stack([squared_norms(exact - self.stored_[column]) for column in found.T])
-        squares = np.partition(near, self.k - 1 - first, axis=0)[self.k - 1 - first]
+        squares = np.empty(len(u))
+        for row in range(0, len(u), DECIDED):
+            rows = slice(row, row + DECIDED)
+            exact = u[rows].astype(np.float64)
+            near = np.stack([squared_norms(exact - self.stored_[column]) for column in found[rows].T])
+            squares[rows] = np.partition(near, self.k - 1 - first, axis=0)[self.k - 1 - first]
         return -np.sqrt(squares) if self.protocol == "paper" else -squares
 
     def remarks(self) -> list[str]:

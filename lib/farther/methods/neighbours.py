@@ -15,11 +15,15 @@ from farther.methods.linear_algebra import eigenvectors, squared_norms
 
 #: Products held at once, 64 MiB of float32.
 PRODUCTS = 16 * 1024 * 1024
+#: Products with the vectors of a cell that are held at once: few enough to stay in the processor's cache.
+COMPARED = 2 * 1024 * 1024
+#: At most this number of queries are searched in cells one by one, and multiplied with a cell one by one.
+ALONE, SEPARATE = 16, 6
 #: Rounds of k-means for an approximate index; its cells need only be roughly even.
 ROUNDS = 10
 #: Stored vectors per cell that k-means is fitted to.
 SAMPLE = 64
-#: Columns that are sorted at once: one line of the processor's cache per row.
+#: Columns that are sorted at once, at least: one line of the processor's cache per row.
 COLUMNS = 16
 
 #: `Bounded` pays for at most this number of queries, and from this number of stored vectors on.
@@ -60,9 +64,7 @@ def nearest(stored: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
     found = np.empty((len(queries), k), np.int64)
     for rows in row_blocks(len(queries), len(stored)):
         distances = squares - 2 * (queries[rows] @ stored.T)  # without ‖query‖², which does not change the order
-        chosen = np.argpartition(distances, k - 1, axis=1)[:, :k]
-        order = np.argsort(np.take_along_axis(distances, chosen, axis=1), axis=1, kind="stable")
-        found[rows] = np.take_along_axis(chosen, order, axis=1)
+        found[rows] = in_order(*smallest(distances, k))
     return found
 
 
@@ -199,8 +201,9 @@ def sort_into_cells(stored: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     """
     cells = nearest(centroids, stored, 1)[:, 0]
     order = np.argsort(cells, kind="stable")
-    for column in range(0, stored.shape[1], COLUMNS):  # a copy of all may not fit into memory
-        part = stored[:, column : column + COLUMNS]
+    step = max(COLUMNS, PRODUCTS // len(stored))  # a copy of all may not fit into memory
+    for column in range(0, stored.shape[1], step):
+        part = stored[:, column : column + step]
         part[:] = part[order]
     return np.searchsorted(cells[order], np.arange(len(centroids) + 1))
 
@@ -208,8 +211,8 @@ def sort_into_cells(stored: np.ndarray, centroids: np.ndarray) -> np.ndarray:
 class Cells:
     """Approximate nearest neighbours: a query is compared with the vectors in the cells of the nearest centroids.
 
-    With c the centroid of a cell, ‖q − s‖² = ‖s − c‖² + ‖q − c‖² + 2 (q − c)ᵀ (c − s): one matrix product for all
-    queries of a cell, which rounds differences from the centroid and not the vectors themselves.
+    With m the mean, ½ ‖q − s‖² = ½ ‖s − m‖² − (q − m)ᵀ s, but for what all vectors share: one matrix product for all
+    queries of a cell, which rounds by the query's distance from the mean, not from the origin.
 
     Args:
         centroids: ndarray of shape (L, D), float32.
@@ -218,10 +221,11 @@ class Cells:
     """
 
     def __init__(self, centroids: np.ndarray, stored: np.ndarray, first: np.ndarray):
-        self._centroids, self._stored, self._first, self._sizes = centroids, stored, first, np.diff(first)
-        self._cells = [slice(*bounds) for bounds in zip(first[:-1].tolist(), first[1:].tolist(), strict=True)]
-        parts = [squared_norms(stored[rows] - centre) for rows, centre in zip(self._cells, centroids, strict=True)]
-        self._squares = np.concatenate(parts)
+        self._centroids, self._stored = centroids, stored
+        self._mean = np.average(centroids, axis=0, weights=np.diff(first)).astype(np.float32)
+        self._cells = [slice(*bounds) for bounds in pairwise(first.tolist())]
+        blocks = row_blocks(*stored.shape)
+        self._halves = np.concatenate([squared_norms(stored[rows] - self._mean) for rows in blocks]) / 2
 
     def nearest(self, queries: np.ndarray, k: int, probes: int) -> np.ndarray:
         """Indices of the k nearest vectors in the `probes` cells with the nearest centroids, nearest first.
@@ -237,49 +241,71 @@ class Cells:
             ndarray of shape (N, k), int64.
         """
         probed = nearest(self._centroids, queries, min(probes, len(self._centroids)))
-        held = np.cumsum(self._sizes[probed].sum(axis=1)) // PRODUCTS
-        breaks = np.flatnonzero(np.diff(held)) + 1
-        parts = zip(np.split(queries, breaks), np.split(probed, breaks), strict=True)
-        found = np.concatenate([self._in_cells(*part, k) for part in parts])
+        search = self._one_by_one if len(queries) <= ALONE else self._by_cell
+        parts = row_blocks(len(queries), k * probed.shape[1])
+        found = np.concatenate([search(queries[rows] - self._mean, probed[rows], k) for rows in parts])
         short = np.flatnonzero(found[:, -1] < 0)
         if len(short):
             found[short] = nearest(self._stored, np.ascontiguousarray(queries[short]), k)
         return found
 
-    def _in_cells(self, queries: np.ndarray, probed: np.ndarray, k: int) -> np.ndarray:
-        """As `nearest`, with the cells (n, p) of each query; −1 where they hold fewer than k vectors."""
-        cells = probed.ravel()
-        ends = np.cumsum(self._sizes[cells])
-        starts = ends - self._sizes[cells]
-        squares = self._compared(queries, probed, starts)
-        found = np.full((len(queries), k), -1)
-        for row, pair in enumerate(range(0, len(cells), probed.shape[1])):
-            of_query = squares[starts[pair] : ends[pair + probed.shape[1] - 1]]
-            if len(of_query) >= k:
-                best = np.argpartition(of_query, k - 1)[:k]
-                place = starts[pair] + best[np.argsort(of_query[best], kind="stable")]
-                within = np.searchsorted(ends, place, side="right")
-                found[row] = self._first[cells[within]] + place - starts[within]
+    def _by_cell(self, offsets: np.ndarray, probed: np.ndarray, k: int) -> np.ndarray:
+        """As `nearest`, from offsets from the mean and the cells (n, p); −1 where these hold fewer than k vectors."""
+        pairs = np.argsort(probed, axis=None, kind="stable")
+        cells, asking = probed.ravel()[pairs], pairs // probed.shape[1]
+        near, found = np.full((len(pairs), k), np.inf, np.float32), np.full((len(pairs), k), -1)
+        bounds = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
+        for start, end in pairwise(bounds):
+            members = self._cells[cells[start]]
+            stored, halves = self._stored[members], self._halves[members]
+            step = max(1, COMPARED // max(1, len(stored)))
+            for first in range(start, end, step):
+                rows = slice(first, min(first + step, end))
+                distances = np.subtract(halves, products(stored, offsets[asking[rows]]), order="C")
+                values, columns = smallest(distances, k)
+                near[rows, : len(stored)] = values
+                found[rows, : len(stored)] = members.start + columns
+        place = np.argsort(pairs)
+        values, columns = smallest(near[place].reshape(len(offsets), -1), k)
+        return in_order(values, np.take_along_axis(found[place].reshape(len(offsets), -1), columns, axis=1))
+
+    def _one_by_one(self, offsets: np.ndarray, probed: np.ndarray, k: int) -> np.ndarray:
+        """As `_by_cell`, in less time for few queries."""
+        found = np.full((len(offsets), k), -1)
+        for row, (offset, cells) in enumerate(zip(offsets, probed, strict=True)):
+            members = [self._cells[cell] for cell in cells]
+            parts = [self._halves[rows] - np.vecdot(self._stored[rows], offset) for rows in members]
+            place = in_order(*smallest(np.concatenate(parts)[None], k))[0]
+            ends = np.cumsum([len(part) for part in parts])
+            within = np.searchsorted(ends, place, side="right")
+            lasts = np.array([rows.stop for rows in members])
+            found[row, : len(place)] = place + (lasts - ends)[within]
         return found
 
-    def _compared(self, queries: np.ndarray, probed: np.ndarray, starts: np.ndarray) -> np.ndarray:
-        """Squared distances of each query to all vectors of its cells, which start at (n p,) in the result."""
-        pairs = np.argsort(probed, axis=None, kind="stable")
-        cells = probed.ravel()[pairs]
-        centres = self._centroids[cells]
-        offsets = queries[pairs // probed.shape[1]] - centres
-        constant = squared_norms(offsets) + 2 * np.vecdot(offsets, centres)
-        found = np.empty(self._sizes[cells].sum(), np.float32)
-        places = starts[pairs].tolist()
-        bounds = [0, *(np.flatnonzero(np.diff(cells)) + 1).tolist(), len(cells)]
-        for first, end in pairwise(bounds):
-            members = self._cells[cells[first]]
-            of_cell, stored = offsets[first:end], self._stored[members]
-            # BLAS takes twice as long as NumPy for one vector
-            squares = of_cell @ stored.T if len(of_cell) > 1 else np.vecdot(stored, of_cell)[None]
-            squares *= -2
-            squares += self._squares[members]
-            squares += constant[first:end, None]
-            for place, of_pair in zip(places[first:end], squares, strict=True):
-                found[place : place + len(of_pair)] = of_pair
-        return found
+
+def products(stored: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """Inner products of n queries with m stored vectors, which the cache need not hold: shape (n, m)."""
+    if len(queries) <= SEPARATE:
+        return np.vecdot(stored, queries[:, None])
+    if 4 * len(queries) < len(stored):  # BLAS rearranges both factors, the left one faster
+        return (stored @ queries.T).T
+    return queries @ stored.T
+
+
+def smallest(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k smallest values of each row and their columns, unordered; all of (n, m) where m ≤ k."""
+    rows, width = values.shape
+    if width <= k:
+        return values, np.broadcast_to(np.arange(width), values.shape)
+    limits = np.partition(values, k - 1, axis=1)[:, k - 1 : k]
+    chosen = (values <= limits).ravel().nonzero()[0]
+    if len(chosen) == rows * k:  # a third of the time of argpartition
+        columns = chosen.reshape(rows, k) - width * np.arange(rows)[:, None]
+    else:  # ties
+        columns = np.argpartition(values, k - 1, axis=1)[:, :k]
+    return np.take_along_axis(values, columns, axis=1), columns
+
+
+def in_order(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """What stands beside values of the same shape (n, k), each row sorted by these."""
+    return np.take_along_axis(columns, np.argsort(values, axis=1, kind="stable"), axis=1)
