@@ -111,7 +111,7 @@ def faiss_alone(folder: Path, index: str) -> np.ndarray:
         cells = round(count**0.5)
         flat = found  # must outlive the index that searches its cells by it
         found = faiss.IndexIVFFlat(flat, width, cells)
-        found.cp.niter, found.cp.max_points_per_centroid, found.nprobe = 10, 64, PROBES
+        found.cp.niter, found.cp.max_points_per_centroid, found.nprobe = 5, 64, PROBES
         found.train(rows("stored", 0, 64 * cells))  # they are in random order
     for first in range(0, count, SHARD):
         found.add(rows("stored", first, min(first + SHARD, count)))

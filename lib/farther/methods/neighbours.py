@@ -20,11 +20,9 @@ COMPARED = 2 * 1024 * 1024
 #: At most this number of queries are searched in cells one by one, and multiplied with a cell one by one.
 ALONE, SEPARATE = 16, 6
 #: Rounds of k-means for an approximate index; its cells need only be roughly even.
-ROUNDS = 10
+ROUNDS = 5
 #: Stored vectors per cell that k-means is fitted to.
 SAMPLE = 64
-#: Columns that are sorted at once, at least: one line of the processor's cache per row.
-COLUMNS = 16
 
 #: `Bounded` pays for at most this number of queries, and from this number of stored vectors on.
 FEW, MANY = 64, 20_000
@@ -201,10 +199,12 @@ def sort_into_cells(stored: np.ndarray, centroids: np.ndarray) -> np.ndarray:
     """
     cells = nearest(centroids, stored, 1)[:, 0]
     order = np.argsort(cells, kind="stable")
-    step = max(COLUMNS, PRODUCTS // len(stored))  # a copy of all may not fit into memory
-    for column in range(0, stored.shape[1], step):
-        part = stored[:, column : column + step]
-        part[:] = part[order]
+    sources = order.tolist()
+    for first in range(len(sources)):  # a copy of all vectors may not fit into memory: one cycle after another
+        place, vector = first, stored[first].copy()
+        while (source := sources[place]) != first:
+            stored[place], sources[place], place = stored[source], place, source
+        stored[place], sources[place] = vector, place
     return np.searchsorted(cells[order], np.arange(len(centroids) + 1))
 
 
