@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from pydantic.dataclasses import dataclass
 
@@ -68,6 +69,12 @@ def test_a_column_can_be_taken_away_again():
 def test_absent_flags_are_false():
     assert not objects().is_crowd.any()
     assert objects(is_crowd=[True, False, False]).is_crowd.sum() == 1
+
+
+def test_vectors_in_place_of_texts_are_refused_before_they_become_objects():
+    vectors = pl.Series("category", np.zeros((3, 5), np.float32))
+    with pytest.raises(DataError, match=r"row 0: field 'category': expected text, found Array\(Float32"):
+        Objects.from_frame(objects().frame.with_columns(vectors))
 
 
 def test_tables_survive_the_disk(tmp_path: Path):

@@ -209,6 +209,8 @@ def first_repeated(values: pl.Series | np.ndarray) -> int | None:
 
 def _texts(values: Any) -> pl.Series | np.ndarray:
     """An array of few texts, a Series of many."""
+    if isinstance(values, pl.Series) and values.dtype.is_nested() and len(values):
+        raise DataError(f"expected text, found {shorten(values.dtype)}", row=0)  # its objects may take gigabytes
     array = np.asarray(values, dtype=object)
     if array.ndim != 1:
         raise DataError(f"expected one value per row, found shape {array.shape}")
