@@ -1,6 +1,7 @@
 """Open-world metrics on mixed images, by hand."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 from farther.metrics.open_world import MAX_DETECTIONS, MixedImages
@@ -78,3 +79,23 @@ def test_a_replicate_counts_each_image_as_often_as_it_was_drawn():
     drawn = mixed.counted(outcome, np.array([[1, 1], [0, 3], [2, 0]]))
     assert drawn["a_ose"].tolist() == [2, 6, 0]
     np.testing.assert_array_equal(drawn["u_recall"], [0.5, 0.5, np.nan])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_joined_images_are_those_of_joined_tables(world, seed):
+    """Two sets that share names of images and confidences, in an order in which their names interleave."""
+    parts = [world(seed, images=30), world(seed + 10, images=20)]
+    classes = list(parts[0][1].header.known_classes)
+    made = [MixedImages.of(*part, classes) for part in parts]
+    longer = pl.lit("img/") + pl.col("image_id")
+    named = [table.with_frame(table.frame.with_columns(image_id=longer)) for table in parts[1]]
+    tables = [type(one).concatenate([one, other]) for one, other in zip(parts[0], named, strict=True)]
+    found, expected = made[0].joined(made[1], "img"), MixedImages.of(*tables, classes)
+    flagged = np.random.default_rng(seed).random(len(tables[1])) < 0.3
+    assert found.metrics(found.match(flagged)) == expected.metrics(expected.match(flagged))
+    for name in ("rank", "image", "confidence", "label"):
+        of_found, of_expected = getattr(found.split.detections, name), getattr(expected.split.detections, name)
+        np.testing.assert_array_equal(of_found, of_expected)
+    np.testing.assert_array_equal(found.split.images, expected.split.images)
+    np.testing.assert_array_equal(found.known.detections.row, expected.known.detections.row)
+    np.testing.assert_array_equal(found.known.pairs.region, expected.known.pairs.region)

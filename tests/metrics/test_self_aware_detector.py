@@ -7,7 +7,9 @@ import pytest
 
 from farther.errors import ParameterError
 from farther.metrics import calibration, self_awareness
+from farther.metrics.boxes import is_among
 from farther.metrics.self_aware_detector import SelfAwareDetector
+from farther.metrics.self_aware_images import Images
 
 FIRST = (0, 0, 10, 10)
 
@@ -66,3 +68,26 @@ def test_pseudo_ood_without_images_is_refused(validation):
         SelfAwareDetector.fit(*validation, image_threshold="keep")
     with pytest.raises(ParameterError, match="unknown calibrator 'spline'"):
         calibration.from_json({"type": "spline"})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_images_match_what_is_kept_as_tables_of_it_are_matched(world, seed):
+    """Confidences with ties, at two overlaps, with images that are rejected and may be, or may not be."""
+    objects, regions = world(seed, images=60)
+    names = tuple(sorted(set(objects.image_id) | set(regions.image_id)))
+    rng = np.random.default_rng(seed)
+    images = Images(objects, regions, names, names, frozenset(names[::2]))
+    kept, rejected = rng.random(len(regions)) < 0.7, rng.random(len(names)) < 0.3
+    score = (rng.integers(0, 8, len(regions)) / 8).astype(np.float32)
+    refused = {name for name, is_rejected in zip(names, rejected, strict=True) if is_rejected}
+    of_tables = regions.with_columns(score=score)[kept & ~is_among(regions.image_id, refused)]
+    left = objects[~is_among(objects.image_id, refused & set(names[::2]))]
+    for iou in (0.1, 0.5):
+        found, expected = images.match(iou, kept, score, rejected), self_awareness.match(left, of_tables, iou=iou)
+        for name, of_class in expected.items():
+            for part in ("score", "quality", "is_true"):
+                np.testing.assert_array_equal(getattr(found[name], part), getattr(of_class, part))
+            of_image = found.images[found[name].image]
+            np.testing.assert_array_equal(of_image, expected.images[of_class.image])
+            assert found[name].positives == of_class.positives
+    assert images.lrp_thresholds(0.1) == self_awareness.lrp_thresholds(objects, regions)
