@@ -54,3 +54,18 @@ def test_damaged_keys_are_named(tmp_path):
 def test_no_item_leaves_its_folder(tmp_path):
     with pytest.raises(DataError, match="leaves its folder"), Keyed(tmp_path / "out").make("../a.txt", "1"):
         pass
+
+
+def test_a_link_to_a_folder_above_is_refused_and_nothing_there_is_deleted(tmp_path):
+    (tmp_path / "precious.txt").write_text("of the user")
+    (tmp_path / "scores").symlink_to(tmp_path)
+    with pytest.raises(DataError, match=r"scores: a link to a folder that it lies in.*delete the link"):
+        Keyed(tmp_path / "scores").keep_only([])
+    assert (tmp_path / "precious.txt").exists()
+
+
+def test_a_folder_on_another_disk_may_be_linked(tmp_path):
+    (tmp_path / "large").mkdir()
+    (tmp_path / "scores").symlink_to(tmp_path / "large")
+    make(Keyed(tmp_path / "scores"), "a.txt", "1")
+    assert Keyed(tmp_path / "large").is_current("a.txt", "1")

@@ -15,6 +15,7 @@ them through `dvc push` and `dvc pull`.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,11 +35,14 @@ class Keyed:
         folder: The output folder; made when the first item is.
 
     Raises:
-        DataError: its `keys.json` is damaged.
+        DataError: its `keys.json` is damaged, or it is a link to a folder that it lies in.
     """
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
+        if self.folder.is_symlink() and self.folder.absolute().is_relative_to(os.path.realpath(folder)):
+            problem = "a link to a folder that it lies in, whose other files would be deleted: delete the link"
+            raise DataError(problem, file=folder)
         file = self.folder / KEYS
         keys = read_json(file) if file.exists() else {}
         if not isinstance(keys, dict) or not all(isinstance(key, str) for key in keys.values()):
