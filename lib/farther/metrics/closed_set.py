@@ -277,7 +277,8 @@ class ClosedSet:
     def joined(
         self, other: ClosedSet, images: np.ndarray, places: np.ndarray, first_row: int, first_object: int
     ) -> ClosedSet:
-        """This set and one of the same classes in other images as one; overlaps are not computed again.
+        """This set and one of the same classes in other images as one, matched at overlaps of `least` or more; the
+        boxes of regions, which take much memory, are left out unless some may be too large to count.
 
         Args:
             other: The other one.
@@ -295,12 +296,13 @@ class ClosedSet:
         place = np.concatenate([part.place for part in parts])
         both = self.pairs.joined(other.pairs, len(parts[0].row), len(self.object_row)).moved(order)
         names = "object_class", "object_box", "object_id", "is_crowd"
+        boxes = np.concatenate([self.boxes, other.boxes])
         return ClosedSet(
             classes=self.classes,
             images=images,
             detections=KnownDetections(row[order], image[order], place[order], score[order]),
             bounds=self.bounds + other.bounds,
-            boxes=np.concatenate([self.boxes, other.boxes]),
+            boxes=boxes if _may_exceed(boxes, ALL_AREAS) else boxes[:0].copy(),
             object_row=np.concatenate([self.object_row, other.object_row + np.int32(first_object)]),
             object_image=np.concatenate([places[self.object_image], places[len(self.images) :][other.object_image]]),
             **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names},
@@ -337,8 +339,10 @@ class ClosedSet:
         is then ignored; so is an unmatched detection whose own area lies outside.
         """
         counted = self.counted(area_range)
-        batches = np.array_split(self.detections.row, 1 + len(self.detections.row) // ROWS)
-        ignored_region = np.concatenate([_outside(areas(self.boxes[rows]), area_range) for rows in batches])
+        ignored_region = np.zeros(len(self.detections.row), dtype=bool)
+        if area_range != ALL_AREAS or _may_exceed(self.boxes, ALL_AREAS):
+            batches = np.array_split(self.detections.row, 1 + len(self.detections.row) // ROWS)
+            ignored_region = np.concatenate([_outside(areas(self.boxes[rows]), area_range) for rows in batches])
         kind = np.empty((len(ious), len(self.detections.score)), dtype=np.int8)
         assigned = self.assigned(ious, ~counted) if assigned is None else assigned
         for row, target in zip(kind, assigned, strict=True):
@@ -360,3 +364,8 @@ class ClosedSet:
 
 def _outside(area: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
     return (area < limits[0]) | (area > limits[1])
+
+
+def _may_exceed(boxes: np.ndarray, limits: tuple[float, float]) -> bool:
+    """Whether a box may be larger than the upper limit, by the largest difference of two coordinates."""
+    return len(boxes) > 0 and float(np.ptp(boxes)) ** 2 > limits[1]

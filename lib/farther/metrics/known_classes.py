@@ -81,7 +81,8 @@ def closed_set(split: Split, regions: Regions) -> ClosedSet:
     classes = tuple(split.settings.known_classes)
     if not classes:
         raise DataError("expected names of known classes, found none", field="known_classes")
-    return ClosedSet.of(split.objects, regions, classes, max_detections=len(regions) + 1)
+    least = split.settings.iou
+    return ClosedSet.of(split.objects, regions, classes, max_detections=len(regions) + 1, least=least)
 
 
 def of_kept(
