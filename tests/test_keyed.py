@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from farther.errors import DataError
@@ -69,3 +71,9 @@ def test_a_folder_on_another_disk_may_be_linked(tmp_path):
     (tmp_path / "scores").symlink_to(tmp_path / "large")
     make(Keyed(tmp_path / "scores"), "a.txt", "1")
     assert Keyed(tmp_path / "large").is_current("a.txt", "1")
+
+
+def test_what_is_not_a_folder_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "scores")
+    with pytest.raises(DataError, match="scores: not a folder: delete it"):
+        Keyed(tmp_path / "scores").keep_only([])

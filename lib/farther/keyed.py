@@ -35,7 +35,7 @@ class Keyed:
         folder: The output folder; made when the first item is.
 
     Raises:
-        DataError: its `keys.json` is damaged, or it is a link to a folder that it lies in.
+        DataError: its `keys.json` is damaged, or it is not a folder, or a link to a folder that it lies in.
     """
 
     def __init__(self, folder: str | Path):
@@ -43,6 +43,8 @@ class Keyed:
         if self.folder.is_symlink() and self.folder.absolute().is_relative_to(os.path.realpath(folder)):
             problem = "a link to a folder that it lies in, whose other files would be deleted: delete the link"
             raise DataError(problem, file=folder)
+        if self.folder.exists() and not self.folder.is_dir():
+            raise DataError("not a folder: delete it, and it is made again", file=folder)
         file = self.folder / KEYS
         keys = read_json(file) if file.exists() else {}
         if not isinstance(keys, dict) or not all(isinstance(key, str) for key in keys.values()):
