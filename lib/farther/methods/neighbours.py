@@ -307,5 +307,5 @@ def smallest(values: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def in_order(values: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """What stands beside values of the same shape (n, k), each row sorted by these."""
+    """The columns of each row, in the order of their values, smallest first; all of shape (n, k)."""
     return np.take_along_axis(columns, np.argsort(values, axis=1, kind="stable"), axis=1)
