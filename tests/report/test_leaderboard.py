@@ -122,7 +122,7 @@ def test_a_revision_that_is_an_option_is_refused(tmp_path):
     ("text", "problem"),
     [
         ('{"auroc": "<script>"}', r"coco_near/msp.json.*auroc.*expected a number, found '<script>'"),
-        ('{"auroc": NaN}', r"coco_near/msp.json.*auroc.*expected a number, found nan"),
+        ('{"auroc": NaN}', r"coco_near/msp.json.*auroc.*the number NaN is not finite"),
         ('{"auroc": ', r"coco_near/msp.json.*not JSON"),
         ("[1]", r"coco_near/msp.json.*expected metrics by name"),
     ],

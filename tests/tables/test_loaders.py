@@ -56,6 +56,11 @@ def test_yaml_that_is_damaged_or_hostile_is_refused_with_file_and_line(tmp_path,
         ("9" * 5000, "not JSON that can be read: Exceeds the limit"),
         ('{"threshold": ' + "9" * 400 + "}", "not JSON that can be read: int too large to convert to float"),
         ('{"a": "\\ud800"}', "occur in pairs only"),
+        ('{"a": [0, {"b": NaN}]}', r"field 'a\.1\.b': not JSON that can be read: the number NaN is not finite"),
+        ('{"a": "1e999", "b": 1e999}', r"field 'b': .* the number 1e999 is not finite"),
+        ("[" + "9" * 5000 + ", -Infinity]", "Exceeds the limit"),
+        ("[-Infinity, " + "9" * 5000 + "]", r"field '0': .* the number -Infinity is not finite"),
+        ("[" * (DEPTH + 1) + "NaN" + "]" * (DEPTH + 1), "the number NaN is not finite"),
         ('{"a": 1,\n"b": x}', r"row 2: not JSON: Expecting value \(column 6\)"),
     ],
 )
@@ -69,6 +74,7 @@ def test_json_that_is_damaged_or_hostile_is_refused_with_its_file(tmp_path, text
 def test_ordinary_texts_are_read_as_ever():
     assert parse_json('["' + "9" * 400 + '", ' + "9" * 300 + "]") == ["9" * 400, int("9" * 300)]
     assert parse_yaml("a: &x {b: 0x1F, c: 1:30}\nd: {<<: *x, b: 2001-02-03}\ne: [*x, *x]")["e"][1] == {"b": 31, "c": 90}
+    assert parse_json('["1e999, NaN", 1e300, 1.5]') == ["1e999, NaN", 1e300, 1.5]
     assert parse_yaml("") is None
     assert parse_yaml("a: '" + "7" * 5000 + "'") == {"a": "7" * 5000}
     assert parse_json("[" * DEPTH + "]" * DEPTH) is not None

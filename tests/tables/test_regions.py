@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from farther.errors import DataError
-from farther.tables import Header, Regions, RegionsFolder, RegionsWriter
+from farther.tables import Header, Regions, RegionsFolder, RegionsWriter, scan_regions
+from farther.tables.parquet import write_parquet
 
 
 def regions(count: int = 6, **changes) -> Regions:
@@ -246,3 +247,12 @@ def test_a_folder_written_before_there_were_whole_images_is_read(tmp_path: Path)
     del told["whole_images"]
     file.write_text(json.dumps(told))
     assert not RegionsFolder(tmp_path / "run").header.whole_images
+
+
+def test_a_column_that_every_table_has_and_a_shard_lacks_is_named(tmp_path: Path):
+    table = regions()
+    table.write(tmp_path / "regions")
+    (shard,) = (tmp_path / "regions").glob("*.parquet")
+    write_parquet(table.frame.drop("score"), shard)
+    with pytest.raises(DataError, match=r"part-00000\.parquet: field 'score': the column is missing"):
+        scan_regions(tmp_path / "regions", min_score=0.5)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import math
 import os
 import re
 import stat
@@ -44,8 +45,8 @@ JSON_SIZE = 32 * 2**20
 SEAL = "digest"
 
 _NUMBER = re.compile(r"[-+0-9_.:xa-fA-F]+")
-#: Digits of an integer that no float holds.
-_HUGE = re.compile(r"\d{309}")
+#: A number that float64 may not hold: it has hundreds of digits, or an exponent of three.
+_OUTSIZED = re.compile(r"\d{200}|[eE]\+?\d{3}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml: a `dvc.lock` of many stages takes seconds without
 
@@ -259,8 +260,8 @@ def parse_json(
     """The value of a JSON text.
 
     Raises:
-        DataError: it is not UTF-8 or not JSON, is nested too deeply, or has a number of thousands of digits or half of
-            a surrogate pair; names file and row (the line unless `row` is given) and field.
+        DataError: it is not UTF-8 or not JSON, is nested too deeply, or has a number of thousands of digits, one that is
+            not finite, or half of a surrogate pair; names file, row (the line unless `row` is given) and field.
     """
     unwanted = tuple(without)
 
@@ -271,8 +272,14 @@ def parse_json(
 
     try:
         text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        parse_int = _integer if _HUGE.search(text) else None
-        value = json.loads(text, object_hook=drop if unwanted else None, parse_int=parse_int)
+        outsized = _OUTSIZED.search(text)
+        value = json.loads(
+            text,
+            object_hook=drop if unwanted else None,
+            parse_int=_integer if outsized else None,
+            parse_float=_finite if outsized else None,
+            parse_constant=_finite,
+        )
         if len(text) <= JSON_SIZE:
             _check_depth(value)
         if _SURROGATE.search(text):
@@ -289,6 +296,9 @@ def parse_json(
     except RecursionError:
         problem = f"not JSON that can be read: nested more than {DEPTH} levels deep"
         raise DataError(problem, file=file, row=row, field=field) from None
+    except _NotFiniteError as error:
+        problem = f"not JSON that can be read: the number {_cut(error)} is not finite; write one that is, or null"
+        raise DataError(problem, file=file, row=row, field=field or _place_of_not_finite(text)) from None
     except (ValueError, OverflowError) as error:  # a number of hundreds or thousands of digits
         raise DataError(f"not JSON that can be read: {_cut(error)}", file=file, row=row, field=field) from None
     return value
@@ -297,6 +307,30 @@ def parse_json(
 def _integer(digits: str) -> int:
     float(int(digits))  # arithmetic with one that no float holds fails anywhere
     return int(digits)
+
+
+class _NotFiniteError(ValueError):
+    """NaN, Infinity, or a number beyond float64: Python reads them, JSON has none of them."""
+
+
+def _finite(text: str) -> float:
+    if math.isfinite(number := float(text)):
+        return number
+    raise _NotFiniteError(text)
+
+
+def _place_of_not_finite(text: str) -> str | None:
+    """The fields and positions, joined by dots, that lead to the first number that is not finite."""
+    level = [("", json.loads(text, parse_int=str))]
+    for _ in range(DEPTH):
+        if found := next((name for name, one in level if isinstance(one, float) and not math.isfinite(one)), None):
+            return found
+        level = [(f"{name}.{key}".lstrip("."), inner) for name, one in level for key, inner in _items(one)]
+    return None
+
+
+def _items(value: Any) -> Iterable[tuple[Any, Any]]:
+    return value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
 
 
 def _check_depth(value: Any) -> None:

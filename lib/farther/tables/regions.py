@@ -248,7 +248,10 @@ class RegionsFolder(WithHeader):
         lazy = scan_parquet(shards)
         schema = lazy.collect_schema()
         for column in Regions.declared(schema.names()):
-            if column.name in schema and not column.accepts(schema[column.name]):
+            if column.name not in schema:
+                if not column.optional:
+                    raise DataError("the column is missing", file=shards[0], field=column.name)
+            elif not column.accepts(schema[column.name]):
                 problem = f"expected {column.dtype}, found {schema[column.name]}"
                 raise DataError(problem, file=shards[0], field=column.name)
         return lazy.filter(pl.col("score") >= pl.lit(self.min_score, pl.Float32)) if self.min_score > 0 else lazy
