@@ -5,7 +5,8 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
+import zipfile
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pytest
@@ -241,9 +242,18 @@ def test_a_pickle_that_names_foreign_code_is_refused_by_that_name_and_runs_nothi
             return os.mkdir, (str(tmp_path / "made"),)
 
     torch.save({"model": Malicious()}, tmp_path / "evil.pt")
-    with pytest.raises(DataError, match=r"evil.pt: names posix.mkdir"):
+    with pytest.raises(DataError, match=r"evil.pt: names 'posix.mkdir'"):
         create(tmp_path / "evil.pt").header()
     assert not (tmp_path / "made").exists()
+
+
+def test_a_pickle_that_names_what_no_program_can_is_refused(tmp_path):
+    torch.save({"model": PurePosixPath("x")}, tmp_path / "whole.pt")
+    with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(tmp_path / "damaged.pt", "w") as damaged:
+        for name in whole.namelist():
+            damaged.writestr(name, whole.read(name).replace(b"PurePosixPath", b"PurePosix\0ath"))
+    with pytest.raises(DataError, match=r"damaged.pt: names 'pathlib\.PurePosix\\x00ath', which no network"):
+        create(tmp_path / "damaged.pt").header()
 
 
 def test_even_known_names_in_a_pickle_are_never_called(tmp_path):

@@ -271,12 +271,14 @@ def _refuse_other_classes(split: RunSplit) -> None:
         raise DataError(problem, file=split.source, field="category")
 
 
-def with_others(first: RunSplit, others: Sequence[RunSplit]) -> tuple[Objects, Regions]:
-    """Objects and regions of a split and, after them, of others, with their names in front of their images' names, as
-    two splits may share names."""
+def named_together(splits: Sequence[RunSplit], like: RunSplit) -> tuple[Objects, Regions]:
+    """Objects and regions of splits with the splits' names in front of their images' names, as two may share names.
+
+    Without splits they are tables without rows, of the classes of `like`.
+    """
 
     def named(table: T, split: RunSplit) -> T:
         return table.with_frame(table.frame.with_columns(image_id=pl.lit(f"{split.name}/") + pl.col("image_id")))
 
-    objects = Objects.concatenate([first.objects, *(named(one.objects, one) for one in others)])
-    return objects, Regions.concatenate([first.regions(), *(named(one.regions(), one) for one in others)])
+    objects = Objects.concatenate([like.objects[:0], *(named(one.objects, one) for one in splits)])
+    return objects, Regions.concatenate([like.regions()[:0], *(named(one.regions(), one) for one in splits)])

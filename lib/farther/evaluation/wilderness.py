@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from farther.evaluation import intervals
-from farther.evaluation.inputs import RunInputs, with_others
+from farther.evaluation.inputs import RunInputs, named_together
 from farther.metrics import background_probability, bootstrap, error_diagnosis, wilderness
 from farther.metrics.bootstrap import ImageDraws
 from farther.metrics.boxes import is_among
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import true_classes
 from farther.metrics.weighting import joined, value
+from farther.tables import Objects, Regions
 
 #: The recall at which unknown objects are confused with classes (Dhamija et al., 2020, Figures 3 and 4).
 DIAGNOSIS_RECALL = 0.3
@@ -36,9 +38,10 @@ class WildImages:
         self._known = inputs.id_split.regions()
         self._wild = wild = [split for split in inputs.tested if not split.shows_known]
         self._names = [f"{split.name}/{name}" for split in wild for name in sorted(split.images)]
-        #: Objects and regions of the ID images, then of the wild ones.
-        self._all = with_others(self._closed, wild)
-        self._objects, self._regions = self._all[0][len(self._closed.objects) :], self._all[1][len(self._known) :]
+        self._objects, self._regions = named_together(wild, self._closed)
+        #: Objects and regions of the ID images, and of the wild ones: nothing that is measured here of an image depends
+        #: on another, and one part after the other takes less memory.
+        self._parts = (self._closed.objects, self._known), (self._objects, self._regions)
         self._impact = wilderness.Wilderness(
             self._closed.objects,
             self._known,
@@ -65,7 +68,7 @@ class WildImages:
             **self._impact.metrics(),
             **({"intervals": self._impact_intervals(replicates)} if replicates else {}),
             "diagnosis_recall": DIAGNOSIS_RECALL,
-            "confusion": error_diagnosis.confusion(*self._all, points),
+            "confusion": self._confusion(points),
             "errors": self.errors(),
             "operating_points": self._impact.best_thresholds(),
             "background": self.background(),
@@ -82,11 +85,10 @@ class WildImages:
             intervals: {cause: interval at each recall}, with replicates.
         """
         wild = self._impact.wild_images(DIAGNOSIS_RATIO)
-        all_objects, all_regions = self._all
-        shown = self._closed.images.union(wild)
-        objects = all_objects[is_among(all_objects.image_id, shown)]
-        rows = is_among(all_regions.image_id, shown)
-        regions, cause = all_regions[rows], self._cause[rows]
+        rows = is_among(self._regions.image_id, wild)
+        objects = Objects.concatenate([self._closed.objects, self._objects[is_among(self._objects.image_id, wild)]])
+        regions = Regions.concatenate([self._known, self._regions[rows]])
+        cause = self._cause[np.concatenate([np.ones(len(self._known), dtype=bool), rows])]
         known = ClosedSet.of(objects, regions, self._impact.classes, max_detections=len(regions) + 1)
         matched, cause = known.match([self._settings.iou]), cause[known.detections.row]
         recalls = error_diagnosis.RECALLS
@@ -149,12 +151,19 @@ class WildImages:
 
     @cached_property
     def _cause(self) -> np.ndarray:
-        """The cause of each detection of `_all`, whatever its confidence."""
+        """The cause of each detection of both parts, whatever its confidence."""
         settings = error_diagnosis.Diagnosis(self._similar, self._names, self._settings.iou)
         points = dict.fromkeys(self._impact.classes, -np.inf)
-        # A cause depends on nothing in other images: one part after the other takes less memory.
-        parts = (self._closed.objects, self._known), (self._objects, self._regions)
-        return np.concatenate([error_diagnosis.diagnose(*part, points, settings) for part in parts])
+        return np.concatenate([error_diagnosis.diagnose(*part, points, settings) for part in self._parts])
+
+    def _confusion(self, points: dict[str, float | None]) -> dict[str, dict[str, int]]:
+        """`farther.metrics.error_diagnosis.confusion` of both parts."""
+        found = [error_diagnosis.confusion(*part, points) for part in self._parts]
+        counts = sum((Counter({(k, c): n for k, of in one.items() for c, n in of.items()}) for one in found), Counter())
+        table: dict[str, dict[str, int]] = {}
+        for (category, detected_as), count in sorted(counts.items()):
+            table.setdefault(category, {})[detected_as] = count
+        return table
 
     def _wild_draws(self, names: list[str]) -> ImageDraws:
         settings = self._settings

@@ -260,8 +260,8 @@ def parse_json(
     """The value of a JSON text.
 
     Raises:
-        DataError: it is not UTF-8 or not JSON, is nested too deeply, or has a number of thousands of digits, one that is
-            not finite, or half of a surrogate pair; names file, row (the line unless `row` is given) and field.
+        DataError: it is not UTF-8 or not JSON, is nested too deeply, or has a number of thousands of digits or one that
+            is not finite, or half of a surrogate pair; names file, row (the line unless `row` is given) and field.
     """
     unwanted = tuple(without)
 

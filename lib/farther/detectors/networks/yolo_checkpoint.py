@@ -183,14 +183,19 @@ def _text(path: Path, blueprint: YoloBlueprint, attributes: Mapping[str, Any]) -
     return found
 
 
+def _is_dotted_name(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
+
+
 def _unpickle(path: Path) -> Any:
     """Content of a PyTorch file, with `_StandIn` for everything but tensors, numbers, texts and containers."""
     try:
         needed = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     except Exception as error:  # whatever PyTorch's reader met
         raise DataError(f"not a PyTorch file: {first_line(error)}", file=path) from None
-    if strange := [name for name in needed if not name.startswith(KNOWN_GLOBALS)]:
-        problem = f"names {', '.join(strange[:5])}, which no network of Ultralytics needs; the file is not read"
+    if strange := [name for name in needed if not (name.startswith(KNOWN_GLOBALS) and _is_dotted_name(name))]:
+        names = ", ".join(map(shorten, strange[:5]))
+        problem = f"names {names}, which no network of Ultralytics needs; the file is not read"
         raise DataError(problem, file=path)
     stand_ins: list[Any] = [(type(name.rpartition(".")[2], (_StandIn,), {}), name) for name in needed]
     try:
