@@ -178,3 +178,11 @@ def test_parameters_that_are_there_are_kept(pets, tmp_path):
 def test_the_command_says_what_is_not_given(capsys):
     assert main(["init", "--id", "x"]) == 2
     assert capsys.readouterr().err == "farther init: give --ood, --detector\n"
+
+
+def test_links_that_form_a_loop_are_named(pets, tmp_path):
+    (tmp_path / "a.json").symlink_to("b.json")
+    (tmp_path / "b.json").symlink_to("a.json")
+    with pytest.raises(DataError, match=r"[ab]\.json: "):
+        init(tmp_path / "made", id=pets, ood=[pets], detector=tmp_path / "a.json")
+    assert not (tmp_path / "made/params.yaml").exists()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farther.errors import DataError, ParameterError
-from farther.tables.folders import listed
+from farther.tables.folders import listed, resolved
 
 #: What is read: the metrics, the inputs that they were computed from, and farther's version.
 METRICS, LOCK, VERSION = "artifacts/metrics", "dvc.lock", "lib/farther/__init__.py"
@@ -63,11 +63,11 @@ def read_committed(name: str) -> Committed:
 def _of_folder(name: str, folder: Path) -> Committed:
     from farther.tables.files import open_binary
 
-    root = folder.resolve()
+    root = resolved(folder)
     found = [folder / LOCK, folder / VERSION, *listed(folder / METRICS, "**/*.json")]
     files: dict[str, bytes] = {}
     for file in (one for one in found if one.exists()):
-        if not file.resolve().is_relative_to(root):
+        if not resolved(file).is_relative_to(root):
             raise DataError("a link that leads out of the project", file=file)
         path = file.relative_to(folder).as_posix()
         _check_size(name, path, file.stat().st_size, len(files))

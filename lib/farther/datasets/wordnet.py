@@ -24,6 +24,7 @@ from pydantic.dataclasses import dataclass as checked
 from farther.datasets.hierarchy import ClassHierarchy, HierarchyFile, NameSimilarity, Node, Scale
 from farther.errors import DataError, FartherError, ParameterError, first_line
 from farther.registry import STRICT
+from farther.tables.folders import resolved
 
 #: Files that NLTK's reader opens. `index.sense`, `cntlist.rev` and the verbs' frames are not needed for similarities,
 #: nor is `lexnames`, which Debian's package wordnet-base leaves out.
@@ -197,7 +198,7 @@ def _open(folder: Path) -> Any:
     if missing:
         problem = f"WordNet is not here, {missing[0]} is missing: unpack WordNet 3.0 or 3.1 and name its 'dict' folder"
         raise DataError(problem, file=folder)
-    root = str(folder.resolve())
+    root = str(resolved(folder))
     if root not in nltk.data.path:
         nltk.data.path.append(root)  # NLTK reads only from folders in this list
     with warnings.catch_warnings():

@@ -23,7 +23,7 @@ from farther.datasets.records import Location, are_texts, read_lines, repeated
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
 from farther.tables.files import inside, read_yaml
-from farther.tables.folders import files_below, in_unicode
+from farther.tables.folders import files_below, in_unicode, resolved
 
 ABSENT = "the file does not exist, but the YAML file names it"
 ORIGINALS = ("train", "val", "test")
@@ -136,7 +136,7 @@ class YOLO(Reader):
     def _relative(self, name: str) -> str:
         """A path below the root that is written as an absolute one, from the root on; others as they are."""
         path = Path(name)
-        for root in (self.root.absolute(), self.root.resolve()):
+        for root in (self.root.absolute(), resolved(self.root)):
             if path.is_absolute() and path.is_relative_to(root):
                 return path.relative_to(root).as_posix()
         return name

@@ -18,7 +18,7 @@ from farther.detectors.imported.json_stream import list_elements
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
 from farther.tables import Header
-from farther.tables.folders import listed
+from farther.tables.folders import listed, resolved
 from farther.tables.header import Activation
 
 #: Detections that are checked at once.
@@ -148,8 +148,8 @@ class CocoResults(Imported):
     def _results(self) -> list[Path]:
         if not self.weights.is_dir():
             return [self.weights]
-        described = {file.resolve() for file in [*self._annotation_files(), self.categories] if isinstance(file, Path)}
-        found = [file for file in listed(self.weights, "*.json") if file.resolve() not in described]
+        described = {resolved(file) for file in [*self._annotation_files(), self.categories] if isinstance(file, Path)}
+        found = [file for file in listed(self.weights, "*.json") if resolved(file) not in described]
         if not found:
             raise DataError("no results here: expected files *.json", file=self.weights)
         return found

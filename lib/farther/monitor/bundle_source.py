@@ -26,6 +26,7 @@ from farther.scoring.entries import Entry
 from farther.scoring.inputs import folder_digest
 from farther.tables import Header, RegionsFolder
 from farther.tables.files import read_sealed, write_aside, write_json
+from farther.tables.folders import resolved
 
 #: Parameters that only say where a checkpoint is.
 PLACES = ("config", "revision", "local_files_only")
@@ -195,7 +196,7 @@ def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, on
     params = dict(source.detector.get("params") or {})
     with write_aside(out) as aside:
         aside.mkdir(parents=True)
-        weights = str(adapter.weights.resolve() if adapter.weights.exists() else adapter.weights)
+        weights = str(resolved(adapter.weights) if adapter.weights.exists() else adapter.weights)
         if isinstance(params.get("unknown"), str):  # a file of prompts, which a bundle holds as a list
             header = adapter.header()
             params["unknown"] = [header.classes[column] for column in header.unknown_columns]
@@ -203,7 +204,7 @@ def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, on
             weights, several = _copied(adapter, aside)
             params = {name: value for name, value in params.items() if not (several and name in PLACES)}
         elif "config" in params:
-            params["config"] = str(Path(params["config"]).resolve())
+            params["config"] = str(resolved(params["config"]))
         fitted.write_into(aside / METHOD)
         source.header.write_last_layer(aside)
         info = {

@@ -25,7 +25,7 @@ import numpy as np
 
 from farther.errors import DataError, FartherError, ParameterError
 from farther.images.read import MAX_PIXELS, Exif, load
-from farther.tables.folders import files_below
+from farther.tables.folders import files_below, resolved
 
 #: Endings of image files.
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
@@ -123,7 +123,7 @@ class ImageFiles(Source):
     def __init__(self, files: Sequence[Path], folder: Path, settings: SourceSettings):
         self.files = files[:: settings.every][: settings.limit]
         self.folder, self.settings = folder, settings
-        self.name, self.total = _printable(folder.resolve().name) or "images", len(self.files)
+        self.name, self.total = _printable(resolved(folder).name) or "images", len(self.files)
 
     def frames(self, failed: Failed) -> Generator[Frame, None, None]:
         """See `Source.frames`."""

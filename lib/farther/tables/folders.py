@@ -13,6 +13,11 @@ from farther.tables.files import is_unicode
 SHOWN = 1_000
 
 
+def resolved(path: str | Path) -> Path:
+    """The path behind links, as `Path.resolve`; a loop of links stays as it is, to fail where it is read."""
+    return Path(os.path.realpath(path))
+
+
 def files_below(folder: str | Path) -> Iterator[Path]:
     """The files in a folder and its sub-folders, links to folders included; a link to a folder above it ends there.
 

@@ -16,6 +16,7 @@ from farther.curation.decisions import HEADER
 from farther.detectors.known_classes import renamed
 from farther.errors import ParameterError
 from farther.tables import Header
+from farther.tables.folders import resolved
 from farther.tools.new_project.proposals import Lookup, Proposal, Relation, propose
 from farther.tools.new_project.recognise import Dataset, recognise, recognise_detector
 
@@ -88,13 +89,13 @@ def init(
     if params.exists() and not force:
         raise ParameterError(f"{params} is there already; name another folder, or add --force to replace it")
     lookup = Lookup.open(CLONE / "data", wordnet, clip)
-    known = Source(_name(Path(id), []), recognise(Path(id).resolve()))
-    entry, header = recognise_detector(Path(detector).resolve(), known.dataset)
+    known = Source(_name(Path(id), []), recognise(resolved(id)))
+    entry, header = recognise_detector(resolved(detector), known.dataset)
     found = _mapping(known.dataset, header, lookup)
     id_classes = renamed(header, found).known_classes
     sources = [Source(known.name, known.dataset, propose(known.dataset.categories, id_classes))]
     for path in ood:
-        dataset = recognise(Path(path).resolve())
+        dataset = recognise(resolved(path))
         name = _name(Path(path), [source.name for source in sources])
         sources.append(Source(name, dataset, propose(dataset.categories, id_classes, lookup)))
     pipeline = not (folder / "dvc.yaml").exists()
@@ -120,9 +121,9 @@ def init(
 
 def _name(path: Path, taken: Sequence[str]) -> str:
     """A dataset's name: that of its folder."""
-    name = re.sub(r"\W+", "_", path.resolve().name).strip("_").lower() or "dataset"
+    name = re.sub(r"\W+", "_", resolved(path).name).strip("_").lower() or "dataset"
     if name in taken:
-        name = f"{re.sub(r'[^0-9a-zA-Z]+', '_', path.resolve().parent.name).lower()}_{name}"
+        name = f"{re.sub(r'[^0-9a-zA-Z]+', '_', resolved(path).parent.name).lower()}_{name}"
     if name in taken:
         raise ParameterError(f"two datasets would be called {name!r}: rename the folder {path}")
     return name
