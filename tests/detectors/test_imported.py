@@ -177,6 +177,8 @@ def test_one_image_in_two_files_is_refused(world):
 def test_a_split_that_the_file_does_not_know_is_refused_with_names_of_both(world):
     with pytest.raises(DataError, match=r"no image of split 'far'.* They name '2007_1'; the split has '000000000007'"):
         world.results([detection("2007_1")])
+    with pytest.raises(DataError, match=r"\.json: no image of split 'far'.* They name none"):
+        world.results([])
 
 
 LOGITS = {"logits": [2.0, 1.0]}

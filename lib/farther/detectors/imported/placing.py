@@ -83,7 +83,7 @@ def check_import(adapter: Imported, splits: Mapping[str, Images], names: Scopes,
     with spooled(adapter, adapter.header(), folder) as spool:
         for split, images in splits.items():
             place = places(spool.names, split, images, names)
-            _refuse_unknown_split(spool, place, split, images)
+            _refuse_unknown_split(spool, place, split, images, adapter.weights)
             _refuse_two_sources(spool, place, split, images)
         return len(spool)
 
@@ -143,7 +143,7 @@ class _Making:
         """Writes the regions folder of a split."""
         images = self.tables[split]
         place = places(self.spool.names, split, images, self.scopes)
-        _refuse_unknown_split(self.spool, place, split, images)
+        _refuse_unknown_split(self.spool, place, split, images, self.adapter.weights)
         _refuse_two_sources(self.spool, place, split, images)
         rows = place[self.spool.image]
         order = np.argsort(rows, kind="stable")
@@ -239,7 +239,7 @@ def _ends_alike(one: str, other: str) -> bool:
     return parts[0][-length:] == parts[1][-length:]
 
 
-def _refuse_unknown_split(spool: Spool, place: np.ndarray, split: str, images: Images) -> None:
+def _refuse_unknown_split(spool: Spool, place: np.ndarray, split: str, images: Images, weights: Path) -> None:
     if not len(images) or (place >= 0).any():
         return
     shown = [name if source.image_files is None else source.image_files[int(name)] for source, name in spool.names]
@@ -248,7 +248,7 @@ def _refuse_unknown_split(spool: Spool, place: np.ndarray, split: str, images: I
     raise DataError(
         f"no image of split {split!r} is in the detections. They name {theirs}; the split has {ours}. Use the same "
         "names, or give the parameter 'annotations', which maps numbers to files",
-        file=spool.names[0][0].path if spool.names else None,
+        file=spool.names[0][0].path if spool.names else weights,
     )
 
 
