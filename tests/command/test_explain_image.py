@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 import yaml
 
@@ -11,6 +12,7 @@ from farther.curation.fates import Fates
 from farther.similarity import ImageSimilarity
 from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, RegionsWriter
 from farther.tables.files import write_json
+from farther.tables.parquet import write_parquet
 
 #: Benchmark `b` draws from two datasets that number their images alike.
 SPLITS = {
@@ -195,3 +197,12 @@ def test_an_image_that_ingest_dropped_is_explained(here, capsys):
         shown = " ".join(capsys.readouterr().out.split())
         expected = "image unreadable: no image format that is known. `ingest` dropped it with its objects"
         assert shown == f"photos all all/077.jpg {expected}"
+
+
+def test_a_fate_that_there_is_not_is_named(here, capsys):
+    file = here / "artifacts/splits/b/fates.parquet"
+    write_parquet(pl.read_parquet(file).with_columns(fate=pl.lit("nearest")), file)
+    capsys.readouterr()
+    assert main(["explain", "image", "001"]) == 2
+    expected = "fates.parquet: row 0: field 'fate': expected one of near, far, farther, removed, found 'nearest'"
+    assert expected in capsys.readouterr().err

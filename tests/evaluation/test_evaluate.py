@@ -416,3 +416,12 @@ def test_images_are_compared_with_those_that_they_were_made_from(files):
     ):
         roles = run.Roles(["far"], pairs={"far": {"of": "val", "name": "(.*)", "by": "image_id"}})
         evaluation.evaluate_run(RunInputs(files, roles, EvaluationSettings(replicates=0)), ["msp"], code="")
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_benchmark_without_ood_splits_has_the_detectors_metrics(files):
+    inputs = RunInputs(files, run.Roles([]), EvaluationSettings(replicates=20))
+    report = evaluation.evaluate_run(inputs, ["msp"], code="")
+    assert report["closed_set"]["ap"] > 0
+    assert report["methods"]["msp"]["splits"] == {}
+    assert report["gains"]["methods"] == {"msp": {}}

@@ -94,6 +94,7 @@ class Parts:
         if not (self._kept.is_current(item, key) and self._outcomes.is_current(method.name, key)):
             evaluated = evaluate_method(method, self._inputs, self._user_defined)
             with self._writing, self._outcomes.make(method.name, key) as folder:
+                folder.mkdir()  # a benchmark may have no OOD split
                 for split in inputs.test_splits:
                     of_regions, of_objects = evaluated.outcomes[split.name].tables(split.regions)
                     of_regions.write(folder / f"{split.name}.parquet")
