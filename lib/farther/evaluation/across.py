@@ -33,7 +33,7 @@ def means(
         the splits have, None where one of them has no value.
     """
     found: dict[str, Any] = {}
-    for name in dict.fromkeys(distance.values()):
+    for name in dict.fromkeys(distance[split] for split in distance if split in results):
         splits = [split for split in results if distance.get(split) == name]
         metrics = [METRICS[m] for m in AVERAGED if all(METRICS[m].group in results[s] for s in splits)]
         values = {metric.name: [metric.of(results[split]) for split in splits] for metric in metrics}
