@@ -8,6 +8,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from multiprocessing.util import Finalize
 
 import numpy as np
 from PIL import Image
@@ -27,6 +28,7 @@ def import_quietly() -> None:
     if "ultralytics.nn.tasks" in sys.modules:
         return
     _settings = tempfile.TemporaryDirectory(prefix="farther-ultralytics-")
+    Finalize(None, _settings.cleanup, exitpriority=0)  # worker processes end without Python's own clearing up
     folder = os.environ.get("YOLO_CONFIG_DIR", _settings.name)
     pillows_open, printing = Image.open, np.get_printoptions()
     try:
