@@ -321,7 +321,10 @@ def _finite(text: str) -> float:
 
 def _place_of_not_finite(text: str) -> str | None:
     """The fields and positions, joined by dots, that lead to the first number that is not finite."""
-    level = [("", json.loads(text, parse_int=str))]
+    try:
+        level = [("", json.loads(text, parse_int=str))]
+    except (ValueError, RecursionError):  # what follows the number is not JSON
+        return None
     for _ in range(DEPTH):
         if found := next((name for name, one in level if isinstance(one, float) and not math.isfinite(one)), None):
             return found
