@@ -24,9 +24,9 @@ demo: $(VENV)/ready
 repro: $(VENV)/ready
 	@farther repro
 
-# Two workers on two cores: PyTorch and BLAS have one thread in each, as more would wait for each other.
+# Three workers on two cores, as many tests wait for other processes; PyTorch and BLAS have one thread in each.
 test: lint machine
-	OMP_NUM_THREADS=1 python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/ready
 	ruff check $(SOURCES)
