@@ -319,7 +319,7 @@ def _finite(text: str) -> float:
     raise _NotFiniteError(text)
 
 
-def _place_of_not_finite(text: str) -> str | None:
+def _place_of_not_finite(text: str | bytes) -> str | None:
     """The fields and positions, joined by dots, that lead to the first number that is not finite."""
     try:
         level = [("", json.loads(text, parse_int=str))]
