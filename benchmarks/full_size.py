@@ -2,6 +2,7 @@
 
     python benchmarks/full_size.py DIR                 makes the project in DIR, then measures; 21 GB of disk
     python benchmarks/full_size.py DIR --scale 0.1     with a tenth of the images
+    python benchmarks/full_size.py DIR --jobs 2        two runs at the same time, as `farther repro --jobs 2`
 
 A project that an earlier call finished is measured again with the code of now; `--make-only` ends before that.
 
@@ -65,7 +66,8 @@ start = time.monotonic()
 status = subprocess.call([sys.executable, *sys.argv[1:]])
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
 name = '@'.join([os.path.basename(sys.argv[1])[:-3], *sys.argv[2:3]])
-line = [name, time.monotonic() - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]
+end = time.monotonic()
+line = [name, end - start, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, start, end]
 open(os.environ['FARTHER_TIMES'], 'a').write(json.dumps(line) + '\\n')
 sys.exit(status)
 """
@@ -280,11 +282,13 @@ def set_thresholds(project: Path, params: dict[str, Any], scale: float) -> None:
 
 @dataclass(frozen=True)
 class Spent:
-    """Seconds by the clock and of processors, and MiB of the largest process."""
+    """Seconds by the clock and of processors, MiB of the largest process, and its begin and end by the clock."""
 
     wall: float
     cpu: float
     memory: float
+    start: float
+    end: float
 
 
 def run(project: Path, *command: str) -> tuple[Spent, dict[str, Spent]]:
@@ -306,7 +310,8 @@ def run(project: Path, *command: str) -> tuple[Spent, dict[str, Spent]]:
         if log.exists()
         else {}
     )
-    return Spent(time.monotonic() - start, cpu, after.ru_maxrss / 1024), stages
+    end = time.monotonic()
+    return Spent(end - start, cpu, after.ru_maxrss / 1024, start, end), stages
 
 
 def lines(title: str, whole: Spent, stages: dict[str, Spent]) -> Iterator[str]:
@@ -314,15 +319,19 @@ def lines(title: str, whole: Spent, stages: dict[str, Spent]) -> Iterator[str]:
     yield f"\n{title}\n\n| stage | seconds | processor seconds | MiB |\n| --- | ---: | ---: | ---: |"
     for name, spent in stages.items():
         yield f"| {name} | {spent.wall:.1f} | {spent.cpu:.1f} | {spent.memory:,.0f} |"
-    rest = whole.wall - sum(spent.wall for spent in stages.values())
+    rest, now = whole.wall, whole.start
+    for spent in sorted(stages.values(), key=lambda spent: spent.start):  # some at the same time
+        rest -= max(0.0, spent.end - max(now, spent.start))
+        now = max(now, spent.end)
     memory = max((spent.memory for spent in stages.values()), default=0)
     yield f"| DVC | {rest:.1f} ({rest / whole.wall:.0%}) | | |"
     yield f"| all | {whole.wall:.1f} | {whole.cpu:.1f} | {memory:,.0f} |"
 
 
-def report(project: Path, title: str, *stages: str) -> None:
+def report(project: Path, title: str, *stages: str, jobs: int = 1) -> None:
     """Runs stages and prints their table."""
-    print(*lines(title, *run(project, "dvc", "repro", *stages)), sep="\n", flush=True)
+    command = ("dvc", "repro") if jobs == 1 else ("farther", "repro", "--jobs", str(jobs))
+    print(*lines(title, *run(project, *command, *stages)), sep="\n", flush=True)
 
 
 def make(project: Path, scale: float) -> None:
@@ -354,6 +363,7 @@ def main() -> None:
     parser.add_argument(
         "--approximate", nargs="+", default=[], metavar="METHOD", help="nearest-neighbour searches to make approximate"
     )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs to evaluate at the same time")
     parser.add_argument("--last", default="ddu", metavar="METHOD", help="the method that is added last; ddu by default")
     asked = parser.parse_args()
     project = asked.project.resolve()
@@ -373,10 +383,10 @@ def main() -> None:
     last = {asked.last: methods.pop(asked.last)}
     params["methods"] = methods
     write_params(project, params)
-    report(project, f"{len(methods)} methods", *runs, "report")
+    report(project, f"{len(methods)} methods", *runs, "report", jobs=asked.jobs)
     methods |= last
     write_params(project, params)
-    report(project, "One more method", *runs, "report")
+    report(project, "One more method", *runs, "report", jobs=asked.jobs)
     report(project, "Nothing changed", *runs, "report")
 
 

@@ -41,13 +41,56 @@ place.joinpath(name).write_text(name)
 """
 
 
+RUNS = """
+stages:
+  infer:
+    foreach: ${detectors}
+    do: {cmd: "python step.py infer ${key}", deps: [step.py], outs: ["artifacts/infer/${key}"]}
+  evaluate:
+    foreach: ${detectors}
+    do: {cmd: "python step.py evaluate ${key}", deps: ["artifacts/infer/${key}"], outs: ["artifacts/evaluate/${key}"]}
+  report:
+    cmd: python step.py report all
+    deps: [artifacts/evaluate]
+    outs: [artifacts/report/all]
+"""
+
+#: An evaluation ends when as many have begun as the file `together` says, and fails where the file `failing` names it.
+STEP = """
+import pathlib, sys, time
+stage, name = sys.argv[1:]
+if stage == "evaluate":
+    pathlib.Path("begun", name).touch()
+    end = time.monotonic() + 60
+    while len(list(pathlib.Path("begun").iterdir())) < int(pathlib.Path("together").read_text()):
+        assert time.monotonic() < end, "alone"
+        time.sleep(0.01)
+    assert pathlib.Path("failing").read_text() != name, "it fails"
+place = pathlib.Path("artifacts", stage)
+place.mkdir(parents=True, exist_ok=True)
+place.joinpath(name).write_text(name)
+print(f"{name}: {stage} is done")
+"""
+
+
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("project")
-    (folder / "dvc.yaml").write_text(PIPELINE)
-    (folder / "letter.py").write_text(LETTER)
-    (folder / "params.yaml").write_text("benchmarks: {word: {}}\n")
-    (folder / ".gitignore").write_text("/artifacts\n")
+    return write(tmp_path_factory.mktemp("project"), PIPELINE, "benchmarks: {word: {}}\n", {"letter.py": LETTER})
+
+
+@pytest.fixture
+def runs(tmp_path) -> Path:
+    """A project with three runs."""
+    files = {"step.py": STEP, "together": "2", "failing": ""}
+    (tmp_path / "begun").mkdir()
+    return write(tmp_path, RUNS, "detectors: {a: {}, b: {}, c: {}}\n", files)
+
+
+def write(folder: Path, pipeline: str, params: str, files: dict[str, str]) -> Path:
+    """A project of DVC."""
+    written = {"dvc.yaml": pipeline, "params.yaml": params, ".gitignore": "/artifacts\n", **files}
+    for name, text in written.items():
+        (folder / name).write_text(text)
     for command in (["git", "init", "-q"], ["dvc", "init", "-q"], ["dvc", "config", "core.analytics", "false"]):
         subprocess.run(command, cwd=folder, env=environment(), check=True)
     return folder
@@ -57,8 +100,8 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
 
 
-def repro(project: Path) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "farther", "repro"]
+def repro(project: Path, *arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "farther", "repro", *arguments]
     return subprocess.run(command, cwd=project, capture_output=True, text=True, check=False)
 
 
@@ -106,6 +149,33 @@ def test_ctrl_c_ends_the_stage_and_the_command(project):
     assert errors.endswith("Stopped. What is finished is kept: run it again to continue.\n")
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)  # no process of its group is left
+
+
+def test_runs_are_evaluated_at_the_same_time(runs):
+    done = repro(runs, "--jobs", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    stages = re.findall(r"^ +\d/7 +\d:\d\d +(\S+) +\d+ s  (?:\w+: )?(\w+) is done$", done.stdout, re.M)
+    assert {stage for stage, _ in stages[:3]} == {"infer@a", "infer@b", "infer@c"}
+    assert {stage for stage, _ in stages[3:6]} == {"evaluate@a", "evaluate@b", "evaluate@c"}
+    assert stages[6:] == [("report", "report")]
+    assert done.stdout.splitlines()[-1].startswith("7 stages ran in ")
+    again = repro(runs, "--jobs", "2")
+    assert again.stdout.splitlines()[-1].endswith("; 7 were up to date.")
+
+
+def test_what_runs_beside_a_failure_is_kept(runs):
+    (runs / "failing").write_text("a")
+    done = repro(runs, "--jobs", "2")
+    assert done.returncode != 0
+    assert "AssertionError: it fails" in done.stderr
+    assert "evaluate@a  failed after" in done.stdout
+    assert "report" not in done.stdout
+    (runs / "failing").write_text("")
+    again = repro(runs)
+    assert again.returncode == 0
+    assert "evaluate@a" in again.stdout
+    assert "evaluate@b" not in again.stdout
+    assert "report" in again.stdout
 
 
 def test_an_unknown_run_is_refused_before_anything_runs(project, monkeypatch, capsys):

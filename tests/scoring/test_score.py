@@ -13,7 +13,7 @@ from farther.methods import FitError
 from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import FitSettings, RegionsSample, RunRegions
-from farther.scoring.score import score_run
+from farther.scoring.score import PART, score_run
 from farther.tables import RegionsFolder, Scores
 
 T_STAR = 0.4
@@ -138,7 +138,10 @@ def times(folder):
     return {file: file.stat().st_mtime_ns for file in folder.rglob("*") if file.is_file() and file.name != KEYS}
 
 
-def test_all_splits_but_the_training_split_get_all_their_rows_scored(run, score, tmp_path):
+@pytest.mark.parametrize("part", [PART, 7])
+def test_all_splits_but_the_training_split_get_all_their_rows_scored(run, score, tmp_path, monkeypatch, part):
+    monkeypatch.setattr("farther.scoring.score.PART", part)  # rows that one core scores
+    monkeypatch.setattr("farther.scoring.score.count_cores", lambda: 3)
     done = score(BOTH)
     assert done.fitted == ["knn", "msp"]
     assert sorted(done.scored) == sorted(f"{name}/{split}" for name in BOTH for split in SPLITS)

@@ -9,16 +9,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 from farther.command.output import coloured, width
 from farther.command.project import Project, argument, option
-from farther.errors import choose
+from farther.errors import ParameterError, choose
+from farther.tables.folders import files_below
 
 LOGS = Path("artifacts/.work/logs")
+EVALUATE = "evaluate@"
 
 #: DVC. It reads dvc.lock after each stage, in a way that keeps comments and takes half a second; the lock file has no
 #: comments, and is written as it would be.
@@ -49,6 +53,7 @@ ADVICE = re.compile(
 def repro(
     targets: Annotated[list[str] | None, argument("STAGE", "Stages to run; by default all.")] = None,
     first: Annotated[str | None, option("RUN", "Evaluate this run before all others.", "detectors")] = None,
+    jobs: Annotated[int, option("N", "Evaluate this many runs at the same time; each takes its own memory.")] = 1,
 ) -> int:
     """Run what changed, one line per stage.
 
@@ -61,20 +66,67 @@ def repro(
       farther repro
       farther repro evaluate@voc-vos
       farther repro --first voc-vos    # its table comes before the other runs
+      farther repro --jobs 4
     """
     project = Project()
+    if jobs < 1:
+        raise ParameterError(f"--jobs: expected 1 or more, found {jobs}")
     shown = Progress(stages=0 if targets else _stage_count(project))
     if first is not None:
         choose("run", first, project.section("detectors"))
-        status = shown.follow([f"evaluate@{first}"])
+        status = shown.follow([f"{EVALUATE}{first}"])
         if status:
             return status
-        if f"evaluate@{first}" in shown.ran:
+        if f"{EVALUATE}{first}" in shown.ran:
             print(f"\n{_first_result(project, first)}\n\nThe other runs follow.\n", flush=True)
-    status = shown.follow(targets or [])
+    status = _side_by_side(project, shown, _runs(project, targets, shown), jobs) if jobs > 1 else 0
+    status = status or shown.follow(targets or [])
     if not status:
         shown.end()
     return status
+
+
+def _runs(project: Project, targets: list[str] | None, shown: Progress) -> list[str]:
+    """The runs that are to be evaluated."""
+    runs = project.section("detectors")
+    asked = runs if not targets else [name.removeprefix(EVALUATE) for name in targets if name.startswith(EVALUATE)]
+    return [run for run in asked if run in runs and f"{EVALUATE}{run}" not in {*shown.ran, *shown.unchanged}]
+
+
+def _side_by_side(project: Project, shown: Progress, runs: list[str], jobs: int) -> int:
+    """Evaluates runs, some at the same time, each under a DVC of its own; the exit status of the first that failed.
+
+    What they share is brought up to date before: one DVC refuses to write what another one reads.
+    """
+    if len(runs) < 2:
+        return 0
+    if status := shown.follow([f"infer@{run}" for run in runs]):
+        return status
+    # The largest first: none of them is left to run alone at the end.
+    waiting, failed = iter(sorted(runs, key=partial(_bytes_of_regions, project), reverse=True)), [0]
+
+    def work(_: int) -> None:
+        for run in waiting:
+            # Without a bar: there is one terminal.
+            beside = Progress(shown.stages, shown.ran, shown.unchanged, shown.start, on_terminal=False)
+            if not failed[0]:
+                failed[0] = beside.follow([f"{EVALUATE}{run}"], alone=True)
+
+    try:
+        with ThreadPoolExecutor(jobs) as pool:
+            list(pool.map(work, range(jobs)))
+    except KeyboardInterrupt:
+        return _stopped()
+    return failed[0]
+
+
+def _bytes_of_regions(project: Project, run: str) -> int:
+    return sum(file.stat().st_size for file in files_below(project.artifacts / "regions" / run))
+
+
+def _stopped() -> int:
+    print("Stopped. What is finished is kept: run it again to continue.", file=sys.stderr)
+    return 130
 
 
 def _first_result(project: Project, run: str) -> str:
@@ -95,22 +147,30 @@ class Progress:
         stages: Number of stages of the pipeline; 0 where it is not known.
         ran: Stages that ran, or were taken from the cache.
         unchanged: Stages that had nothing to do.
+        start: When the first of them began, by `time.monotonic`.
+        on_terminal: Whether progress bars are drawn.
     """
 
     stages: int = 0
     ran: list[str] = field(default_factory=list)
     unchanged: set[str] = field(default_factory=set)
-    _start: float = field(default_factory=time.monotonic)
+    start: float = field(default_factory=time.monotonic)
+    on_terminal: bool = field(default_factory=lambda: sys.stderr.isatty())
     _stage: str = ""
     _stage_start: float = 0.0
     _printed: list[str] = field(default_factory=list)
     _bar: str = ""
-    _on_terminal: bool = field(default_factory=lambda: sys.stderr.isatty())
 
-    def follow(self, targets: list[str]) -> int:
-        """Runs `dvc repro`; returns its exit status, 130 after Ctrl-C."""
-        read, write = _terminal() if self._on_terminal else os.pipe()
-        command = [sys.executable, "-c", DVC, "repro", *targets]
+    def follow(self, targets: list[str], *, alone: bool = False) -> int:
+        """Runs `dvc repro`; returns its exit status, 130 after Ctrl-C.
+
+        Args:
+            targets: Stages to run; by default all.
+            alone: Without the stages that they depend on, beside others that run: DVC waits for its lock.
+        """
+        read, write = _terminal() if self.on_terminal else os.pipe()
+        options = (["--wait-for-lock"], ["--single-item"]) if alone else ([], [])
+        command = [sys.executable, "-c", DVC, *options[0], "repro", *options[1], *targets]
         environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=write, env=environment) as process:
             os.close(write)
@@ -123,8 +183,7 @@ class Progress:
                 with suppress(KeyboardInterrupt):
                     process.wait()
                 self._clear()
-                print("Stopped. What is finished is kept: run it again to continue.", file=sys.stderr)
-                return 130
+                return _stopped()
             finally:
                 os.close(read)
         self._clear()
@@ -134,13 +193,13 @@ class Progress:
     def end(self) -> None:
         """Prints how many stages ran."""
         kept = len(self.unchanged - set(self.ran))
-        print(f"{len(self.ran)} stages ran in {_clock(time.monotonic() - self._start)}; {kept} were up to date.")
+        print(f"{len(self.ran)} stages ran in {_clock(time.monotonic() - self.start)}; {kept} were up to date.")
 
     def _take(self, source: str, line: str) -> None:
         """Takes a line of DVC or of a stage; an empty source means that time passed, "bar" an unfinished line."""
         if source in ("", "bar"):
             self._bar = line if source == "bar" else self._bar
-            if self._on_terminal and self._stage:
+            if self.on_terminal and self._stage:
                 self._draw()
             return
         self._clear()
@@ -183,14 +242,14 @@ class Progress:
     @property
     def _position(self) -> str:
         of = f"/{self.stages}" if self.stages else ""
-        return f"{len(self.ran):>3}{of}  {_clock(time.monotonic() - self._start):>5} "
+        return f"{len(self.ran):>3}{of}  {_clock(time.monotonic() - self.start):>5} "
 
     def _draw(self) -> None:
         bar = self._bar or f"{time.monotonic() - self._stage_start:.0f} s"
         print(f"\r\033[K{f'{self._position} {self._stage}  {bar}'[: width() - 1]}", end="", file=sys.stderr, flush=True)
 
     def _clear(self) -> None:
-        if self._on_terminal:
+        if self.on_terminal:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
 
     def _log(self, line: str) -> None:

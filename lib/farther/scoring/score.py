@@ -10,11 +10,14 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
+from farther.cores import count_cores
 from farther.errors import DataError
 from farther.keyed import Keyed
 from farther.methods.base import METHODS, FitError, Method
@@ -23,9 +26,12 @@ from farther.methods.rows import in_threads
 from farther.scoring.entries import Entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import RunRegions, folder_digest
-from farther.tables import RegionsFolder, Scores
+from farther.tables import Regions, RegionsFolder, Scores
 from farther.tables.files import digest
 from farther.tables.parquet import ROW_GROUP
+
+#: Fewest rows of a part of a batch: a search in an index compares many rows with a cell at a time.
+PART = 2048
 
 
 @dataclass
@@ -153,11 +159,22 @@ def _score_split(
         title = f"{regions.path.parent.name} {regions.path.name}"
         progress = stack.enter_context(tqdm(total=len(regions), desc=title, unit="region", disable=None))
         for batch in regions.batches(columns):
+            # A score depends on its own row alone. All cores are busy to the end when each method is shared among them.
+            parts = _parts(batch)
+            each = [(name, part) for name in stale for part in parts]
             try:
-                scores = in_threads(lambda name, batch=batch: methods[name].score(batch), stale)  # type: ignore[misc]
+                scores = in_threads(lambda of: methods[of[0]].score(of[1]), each)
             except DataError as error:
                 raise error.within(regions.path) from None
-            for name, score in zip(stale, scores, strict=True):
+            for number, name in enumerate(stale):
+                score = np.concatenate(scores[number * len(parts) : (number + 1) * len(parts)])
                 found = Scores(image_id=batch.image_id, region_id=batch.region_id, score=score)
                 writers[name].write_table(found.frame.to_arrow().cast(schema), row_group_size=ROW_GROUP)
             progress.update(len(batch))
+
+
+def _parts(batch: Regions) -> list[Regions]:
+    """The rows in as many parts as there are cores, fewer where parts would have less than `PART` rows."""
+    count = max(1, min(count_cores(), len(batch) // PART))
+    ends = [len(batch) * k // count for k in range(count + 1)]
+    return [batch[first:end] for first, end in pairwise(ends)]
