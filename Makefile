@@ -10,7 +10,7 @@ export PATH := $(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := lib stages training tests benchmarks
 
-.PHONY: demo test lint machine repro lock checkpoints clean
+.PHONY: demo test tests lint machine repro lock checkpoints clean
 
 # One run is carried to its table before the others start.
 demo: $(VENV)/ready
@@ -24,8 +24,11 @@ demo: $(VENV)/ready
 repro: $(VENV)/ready
 	@farther repro
 
+test: $(VENV)/ready
+	@$(MAKE) --no-print-directory -j 2 lint tests
+
 # Three workers on two cores, as many tests wait for other processes; PyTorch and BLAS have one thread in each.
-test: lint machine
+tests: $(VENV)/ready machine
 	OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/ready
