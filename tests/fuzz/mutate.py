@@ -14,8 +14,8 @@ from pathlib import Path
 import contents
 import texts
 
-#: Ends of the names of files that may hold a pickle.
-PICKLES = (".pt", ".pth", ".ckpt")
+#: Ends of the names of files that may hold a pickle, and of those that end SciPy's process where they are damaged.
+UNSAFE = (".pt", ".pth", ".ckpt", ".mat")
 
 
 def mutate_folder(folder: Path, files: list[Path], chance: random.Random) -> str:
@@ -39,8 +39,8 @@ def _change(path: Path, folder: Path, files: list[Path], chance: random.Random, 
         return path, _replace(path, folder, chance)
     if chance.random() < 0.06:
         return path, _misplace(path, files, chance)
-    # A file that was changed is not unpickled here: it may hold the command that it must not run in farther.
-    structure = is_valid or not path.name.endswith(PICKLES)
+    # Some files are not read here once they were changed: a pickle may hold the command that must not run in farther.
+    structure = is_valid or not path.name.endswith(UNSAFE)
     content, how = mutated(path.read_bytes(), path.name, chance, structure=structure)
     path.unlink()
     path.write_bytes(content)
