@@ -14,8 +14,9 @@ from pathlib import Path
 import contents
 import texts
 
-#: Ends of the names of files that may hold a pickle, and of those that end SciPy's process where they are damaged.
-UNSAFE = (".pt", ".pth", ".ckpt", ".mat")
+#: Ends of the names of files that may hold a pickle, and with them those that end SciPy's process where damaged.
+PICKLES = (".pt", ".pth", ".ckpt")
+UNSAFE = (*PICKLES, ".mat")
 
 
 def mutate_folder(folder: Path, files: list[Path], chance: random.Random) -> str:
