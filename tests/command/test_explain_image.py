@@ -204,5 +204,5 @@ def test_a_fate_that_there_is_not_is_named(here, capsys):
     write_parquet(pl.read_parquet(file).with_columns(fate=pl.lit("nearest")), file)
     capsys.readouterr()
     assert main(["explain", "image", "001"]) == 2
-    expected = "fates.parquet: row 0: field 'fate': expected one of near, far, farther, removed, found 'nearest'"
+    expected = "fates.parquet: row 0: field 'fate': unknown fate 'nearest'; known: near, far, farther, removed"
     assert expected in capsys.readouterr().err

@@ -177,3 +177,11 @@ def test_equal_files_are_told_from_images_that_look_the_same():
     one.digest[:2] = "same"
     pairs, _ = near_duplicates([one], threshold=0.999)
     assert pairs.same_file.tolist() == [True, False, False]
+
+
+def test_of_many_equal_pairs_the_first_are_listed():
+    images = split("blank", "far", [0] * 11 + [1, 20, 1])
+    listed, found = near_duplicates([images], 0.99, limit=9)
+    every, all_found = near_duplicates([images], 0.99, limit=1000)
+    assert found == all_found == len(every) == 78
+    assert listed.frame.equals(every.frame[:9])

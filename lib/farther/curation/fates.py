@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal
 
 import polars as pl
 
 from farther.curation.rules import Rule
 from farther.curation.sources import LabelledImages
-from farther.errors import DataError, ParameterError, shorten
+from farther.errors import ParameterError
 from farther.tables import Column, Objects, Table
 
 #: Values of `rule` where no object decided.
@@ -53,18 +52,12 @@ class Fates(Table):
     image_id = Column(pl.String)
     dataset = Column(pl.String)
     subset = Column(pl.String)
-    fate = Column(pl.String)
+    fate = Column(pl.String, among=FATES)
     rule = Column(pl.String)
     category = Column(pl.String)
     object_id = Column(pl.Int64)
     decided_by = Column(pl.String, default="")
     by_rules = Column(pl.String, default="")
-
-    def _check(self, source: str | Path | None) -> None:
-        for row, fate in enumerate(self.fate):
-            if fate not in FATES:
-                problem = f"expected one of {', '.join(FATES)}, found {shorten(str(fate))}"
-                raise DataError(problem, file=source, row=row, field="fate")
 
 
 #: The rule that decided, and on which object or by whom.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import combinations_with_replacement
 
+import numpy as np
 import polars as pl
 
 from farther.similarity.nearest import pairs_above
@@ -34,6 +35,15 @@ class Duplicates(Table):
 _PAIRS = pl.Schema([("cosine", pl.Float32), *((name, pl.Int64) for name in ("a", "i", "b", "j"))])
 
 
+def _highest(cosines: np.ndarray, limit: int) -> np.ndarray:
+    """The rows of `limit` of the highest cosines, of equal ones the first: all pairs of blank images are equal."""
+    if len(cosines) <= limit:
+        return np.arange(len(cosines))
+    least = np.partition(cosines, len(cosines) - limit)[len(cosines) - limit]
+    above = np.flatnonzero(cosines > least)
+    return np.concatenate([above, np.flatnonzero(cosines == least)[: limit - len(above)]])
+
+
 def near_duplicates(splits: Sequence[EmbeddedSplit], threshold: float, limit: int = 10_000) -> tuple[Duplicates, int]:
     """Pairs of images, within a split and across splits, whose cosine is at least `threshold`.
 
@@ -52,7 +62,9 @@ def near_duplicates(splits: Sequence[EmbeddedSplit], threshold: float, limit: in
     for a, b in combinations_with_replacement(range(len(splits)), 2):
         first_row = 0 if a == b else None
         for i, j, cosines in pairs_above(splits[a].vectors, splits[b].vectors, threshold, first_row=first_row):
-            part = pl.DataFrame({"cosine": cosines, "i": i, "j": j}).with_columns(a=pl.lit(a), b=pl.lit(b))
+            rows = _highest(cosines, limit)
+            part = pl.DataFrame({"cosine": cosines[rows], "i": i[rows], "j": j[rows]})
+            part = part.with_columns(a=pl.lit(a), b=pl.lit(b))
             ordered = pl.concat([best, part.select(pl.col(name).cast(kind) for name, kind in _PAIRS.items())])
             best = ordered.sort(*_PAIRS, descending=[True, False, False, False, False]).head(limit)
             found += len(i)

@@ -30,7 +30,7 @@ class Embeddings(Table):
         embedding: Its CLIP embedding, D × float16 or float32, of length 1.
     """
 
-    image_id = Column(pl.String)
+    image_id = Column(pl.String, unique=True)
     embedding = Column(VECTOR)
 
     def _check(self, source: str | Path | None) -> None:
@@ -46,7 +46,7 @@ class NameEmbeddings(Table):
         embedding: CLIP's embedding of the sentence that names it, D × float32, of length 1.
     """
 
-    name = Column(pl.String)
+    name = Column(pl.String, unique=True)
     embedding = Column(VECTOR)
 
     def _check(self, source: str | Path | None) -> None:
