@@ -453,12 +453,10 @@ def image(content: bytes, chance: random.Random) -> bytes:
     elif kind == "narrow":
         made.resize(chance.choice([(1, 60_000), (60_000, 1), (3000, 3000)])).save(sink, "PNG")
     else:
-        made.save(
-            sink,
-            chance.choice(
-                ["GIF", "BMP", "TIFF", "WEBP", "PPM", "PDF", "ICO", "TGA", "JPEG", "PCX", "JPEG2000", "AVIF", "MPO"]
-            ),
+        of = chance.choice(
+            ["GIF", "BMP", "TIFF", "WEBP", "PPM", "PDF", "ICO", "TGA", "JPEG", "PCX", "JPEG2000", "AVIF", "MPO"]
         )
+        (made.resize((32, 32)) if of == "ICO" else made).save(sink, of)  # icons have 16 pixels or more
     return sink.getvalue()
 
 
