@@ -6,6 +6,7 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from farther.errors import DataError
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
@@ -100,3 +101,10 @@ def test_a_method_that_is_no_longer_asked_for_leaves_nothing(files):
     report = json.loads(files.evaluation.read_text())
     assert set(report["methods"]) == {"msp"}
     assert report["settings"] == json.loads(json.dumps(asdict(EvaluationSettings(replicates=5))))
+
+
+def test_the_part_of_another_in_place_of_the_detectors_is_refused(files):
+    evaluated(files)
+    (files.parts / "detector.json").write_bytes(files.evaluation.read_bytes())
+    with pytest.raises(DataError, match=r"detector\.json: field 'map_at': the field is missing"):
+        evaluated(files)

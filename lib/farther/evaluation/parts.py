@@ -16,9 +16,22 @@ from farther.evaluation.methods import Evaluated, Method, evaluate_method
 from farther.keyed import Keyed
 from farther.metrics.user_defined import UserDefinedMetric
 from farther.tables.files import digest, read_sealed, write_sealed
+from farther.tables.schema import Schema, check
 
 #: The kept part of the detector, and the choice of what to deploy (`farther.evaluation.choosing`).
 DETECTOR, CHOICE = "detector.json", "choice.json"
+
+
+class _OfDetector(Schema):
+    """The sections of the detector's part."""
+
+    closed_set: dict[str, Any]
+    error_budget: dict[str, Any] | None
+    classifier: dict[str, Any] | None
+    wilderness: dict[str, Any] | None
+    self_awareness: dict[str, Any] | None
+    splits: dict[str, dict[str, Any]]
+    map_at: dict[str, Any]
 
 
 class Parts:
@@ -82,7 +95,9 @@ class Parts:
                 write_sealed(path, evaluated)
             self.computed.append("the detector")
         file = self._kept.path(DETECTOR)
-        return read_sealed(file, f"delete {file}")
+        found = read_sealed(file, f"delete {file}")
+        check(_OfDetector, found, file)
+        return found
 
     def method(self, method: Method) -> Evaluated:
         """The part of a method, its outcomes left out; see `evaluate_method`."""
