@@ -19,7 +19,6 @@ from typing import Annotated, Any
 from farther.command.output import coloured, width
 from farther.command.project import Project, argument, option
 from farther.errors import ParameterError, choose
-from farther.tables.folders import files_below
 
 LOGS = Path("artifacts/.work/logs")
 EVALUATE = "evaluate@"
@@ -121,6 +120,8 @@ def _side_by_side(project: Project, shown: Progress, runs: list[str], jobs: int)
 
 
 def _bytes_of_regions(project: Project, run: str) -> int:
+    from farther.tables.folders import files_below
+
     return sum(file.stat().st_size for file in files_below(project.artifacts / "regions" / run))
 
 
