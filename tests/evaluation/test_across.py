@@ -10,6 +10,7 @@ from scipy.special import softmax
 from sklearn.metrics import accuracy_score, roc_auc_score
 
 from farther.command import main
+from farther.evaluation import across
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import Roles, RunFiles, RunSplit
 from farther.evaluation.inputs import RunInputs
@@ -198,3 +199,9 @@ def test_a_change_of_shifted_scores_alone_evaluates_the_method_again(classifier)
     inputs = RunInputs(files, ROLES, EvaluationSettings(replicates=60))
     evaluate_run(inputs, ["mls"], code="", log=said.extend)
     assert said == ["mls"]
+
+
+def test_there_is_no_mean_of_splits_without_results():
+    distance = {"gone": "far", "coco_near": "near"}
+    found = across.means({"coco_near": {"ood": {}}}, {"coco_near": {}}, distance)
+    assert {name: of["splits"] for name, of in found.items()} == {"near": ["coco_near"]}
