@@ -17,6 +17,7 @@ from torchvision.ops import roi_align
 from farther import detectors
 from farther.detectors.networks.architectures import Blueprint, build_network
 from farther.detectors.networks.checkpoint import load_network, read_blueprint, save_checkpoint
+from farther.detectors.networks.detection import network_input
 from farther.errors import DataError, ParameterError
 
 CLASSES = ("cat", "dog", "fox", "owl")
@@ -150,6 +151,31 @@ def test_batches_of_one_size_change_nothing_but_rounding(small_weights):
     np.testing.assert_array_equal(together.label, alone.label)
     np.testing.assert_allclose(together.box, alone.box, rtol=1e-3, atol=1e-2)
     np.testing.assert_allclose(together.features, alone.features, rtol=1e-3, atol=1e-3)
+
+
+def test_the_networks_input_is_torchvisions_bit_for_bit(small_weights, images):
+    transform = create(small_weights).network.transform
+    floats = [torch.from_numpy(image).permute(2, 0, 1).float() / 255 for image in images]
+    expected, _ = transform(floats)
+    for given in (images, floats):
+        made = network_input(transform, given, torch.device("cpu"))
+        assert torch.equal(made.tensors, expected.tensors)
+        assert made.image_sizes == [tuple(size) for size in expected.image_sizes]
+
+
+def test_a_large_image_takes_little_more_than_its_floats(small_weights):
+    """Of 12 million pixels: floats take 12 bytes per pixel, of which there is one copy."""
+    code = (
+        "import resource, sys, numpy as np\n"
+        "from farther import detectors\n"
+        "detector = detectors.create('faster_rcnn', weights=sys.argv[1])\n"
+        "detector.detect(np.zeros((90, 120, 3), np.uint8))\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "detector.detect(np.zeros((3000, 4000, 3), np.uint8))\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / 12e6)\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code, small_weights], capture_output=True, text=True, check=True)
+    assert float(told.stdout) < 24
 
 
 def test_a_long_narrow_image_seen_first_changes_nothing(small_weights, images):

@@ -191,8 +191,14 @@ def test_there_is_no_background_and_no_last_linear_layer(regions):
 def test_an_image_s_detections_do_not_depend_on_its_neighbours_in_the_batch(detector, images, regions):
     alone = detector.detect(images, batch_size=1)
     np.testing.assert_array_equal(alone.image_id, regions.image_id)
-    np.testing.assert_allclose(alone.box, regions.box, atol=1e-2)
-    np.testing.assert_allclose(alone.logits, regions.logits, rtol=1e-4, atol=1e-4)
+    for image_id in np.unique(alone.image_id):
+        # Scores that differ by a rounding may change places; one box can have several labels.
+        here, there = (np.flatnonzero(of.image_id == image_id) for of in (alone, regions))
+        apart = np.abs(alone.box[here, None] - regions.box[there]).sum(2)
+        there = there[(apart + 1e6 * (alone.label[here, None] != regions.label[there])).argmin(1)]
+        assert len(set(there)) == len(here)
+        np.testing.assert_allclose(alone.box[here], regions.box[there], atol=1e-2)
+        np.testing.assert_allclose(alone.logits[here], regions.logits[there], rtol=1e-4, atol=1e-4)
 
 
 def test_best_detections_come_first_and_no_more_than_asked_for(weights, images):

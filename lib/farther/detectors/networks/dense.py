@@ -19,8 +19,8 @@ from farther.detectors.networks.detection import (
     StoredColumns,
     autocast,
     columns_of,
+    network_input,
     pyramid_latent,
-    to_batch,
     to_numpy,
 )
 from farther.detectors.networks.weights import fill, read_weights
@@ -90,7 +90,7 @@ def detect_regions(
         The rows image by image, best score first; `region_id` counts from 0. Boxes in pixels of the images as given.
     """
     device = next(network.parameters()).device
-    batch, _ = network.transform(to_batch(images, device))
+    batch = network_input(network.transform, images, device)
     taps = stored.taps(network)
     with taps, autocast(device, precision):
         levels = [level.float() for level in network.backbone(batch.tensors).values()]

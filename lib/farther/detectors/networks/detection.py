@@ -10,7 +10,8 @@ from typing import Literal
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.models.detection.transform import resize_boxes
+from torchvision.models.detection.image_list import ImageList
+from torchvision.models.detection.transform import GeneralizedRCNNTransform, resize_boxes
 
 from farther.detectors.networks.pooling import Pooling, latent_means, pixels_to_cells, published_cells
 from farther.detectors.networks.taps import NO_LAYERS, Layers, Taps
@@ -98,9 +99,36 @@ def autocast(device: torch.device, precision: str) -> AbstractContextManager:
     return torch.autocast(device.type, getattr(torch, precision))
 
 
-def to_batch(images: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
-    """uint8 images of shape (H, W, 3) as float tensors of shape (3, H, W) between 0 and 1, on the device."""
-    return [torch.from_numpy(image).to(device).permute(2, 0, 1).float().div_(255) for image in images]
+def as_floats(image: np.ndarray, device: torch.device) -> Tensor:
+    """A uint8 image of shape (H, W, 3) as a float tensor of shape (3, H, W) between 0 and 1, on the device."""
+    return torch.from_numpy(image).to(device).permute(2, 0, 1).float().div_(255)
+
+
+def network_input(
+    transform: GeneralizedRCNNTransform, images: Sequence[np.ndarray] | Sequence[Tensor], device: torch.device
+) -> ImageList:
+    """Images as a network of torchvision takes them: what `transform` makes of `as_floats`, bit for bit.
+
+    Each is resized before the next one is normalised, and bytes become floats in place: memory holds 12 bytes per pixel
+    of one image, instead of 12 of all and 24 more of one.
+
+    Args:
+        images: uint8, of shape (H, W, 3); or what `as_floats` makes of them.
+    """
+
+    def resized(image: np.ndarray | Tensor) -> Tensor:
+        pixels = image if isinstance(image, Tensor) else as_floats(image, device)
+        if pixels is image or type(transform) is not GeneralizedRCNNTransform:
+            pixels = transform.normalize(pixels)
+        else:
+            mean, std = (pixels.new_tensor(of)[:, None, None] for of in (transform.image_mean, transform.image_std))
+            pixels.sub_(mean).div_(std)
+        made: Tensor = transform.resize(pixels)[0]
+        return made
+
+    small = [resized(image) for image in images]
+    sizes = [(one.shape[1], one.shape[2]) for one in small]
+    return ImageList(transform.batch_images(small, size_divisible=transform.size_divisible), sizes)
 
 
 #: Height and width of an image as the network takes it, and as given.

@@ -27,10 +27,11 @@ from farther.detectors.networks.detection import (
     Detections,
     Frame,
     StoredColumns,
+    as_floats,
     autocast,
     columns_of,
+    network_input,
     pyramid_latent,
-    to_batch,
     to_numpy,
 )
 from farther.detectors.networks.replay import Answer, Candidates, Dropout, ordinary_tensors
@@ -150,8 +151,8 @@ class FasterRCNNReplay:
     ):
         self._network, self._header, self._precision, self._stored = network, header, precision, stored
         self._sizes = sizes or [image.shape[:2] for image in images]
-        self.images = to_batch(images, next(network.parameters()).device)
-        self._pooled, self._proposals = self._pool(self.images)
+        self._images, self._device = images, next(network.parameters()).device
+        self._pooled, self._proposals = self._pool(images)
         features, logits, deltas = self._head(self._pooled.values)
         boxes = network.roi_heads.box_coder.decode(deltas, self._proposals)
         counts = [len(one) for one in self._proposals]
@@ -163,6 +164,11 @@ class FasterRCNNReplay:
         self._labels = torch.cat([one.labels for one in self._found])
         self._picked = torch.cat(self._proposals)[self._rows]
         self._features, self._logits, self._deltas = features[self._rows], logits[self._rows], deltas[self._rows]
+
+    @property
+    def images(self) -> list[Tensor]:
+        """See `Replay`; they are made anew each time, as floats take four times the memory."""
+        return [as_floats(image, self._device) for image in self._images]
 
     @torch.no_grad()
     def regions(self, image_ids: Sequence[str]) -> Regions:
@@ -190,7 +196,7 @@ class FasterRCNNReplay:
             if only_head:
                 features, logits, deltas = self._head(self._pooled.values[self._rows])
                 return Answer(logits, self._boxes(deltas), features)
-            pooled, _ = self._pool(self.images if images is None else images, self._proposals)
+            pooled, _ = self._pool(self._images if images is None else images, self._proposals)
             features, logits, deltas = (values[self._rows] for values in self._head(pooled.values))
             return Answer(logits, self._boxes(deltas), features, self._latents(pooled))
 
@@ -202,11 +208,9 @@ class FasterRCNNReplay:
             scale: Factor of the size that images are resized to.
         """
         with ordinary_tensors():
-            images = [image.flip(-1) for image in self.images] if flip else self.images
+            images = [np.ascontiguousarray(image[:, ::-1]) for image in self._images] if flip else self._images
             # Proposals in pixels of the images as given, as the view shows them, and in pixels of the view.
-            sizes = [
-                (frame[0], tuple(image.shape[-2:])) for frame, image in zip(self._pooled.frames, images, strict=True)
-            ]
+            sizes = [(frame[0], image.shape[:2]) for frame, image in zip(self._pooled.frames, images, strict=True)]
             given = [resize_boxes(one, *size) for one, size in zip(self._by_image(self._picked), sizes, strict=True)]
             given = [_mirrored(one, size[1]) for one, size in zip(given, sizes, strict=True)] if flip else given
             seen = self._transformed(images, scale).image_sizes
@@ -239,17 +243,20 @@ class FasterRCNNReplay:
         frame = self._pooled.frames[number]
         return resize_boxes(box_ops.clip_boxes_to_image(boxes[rows, labels], frame[0]), *frame)
 
-    def _transformed(self, images: Sequence[Tensor], scale: float = 1.0) -> ImageList:
-        """The batch of images as the backbone takes it."""
+    def _transformed(self, images: Sequence[np.ndarray] | Sequence[Tensor], scale: float = 1.0) -> ImageList:
+        """The batch of images, as they were given or like `Replay.images`, as the backbone takes it."""
         transform = self._network.transform
         if scale != 1:
             transform = copy.copy(transform)
             transform.min_size = tuple(round(side * scale) for side in transform.min_size)
             transform.max_size = round(transform.max_size * scale)
-        return transform(list(images))[0]
+        return network_input(transform, images, self._device)
 
     def _pool(
-        self, images: Sequence[Tensor], proposals: list[Tensor] | None = None, scale: float = 1.0
+        self,
+        images: Sequence[np.ndarray] | Sequence[Tensor],
+        proposals: list[Tensor] | None = None,
+        scale: float = 1.0,
     ) -> tuple[_Pooled, list[Tensor]]:
         """Pooled activations of the proposals given, or else of the network's, which are returned too."""
         network = self._network

@@ -133,14 +133,14 @@ class Candidates:
 
 
 class Replay(Protocol):
-    """Detections of one batch whose rows can be computed again.
+    """Detections of one batch whose rows can be computed again."""
 
-    Attributes:
-        images: Input of the network for each image, shape (3, H, W), before the normalisation that is part of the
-            network, if it has one.
-    """
+    @property
+    def images(self) -> Sequence[Tensor]:
+        """Input of the network for each image, shape (3, H, W), before the normalisation that is part of the network.
 
-    images: list[Tensor]
+        Not all networks have one.
+        """
 
     @property
     def unit(self) -> Tensor | float:

@@ -24,7 +24,7 @@ from farther.detectors.networks.architectures import (
     build_network,
 )
 from farther.detectors.networks.box_variance import VARIANCE_HEAD, VarianceHead
-from farther.detectors.networks.detection import autocast, to_batch
+from farther.detectors.networks.detection import as_floats, autocast
 from farther.detectors.networks.faster_rcnn import detect_regions, propose
 from farther.detectors.networks.weights import floats, read_weights
 from farther.errors import DataError, ParameterError
@@ -153,7 +153,7 @@ def losses(
         {"boxes": torch.from_numpy(s.boxes).to(device), "labels": torch.from_numpy(s.labels).to(device) + 1}
         for s in batch
     ]
-    images, targets = network.transform(to_batch([s.pixels for s in batch], device), given)
+    images, targets = network.transform([as_floats(s.pixels, device) for s in batch], given)
     heads = network.roi_heads
     with autocast(device, recipe.precision):
         levels = {name: level.float() for name, level in network.backbone(images.tensors).items()}
