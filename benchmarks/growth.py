@@ -39,7 +39,7 @@ from farther.scoring.entries import read_entry
 from farther.scoring.inputs import RunRegions
 from farther.scoring.score import score_run
 from farther.tables import Header, Images, Objects, Regions, RegionsWriter
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 METHODS = (

@@ -92,7 +92,7 @@ def faiss_alone(folder: Path, index: str) -> np.ndarray:
     import faiss
 
     from farther.tables import Header
-    from farther.tables.files import read_json
+    from farther.tables.documents import read_json
 
     def normalised(array: np.ndarray) -> np.ndarray:
         array = np.ascontiguousarray(array, dtype=np.float32)

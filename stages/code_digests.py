@@ -11,7 +11,7 @@ from pathlib import Path
 from farther.code import CODE, digest_of, modules_of, registered
 from farther.params import read_params
 from farther.stage import run_stage
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 
 STAGES = (Path(__file__).parent, Path(__file__).parents[1] / "training" / "stages")
 #: User-defined methods, `<name>.py` each.

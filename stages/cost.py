@@ -17,7 +17,8 @@ from farther.registry import build
 from farther.scoring.entries import read_entry
 from farther.stage import run_stage
 from farther.tables import Images
-from farther.tables.files import digest, write_json
+from farther.tables.documents import write_json
+from farther.tables.files import digest
 from farther.tables.stored import read_cost
 from farther.tools.cost import CostParams, RunFolders, machine, measure
 

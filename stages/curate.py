@@ -5,7 +5,7 @@ from pathlib import Path
 from farther.curation import TablesFolder, benchmark, curate
 from farther.params import section
 from farther.stage import run_stage
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 
 ARTIFACTS = Path("artifacts")
 

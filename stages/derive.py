@@ -6,7 +6,7 @@ from farther.curation import TablesFolder
 from farther.datasets import image_roots
 from farther.params import section
 from farther.stage import run_stage
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 from farther.tools.derived import Scenes, derived
 
 ARTIFACTS = Path("artifacts")

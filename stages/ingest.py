@@ -6,7 +6,7 @@ from farther import datasets
 from farther.datasets.ingest import ingest
 from farther.params import section
 from farther.stage import run_stage
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 from farther.tables.stored import ingest_warnings
 
 

@@ -22,7 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from farther.errors import DataError
-from farther.tables.files import inside, read_json, write_json
+from farther.tables.documents import read_json, write_json
+from farther.tables.files import inside
 from farther.tables.writing import locked, write_aside
 
 KEYS = "keys.json"

@@ -9,7 +9,8 @@ from typing import Any
 
 from farther.code import CODE
 from farther.errors import LISTED, DataError, ParameterError, shorten
-from farther.tables.files import parse_yaml, read_json, read_text
+from farther.tables.documents import parse_yaml, read_json
+from farther.tables.files import read_text
 from farther.tables.schema import Schema, check
 
 ABSENT = "the file does not exist. Run this in a project's folder, or name the file with --params"

@@ -11,7 +11,7 @@ from farther.command import main
 from farther.curation.fates import Fates
 from farther.similarity import ImageSimilarity
 from farther.tables import Header, Images, ObjectOutcomes, Objects, RegionOutcomes, Regions, RegionsWriter
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 from farther.tables.parquet import write_parquet
 
 #: Benchmark `b` draws from two datasets that number their images alike.

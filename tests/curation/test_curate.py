@@ -8,7 +8,8 @@ import pytest
 from farther.curation import Categories, LabelledImages, TablesFolder, benchmark, curate, explain
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
-from farther.tables.files import digest, read_json, write_json
+from farther.tables.documents import read_json, write_json
+from farther.tables.files import digest
 
 RULES = """
 id_classes:

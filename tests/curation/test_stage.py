@@ -9,7 +9,7 @@ import numpy as np
 import yaml
 
 from farther.tables import Images, Objects
-from farther.tables.files import read_json, write_json
+from farther.tables.documents import read_json, write_json
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,7 +2,7 @@ import pytest
 
 from farther.datasets.records import Record, records
 from farther.errors import DataError, shorten
-from farther.tables.files import read_json
+from farther.tables.documents import read_json
 
 
 def test_fields_that_nobody_needs_are_dropped_wherever_they_stand(tmp_path):

@@ -14,7 +14,7 @@ from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.registry import build
 from farther.tables import Images, Scores
-from farther.tables.files import read_json, write_json
+from farther.tables.documents import read_json, write_json
 
 PAGE = (Path(__file__).parents[2] / "docs/extending.md").read_text(encoding="utf-8")
 FIRST, SECOND = (0, 0, 10, 10), (20, 20, 30, 30)

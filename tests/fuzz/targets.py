@@ -71,7 +71,7 @@ def dataset(name: str, files: dict[str, Any] | Callable[[], None], share: float 
     def read() -> None:
         from farther import datasets
         from farther.datasets.ingest import ingest
-        from farther.tables.files import read_json
+        from farther.tables.documents import read_json
 
         described = read_json("reader.json")
         found = described if isinstance(described, dict) else {}

@@ -24,7 +24,7 @@ from farther.scoring.entries import read_entry
 from farther.scoring.inputs import FitSettings, RunRegions
 from farther.scoring.score import score_run
 from farther.tables import Images, Objects, Regions, Scores
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 
 DEMO = Path(__file__).parents[2] / "data/demo"
 SIZES = ((96, 64), (64, 96), (80, 80))

@@ -31,7 +31,8 @@ from farther.scoring.entries import read_entry
 from farther.scoring.inputs import RunRegions
 from farther.scoring.score import score_run
 from farther.tables import Header, Images, Objects, Regions
-from farther.tables.files import digest, read_json, write_json
+from farther.tables.documents import read_json, write_json
+from farther.tables.files import digest
 
 RULES = """
 id_classes: {cat: {photos: [Cat]}, dog: {photos: [Dog]}}

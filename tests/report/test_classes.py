@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from farther.report.classes import class_graph, content, pruned
-from farther.tables.files import read_json
+from farther.tables.documents import read_json
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from farther.evaluation.files import read_evaluation
 from farther.report import build
-from farther.tables.files import read_json, write_json, write_sealed
+from farther.tables.documents import read_json, write_json, write_sealed
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 

@@ -11,7 +11,8 @@ from farther.errors import ParameterError
 from farther.evaluation.files import read_evaluation
 from farther.report import build
 from farther.report.examples import Mark
-from farther.tables.files import digest, write_sealed
+from farther.tables.documents import write_sealed
+from farther.tables.files import digest
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ import pytest
 
 from farther.report.problems import doubts, unusable_images, warnings
 from farther.tables import Header, Regions, RegionsWriter
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 
 PARAMS = {"datasets": {"pets": {}, "wild": {}}, "benchmarks": {"b": {}}}
 UNREADABLE = {

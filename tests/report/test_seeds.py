@@ -12,7 +12,7 @@ from farther.report.results import Run
 from farther.report.seeds import merged, statistics
 from farther.report.site import Site
 from farther.report.tables import benchmark_tables
-from farther.tables.files import read_json
+from farther.tables.documents import read_json
 
 
 @pytest.fixture

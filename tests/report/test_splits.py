@@ -8,7 +8,7 @@ import pytest
 from farther.errors import DataError
 from farther.report import build
 from farther.report.splits import splits_of
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 
 HISTOGRAM = """split,similarity,fraction
 test,0.91,1.0

@@ -9,7 +9,7 @@ from farther.errors import DataError, ParameterError
 from farther.report import summary
 from farther.report.results import SHOWN, Run, read_runs
 from farther.report.tables import run_tables, to_csv, to_latex, to_markdown, to_text
-from farther.tables.files import read_json, write_json
+from farther.tables.documents import read_json, write_json
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from farther.report.wilderness import content
-from farther.tables.files import read_json
+from farther.tables.documents import read_json
 
 CAUSES = ("correct", "localisation", "similar", "other_class", "background", "unknown_unknown", "mixed_unknown")
 

@@ -15,7 +15,7 @@ from farther.similarity.categories import CategorySimilarity
 from farther.similarity.embeddings import VERSION, Embeddings, NameEmbeddings
 from farther.similarity.stratify import ImageSimilarity
 from farther.tables import Images, Objects
-from farther.tables.files import read_json, write_json
+from farther.tables.documents import read_json, write_json
 
 ROOT = Path(__file__).parents[2]
 ID = [SplitSource("train", "voc", "train", "ID"), SplitSource("test", "voc", "test", "ID")]

@@ -11,7 +11,7 @@ from farther.images.clip import Encoder, EncoderParams
 from farther.images.clip_config import check_model
 from farther.similarity.embed import EmbedParams, embed, embed_dataset
 from farther.similarity.embeddings import Embeddings, EmbeddingsFolder, NameEmbeddings
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 
 ONE_BY_ONE = {"workers": 0}
 

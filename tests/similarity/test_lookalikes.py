@@ -13,7 +13,7 @@ import yaml
 from farther.errors import DataError
 from farther.similarity import Embeddings, Lookalikes, not_embedded
 from farther.tables import Images, Objects
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,7 +15,7 @@ from farther.detectors.networks.checkpoint import save_checkpoint
 from farther.errors import ParameterError
 from farther.params import parse
 from farther.tables import Images, Regions
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 
 STAGES = Path(__file__).parents[2] / "stages"
 SIZES = ((64, 48), (48, 64), (40, 40))

@@ -21,7 +21,7 @@ from farther.curation import Fates
 from farther.detectors.networks.classifiers import OpenOODResNet
 from farther.params import parse
 from farther.tables import Images, Objects, Regions
-from farther.tables.files import read_json
+from farther.tables.documents import read_json
 
 ROOT = Path(__file__).parents[2]
 #: Images of each ID subset and of each other list.

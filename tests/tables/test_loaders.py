@@ -6,16 +6,8 @@ import os
 import pytest
 
 from farther.errors import DataError
-from farther.tables.files import (
-    DEPTH,
-    parse_json,
-    parse_yaml,
-    read_json,
-    read_sealed,
-    read_text,
-    read_yaml,
-    write_sealed,
-)
+from farther.tables.documents import DEPTH, parse_json, parse_yaml, read_json, read_sealed, read_yaml, write_sealed
+from farther.tables.files import read_text
 
 LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{n + 1}: &a{n + 1} [*a{n}, *a{n}]\n" for n in range(40))
 

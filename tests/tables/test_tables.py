@@ -12,7 +12,8 @@ from pydantic.dataclasses import dataclass
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT, Registry, build
 from farther.tables import Images, Objects, Regions, Scores
-from farther.tables.files import digest, inside, read_json, write_json
+from farther.tables.documents import read_json, write_json
+from farther.tables.files import digest, inside
 from farther.tables.writing import write_aside
 
 

@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 
 from farther.errors import FartherError
 from farther.tables import Images
-from farther.tables.files import read_json, write_json
+from farther.tables.documents import read_json, write_json
 from farther.tables.folders import listed
 from farther.tables.writing import locked, unfinished, work_folder, write_aside
 

@@ -10,7 +10,7 @@ from farther.detectors.inference import infer_splits
 from farther.detectors.passes import infer_passes, read_passes
 from farther.scoring.entries import read_entry
 from farther.tables import Images
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 from farther.tools.cost import CostParams, RunFolders, measure
 
 ENTRIES = [read_entry("msp", {}), read_entry("again", {"method": "energy", "pass": "doubled"}), read_entry("vos", {})]

@@ -18,7 +18,7 @@ from farther.curation.decisions import HEADER
 from farther.errors import DataError, ParameterError
 from farther.similarity import Embeddings
 from farther.tables import Images, Objects
-from farther.tables.files import read_json, write_json
+from farther.tables.documents import read_json, write_json
 from farther.tools.enrichment import Found, describe, enrichment, find, images_by_subset, present
 
 ROOT = Path(__file__).parents[2]

@@ -25,7 +25,8 @@ from farther.curation.sources import LabelledImages
 from farther.datasets.ingest import ingest
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
-from farther.tables.files import digest, write_json
+from farther.tables.documents import write_json
+from farther.tables.files import digest
 from farther.tools.publication import Publication, Words, collect, publish, read_words
 from farther.tools.publication.contents import xywh
 

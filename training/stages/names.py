@@ -5,7 +5,7 @@ All other stages of this pipeline wait for it.
 
 from farther.params import section
 from farther.stage import run_stage
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 
 
 def main() -> None:

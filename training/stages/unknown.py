@@ -13,7 +13,7 @@ from farther.datasets.ingest import ingest
 from farther.errors import DataError
 from farther.params import section
 from farther.stage import run_stage
-from farther.tables.files import read_yaml
+from farther.tables.documents import read_yaml
 from farther.tables.writing import write_aside
 from farther.tools.demo.drawings import Drawing, Piece, catalogue, sprite
 from farther.tools.derived import Scenes, derived

@@ -100,7 +100,7 @@ def _outputs(repo: Repo) -> list[Entry]:
 
 def _read(odb: Any, entry: Entry) -> Entry:
     """Reads one object whole, a block at a time; a folder's is kept, as it lists files."""
-    from farther.tables.files import parse_json
+    from farther.tables.documents import parse_json
 
     digest, size, listing = hashlib.md5(usedforsecurity=False), 0, []
     try:

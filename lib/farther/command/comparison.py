@@ -296,7 +296,7 @@ def _subject(path: PurePosixPath, runs: set[str]) -> Subject | None:
 
 def _numbers(text: str, source: str) -> dict[str, float | None]:
     """The numbers of a JSON object; nested ones by their path."""
-    from farther.tables.files import parse_json
+    from farther.tables.documents import parse_json
 
     value = parse_json(text, source)
     if not isinstance(value, dict):

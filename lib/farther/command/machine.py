@@ -211,7 +211,7 @@ def dvc_locks(folder: Path) -> list[Finding]:
 
 
 def _is_rwlock(file: Path) -> bool:
-    from farther.tables.files import read_json
+    from farther.tables.documents import read_json
 
     try:
         content = read_json(file)
@@ -232,7 +232,7 @@ def _is_lock(file: Path) -> bool:
 
 def _is_dvc_lock(file: Path) -> bool:
     """Whether a file is what DVC writes as `dvc.lock`, which it does not replace at once."""
-    from farther.tables.files import read_yaml
+    from farther.tables.documents import read_yaml
 
     try:
         content = read_yaml(file)
@@ -283,7 +283,7 @@ def made_with(project: Project, stage: str, *keys: str) -> bool:
 @cache
 def _recorded(lock: Path, changed: int) -> dict[str, Any]:
     """The parameters of each stage in a dvc.lock, read once for as long as it stays as it is."""
-    from farther.tables.files import read_yaml
+    from farther.tables.documents import read_yaml
 
     held = read_yaml(lock)
     stages = (held.get("stages") if isinstance(held, dict) else None) or {}

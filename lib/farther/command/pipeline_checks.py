@@ -18,7 +18,7 @@ DEMO = "artifacts/demo/"
 
 def pipeline(project: Project) -> list[Finding]:
     """One finding for each value or file that dvc.yaml needs and that is not there."""
-    from farther.tables.files import read_yaml
+    from farther.tables.documents import read_yaml
 
     file = project.folder / "dvc.yaml"
     if not file.is_file():

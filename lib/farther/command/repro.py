@@ -320,7 +320,7 @@ def _plain(line: bytes) -> str:
 
 def _stage_count(project: Project) -> int:
     """Number of stages in dvc.yaml, those of `foreach` included; 0 where it cannot be told."""
-    from farther.tables.files import read_yaml
+    from farther.tables.documents import read_yaml
 
     def entries(foreach: Any) -> int:
         value: Any = foreach

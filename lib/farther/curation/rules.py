@@ -18,7 +18,7 @@ from farther.datasets import ClassNames
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT, build
 from farther.tables import SortedClasses
-from farther.tables.files import read_yaml
+from farther.tables.documents import read_yaml
 
 Kind = Literal["ID class", "overlap", "near"]
 

@@ -14,7 +14,8 @@ import polars as pl
 from farther.datasets.records import are_texts
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
-from farther.tables.files import digest, inside, read_json
+from farther.tables.documents import read_json
+from farther.tables.files import digest, inside
 from farther.tables.folders import listed
 
 

@@ -21,7 +21,7 @@ from farther.curation.seen import TRAINING, Seen, seen_unknowns
 from farther.curation.sources import Categories, LabelledImages, Tables
 from farther.errors import DataError, ParameterError
 from farther.tables import ClassPairs, ImageClasses, Objects, SortedClasses
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 from farther.tables.writing import write_aside
 
 

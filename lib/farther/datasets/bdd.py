@@ -27,7 +27,7 @@ from farther.datasets.base import (
 from farther.datasets.records import Record, records
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import ANNOTATION_BYTES, read_json
+from farther.tables.documents import ANNOTATION_BYTES, read_json
 from farther.tables.folders import listed
 
 CLASSES = (

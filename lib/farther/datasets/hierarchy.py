@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from farther.datasets.records import are_texts
 from farther.errors import DataError, shorten
-from farther.tables.files import read_yaml
+from farther.tables.documents import read_yaml
 
 Scale = Literal["normalised", "raw"]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from farther.errors import DataError, shorten
-from farther.tables.files import open_binary, parse_json, parse_yaml, read_json, read_text
+from farther.tables.documents import parse_json, parse_yaml, read_json
+from farther.tables.files import open_binary, read_text
 from farther.tables.parquet import arrow_rows, parquet_schema
 
 #: Rows that are held in memory at once, images included.

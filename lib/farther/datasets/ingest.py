@@ -19,7 +19,8 @@ from farther.datasets.presence import EXTRACTED, refuse_fractions
 from farther.errors import DataError
 from farther.images.read import open_image
 from farther.tables import Images, Objects
-from farther.tables.files import digest, inside, write_json
+from farther.tables.documents import write_json
+from farther.tables.files import digest, inside
 from farther.tables.stored import WARNINGS
 from farther.tables.writing import write_aside
 

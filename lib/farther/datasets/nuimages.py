@@ -20,7 +20,8 @@ from farther.datasets.base import (
 from farther.datasets.records import Record, records
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
-from farther.tables.files import ANNOTATION_BYTES, inside, read_json
+from farther.tables.documents import ANNOTATION_BYTES, read_json
+from farther.tables.files import inside
 
 #: The ten classes of detection by the categories that they group, as for nuScenes; other categories keep their names.
 RENAMED = {

@@ -29,7 +29,8 @@ from farther.datasets.base import (
 from farther.datasets.records import Location, Record
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import csv_rows, inside, open_binary, read_json
+from farther.tables.documents import read_json
+from farther.tables.files import csv_rows, inside, open_binary
 from farther.tables.folders import entries
 
 EDGES = ("XMin", "YMin", "XMax", "YMax")

@@ -7,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from farther.tables.files import parse_yaml
+from farther.tables.documents import parse_yaml
 
 MB = 10**6
 

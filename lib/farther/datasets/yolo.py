@@ -22,7 +22,8 @@ from farther.datasets.base import (
 from farther.datasets.records import Location, are_texts, read_lines, repeated
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
-from farther.tables.files import inside, read_yaml
+from farther.tables.documents import read_yaml
+from farther.tables.files import inside
 from farther.tables.folders import files_below, in_unicode, resolved
 
 ABSENT = "the file does not exist, but the YAML file names it"

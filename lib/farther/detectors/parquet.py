@@ -17,7 +17,7 @@ from farther.detectors.imported.base import Imported, Place, Placed, Source
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
 from farther.tables import Header, Regions, RegionsFolder
-from farther.tables.files import read_json
+from farther.tables.documents import read_json
 from farther.tables.folders import listed
 from farther.tables.header import Activation
 from farther.tables.parquet import read_batches

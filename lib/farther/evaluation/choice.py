@@ -12,7 +12,7 @@ from pydantic_core import to_jsonable_python
 
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
-from farther.tables.files import read_json
+from farther.tables.documents import read_json
 
 #: Axes that a budget may limit, and the parameter of each limit.
 LIMITS = {"misclassified": "max_misclassified", "false_alarms": "max_false_alarms", "recall_lost": "max_recall_loss"}

@@ -32,7 +32,8 @@ from farther.keyed import Keyed
 from farther.metrics import bootstrap
 from farther.metrics.conformal import images_needed, zero_count_limit
 from farther.metrics.weighting import ImageWeights, ratio
-from farther.tables.files import digest, write_json
+from farther.tables.documents import write_json
+from farther.tables.files import digest
 
 #: Points of a curve.
 POINTS = 60

@@ -29,7 +29,8 @@ from farther.errors import DataError
 from farther.metrics import background_probability
 from farther.metrics.boxes import image_numbers, is_among
 from farther.tables import Images, Objects, Regions, RegionsFolder, Scores
-from farther.tables.files import digest, inside, read_sealed
+from farther.tables.documents import read_sealed
+from farther.tables.files import digest, inside
 from farther.tables.schema import Schema, check, read_typed
 
 

@@ -23,7 +23,8 @@ from farther.metrics import known_classes, ood, open_set
 from farther.metrics.bootstrap import ImageDraws
 from farther.metrics.outcomes import Outcome, Split
 from farther.metrics.user_defined import Case, UserDefinedMetric
-from farther.tables.files import digest, read_json, read_sealed, write_sealed
+from farther.tables.documents import read_json, read_sealed, write_sealed
+from farther.tables.files import digest
 from farther.tables.parquet import read_parquet, write_parquet
 from farther.tables.schema import Schema, check
 

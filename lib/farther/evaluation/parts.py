@@ -15,7 +15,8 @@ from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import Evaluated, Method, evaluate_method
 from farther.keyed import Keyed
 from farther.metrics.user_defined import UserDefinedMetric
-from farther.tables.files import digest, read_sealed, write_sealed
+from farther.tables.documents import read_sealed, write_sealed
+from farther.tables.files import digest
 from farther.tables.schema import Schema, check
 
 #: The kept part of the detector, and the choice of what to deploy (`farther.evaluation.choosing`).

@@ -15,7 +15,7 @@ from farther.evaluation.files import RunFiles, RunSplit
 from farther.metrics import operating_threshold
 from farther.metrics.matching import true_classes
 from farther.registry import STRICT
-from farther.tables.files import read_json, write_json
+from farther.tables.documents import read_json, write_json
 from farther.tables.schema import Schema, check
 
 

@@ -11,7 +11,8 @@ import polars as pl
 from farther.evaluation import plots
 from farther.evaluation.files import RunFiles
 from farther.metrics.catalogue import COMPARED, METRICS
-from farther.tables.files import inside, write_json, write_sealed
+from farther.tables.documents import write_json, write_sealed
+from farther.tables.files import inside
 from farther.tables.writing import write_aside
 
 

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from farther.errors import DataError
-from farther.tables.files import read_json
+from farther.tables.documents import read_json
 
 #: Keys of tokenizer files that name classes whose code lies beside them.
 REMOTE = "auto_map"

@@ -18,7 +18,8 @@ from farther.methods.linear_algebra import clipped
 from farther.methods.rows import in_equal_parts
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
-from farther.tables.files import digest, write_json
+from farther.tables.documents import write_json
+from farther.tables.files import digest
 from farther.tables.regions import GRAM, LAYER
 from farther.tables.writing import write_aside
 

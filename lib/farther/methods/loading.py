@@ -12,7 +12,7 @@ from farther.errors import DataError, shorten
 from farther.methods.base import METHODS, VERSION, FitError, Method, NoScoreError, state_digest
 from farther.methods.trial import rows_like
 from farther.tables.arrays import read_arrays
-from farther.tables.files import read_json
+from farther.tables.documents import read_json
 from farther.tables.schema import Schema, check
 
 

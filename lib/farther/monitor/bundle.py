@@ -28,7 +28,8 @@ from farther.registry import build
 from farther.scoring.entries import find
 from farther.scoring.inputs import folder_digest
 from farther.tables import Header
-from farther.tables.files import digest, inside, parse_json, read_text
+from farther.tables.documents import parse_json
+from farther.tables.files import digest, inside, read_text
 from farther.tables.schema import check
 
 FORMAT, VERSION = "farther.bundle", 1

@@ -25,7 +25,8 @@ from farther.monitor.drift import Rates
 from farther.scoring.entries import Entry
 from farther.scoring.inputs import folder_digest
 from farther.tables import Header, RegionsFolder
-from farther.tables.files import read_sealed, write_aside, write_json
+from farther.tables.documents import read_sealed, write_json
+from farther.tables.files import write_aside
 from farther.tables.folders import resolved
 
 #: Parameters that only say where a checkpoint is.

@@ -9,7 +9,8 @@ from typing import Any
 import polars as pl
 
 from farther.monitor.drift import SHARES, Drift
-from farther.tables.files import write_aside, write_json
+from farther.tables.documents import write_json
+from farther.tables.files import write_aside
 
 TITLES = {
     "unknown": "Detections that are unknown",

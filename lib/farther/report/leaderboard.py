@@ -23,7 +23,8 @@ from farther.report.listing import ABSENT, Listing, percent
 from farther.report.results import OOD, OPEN_SET, VALUES, title_of
 from farther.report.site import Site
 from farther.report.tables import ResultTable
-from farther.tables.files import digest, parse_json, parse_yaml, write_json
+from farther.tables.documents import parse_json, parse_yaml, write_json
+from farther.tables.files import digest
 from farther.tables.writing import write_aside
 
 #: All that the page shows, beside it.

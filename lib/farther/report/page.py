@@ -21,7 +21,7 @@ from farther.report.results import Run, read_runs
 from farther.report.settings import ReportSettings
 from farther.report.site import Site
 from farther.scoring.entries import OWN
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 from farther.tables.writing import write_aside
 
 #: Files of the report's folder.

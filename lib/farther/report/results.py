@@ -16,7 +16,8 @@ from farther.evaluation.files import RunFiles, read_evaluation
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.kinds import POST_HOC, kind_of
 from farther.report.listing import ABSENT, between, percent
-from farther.tables.files import inside, read_json
+from farther.tables.documents import read_json
+from farther.tables.files import inside
 
 #: Distances from the nearest to the farthest.
 DISTANCES = ("near", "far", "farther")

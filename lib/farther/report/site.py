@@ -18,7 +18,8 @@ from markupsafe import Markup, escape
 
 import farther
 from farther.keyed import KEYS, Keyed
-from farther.tables.files import inside, write_json
+from farther.tables.documents import write_json
+from farther.tables.files import inside
 
 #: Folder of the styles, scripts and plotting library that all pages share.
 ASSETS = "assets"

@@ -17,7 +17,7 @@ from farther.scoring.entries import Entry
 from farther.scoring.inputs import RunRegions
 from farther.scoring.search import search
 from farther.tables import TrueClasses
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 
 
 def fit_entry(entry: Entry, run: RunRegions, folder: Path) -> str | None:

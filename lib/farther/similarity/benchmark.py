@@ -27,7 +27,8 @@ from farther.similarity.stratify import (
     split_similarities,
     stratify,
 )
-from farther.tables.files import write_csv, write_json
+from farther.tables.documents import write_json
+from farther.tables.files import write_csv
 from farther.tables.writing import write_aside
 
 

@@ -20,7 +20,8 @@ from farther.keyed import Keyed
 from farther.registry import STRICT
 from farther.similarity.embeddings import Embeddings, EmbeddingsFolder, EmbeddingsWriter, NameEmbeddings
 from farther.tables import Images
-from farther.tables.files import digest, read_json
+from farther.tables.documents import read_json
+from farther.tables.files import digest
 from farther.tables.folders import listed
 
 NAMES = "names.parquet"

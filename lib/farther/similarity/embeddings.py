@@ -11,7 +11,8 @@ from pydantic import NonNegativeInt
 
 from farther.errors import DataError
 from farther.tables import VECTOR, Column, Table
-from farther.tables.files import inside, read_json
+from farther.tables.documents import read_json
+from farther.tables.files import inside
 from farther.tables.schema import Schema, check
 from farther.tables.shards import ShardWriter
 

@@ -20,7 +20,8 @@ import polars as pl
 from farther.errors import DataError
 from farther.tables.columns import BOX, VARIANCES, VECTOR, Column, OptionalColumn, first_repeated, named_column
 from farther.tables.conversions import Conversions
-from farther.tables.files import inside, read_json, write_json
+from farther.tables.documents import read_json, write_json
+from farther.tables.files import inside
 from farther.tables.header import VERSION, Header, WithHeader
 from farther.tables.parquet import ROW_GROUP, read_batches, scan_parquet
 from farther.tables.shards import ShardWriter

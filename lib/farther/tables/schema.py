@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from farther.errors import DataError, shorten
-from farther.tables.files import read_json
+from farther.tables.documents import read_json
 
 
 class Schema(BaseModel):

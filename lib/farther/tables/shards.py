@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from farther.errors import DataError
-from farther.tables.files import read_json, write_json
+from farther.tables.documents import read_json, write_json
 from farther.tables.parquet import write_parquet
 from farther.tables.table import Table
 from farther.tables.writing import delete_work, unfinished, write_aside

@@ -16,7 +16,7 @@ from farther.report.gallery.data import SplitData
 from farther.report.outcomes import SplitOutcomes
 from farther.report.results import Run, read_run
 from farther.tables import Images, RegionOutcomes
-from farther.tables.files import read_json
+from farther.tables.documents import read_json
 
 FOUND, MISCLASSIFIED, MISSED, NOT_COUNTED = range(4)
 FALSE_UNKNOWN = 2

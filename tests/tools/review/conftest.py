@@ -18,7 +18,8 @@ from PIL import Image
 
 from farther.curation import DecisionsFile, benchmark
 from farther.tables import Images, Objects, Regions
-from farther.tables.files import digest, write_json
+from farther.tables.documents import write_json
+from farther.tables.files import digest
 from farther.tools.review import Catalogue, ReviewServer, Session, watcher_for
 
 ROOT = Path(__file__).parents[3]

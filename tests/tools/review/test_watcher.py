@@ -8,7 +8,7 @@ import pytest
 from farther.curation import benchmark
 from farther.errors import ParameterError
 from farther.similarity.embeddings import VERSION, Embeddings, NameEmbeddings
-from farther.tables.files import write_json
+from farther.tables.documents import write_json
 from farther.tools.review import Catalogue, watcher_for
 from farther.tools.review.catalogue import WORDS
 from farther.tools.review.suspicion import surplus

@@ -23,7 +23,7 @@ from farther.detectors.networks.transformers_files import (
 )
 from farther.errors import DataError, ParameterError, first_line, shorten
 from farther.images.bounds import MOST_PIXELS, network_errors, refuse_larger
-from farther.tables.files import read_json
+from farther.tables.documents import read_json
 
 #: Files of a tokenizer; a folder has the first, or those of one of the vocabularies.
 TOKENIZER, VOCABULARIES = "tokenizer.json", (("vocab.json", "merges.txt"), ("vocab.txt",))

@@ -10,7 +10,8 @@ from typing import Any
 from farther.detectors.networks.weights import numbered
 from farther.errors import DataError, first_line
 from farther.images.bounds import MOST, check_description
-from farther.tables.files import inside, read_json
+from farther.tables.documents import read_json
+from farther.tables.files import inside
 
 CONFIG, PROCESSOR, WEIGHTS = "config.json", "preprocessor_config.json", "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from farther.errors import DataError, shorten
 from farther.images.bounds import MOST_PIXELS
-from farther.tables.files import parse_json, regular_file
+from farther.tables.documents import parse_json
+from farther.tables.files import regular_file
 from farther.tables.writing import write_aside
 
 #: Where training programs store the state dict: PyTorch Lightning, torchvision's scripts and Detectron2, and others.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any, Literal
 
-from farther.tables.files import parse_yaml
+from farther.tables.documents import parse_yaml
 
 Group = Literal[
     "ood",

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from farther.errors import DataError, FartherError, shorten
-from farther.tables.files import parse_yaml
+from farther.tables.documents import parse_yaml
 
 #: Side of the square that all art is drawn on.
 GRID = 72

@@ -19,7 +19,8 @@ from farther.errors import DataError, shorten
 from farther.images.read import load
 from farther.registry import STRICT, Registry, build
 from farther.tables import Objects
-from farther.tables.files import inside, write_json
+from farther.tables.documents import write_json
+from farther.tables.files import inside
 
 Share = Annotated[float, Field(ge=0, le=1)]
 

@@ -16,7 +16,8 @@ from farther.datasets.records import Record
 from farther.errors import DataError
 from farther.images import read as pictures
 from farther.registry import STRICT
-from farther.tables.files import inside, read_json
+from farther.tables.documents import read_json
+from farther.tables.files import inside
 from farther.tools.derived.cutouts import AnnotatedSource, CutOut, CutOuts, register
 
 #: Fields that parsing skips.

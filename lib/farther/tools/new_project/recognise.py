@@ -16,7 +16,8 @@ from farther import datasets, detectors
 from farther.detectors.imported.json_stream import list_elements
 from farther.errors import DataError, FartherError
 from farther.tables import Header
-from farther.tables.files import open_binary, read_yaml
+from farther.tables.documents import read_yaml
+from farther.tables.files import open_binary
 from farther.tables.folders import files_below, listed
 
 #: Endings of images, in lower case.

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from farther.tables.files import parse_json
+from farther.tables.documents import parse_json
 from farther.tools.publication.card import COLUMNS
 from farther.tools.publication.contents import Publication, PublishedSplit
 from farther.tools.publication.parquet import described

@@ -16,7 +16,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT, build
-from farther.tables.files import parse_yaml, read_yaml
+from farther.tables.documents import parse_yaml, read_yaml
 
 
 class Question(NamedTuple):

@@ -7,7 +7,8 @@ from typing import Any, Literal, get_args
 
 import farther
 from farther.errors import ParameterError
-from farther.tables.files import digest, read_json, write_json
+from farther.tables.documents import read_json, write_json
+from farther.tables.files import digest
 from farther.tables.writing import write_aside
 from farther.tools.publication.coco import write_coco
 from farther.tools.publication.contents import Publication

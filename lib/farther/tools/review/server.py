@@ -37,7 +37,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from farther.errors import DataError, FartherError, ParameterError, shorten
 from farther.images.read import open_image
 from farther.registry import build
-from farther.tables.files import parse_json
+from farther.tables.documents import parse_json
 from farther.tools.review.session import Filters, Session
 
 HOST = "127.0.0.1"

@@ -23,7 +23,8 @@ from tqdm import tqdm
 from farther.detectors.networks.weights import floats, read_tensors, write_tensors
 from farther.images.device import torch_device
 from farther.registry import STRICT
-from farther.tables.files import digest, inside, write_json
+from farther.tables.documents import write_json
+from farther.tables.files import digest, inside
 from farther.tables.writing import delete_work, write_aside
 from farther.tools.training.clip_pictures import (
     Captioned,

@@ -14,7 +14,8 @@ from farther.errors import DataError, ParameterError
 from farther.images.device import torch_device
 from farther.registry import build
 from farther.tables import Images, Objects
-from farther.tables.files import inside, read_json, write_json
+from farther.tables.documents import read_json, write_json
+from farther.tables.files import inside
 from farther.tables.writing import delete_work, write_aside
 from farther.tools.training import trainers
 from farther.tools.training.samples import Samples

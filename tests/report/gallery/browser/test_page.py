@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from farther.tables.files import read_json
+from farther.tables.documents import read_json
 
 STATUS = "document.getElementById('status').textContent"
 
