@@ -27,6 +27,7 @@ INTERNAL = {
     "matching",
     "precision_recall",
     "self_aware_images",
+    "self_aware_matches",
     "two_sides",
     "weighting",
 }

@@ -6,6 +6,7 @@ import pytest
 from farther.errors import DataError, ParameterError
 from farther.metrics import bootstrap, closed_set, known_classes, ood, open_set, self_awareness, weighting
 from farther.metrics.outcomes import Settings, Split
+from farther.metrics.self_aware_matches import match
 
 IMAGES = [f"{number:03d}" for number in range(12)]
 
@@ -227,7 +228,7 @@ def test_the_same_seed_gives_the_same_draws_of_as_many_images_as_there_are():
 def test_groups_that_are_drawn_give_what_their_images_give(case):
     objects, regions, unknown, score = case
     split, known = Split.of(objects, regions), closed_set.ClosedSet.of(objects, regions)
-    matched, cats = self_awareness.match(objects, regions), Settings(known_classes=("cat",))
+    matched, cats = match(objects, regions), Settings(known_classes=("cat",))
     of_cats = Split.of(objects, regions, cats).match(unknown)
     ranked = split.detections.image
     groups = weighting.GroupWeights(np.random.default_rng(0).multinomial(4, [0.25] * 4, 20), np.arange(12) % 4)

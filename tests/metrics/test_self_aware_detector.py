@@ -10,6 +10,7 @@ from farther.metrics import calibration, self_awareness
 from farther.metrics.boxes import is_among
 from farther.metrics.self_aware_detector import SelfAwareDetector
 from farther.metrics.self_aware_images import Images
+from farther.metrics.self_aware_matches import match
 
 FIRST = (0, 0, 10, 10)
 
@@ -83,7 +84,7 @@ def test_images_match_what_is_kept_as_tables_of_it_are_matched(world, seed):
     of_tables = regions.with_columns(score=score)[kept & ~is_among(regions.image_id, refused)]
     left = objects[~is_among(objects.image_id, refused & set(names[::2]))]
     for iou in (0.1, 0.5):
-        found, expected = images.match(iou, kept, score, rejected), self_awareness.match(left, of_tables, iou=iou)
+        found, expected = images.match(iou, kept, score, rejected), match(left, of_tables, iou=iou)
         for name, of_class in expected.items():
             for part in ("score", "quality", "is_true"):
                 np.testing.assert_array_equal(getattr(found[name], part), getattr(of_class, part))

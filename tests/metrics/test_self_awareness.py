@@ -13,6 +13,7 @@ from sklearn.linear_model import LinearRegression
 
 from farther.errors import ParameterError
 from farther.metrics import calibration, self_awareness
+from farther.metrics.self_aware_matches import match
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
 HALF_OF_SECOND = [200, 0, 300, 55]
@@ -177,7 +178,7 @@ def test_impossible_ious_are_refused(case, iou):
 @pytest.mark.parametrize("kind", ["linear", "isotonic"])
 def test_calibrators_equal_scikit_learns(world, kind):
     objects, regions = world(2)
-    matched = self_awareness.match(objects, regions)["cat"]
+    matched = match(objects, regions)["cat"]
     peer = LinearRegression() if kind == "linear" else IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     shape = (-1, 1) if kind == "linear" else (-1,)
     peer.fit(matched.score.reshape(shape), matched.quality)

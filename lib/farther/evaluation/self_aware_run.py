@@ -19,6 +19,7 @@ from farther.metrics import calibration, self_awareness
 from farther.metrics.bootstrap import ImageDraws
 from farther.metrics.self_aware_detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
 from farther.metrics.self_aware_images import Images
+from farther.metrics.self_aware_matches import Matched
 from farther.metrics.weighting import ImageWeights, plain, ratio
 
 #: Shifted images of this severity or more may be rejected without loss (Section 6: 5 of 1, 3 and 5).
@@ -92,7 +93,7 @@ class SelfAwareRun:
             for name, images in names.items()
         }
 
-    def match(self, detector: SelfAwareDetector, images: Images, iou: float | None = None) -> self_awareness.Matched:
+    def match(self, detector: SelfAwareDetector, images: Images, iou: float | None = None) -> Matched:
         """Matched detections in accepted images."""
         kept, score = detector.confidences(images.regions)
         return images.match(iou or self.asked.iou, kept, score, rejected(detector, images))
@@ -107,7 +108,7 @@ class SelfAwareRun:
             found["replicates"] = self.means(matched, weights)
         return found
 
-    def means(self, matched: self_awareness.Matched, weights: ImageWeights | None) -> dict[str, np.ndarray]:
+    def means(self, matched: Matched, weights: ImageWeights | None) -> dict[str, np.ndarray]:
         """LRP, LaECE and IDQ of matched detections; see `farther.metrics.self_awareness.by_class`."""
         iou, protocol = self.asked.iou, self.settings.protocol
         return self_awareness.means(self_awareness.by_class(matched, iou, protocol, weights))

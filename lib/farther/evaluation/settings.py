@@ -15,7 +15,7 @@ from farther.metrics.closed_set import COCO_IOUS
 from farther.metrics.ood import Aupr
 from farther.metrics.outcomes import Protocol
 from farther.metrics.self_aware_detector import ImageThreshold
-from farther.metrics.self_awareness import TRUE_POSITIVE_IOU
+from farther.metrics.self_aware_matches import TRUE_POSITIVE_IOU
 from farther.registry import STRICT
 
 #: Choices of `EvaluationSettings.separation`: sections of a method's results on a split.

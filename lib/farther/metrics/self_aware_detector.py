@@ -11,10 +11,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from farther.errors import ParameterError
-from farther.metrics import calibration, image_uncertainty, self_awareness
+from farther.metrics import calibration, image_uncertainty
 from farther.metrics.boxes import is_among
 from farther.metrics.matching import above_of_class
 from farther.metrics.self_aware_images import Images
+from farther.metrics.self_aware_matches import TRUE_POSITIVE_IOU
 from farther.tables import Objects, Regions
 
 #: How the image threshold is taken: from pseudo-OOD images, or so that 95% of the ID validation images are accepted.
@@ -53,7 +54,7 @@ class SelfAwareDetector:
         image_threshold: ImageThreshold = "pseudo_ood",
         confidence_threshold: ConfidenceThreshold = "lrp_optimal",
         aggregate: str = "top-3",
-        iou: float = self_awareness.TRUE_POSITIVE_IOU,
+        iou: float = TRUE_POSITIVE_IOU,
     ) -> SelfAwareDetector:
         """Algorithm A.1, from ID validation data.
 

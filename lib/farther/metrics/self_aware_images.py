@@ -14,6 +14,7 @@ from farther.metrics import image_uncertainty, self_awareness
 from farther.metrics.boxes import is_among
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import above_of_class
+from farther.metrics.self_aware_matches import Matched, of_closed_set
 from farther.tables import Objects, Regions
 
 #: Smallest IoU that is one: any overlap counts.
@@ -90,8 +91,8 @@ class Images:
         kept: np.ndarray | None = None,
         score: np.ndarray | None = None,
         rejected: np.ndarray | None = None,
-    ) -> self_awareness.Matched:
-        """As `farther.metrics.self_awareness.match`.
+    ) -> Matched:
+        """As `farther.metrics.self_aware_matches.match`.
 
         Args:
             iou: Smallest overlap of a detection and its object.
@@ -107,7 +108,7 @@ class Images:
             if self.may_reject:
                 excused = self._of_known(rejected & is_among(np.array(self.names, dtype=object), self.may_reject))
         number, score = self.regions.region_id, self.regions.score if score is None else score
-        return self_awareness.of_closed_set(known.ranked_by(score, counted, number, iou), iou, excused)
+        return of_closed_set(known.ranked_by(score, counted, number, iou), iou, excused)
 
     @cached_property
     def _thresholds(self) -> dict[float, dict[str, float | None]]:

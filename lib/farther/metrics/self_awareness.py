@@ -8,23 +8,17 @@ from 0 to 1, the best.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from farther.errors import ParameterError
-from farther.metrics.boxes import is_among, overlaps
-from farther.metrics.closed_set import ClosedSet
+from farther.metrics.boxes import is_among
 from farther.metrics.matching import above_of_class
 from farther.metrics.outcomes import Protocol
-from farther.metrics.precision_recall import IGNORED, TRUE
+from farther.metrics.self_aware_matches import TRUE_POSITIVE_IOU, Matched, MatchedClass, match
 from farther.metrics.weighting import ImageWeights, columns, mean_of_defined, plain, ratio, value
 from farther.tables import Objects, Regions
-
-#: τ: smallest IoU of a true positive of the right class.
-TRUE_POSITIVE_IOU = 0.1
 
 #: Confidence bins of LaECE, equally wide.
 BINS = 25
@@ -101,109 +95,6 @@ def metrics(matched: Matched, iou: float = TRUE_POSITIVE_IOU, protocol: Protocol
         for name, values in found.items()
     }
     return {**plain(means(found)), "per_class": per_class, "reliability": reliability(matched.values())}
-
-
-@dataclass(frozen=True)
-class MatchedClass:
-    """Detections of one class by falling confidence, ignored ones left out, and its objects.
-
-    Args:
-        score: Confidences, ndarray of shape (n,).
-        quality: IoU with the object that was matched, 0 for a false positive, ndarray of shape (n,).
-        is_true: ndarray of shape (n,), bool.
-        image: Place of each detection's image among the images, ndarray of shape (n,).
-        object_image: The same of each object, ndarray of shape (positives,).
-    """
-
-    score: np.ndarray
-    quality: np.ndarray
-    is_true: np.ndarray
-    image: np.ndarray
-    object_image: np.ndarray
-
-    @property
-    def positives(self) -> int:
-        """Number of objects."""
-        return len(self.object_image)
-
-    def with_score(self, score: np.ndarray) -> MatchedClass:
-        """The same with other confidences, as after calibration: matching does not change where their order stays."""
-        return replace(self, score=score)
-
-
-@dataclass(frozen=True)
-class Matched(Mapping[str, MatchedClass]):
-    """The matched detections of each class.
-
-    Args:
-        classes: By name.
-        images: Names of the images that have detections or objects, sorted, ndarray of shape (I,).
-    """
-
-    classes: dict[str, MatchedClass]
-    images: np.ndarray
-
-    def __getitem__(self, name: str) -> MatchedClass:
-        return self.classes[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.classes)
-
-    def __len__(self) -> int:
-        return len(self.classes)
-
-
-def match(
-    objects: Objects, regions: Regions, classes: Sequence[str] | None = None, iou: float = TRUE_POSITIVE_IOU
-) -> Matched:
-    """Detections of each class matched to its objects.
-
-    Args:
-        objects: Ground truth.
-        regions: Detections in the same images.
-        classes: Names of the known classes; those of `regions` without the background when None.
-        iou: Smallest overlap of a detection and its object.
-
-    Raises:
-        DataError: see `evaluate`.
-        ParameterError: the IoU is not above 0 and below 1.
-    """
-    if not 0 < iou < 1:
-        raise ParameterError(f"the IoU of a true positive is above 0 and below 1, found {iou}")
-    return of_closed_set(ClosedSet.of(objects, regions, classes, least=iou), iou)
-
-
-def of_closed_set(known: ClosedSet, iou: float, excused: np.ndarray | None = None) -> Matched:
-    """As `match`, of objects and detections whose overlaps are known.
-
-    Args:
-        known: Objects and detections.
-        iou: Smallest overlap of a detection and its object.
-        excused: Images whose objects do not count, among `known.images`, ndarray of shape (I,), bool.
-    """
-    assigned = next(known.assigned([iou], ~known.counted()))
-    matched = known.match([iou], assigned=[assigned])
-    if excused is not None:
-        counted = ~excused[matched.object_image]
-        of_object = {name: getattr(matched, name)[counted] for name in ("object_class", "object_image")}
-        matched = replace(matched, **of_object)
-    quality = np.zeros(len(assigned))
-    found = assigned >= 0
-    quality[found] = overlaps(known.boxes[known.detections.row[found]], known.object_box[assigned[found]])
-    result = {}
-    for k, name in enumerate(known.classes):
-        rows = matched.rows(k)
-        kind = matched.kind[0, rows]
-        counted = kind != IGNORED
-        is_true = kind[counted] == TRUE
-        result[name] = MatchedClass(
-            score=matched.score[rows][counted].astype(np.float64),
-            quality=np.where(is_true, quality[rows][counted], 0.0),
-            is_true=is_true,
-            image=known.detections.image[rows][counted],
-            object_image=matched.object_image[matched.object_class == k],
-        )
-    return Matched(result, known.images)
 
 
 def by_class(
