@@ -50,8 +50,7 @@ COUNTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
 #: Values from fewer detections or objects are printed grey and are never the best; `report.few` is another number.
 FEW = 30
 
-#: Columns of `Run.values`; values are fractions, `text` is the value in per cent as tables print it. `images`,
-#: `objects` and `detections` are the OOD split's that metrics are computed from, null where these are not known.
+#: Columns of `Run.values`: values as fractions, `text` in per cent; numbers of the OOD split, null where unknown.
 VALUES = {
     **dict.fromkeys(("run", "benchmark", "split", "dataset", "distance", "method", "metric"), pl.String),
     **dict.fromkeys(("value", "low", "high"), pl.Float64),
