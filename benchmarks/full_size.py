@@ -364,6 +364,7 @@ def main() -> None:
         "--approximate", nargs="+", default=[], metavar="METHOD", help="nearest-neighbour searches to make approximate"
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="runs to evaluate at the same time")
+    parser.add_argument("--peer", action="store_true", help="then measure the peer: see full_size_peer.py")
     parser.add_argument("--last", default="ddu", metavar="METHOD", help="the method that is added last; ddu by default")
     asked = parser.parse_args()
     project = asked.project.resolve()
@@ -384,6 +385,9 @@ def main() -> None:
     params["methods"] = methods
     write_params(project, params)
     report(project, f"{len(methods)} methods", *runs, "report", jobs=asked.jobs)
+    if asked.peer:
+        for name in filter(lambda name: DETECTORS[name.split("-")[1]], params["detectors"]):
+            subprocess.run([sys.executable, str(ROOT / "benchmarks/full_size_peer.py"), str(project), name], check=True)
     methods |= last
     write_params(project, params)
     report(project, "One more method", *runs, "report", jobs=asked.jobs)

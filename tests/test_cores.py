@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from farther.cores import count_cores
+from farther.cores import count_cores, keep_to_share
 
 
 @pytest.fixture(autouse=True)
@@ -34,3 +34,21 @@ def test_where_affinity_is_unknown_all_cores_of_the_machine_count(monkeypatch):
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: 6)
     assert count_cores() == 6
+
+
+@pytest.mark.parametrize(
+    ("cores", "parts", "shares"),
+    [
+        ({0, 1, 2, 3}, 2, [[0, 1], [2, 3]]),
+        ({1, 4, 6, 8, 9}, 2, [[1, 4], [6, 8, 9]]),
+        ({3}, 2, [[3], [3]]),
+        ({0, 1}, 3, [[0], [0], [1]]),
+    ],
+)
+def test_programs_beside_one_another_have_cores_of_their_own(monkeypatch, cores, parts, shares):
+    kept = []
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: cores)
+    monkeypatch.setattr(os, "sched_setaffinity", lambda pid, share: kept.append(share), raising=False)
+    for number in range(parts):
+        keep_to_share(number, parts)
+    assert kept == shares

@@ -24,6 +24,21 @@ def count_cores() -> int:
         return cores
 
 
+def keep_to_share(number: int, parts: int) -> None:
+    """Keeps the calling thread, and processes that it starts, to one of several equal parts of the cores: Linux only.
+
+    Programs beside one another that all use every core take a quarter more time.
+
+    Args:
+        number: Of the part, 0 to parts − 1.
+        parts: Number of parts; where there are fewer cores than parts, some share a core.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        first, end = (len(cores) * k // parts for k in (number, number + 1))
+        os.sched_setaffinity(0, cores[first : max(end, first + 1)])
+
+
 def give_back_memory() -> None:
     """Gives freed memory back to the system: glibc keeps what smaller arrays took, in pieces, for later ones."""
     with suppress(AttributeError, OSError):  # another system's library

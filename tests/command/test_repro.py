@@ -57,10 +57,10 @@ stages:
 
 #: An evaluation ends when as many have begun as the file `together` says, and fails where the file `failing` names it.
 STEP = """
-import pathlib, sys, time
+import os, pathlib, sys, time
 stage, name = sys.argv[1:]
 if stage == "evaluate":
-    pathlib.Path("begun", name).touch()
+    pathlib.Path("begun", name).write_text(str(len(os.sched_getaffinity(0))))
     end = time.monotonic() + 60
     while len(list(pathlib.Path("begun").iterdir())) < int(pathlib.Path("together").read_text()):
         assert time.monotonic() < end, "alone"
@@ -158,6 +158,8 @@ def test_runs_are_evaluated_at_the_same_time(runs):
     assert {stage for stage, _ in stages[:3]} == {"infer@a", "infer@b", "infer@c"}
     assert {stage for stage, _ in stages[3:6]} == {"evaluate@a", "evaluate@b", "evaluate@c"}
     assert stages[6:] == [("report", "report")]
+    cores = [int(file.read_text()) for file in (runs / "begun").iterdir()]
+    assert max(cores) <= -(-len(os.sched_getaffinity(0)) // 2)  # each has its share
     assert done.stdout.splitlines()[-1].startswith("7 stages ran in ")
     again = repro(runs, "--jobs", "2")
     assert again.stdout.splitlines()[-1].endswith("; 7 were up to date.")

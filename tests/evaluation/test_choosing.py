@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tests.evaluation.deployable import SPLITS, lay
 from farther.errors import DataError, ParameterError
 from farther.evaluation.budget_search import NOTHING_FLAGGED, Part, best_setting, best_tau
 from farther.evaluation.choice import Budget, Choices, choice_from_json
-from farther.evaluation.choosing import choose, store_choice
+from farther.evaluation.choosing import _Chooser, choose, store_choice
 from farther.evaluation.files import RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
@@ -186,6 +187,40 @@ def test_the_stored_choice_is_written_again_only_where_something_changed(tmp_pat
     assert stored(max_false_alarms=25) == (first, written)
     assert stored(max_false_alarms=25, code="b")[1] > written
     assert stored(max_false_alarms=50)[0].choice.tau == 0.8
+
+
+def test_one_more_method_or_another_budget_measures_only_new_settings(tmp_path, monkeypatch):
+    measured = []
+
+    def counted(self, setting, of=_Chooser._measured):
+        measured.append(setting.method)
+        return of(self, setting)
+
+    monkeypatch.setattr(_Chooser, "_measured", counted)
+    for name in ("kept", "fresh"):
+        (tmp_path / name).mkdir()
+    artifacts = lay(tmp_path / "kept")
+    parts = RunFiles("r", "b", artifacts).parts
+
+    def stored(artifacts, methods, **budget):
+        measured.clear()
+        store_choice(inputs(artifacts), methods, Budget(**budget), "a")
+        return sorted(measured)
+
+    assert stored(artifacts, ["one"], max_false_alarms=25) == ["one"]
+    assert stored(artifacts, ["one", "two"], max_false_alarms=25) == ["two"]
+    assert stored(artifacts, ["one", "two"], max_false_alarms=25.001) == []
+    stored(artifacts, ["one", "two"], max_false_alarms=50)
+    fresh = lay(tmp_path / "fresh")
+    stored(fresh, ["one", "two"], max_false_alarms=50)
+    files = sorted(path.relative_to(parts) for path in parts.rglob("*.json"))
+    assert Path("choices/two.json") in files
+    for file in files:
+        assert (parts / file).read_bytes() == (RunFiles("r", "b", fresh).parts / file).read_bytes()
+    damaged = parts / "choices/two.json"
+    damaged.write_text(damaged.read_text().replace('"tau": 0', '"tau": 1'))
+    with pytest.raises(DataError, match=r"choices/two\.json.*damaged or edited.*delete"):
+        stored(artifacts, ["one", "two"], max_false_alarms=25)
 
 
 @pytest.mark.parametrize(

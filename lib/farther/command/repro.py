@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 from farther.command.output import coloured, width
 from farther.command.project import Project, argument, option
+from farther.cores import keep_to_share
 from farther.errors import ParameterError, choose
 
 LOGS = Path("artifacts/.work/logs")
@@ -103,8 +104,10 @@ def _side_by_side(project: Project, shown: Progress, runs: list[str], jobs: int)
         return status
     # The largest first: none of them is left to run alone at the end.
     waiting, failed = iter(sorted(runs, key=partial(_bytes_of_regions, project), reverse=True)), [0]
+    jobs = min(jobs, len(runs))
 
-    def work(_: int) -> None:
+    def work(number: int) -> None:
+        keep_to_share(number, jobs)
         for run in waiting:
             # Without a bar: there is one terminal.
             beside = Progress(shown.stages, shown.ran, shown.unchanged, shown.start, on_terminal=False)

@@ -176,6 +176,13 @@ class Choices:
     curves: dict[str, Curve]
     notes: list[str]
 
+    @property
+    def settings(self) -> list[Setting]:
+        """Every different setting that was chosen, of a method the smallest t* first."""
+        chosen = [*filter(None, [self.choice]), *self.methods.values(), *self.alone.values()]
+        each = {Setting(method=one.method, operating=one.operating, tau=one.tau) for one in chosen}
+        return sorted(each, key=lambda one: (one.method, one.operating, one.tau))
+
     def to_json(self) -> dict[str, Any]:
         """All values, as JSON holds them."""
         found: dict[str, Any] = to_jsonable_python(self)
@@ -201,7 +208,22 @@ def choice_from_json(values: Mapping[str, Any], file: str | Path | None = None) 
     return _checked(Choice, values, file)
 
 
-def _checked(cls: type, values: Any, file: str | Path | None) -> Any:
+#: Settings, and what each costs on the ID test split: {axis: value}.
+Measured = dict[Setting, dict[str, Value]]
+
+
+def measured_to_json(measured: Measured) -> dict[str, Any]:
+    """Settings and their costs, as JSON holds them: under "settings", pairs of the two."""
+    found: dict[str, Any] = to_jsonable_python({"settings": list(measured.items())})
+    return found
+
+
+def measured_from_json(values: Mapping[str, Any], file: str | Path | None = None) -> Measured:
+    """Inverse of `measured_to_json`; errors as in `Choices.from_json`."""
+    return dict(_checked(list[tuple[Setting, dict[str, Value]]], values.get("settings"), file))
+
+
+def _checked(cls: Any, values: Any, file: str | Path | None) -> Any:
     try:
         return TypeAdapter(cls).validate_python(values)
     except ValidationError as error:

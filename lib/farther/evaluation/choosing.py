@@ -14,25 +14,39 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 
+from farther.cores import count_cores
 from farther.errors import choose as known_name
 from farther.evaluation import plots
 from farther.evaluation.budget_search import NOTHING_FLAGGED, Candidate, Part, Point, best_setting
-from farther.evaluation.choice import LIMITS, Budget, Choice, Choices, Curve, Setting, Value
+from farther.evaluation.choice import (
+    LIMITS,
+    Budget,
+    Choice,
+    Choices,
+    Curve,
+    Measured,
+    Setting,
+    Value,
+    measured_from_json,
+    measured_to_json,
+)
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.evaluation.methods import read_methods
-from farther.evaluation.parts import CHOICE, as_text, key_of
+from farther.evaluation.parts import CHOICE, as_text, key_of, measured_item
 from farther.evaluation.trade_offs import IdImages, IdSteps, OodImages, OodSteps, Steps, halves
 from farther.keyed import Keyed
 from farther.metrics import bootstrap
 from farther.metrics.conformal import images_needed, zero_count_limit
 from farther.metrics.weighting import ImageWeights, ratio
-from farther.tables.documents import write_json
+from farther.tables.documents import read_sealed, write_json, write_sealed
 from farther.tables.files import digest
 
 #: Points of a curve.
@@ -41,13 +55,14 @@ POINTS = 60
 OUTCOMES = ("misclassified", "found", "missed")
 
 
-def choose(inputs: RunInputs, methods: Sequence[str], budget: Budget) -> Choices:
+def choose(inputs: RunInputs, methods: Sequence[str], budget: Budget, known: Measured | None = None) -> Choices:
     """What to deploy of a run for a budget.
 
     Args:
         inputs: The run's inputs; all methods have been fitted and have scores.
         methods: Names in section `methods` of params.yaml.
         budget: What it may cost.
+        known: Settings that were measured on the ID test split before; those that are measured now are added.
 
     Raises:
         DataError: an input is absent or wrong.
@@ -61,44 +76,53 @@ def choose(inputs: RunInputs, methods: Sequence[str], budget: Budget) -> Choices
     oracle = {m.name for m in applicable if (m.fitted.get("choice") or {}).get("oracle")}
     left_out |= dict.fromkeys(sorted(oracle), "its parameters were chosen on test data")
     names = [method.name for method in applicable if method.name not in oracle]
-    return _Chooser(inputs, names, budget).choices(left_out)
+    return _Chooser(inputs, names, budget, {} if known is None else known).choices(left_out)
 
 
 def store_choice(inputs: RunInputs, methods: Sequence[str], budget: Budget, code: str) -> None:
     """Writes `evaluation/<run>/choice.json` if an input, the budget or the code changed; see `choose`.
+
+    What settings of a method cost on the ID test split, most of the work, is kept beside it, and measured again only
+    where the method's scores, a split, a parameter of the evaluation or the code changed.
 
     Args:
         code: Digest of the code of choosing.
     """
     files, settings = inputs.files, inputs.settings
     held_out = RunSplit(files, settings.calibration_split)
-    ood = [split.data for split in _ood_splits(inputs, budget.choose_on)]
-    splits = [held_out, inputs.id_split, *ood]
-    parameters = {"budget": vars(budget), "evaluate": asdict(settings), "threshold": inputs.threshold}
-    of_methods = [file for name in methods for file in sorted(files.fitted(name).glob("*.json"))]
-    scores = [files.scores(name, split.name) for name in methods for split in splits]
-    key = digest(
-        code,
-        as_text({**parameters, "methods": list(methods)}),
-        *(text for split in splits for text in key_of(split)),
-        *(file for file in (*of_methods, *scores) if file.is_file()),
-    )
+    splits = [held_out, inputs.id_split, *(split.data for split in _ood_splits(inputs, budget.choose_on))]
+    parameters = as_text({"evaluate": asdict(settings), "threshold": inputs.threshold})
+    shared = digest(code, parameters, *(text for split in splits for text in key_of(split)))
+    keys = {}
+    for name in methods:
+        scores = (files.scores(name, split.name) for split in splits)
+        keys[name] = digest(shared, *sorted(files.fitted(name).glob("*.json")), *filter(Path.is_file, scores))
+    key = digest(as_text({"budget": vars(budget), "methods": list(keys.items())}))
     kept = Keyed(files.parts)
-    if not kept.is_current(CHOICE, key):
-        with kept.make(CHOICE, key) as path:
-            write_json(path, choose(inputs, methods, budget).to_json())
+    if kept.is_current(CHOICE, key):
+        return
+    known: Measured = {}
+    for name in methods:
+        if kept.is_current(measured_item(name), keys[name]):
+            file = kept.path(measured_item(name))
+            known |= measured_from_json(read_sealed(file, f"delete {file}"), file)
+    choices = choose(inputs, methods, budget, known)
+    with kept.make(CHOICE, key) as path:
+        write_json(path, choices.to_json())
+    for name in methods:
+        with kept.make(measured_item(name), keys[name]) as path:
+            write_sealed(path, measured_to_json({one: known[one] for one in choices.settings if one.method == name}))
 
 
 class _Chooser:
     """The images of a run that are chosen on and measured on, and the steps of each method and t*."""
 
-    def __init__(self, inputs: RunInputs, methods: Sequence[str], budget: Budget):
-        self._inputs, self._methods, self._budget = inputs, methods, budget
+    def __init__(self, inputs: RunInputs, methods: Sequence[str], budget: Budget, known: Measured):
+        self._inputs, self._methods, self._budget, self._known = inputs, methods, budget, known
         self._held_out = IdImages(inputs, RunSplit(inputs.files, inputs.settings.calibration_split))
         self._tested = IdImages(inputs, inputs.id_split)
         self._ood = OodImages(inputs, _ood_splits(inputs, budget.choose_on))
-        self._id_steps: dict[tuple[str, float], IdSteps] = {}
-        self._ood_steps: dict[tuple[str, float], OodSteps] = {}
+        self._steps: dict[Candidate, tuple[IdSteps, OodSteps]] = {}
         if budget.choose_on is None:
             first = halves(self._ood.names, self._ood.split, inputs.settings.seed)
             self._chosen_on, self._measured_on = np.ones(len(first), dtype=bool), np.ones(len(first), dtype=bool)
@@ -116,13 +140,17 @@ class _Chooser:
         can = bool(self._methods) and all(objects[mask].sum() for mask in (self._chosen_on, self._measured_on))
         missing = "no method applies" if not self._methods else "no unknown object is annotated in the OOD splits"
         several = can and len(budget.limits) > 1
+        is_large = len(self._tested.names) > settings.drawn_images
+        with ThreadPoolExecutor(1 if is_large else count_cores()) as pool:
+            each = pool.map(lambda name: self._choice([name], budget), self._methods if can else ())
+            of_methods = dict(zip(self._methods, each, strict=False))
         return Choices(
             run=self._inputs.files.run,
             benchmark=self._inputs.files.benchmark,
             budget=budget,
             id_splits=(settings.calibration_split, settings.id_split),
             choice=self._choice(self._methods, budget) if can else None,
-            methods={name: self._choice([name], budget) for name in self._methods} if can else {},
+            methods=of_methods,
             alone={axis: self._choice(self._methods, budget.only(axis)) for axis in budget.limits} if several else {},
             left_out=left_out,
             curves={name: self._curve(name) for name in self._methods} if can else {},
@@ -136,10 +164,9 @@ class _Chooser:
 
     def _steps_of(self, method: str, operating: float) -> tuple[IdSteps, OodSteps]:
         key = method, operating
-        if key not in self._id_steps:
-            self._id_steps[key] = self._held_out.steps(*key)
-            self._ood_steps[key] = self._ood.steps(*key)
-        return self._id_steps[key], self._ood_steps[key]
+        if key not in self._steps:
+            self._steps[key] = self._held_out.steps(*key), self._ood.steps(*key)
+        return self._steps[key]
 
     def _operating(self, budget: Budget) -> list[float]:
         """The values of t* to try: the run's own, and larger ones that are within a limit on recall by themselves."""
@@ -225,7 +252,12 @@ class _Chooser:
         return shares(self._measured_on), by_split
 
     def _id_values(self, setting: Setting) -> dict[str, Value]:
-        """The costs of a setting on the ID test split."""
+        """The costs of a setting on the ID test split, which are the same for every budget."""
+        if setting not in self._known:
+            self._known[setting] = self._measured(setting)
+        return self._known[setting]
+
+    def _measured(self, setting: Setting) -> dict[str, Value]:
         steps, images = self._tested.steps(setting.method, setting.operating), len(self._tested.names)
         draws = self._inputs.id_draws
         weights = None if draws is None else draws.weights

@@ -123,8 +123,14 @@ class Parts:
 
     def keep_only(self, methods: Sequence[str]) -> None:
         """Deletes the parts of all other methods."""
-        self._kept.keep_only([DETECTOR, CHOICE, *(f"methods/{name}" for name in methods)])
+        of_methods = (item for name in methods for item in (f"methods/{name}", measured_item(name)))
+        self._kept.keep_only([DETECTOR, CHOICE, *of_methods])
         self._outcomes.keep_only(methods)
+
+
+def measured_item(method: str) -> str:
+    """The kept part with what settings of a method cost (`farther.evaluation.choosing`)."""
+    return f"choices/{method}.json"
 
 
 def _read(inputs: RunInputs) -> list[RunSplit]:

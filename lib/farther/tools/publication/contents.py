@@ -239,7 +239,7 @@ def _split(
 
 def file_digest(content: bytes) -> str:
     """The value of `farther.tables.files.digest` for a file with this content."""
-    return digest(hashlib.blake2b(content, digest_size=16).digest())
+    return digest(hashlib.sha256(content).digest())
 
 
 def xywh(edges: np.ndarray) -> np.ndarray:
