@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from farther.curation import Categories, LabelledImages, TablesFolder, benchmark, curate, explain
+from farther.curation.sources import smallest
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
 from farther.tables.documents import read_json, write_json
@@ -222,6 +223,11 @@ def test_a_smaller_number_of_images_is_part_of_a_larger_one_with_all_objects_in_
     assert list(some.images.image_id) == [i for i in shown if i in set(some.images.image_id)]
     assert len(some.objects) == sum(len(shown[i]) for i in some.images.image_id)
     assert source.at_most(50) is source.at_most(None) is source
+
+
+def test_the_same_images_are_selected_in_every_version():
+    names = [f"{n:06d}" for n in range(100)]
+    assert smallest(names, 4) == ["000030", "000046", "000065", "000096"]  # others would change everyone's splits
 
 
 def test_an_id_split_takes_at_most_so_many_images(rules, tables):
