@@ -172,7 +172,7 @@ def fits(train: Regions) -> Iterator[tuple[str, Callable[[], Score]]]:
         of = components()
         v = of(train)
         each = [(np.mean(labels == k), v[labels == k]) for k in np.unique(labels)]
-        densities = [(np.log(p), multivariate_normal(x.mean(axis=0), np.cov(x.T))) for p, x in each]
+        densities = [(np.log(p), multivariate_normal(x.mean(axis=0), np.cov(x.T, bias=True))) for p, x in each]
 
         def score(regions: Regions) -> np.ndarray:
             u = of(regions)

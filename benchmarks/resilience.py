@@ -224,7 +224,7 @@ def write_large(place: Path, drawn: random.Random) -> None:
     found = [
         {
             "image_id": drawn.choice(ids),
-            "category_id": drawn.randrange(2),
+            "category_id": drawn.choice(["cat", "dog"]),
             "bbox": [drawn.randrange(500), 3, 40, 50],
             "score": drawn.random(),
         }
