@@ -148,10 +148,8 @@ def test_what_is_neither_path_nor_revision_is_an_error(tmp_path, capsys, monkeyp
 # ------------------------------------------------------------------- with evaluations
 
 
-@pytest.fixture(scope="module")
-def evaluated_copy(finished, tmp_path_factory):
+def with_shifted_scores(finished, folder, shift):
     """A copy of what the finished project has about one run, evaluated again after the scores of one method changed."""
-    folder = tmp_path_factory.mktemp("copy")
     root = folder / "artifacts"
     for kind in ("regions", "fitted", "scores", "outcomes", "metrics", "evaluation"):
         shutil.copytree(finished / "artifacts" / kind / RUN, root / kind / RUN)
@@ -161,9 +159,21 @@ def evaluated_copy(finished, tmp_path_factory):
     shutil.copytree(finished / "artifacts/splits/voc", root / "splits/voc")
     file = root / f"scores/{RUN}/msp/{SPLIT}.parquet"
     scores = Scores.read(file)
-    scores.with_columns(score=scores.score - 100.0).write(file)  # perfectly separated from ID
+    scores.with_columns(score=scores.score + shift).write(file)
     evaluate_again(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def evaluated_copy(finished, tmp_path_factory):
+    """OOD scores that are all below those of ID."""
+    return with_shifted_scores(finished, tmp_path_factory.mktemp("copy"), -100.0)
+
+
+@pytest.fixture(scope="module")
+def worst(finished, tmp_path_factory):
+    """OOD scores that are all above those of ID: any other ones are better in every replicate."""
+    return with_shifted_scores(finished, tmp_path_factory.mktemp("worst"), 100.0)
 
 
 def evaluate_again(folder, **changes):
@@ -180,8 +190,8 @@ def copy(evaluated_copy, tmp_path):
     return shutil.copytree(evaluated_copy, tmp_path, dirs_exist_ok=True)
 
 
-def test_a_clear_change_on_the_same_images_is_found_and_its_direction(finished, evaluated_copy, capsys):
-    sides = [str(finished), str(evaluated_copy), "--run", RUN]
+def test_a_clear_change_on_the_same_images_is_found_and_its_direction(worst, evaluated_copy, capsys):
+    sides = [str(worst), str(evaluated_copy), "--run", RUN]
     found = rows(compared(capsys, *sides, "--metric", "auroc", "--metric", "fpr95"))
     assert set(found) == {(RUN, SPLIT, "msp", "auroc"), (RUN, SPLIT, "msp", "fpr95")}
     for row in found.values():
@@ -260,12 +270,12 @@ def git(folder, *arguments):
 
 
 @pytest.fixture
-def history(copy, finished):
+def history(copy, worst):
     """A project with one commit, whose outputs are in DVC's cache, and another evaluation in the working tree."""
     names = [f"artifacts/evaluation/{RUN}", f"artifacts/evaluation/{RUN}.json", f"artifacts/metrics/{RUN}"]
     shutil.copytree(copy / "artifacts", copy / "changed")
     for name in names:
-        put(finished / name, copy / name)
+        put(worst / name, copy / name)
     git(copy, "init", "--quiet")
     stage = {"cmd": "true", "outs": names[:2]}
     (copy / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"all": stage}}))
