@@ -223,6 +223,16 @@ def test_one_more_method_or_another_budget_measures_only_new_settings(tmp_path, 
         stored(artifacts, ["one", "two"], max_false_alarms=25)
 
 
+def test_after_an_interruption_nothing_is_missing(tmp_path, monkeypatch):
+    artifacts = lay(tmp_path)
+    parts = RunFiles("r", "b", artifacts).parts
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="full"):
+        patched.setattr("farther.evaluation.choosing.write_sealed", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        store_choice(inputs(artifacts), ["one"], Budget(max_false_alarms=25), "a")
+    store_choice(inputs(artifacts), ["one"], Budget(max_false_alarms=25), "a")
+    assert (parts / "choices/one.json").exists() and (parts / "choice.json").exists()
+
+
 @pytest.mark.parametrize(
     ("budget", "problem"),
     [

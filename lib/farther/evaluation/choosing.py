@@ -107,11 +107,11 @@ def store_choice(inputs: RunInputs, methods: Sequence[str], budget: Budget, code
             file = kept.path(measured_item(name))
             known |= measured_from_json(read_sealed(file, f"delete {file}"), file)
     choices = choose(inputs, methods, budget, known)
-    with kept.make(CHOICE, key) as path:
-        write_json(path, choices.to_json())
     for name in methods:
         with kept.make(measured_item(name), keys[name]) as path:
             write_sealed(path, measured_to_json({one: known[one] for one in choices.settings if one.method == name}))
+    with kept.make(CHOICE, key) as path:  # last: where it is current, all of them are there
+        write_json(path, choices.to_json())
 
 
 class _Chooser:
