@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from farther.evaluation.files import RunFiles
 from farther.metrics.bootstrap import interval
 from farther.report import headline
 from farther.report.charts.distances import drawn, panels
@@ -49,6 +50,31 @@ def test_the_sentences_say_what_the_tables_of_outcomes_hold(evaluated, params, d
     assert "4 near unknown objects" in first
     change = round(100 * (counts["far"].get("misclassified", 0) - counts["near"]["misclassified"]))
     assert second.startswith("From near to far") and str(abs(change)) in second
+
+
+def test_the_method_that_finds_most_is_compared_by_the_tables_of_outcomes_and_paired_replicates(evaluated, distances):
+    artifacts = evaluated / "artifacts"
+    splits = ("photos_near", "photos_far")
+
+    def found(method: str, split: str) -> float:
+        table = ObjectOutcomes.read(artifacts / "outcomes" / "pets-net" / method / f"{split}.objects.parquet")
+        return (table.frame["outcome"] == "found").mean()
+
+    def replicates(method: str, split: str) -> np.ndarray:
+        table = pl.read_parquet(RunFiles("pets-net", "pets", artifacts).replicates(method, split))
+        return (table["tp_u"] / table["unknown_objects"]).to_numpy()
+
+    gains = {
+        method: np.mean([found(method, split) - found("msp", split) for split in splits])
+        for method in ("knn", "energy")
+    }
+    best = max(gains, key=gains.get)
+    assert best == "knn" and gains["knn"] > gains["energy"]
+    drawn = np.mean([replicates("knn", split) - replicates("msp", split) for split in splits], axis=0)
+    low, high = (f"{100 * value:+.1f}" for value in interval(drawn))
+    third = distances.sentences()[2]
+    assert third.startswith("Of 3 methods, kNN finds most")
+    assert f"{100 * gains['knn']:+.1f} points [{low}, {high}]" in third
 
 
 def test_no_change_is_claimed_where_the_interval_contains_zero(distances):

@@ -175,10 +175,6 @@ class Decisions:
         """Time of the reviewer's last line, None without lines."""
         return self.frame.filter(pl.col("reviewer") == reviewer)["time"].max()  # type: ignore[return-value]
 
-    def reviewers(self) -> list[str]:
-        """Reviewers with a decision that was not taken back, sorted."""
-        return self.current["reviewer"].unique().sort().to_list()
-
     def images(self) -> pl.DataFrame:
         """Images of all lines, those that were taken back included, each once."""
         return self.frame.select(IMAGE).unique(maintain_order=True)

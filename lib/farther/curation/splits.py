@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -314,12 +314,16 @@ def _of_vocabulary(
     """Messages about rules without a category, and about categories that a rule is missing for."""
     if vocabulary == dataset:
         absent = rules.without_category(vocabulary, categories)
-        found = [f"{rules.path}: {dataset} has no category {rule.category!r} (rule '{rule}')" for rule in absent]
+        found = [f"{rules.path}: {dataset} has no category of {_listed(absent)}"] if absent else []
     else:  # the names of another dataset, of which this one may have a few only
         unnamed = rules.unnamed(vocabulary, categories)
         text = f"{dataset}: vocabulary {vocabulary!r} does not have {', '.join(map(repr, unnamed))}: counted as unknown"
         found = [text] if unnamed else []
     return [*found, *rules.doubtful(vocabulary, categories, keeps_known=keeps_known)]
+
+
+def _listed(rules: Sequence[Rule]) -> str:
+    return f"{len(rules)} rule{'s' if len(rules) > 1 else ''}: {'; '.join(map(str, rules))}"
 
 
 def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSource], rules: Rules) -> Decisions:

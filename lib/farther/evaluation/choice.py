@@ -203,11 +203,6 @@ class Choices:
         return cls.from_json(read_json(file), file)
 
 
-def choice_from_json(values: Mapping[str, Any], file: str | Path | None = None) -> Choice:
-    """A `Choice` from JSON; errors as in `Choices.from_json`."""
-    return _checked(Choice, values, file)
-
-
 #: Settings, and what each costs on the ID test split: {axis: value}.
 Measured = dict[Setting, dict[str, Value]]
 

@@ -40,10 +40,6 @@ class MatchedClass:
         """Number of objects."""
         return len(self.object_image)
 
-    def with_score(self, score: np.ndarray) -> MatchedClass:
-        """The same with other confidences, as after calibration: matching does not change where their order stays."""
-        return replace(self, score=score)
-
 
 @dataclass(frozen=True)
 class Matched(Mapping[str, MatchedClass]):

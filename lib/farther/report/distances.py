@@ -185,18 +185,22 @@ class Distances:
         if len(reference) != 1 or not reference <= common or len(common) < 2:
             return None
         (shown,) = reference
-        gains = {
-            name: [self._gain(run, split.name, name, shown) for run, _ in self.compared for split in run.splits]
+        pairs = [
+            (run, split.name)
+            for run, _ in self.compared
+            for split in run.splits
+            if all(run.details(split.name, name).get("open_set", {}).get("unknown_objects") for name in common)
+        ]
+        if not pairs:
+            return None
+        means = {
+            name: float(np.mean([self._gain(run, split, name, shown) for run, split in pairs]))
             for name in sorted(common - reference)
         }
-        found = {name: [gain for gain in of if gain is not None] for name, of in gains.items()}
-        means = {name: float(np.mean([value for value, _ in of])) for name, of in found.items() if of}
-        if not means:
-            return None
         best = max(means, key=lambda name: means[name])
-        drawn = [replicates for _, replicates in found[best] if replicates is not None]
+        drawn = [gains for run, split in pairs if (gains := self._drawn_gain(run, split, best, shown)) is not None]
         text = f"{100 * means[best]:+.1f} points"
-        if len(drawn) < len(found[best]):
+        if len(drawn) < len(pairs):
             return f"Of {len(common)} methods, {title_of(best)} finds most: {text} against {title_of(shown)}."
         low, high = interval(np.mean(drawn, axis=0)) or (np.nan, np.nan)
         text += f" [{100 * low:+.1f}, {100 * high:+.1f}]"
@@ -204,17 +208,18 @@ class Distances:
         most = f"finds most of the unknown objects, {text} against {title_of(shown)}"
         if not low > 0:
             most = f"finds most, but not measurably more of the unknown objects than {title_of(shown)}: {text}"
-        pairs = f"significant on {significant} of {len(drawn)} pairs of detector and split"
-        return f"Of {len(common)} methods, {title_of(best)} {most} on average; the gain is {pairs}."
+        where = f"significant on {significant} of {len(drawn)} pairs of detector and split"
+        return f"Of {len(common)} methods, {title_of(best)} {most} on average; the gain is {where}."
 
-    def _gain(self, run: Run, split: str, method: str, reference: str) -> tuple[float, np.ndarray | None] | None:
-        """Difference in the share that is found, and its paired replicates."""
-        found = [run.details(split, name).get("open_set", {}) for name in (method, reference)]
-        if not all(of.get("unknown_objects") for of in found):
-            return None
-        value = found[0]["tp_u"] / found[0]["unknown_objects"] - found[1]["tp_u"] / found[1]["unknown_objects"]
+    def _gain(self, run: Run, split: str, method: str, reference: str) -> float:
+        """Difference in the share of a split's unknown objects that is found."""
+        first, second = (run.details(split, name)["open_set"] for name in (method, reference))
+        return float(first["tp_u"] / first["unknown_objects"] - second["tp_u"] / second["unknown_objects"])
+
+    def _drawn_gain(self, run: Run, split: str, method: str, reference: str) -> np.ndarray | None:
+        """Paired replicates of `_gain`; None where there are none."""
         first, second = (self._drawn(run, name, [split]).get("found") for name in (method, reference))
-        return value, None if first is None or second is None else first - second
+        return None if first is None or second is None else first - second
 
 
 def headline(params: Mapping[str, Any], root: str | Path = ".") -> list[str]:

@@ -44,8 +44,9 @@ def read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> pl.D
         DataError: the file is absent, is not Parquet, is damaged, or lacks a column.
     """
     with _opened(path) as file, parquet_errors(path):
-        names = file.schema_arrow.names if columns is None else list(columns)
-        if missing := [name for name in names if name not in file.schema_arrow.names]:
+        present = file.schema_arrow.names  # converted anew each time it is asked for
+        names = present if columns is None else list(columns)
+        if missing := [name for name in names if name not in present]:
             raise DataError("the column is missing", file=path, field=missing[0])
         table = file.read(_leaves(file, names))
         _check_count(path, table.num_rows, file.metadata.num_rows if names else 0)
