@@ -203,6 +203,16 @@ def test_a_rule_on_a_category_that_the_dataset_lacks_is_a_warning(rules):
     assert warnings[0].endswith("photos has no category of 1 rule: ID class: Dining table → table")
 
 
+def test_images_that_an_id_split_shares_with_another_split_are_a_warning(rules):
+    assert not any("in common" in text for text in made(rules, {"a": ["Kite"], "b": ["Otter"]}).warnings)
+    subsets = {"train": "train", "val": "val", "test": "val"}
+    warnings = made(rules, {"train-image": ["Kite"], "b": ["Otter"]}, subsets=subsets).warnings
+    assert [text for text in warnings if "in common" in text] == [
+        "splits 'val' and 'test' have 1 image in common: neither is held out from the other",
+        "splits 'train' and 'photos_far' have 1 image in common: neither is held out from the other",
+    ]
+
+
 def test_metrics_count_images_by_split_and_by_rule(rules):
     shown = {"a": ["Cat"], "b": ["Cat", "Kite"], "c": ["Leopard", "Leopard"], "d": ["Kite"], "e": []}
     counts = made(rules, shown).counts()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -144,6 +145,7 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
         for name, split in ruled.splits.items():
             splits[name] = ruled.source.select(decided.fate == split.distance)
     warnings += [f"split {name!r} has no image" for name, split in splits.items() if not len(split.images)]
+    warnings += _in_common(splits, benchmark)
     joined = Fates.concatenate(fates) if fates else Fates.empty()
     classes, pairs = _sorted_classes(benchmark, tables, rules), None
     if rules.similarity is not None:
@@ -371,6 +373,17 @@ def _refuse_empty(benchmark: Benchmark, splits: Mapping[str, LabelledImages]) ->
     for name, (dataset, subset) in benchmark.id_sources.items():
         if not len(splits[name].images):
             raise DataError(f"ID split {name!r} has no image: {dataset} {subset} has none that the rules let in")
+
+
+def _in_common(splits: Mapping[str, LabelledImages], benchmark: Benchmark) -> list[str]:
+    """Messages about images, by the content of their files, of an ID split that another ID or an OOD split has too."""
+    digests = {name: splits[name].images.frame["digest"].unique() for name in (*benchmark.subsets, *benchmark.splits)}
+    found = []
+    for first, second in (*combinations(benchmark.subsets, 2), *product(benchmark.subsets, benchmark.splits)):
+        if common := digests[first].is_in(digests[second].implode()).sum():
+            images = "1 image" if common == 1 else f"{common} images"
+            found.append(f"splits {first!r} and {second!r} have {images} in common: neither is held out from the other")
+    return found
 
 
 def _absent_id_classes(rules: Rules, benchmark: Benchmark, tables: Tables) -> list[str]:
