@@ -209,6 +209,7 @@ def _params(sources: Sequence[Source], entry: Mapping[str, Any], *, clip: bool) 
         "  energy: {}",
         "  knn: {k: 10}",
         "  mahalanobis: {}",
+        "  lard_mahalanobis: {}    # of earlier layers: also for YOLO, which has no features of regions",
         "",
         "evaluate: {iou: 0.5, protocol: paper}",
         "# What deploying the detector may cost; `farther choose` answers with a method and thresholds.",
