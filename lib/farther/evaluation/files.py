@@ -193,8 +193,7 @@ class RunSplit:
         self._refuse_other_images(regions.image_id, self.folder.path)
         return regions
 
-    @cached_property
-    def margins(self) -> np.ndarray | None:
+    def read_margins(self) -> np.ndarray | None:
         """Of each stored region, see `farther.metrics.background_probability.margins`; None where it does not apply."""
         if not background_probability.applies(self.folder):
             return None

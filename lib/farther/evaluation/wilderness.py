@@ -90,6 +90,7 @@ class WildImages:
         regions = Regions.concatenate([self._known, self._regions[rows]])
         cause = self._cause[np.concatenate([np.ones(len(self._known), dtype=bool), rows])]
         known = ClosedSet.of(objects, regions, self._impact.classes, max_detections=len(regions) + 1)
+        del objects, regions  # copies of all tables
         matched, cause = known.match([self._settings.iou]), cause[known.detections.row]
         recalls = error_diagnosis.RECALLS
         counts, classes = error_diagnosis.counts_at_recalls(matched, cause, recalls)
@@ -120,16 +121,17 @@ class WildImages:
             rejected_known, rejected_unknown, auroc, intervals: see `farther.metrics.background_probability.metrics`.
             known, unknown: `histogram`, and `classes` by the class predicted.
         """
-        if self._closed.margins is None:
+        of_known = self._closed.read_margins()
+        if of_known is None:
             return None
         of_unknown = true_classes(self._objects, self._regions, self._settings.iou).category != ""
         sides = {
             "known": self._known[self._cause[: len(self._known)] == "correct"],
             "unknown": self._regions[of_unknown.astype(bool)],
         }
-        stored = [split.margins for split in self._wild if split.margins is not None]
+        stored = [each for split in self._wild if (each := split.read_margins()) is not None]
         margins = {
-            "known": self._closed.margins[self._cause[: len(self._known)] == "correct"],
+            "known": of_known[self._cause[: len(self._known)] == "correct"],
             "unknown": np.concatenate([np.zeros(0), *stored])[of_unknown.astype(bool)],
         }
         both = margins["known"], margins["unknown"]
