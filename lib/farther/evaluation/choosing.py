@@ -296,7 +296,7 @@ class _Chooser:
     def _curve(self, method: str) -> Curve:
         """Misclassified unknown objects by false alarms at the run's t*, for all τ."""
         operating = self._inputs.threshold
-        flagged = np.sort(self._tested.steps(method, operating).flagged.at)
+        flagged = np.sort(self._tested.flagged(method, operating).at)
         steps = np.sort(self._steps_of(method, operating)[1].misclassified.of(self._measured_on).at)
         taus = np.unique(np.concatenate([flagged, steps[np.isfinite(steps)]]))
         taus = np.append(np.maximum(taus, NOTHING_FLAGGED), np.inf)

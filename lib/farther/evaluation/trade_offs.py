@@ -103,10 +103,14 @@ class IdImages:
 
     def steps(self, method: str, operating: float) -> IdSteps:
         """Costs of a method at a t*."""
-        scores, rows = self._inputs.scores(method, self._split), self._regions.score >= operating
-        known = self._known(operating, scores)
+        known = self._known(operating, self._inputs.scores(method, self._split))
         lost = np.where(self._detected, known.at, np.inf)
-        return IdSteps(Steps(scores[rows], self._region_image[rows]), Steps(lost, known.image))
+        return IdSteps(self.flagged(method, operating), Steps(lost, known.image))
+
+    def flagged(self, method: str, operating: float) -> Steps:
+        """The steps of `IdSteps.flagged`, which need no objects."""
+        rows = self._regions.score >= operating
+        return Steps(self._inputs.scores(method, self._split)[rows], self._region_image[rows])
 
     def map50(self, method: str | None, operating: float, tau: float, weights: ImageWeights | None) -> np.ndarray:
         """mAP50 of the detections that are not flagged, ndarray of shape (B,); of all from t* on without a method."""
