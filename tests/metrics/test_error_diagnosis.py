@@ -81,7 +81,8 @@ def diagnosed(world):
 
 def counts(diagnosed, recalls, weights=None):
     known, cause, *_ = diagnosed
-    return error_diagnosis.counts_at_recalls(known.match([0.5]), cause, recalls, weights)
+    numbers = np.array([error_diagnosis.CAUSES.index(name) for name in cause])
+    return error_diagnosis.counts_at_recalls(known.match([0.5]), numbers, recalls, weights)
 
 
 @pytest.mark.parametrize("recall", [0.1, 0.3, 0.5])

@@ -12,17 +12,18 @@ from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs, named_together
 from farther.metrics import background_probability, bootstrap, error_diagnosis, wilderness
 from farther.metrics.bootstrap import ImageDraws
-from farther.metrics.boxes import is_among
+from farther.metrics.boxes import is_among, places_among, sorted_together
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import true_classes
 from farther.metrics.weighting import joined, value
-from farther.tables import Objects, Regions
 
 #: The recall at which unknown objects are confused with classes (Dhamija et al., 2020, Figures 3 and 4).
 DIAGNOSIS_RECALL = 0.3
 
 #: The wilderness ratio at which errors are diagnosed (Figures 3 and 9 to 11).
 DIAGNOSIS_RATIO = 1.0
+
+CORRECT = error_diagnosis.CAUSES.index("correct")
 
 
 class WildImages:
@@ -86,11 +87,13 @@ class WildImages:
         """
         wild = self._impact.wild_images(DIAGNOSIS_RATIO)
         rows = is_among(self._regions.image_id, wild)
-        objects = Objects.concatenate([self._closed.objects, self._objects[is_among(self._objects.image_id, wild)]])
-        regions = Regions.concatenate([self._known, self._regions[rows]])
-        cause = self._cause[np.concatenate([np.ones(len(self._known), dtype=bool), rows])]
-        known = ClosedSet.of(objects, regions, self._impact.classes, max_detections=len(regions) + 1)
-        del objects, regions  # copies of all tables
+        tables = self._parts[0], (self._objects[is_among(self._objects.image_id, wild)], self._regions[rows])
+        parts = [ClosedSet.of(*of, self._impact.classes, max_detections=len(of[1]) + 1) for of in tables]
+        of_known, of_wild = (part.images for part in parts)
+        images, places = sorted_together(of_known, of_wild)
+        known = parts[0].joined(parts[1], images, places, len(self._known), len(self._closed.objects))
+        del parts  # copies of all detections
+        cause = np.concatenate([self._cause[: len(self._known)], self._cause[len(self._known) :][rows]])
         matched, cause = known.match([self._settings.iou]), cause[known.detections.row]
         recalls = error_diagnosis.RECALLS
         counts, classes = error_diagnosis.counts_at_recalls(matched, cause, recalls)
@@ -103,10 +106,8 @@ class WildImages:
             "shares": {name: [value(one) for one in of[:, 0]] for name, of in error_diagnosis.shares(counts).items()},
         }
         if self._draws is not None:
-            is_wild = is_among(known.images, wild)
-            both = joined(self._draws.of(known.images[~is_wild]), self._wild_draws(wild).of(known.images[is_wild]))
-            order = np.argsort(np.concatenate([np.flatnonzero(~is_wild), np.flatnonzero(is_wild)]))
-            drawn, _ = error_diagnosis.counts_at_recalls(matched, cause, recalls, both[:, order])
+            both = joined(self._draws.of(of_known), self._wild_draws(wild).of(of_wild))
+            drawn, _ = error_diagnosis.counts_at_recalls(matched, cause, recalls, both[:, np.argsort(places)])
             found["intervals"] = {
                 name: [bootstrap.interval(at) for at in of] for name, of in error_diagnosis.shares(drawn).items()
             }
@@ -126,12 +127,12 @@ class WildImages:
             return None
         of_unknown = true_classes(self._objects, self._regions, self._settings.iou).category != ""
         sides = {
-            "known": self._known[self._cause[: len(self._known)] == "correct"],
+            "known": self._known[self._cause[: len(self._known)] == CORRECT],
             "unknown": self._regions[of_unknown.astype(bool)],
         }
         stored = [each for split in self._wild if (each := split.read_margins()) is not None]
         margins = {
-            "known": of_known[self._cause[: len(self._known)] == "correct"],
+            "known": of_known[self._cause[: len(self._known)] == CORRECT],
             "unknown": np.concatenate([np.zeros(0), *stored])[of_unknown.astype(bool)],
         }
         both = margins["known"], margins["unknown"]
@@ -153,10 +154,12 @@ class WildImages:
 
     @cached_property
     def _cause(self) -> np.ndarray:
-        """The cause of each detection of both parts, whatever its confidence."""
+        """Place in `error_diagnosis.CAUSES` of the cause of each detection of both parts, whatever its confidence."""
         settings = error_diagnosis.Diagnosis(self._similar, self._names, self._settings.iou)
         points = dict.fromkeys(self._impact.classes, -np.inf)
-        return np.concatenate([error_diagnosis.diagnose(*part, points, settings) for part in self._parts])
+        causes = error_diagnosis.CAUSES
+        each = [places_among(error_diagnosis.diagnose(*part, points, settings), causes) for part in self._parts]
+        return np.concatenate([of_part.astype(np.int8) for of_part in each])
 
     def _confusion(self, points: dict[str, float | None]) -> dict[str, dict[str, int]]:
         """`farther.metrics.error_diagnosis.confusion` of both parts."""

@@ -198,6 +198,16 @@ def image_numbers(*columns: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
     return distinct, found
 
 
+def sorted_together(*names: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Different names of several arrays, sorted, and the place among them of each name of one array after the other
+    (int32).
+    """
+    each = np.concatenate(names)
+    order, places = np.argsort(each), np.empty(len(each), dtype=np.int32)
+    places[order] = np.arange(len(each), dtype=np.int32)
+    return each[order], places
+
+
 def places(names: np.ndarray, image_id: np.ndarray) -> np.ndarray:
     """Place of each row's image among sorted names that hold it, as `numpy.searchsorted`, shape (N,), int64."""
     is_first = _runs(image_id)

@@ -296,13 +296,13 @@ class ClosedSet:
         place = np.concatenate([part.place for part in parts])
         both = self.pairs.joined(other.pairs, len(parts[0].row), len(self.object_row)).moved(order)
         names = "object_class", "object_box", "object_id", "is_crowd"
-        boxes = np.concatenate([self.boxes, other.boxes])
+        keep_boxes = any(_may_exceed(one.boxes, ALL_AREAS) for one in (self, other))
         return ClosedSet(
             classes=self.classes,
             images=images,
             detections=KnownDetections(row[order], image[order], place[order], score[order]),
             bounds=self.bounds + other.bounds,
-            boxes=boxes if _may_exceed(boxes, ALL_AREAS) else boxes[:0].copy(),
+            boxes=np.concatenate([self.boxes, other.boxes]) if keep_boxes else self.boxes[:0].copy(),
             object_row=np.concatenate([self.object_row, other.object_row + np.int32(first_object)]),
             object_image=np.concatenate([places[self.object_image], places[len(self.images) :][other.object_image]]),
             **{name: np.concatenate([getattr(self, name), getattr(other, name)]) for name in names},

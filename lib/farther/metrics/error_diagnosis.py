@@ -119,7 +119,7 @@ def counts_at_recalls(
 
     Args:
         matched: Detections of known classes at one IoU threshold.
-        cause: One of `CAUSES` for each of them, in their order, ndarray of shape (n,).
+        cause: Place in `CAUSES` of the cause of each of them, or −1, in their order, ndarray of shape (n,).
         recalls: R recalls, above 0 and at most 1.
         weights: How often each image counts in each of B replicates, see `farther.metrics.closed_set.metrics`.
 
@@ -141,7 +141,7 @@ def counts_at_recalls(
         score = matched.score[of_class]
         last = np.searchsorted(-score, -score, side="right") - 1
         true = np.flatnonzero(matched.kind[0, of_class] == TRUE)
-        by_cause = [np.flatnonzero(cause[of_class] == name) for name in CAUSES]
+        by_cause = [np.flatnonzero(cause[of_class] == number) for number in range(len(CAUSES))]
         if not len(true):
             continue
         if rows.grouped:

@@ -24,7 +24,7 @@ from typing import Any, Literal
 import numpy as np
 
 from farther.metrics import known_classes
-from farther.metrics.boxes import image_numbers
+from farther.metrics.boxes import image_numbers, sorted_together
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import falling_in_groups, ranks_within
 from farther.metrics.outcomes import FOUND, NOT_COUNTED, Detections, Outcome, Settings, Split
@@ -79,13 +79,9 @@ class MixedImages:
             other: Images of the same classes and rules.
             name: What is put in front of the names of the others, and a slash, as two sets may share names.
         """
-        names = np.concatenate(
-            [self.split.images, np.array([f"{name}/{one}" for one in other.split.images], dtype=object)]
-        )
-        order = np.argsort(names)
-        places = np.empty(len(order), dtype=np.int32)
-        places[order] = np.arange(len(order), dtype=np.int32)
-        images, rows = names[order], (len(self.split.detections.rank), len(self.split.is_crowd))
+        of_other = np.array([f"{name}/{one}" for one in other.split.images], dtype=object)
+        images, places = sorted_together(self.split.images, of_other)
+        rows = len(self.split.detections.rank), len(self.split.is_crowd)
         return MixedImages(
             np.concatenate([self.rows, other.rows]),
             _joined(self.split, other.split, images, places),

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics.boxes import places_among
+from farther.metrics.boxes import image_numbers, places_among
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.precision_recall import FALSE, TRUE, average_precision
 from farther.metrics.weighting import mean_if_all_defined, mean_of_defined, value
@@ -108,15 +108,15 @@ class Wilderness:
         matched = ClosedSet.of(objects, regions, self.classes, max_detections=len(regions) + 1).match([iou])
         self._positives = matched.positives.tolist()
         self._order = np.random.default_rng(seed).permutation(len(names))
-        number = dict(zip(names, self._order.tolist(), strict=True))
         wild_class = places_among(np.array(wild_regions.classes, dtype=object), self.classes)[wild_regions.label]
-        wild_number = np.array([number[name] for name in wild_regions.image_id], dtype=np.int64)
+        shown, (image,) = image_numbers(wild_regions.image_id)
+        wild_number = self._order[np.searchsorted(names, shown)].astype(np.int32)[image]
         #: Of each class: scores (falling) and truth of the detections in closed images; scores and images of the wild.
         self._detections = []
         for k in range(len(self.classes)):
             wild = wild_class == k
             closed = matched.scores(0, k), matched.is_true(0, k)
-            self._detections.append((*closed, wild_regions.score[wild].astype(np.float64), wild_number[wild]))
+            self._detections.append((*closed, wild_regions.score[wild], wild_number[wild]))
 
     def metrics(self, recalls: Sequence[float] = RECALLS) -> dict[str, Any]:
         """All metrics; see `evaluate`.

@@ -171,9 +171,10 @@ class Table:
         if not tables:
             raise ValueError("nothing to concatenate")
         names = [n for n in tables[0].frame.columns if all(n in t.frame.columns for t in tables)]
+        filled = [table for table in tables if len(table)] or tables[:1]
         joined = []
         for name in names:
-            parts = [t.frame[name] for t in tables]
+            parts = [t.frame[name] for t in filled]
             if len({part.dtype for part in parts}) == 1:
                 joined.append(pl.concat(parts, rechunk=True))
             else:  # vectors of float16 and of float32
