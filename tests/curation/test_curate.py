@@ -200,7 +200,7 @@ def test_explain_names_the_rule_and_the_object_that_decided(rules):
 def test_a_rule_on_a_category_that_the_dataset_lacks_is_a_warning(rules):
     warnings = made(rules, {"a": ["Kite"]}).warnings
     assert len(warnings) == 2  # and an empty split
-    assert warnings[0].endswith("photos has no category of 1 rule: ID class: Dining table → table")
+    assert warnings[0].endswith("1 rule names a category that photos does not have: ID class: Dining table → table")
 
 
 def test_images_that_an_id_split_shares_with_another_split_are_a_warning(rules):

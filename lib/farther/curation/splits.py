@@ -316,7 +316,7 @@ def _of_vocabulary(
     """Messages about rules without a category, and about categories that a rule is missing for."""
     if vocabulary == dataset:
         absent = rules.without_category(vocabulary, categories)
-        found = [f"{rules.path}: {dataset} has no category of {_listed(absent)}"] if absent else []
+        found = [f"{rules.path}: {_absent(absent, dataset)}"] if absent else []
     else:  # the names of another dataset, of which this one may have a few only
         unnamed = rules.unnamed(vocabulary, categories)
         text = f"{dataset}: vocabulary {vocabulary!r} does not have {', '.join(map(repr, unnamed))}: counted as unknown"
@@ -324,8 +324,9 @@ def _of_vocabulary(
     return [*found, *rules.doubtful(vocabulary, categories, keeps_known=keeps_known)]
 
 
-def _listed(rules: Sequence[Rule]) -> str:
-    return f"{len(rules)} rule{'s' if len(rules) > 1 else ''}: {'; '.join(map(str, rules))}"
+def _absent(rules: Sequence[Rule], dataset: str) -> str:
+    count = f"{len(rules)} rules name categories" if len(rules) > 1 else "1 rule names a category"
+    return f"{count} that {dataset} does not have: {'; '.join(map(str, rules))}"
 
 
 def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSource], rules: Rules) -> Decisions:

@@ -103,14 +103,18 @@ class IdImages:
 
     def steps(self, method: str, operating: float) -> IdSteps:
         """Costs of a method at a t*."""
-        known = self._known(operating, self._inputs.scores(method, self._split))
+        scores = self._inputs.scores(method, self._split)
+        known = self._known(operating, scores)
         lost = np.where(self._detected, known.at, np.inf)
-        return IdSteps(self.flagged(method, operating), Steps(lost, known.image))
+        return IdSteps(self._flagged(scores, operating), Steps(lost, known.image))
 
     def flagged(self, method: str, operating: float) -> Steps:
         """The steps of `IdSteps.flagged`, which need no objects."""
+        return self._flagged(self._inputs.scores(method, self._split), operating)
+
+    def _flagged(self, scores: np.ndarray, operating: float) -> Steps:
         rows = self._regions.score >= operating
-        return Steps(self._inputs.scores(method, self._split)[rows], self._region_image[rows])
+        return Steps(scores[rows], self._region_image[rows])
 
     def map50(self, method: str | None, operating: float, tau: float, weights: ImageWeights | None) -> np.ndarray:
         """mAP50 of the detections that are not flagged, ndarray of shape (B,); of all from t* on without a method."""
