@@ -58,6 +58,29 @@ def test_coco_files_are_found_in_any_folder_with_their_images(pets):
     assert found.numbers == {3: "cat", 4: "dog"}
 
 
+def test_annotations_of_the_same_images_are_one_subset(tmp_path):
+    for number in range(2):
+        picture(tmp_path / f"images/{number}.jpg")
+    coco(tmp_path / "coco_v1.json", "0.jpg")
+    coco(tmp_path / "coco_v2.json", "0.jpg", ("cat", "dog", "owl"))
+    coco(tmp_path / "more.json", "1.jpg")
+    found = recognise(tmp_path)
+    assert (found.subsets, found.repeats) == (["coco_v1", "more"], {"coco_v2": "coco_v1"})
+    assert found.categories == ["cat", "dog"]
+
+
+def test_boxes_with_scores_beside_annotations_are_detections(tmp_path):
+    picture(tmp_path / "0.jpg")
+    for name in ("train", "boxes"):
+        coco(tmp_path / f"{name}.json", "0.jpg")
+    content = json.loads((tmp_path / "boxes.json").read_text())
+    content["annotations"][0]["score"] = 0.5
+    (tmp_path / "boxes.json").write_text(json.dumps(content))
+    assert recognise(tmp_path).entry["layout"] == {"train": ["train.json", "."]}
+    (tmp_path / "train.json").unlink()
+    assert recognise(tmp_path).entry["layout"] == {"boxes": ["boxes.json", "."]}
+
+
 def test_one_coco_file_without_a_name_of_a_subset_is_all(tmp_path):
     picture(tmp_path / "a.jpg")
     coco(tmp_path / "_annotations.coco.json", "a.jpg")
@@ -139,6 +162,21 @@ def test_classes_of_the_detector_get_the_names_of_the_id_dataset(pets, tmp_path)
     assert rules["protocols"]["paper"]["far"] == {"wild": ["zebra"]}
     text = (tmp_path / "made/params.yaml").read_text()
     assert "# Thresholds and results are both of 'val': a third subset would make the results independent." in text
+
+
+def test_a_dataset_of_one_subset_with_annotations_in_two_formats(tmp_path):
+    for name in ("pets", "wild"):
+        picture(tmp_path / name / "a.jpg")
+    for name in ("v1", "v2"):
+        coco(tmp_path / f"pets/{name}.json", "a.jpg")
+    coco(tmp_path / "wild/all.json", "a.jpg", ("zebra",))
+    lines: list[str] = []
+    found = results(tmp_path / "r.json", "cat", "dog")
+    file = init(tmp_path / "made", id=tmp_path / "pets", ood=[tmp_path / "wild"], detector=found, log=lines.append)
+    assert "pets: v2 has the images of v1, and is left out" in lines
+    params = yaml.safe_load(file.read_text())
+    assert params["benchmarks"]["pets"]["subsets"] == {"train": "v1", "val": "v1", "test": "v1"}
+    assert "# Statistics, thresholds and results are all of 'v1': other subsets" in file.read_text()
 
 
 def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(pets, tmp_path):

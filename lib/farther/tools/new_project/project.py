@@ -248,12 +248,11 @@ def _id_subsets(subsets: Sequence[str]) -> tuple[dict[str, str], str]:
     train = "train" if "train" in subsets else subsets[0]
     others = [name for name in subsets if name != train] or [train]
     val, test = ("val" if "val" in others else others[0]), ("test" if "test" in others else others[-1])
-    twice = val if val == test else ""
-    note = (
-        f"Thresholds and results are both of {twice!r}: a third subset would make the results independent."
-        if twice
-        else ""
-    )
+    note = ""
+    if train == val == test:
+        note = f"Statistics, thresholds and results are all of {test!r}: other subsets would make results independent."
+    elif val == test:
+        note = f"Thresholds and results are both of {test!r}: a third subset would make the results independent."
     return dict(zip(SUBSETS, (train, val, test), strict=True)), note
 
 
@@ -316,6 +315,11 @@ def _summary(sources: Sequence[Source], entry: Mapping[str, Any], id_classes: Se
         f"{source.name}: format {source.dataset.entry['format']}, subsets {', '.join(source.dataset.subsets)}, "
         f"{len(source.dataset.categories)} categories"
         for source in sources
+    ]
+    lines += [
+        f"{source.name}: {subset} has the images of {first}, and is left out"
+        for source in sources
+        for subset, first in source.dataset.repeats.items()
     ]
     lines.append(f"detector: adapter {entry['adapter']}, {len(id_classes)} classes")
     for source in sources[1:]:

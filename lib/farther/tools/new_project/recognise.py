@@ -36,15 +36,18 @@ class Dataset:
 
     Args:
         entry: Its entry in section `datasets`.
-        subsets: The subsets that it has.
-        categories: Names of its classes, in its order.
+        subsets: The subsets that it has, without those in `repeats`.
+        categories: Names of the classes of these, in its order.
         numbers: Numbers of the classes in its files, where they have some.
+        repeats: Subsets with exactly the images of another one, as where a folder has annotations in several formats,
+            and that other one.
     """
 
     entry: dict[str, Any]
     subsets: list[str]
     categories: list[str]
     numbers: dict[int, str] = field(default_factory=dict)
+    repeats: dict[str, str] = field(default_factory=dict)
 
 
 def recognise(root: Path) -> Dataset:
@@ -65,14 +68,20 @@ def recognise(root: Path) -> Dataset:
 def _read(entry: dict[str, Any]) -> Dataset:
     reader = datasets.create(**entry)
     categories: list[str] = []
-    subsets = reader.subsets()
-    for subset in subsets:
+    shown: dict[frozenset[str], str] = {}
+    repeats: dict[str, str] = {}
+    for subset in reader.subsets():
         read = reader.read(subset)
-        categories += [name for name in read.categories if name not in categories]
+        first = shown.setdefault(frozenset(read.images.file), subset)
+        if first == subset:
+            categories += [name for name in read.categories if name not in categories]
+        else:
+            repeats[subset] = first
     numbers = dict(enumerate(categories)) if entry["format"] == "yolo" else {}
     if entry["format"] == "coco":
         numbers = {one["id"]: one["name"] for one in _categories(Path(entry["root"], _first_file(entry)))}
-    return Dataset(entry, subsets, categories, {k: name for k, name in numbers.items() if isinstance(k, int)})
+    of_classes = {k: name for k, name in numbers.items() if isinstance(k, int)}
+    return Dataset(entry, list(shown.values()), categories, of_classes, repeats)
 
 
 def _first_file(entry: dict[str, Any]) -> str:
@@ -95,10 +104,10 @@ def _yolo(root: Path) -> dict[str, Any] | None:
 
 def _coco(root: Path) -> dict[str, Any] | None:
     layout: dict[str, list[str]] = {}
-    for file in sorted(file for file in files_below(root) if file.suffix == ".json"):
-        if _is_coco(file):
-            subset = _subset(file.with_suffix("").relative_to(root).parts, layout)
-            layout[subset] = [file.relative_to(root).as_posix(), _images_of(root, file, subset)]
+    found = sorted(file for file in files_below(root) if file.suffix == ".json" and _is_coco(file))
+    for file in [file for file in found if not _is_detections(file)] or found:
+        subset = _subset(file.with_suffix("").relative_to(root).parts, layout)
+        layout[subset] = [file.relative_to(root).as_posix(), _images_of(root, file, subset)]
     return {"format": "coco", "layout": layout} if layout else None
 
 
@@ -110,6 +119,12 @@ def _is_coco(file: Path) -> bool:
     except (ijson.JSONError, UnicodeDecodeError):
         return False
     return {"images", "annotations", "categories"} <= keys
+
+
+def _is_detections(file: Path) -> bool:
+    """Whether the boxes of a COCO file have scores, as those of a detector do."""
+    first = next(iter(list_elements(file, "annotations")), None)
+    return isinstance(first, dict) and "score" in first
 
 
 def _images_of(root: Path, file: Path, subset: str) -> str:
