@@ -14,7 +14,10 @@ from farther.evaluation import methods
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
+from farther.evaluation.wilderness import WildImages
+from farther.metrics import bootstrap, error_diagnosis, weighting
 from farther.metrics.catalogue import COMPARED, METRICS, RANKED
+from farther.metrics.closed_set import ClosedSet
 from farther.tables import Header, Images, Objects, Regions, Scores
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
@@ -330,6 +333,36 @@ def test_errors_and_background_have_intervals(files, objects, regions):
     for name, each in found["errors"]["intervals"].items():
         for value, interval in zip(found["errors"]["shares"][name], each, strict=True):
             assert interval[0] <= value <= interval[1]
+
+
+def test_errors_are_those_of_one_table_of_closed_and_wild_images(files, world):
+    def renamed(tables, prefix):
+        return [table.with_columns(image_id=[f"{prefix}{name}" for name in table.image_id]) for table in tables]
+
+    closed, wild = renamed(world(0, images=12), "i"), world(1, images=12)
+    fox = wild[0].with_columns(category=["fox"] * len(wild[0]))
+    for split, tables in {"val": closed, "test": closed, "far": (fox, wild[1])}.items():
+        write_split(files, split, *tables)
+    inputs = RunInputs(files, run.Roles(("far",)), EvaluationSettings(replicates=5))
+    found = WildImages(inputs).errors()
+
+    named = renamed((fox, wild[1]), "far/")
+    objects, regions = (type(one).concatenate([one, other]) for one, other in zip(closed, named, strict=True))
+    settings = error_diagnosis.Diagnosis(wild_images=set(named[1].image_id))
+    cause = error_diagnosis.diagnose(objects, regions, dict.fromkeys(regions.classes, -np.inf), settings)
+    known = ClosedSet.of(objects, regions, max_detections=len(regions))
+    number = np.array([error_diagnosis.CAUSES.index(name) for name in cause])[known.detections.row]
+    names = settings.wild_images, set(closed[1].image_id)  # in the order of the images of `known`
+    weights = np.concatenate([bootstrap.ImageDraws(of, 5, 1 - k).weights for k, of in enumerate(names)], axis=1)
+    matched, recalls = known.match([0.5]), found["recalls"]
+    counts, classes = error_diagnosis.counts_at_recalls(matched, number, recalls)
+    drawn, _ = error_diagnosis.counts_at_recalls(matched, number, recalls, weights)
+    assert found["classes"] == classes[:, 0].tolist()
+    assert found["detections"] == counts[:, :, 0].sum(axis=0).tolist()
+    for name, shares in error_diagnosis.shares(counts).items():
+        assert found["shares"][name] == [weighting.value(share) for share in shares[:, 0]]
+    for name, shares in error_diagnosis.shares(drawn).items():
+        assert found["intervals"][name] == [bootstrap.interval(at) for at in shares]
 
 
 def test_without_replicates_there_are_no_intervals(files):
