@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -40,6 +41,10 @@ def keep_to_share(number: int, parts: int) -> None:
 
 
 def give_back_memory() -> None:
-    """Gives freed memory back to the system: glibc keeps what smaller arrays took, in pieces, for later ones."""
+    """Gives freed memory back to the system: glibc keeps what smaller arrays took, in pieces, for later ones, and Arrow
+    what tables took.
+    """
+    if arrow := sys.modules.get("pyarrow"):
+        arrow.default_memory_pool().release_unused()
     with suppress(AttributeError, OSError):  # another system's library
         ctypes.CDLL(None).malloc_trim(0)

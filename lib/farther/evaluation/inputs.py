@@ -10,6 +10,7 @@ from typing import TypeVar
 import numpy as np
 import polars as pl
 
+from farther.cores import give_back_memory
 from farther.errors import DataError
 from farther.evaluation.files import Roles, RunFiles, RunSplit, aligned_scores
 from farther.evaluation.image_pairs import PairedSplit
@@ -29,6 +30,9 @@ from farther.metrics.weighting import ImageWeights, joined
 from farther.tables import Objects, Regions
 
 T = TypeVar("T", Objects, Regions)
+
+#: Regions of a split, whose scores take much memory while they are read.
+LARGE = 1_000_000
 
 
 class RunInputs:
@@ -131,7 +135,10 @@ class RunInputs:
 
     def scores(self, method: str, split: RunSplit) -> np.ndarray:
         """A method's scores of the stored regions of a split; see `aligned_scores`."""
-        return aligned_scores(split.regions(), self.files.scores(method, split.name), len(split.folder))
+        found = aligned_scores(split.regions(), self.files.scores(method, split.name), len(split.folder))
+        if len(found) > LARGE:  # the table's other columns took more
+            give_back_memory()
+        return found
 
 
 class TestSplit:
