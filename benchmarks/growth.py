@@ -146,6 +146,8 @@ def fit(folder: Path) -> None:
     files = RunFiles(RUN, BENCHMARK, folder)
     choose_threshold(files, ThresholdSettings())
     only = folder / "learned_from"
+    for kept in (only, folder / "fitted"):
+        shutil.rmtree(kept, ignore_errors=True)
     only.mkdir()
     for split in ("train", "val"):
         (only / split).symlink_to(files.regions(split).resolve())
