@@ -1,27 +1,7 @@
-"""Embeds the images and class names of all datasets with CLIP, those subsets that changed: `python stages/embed.py`.
+"""Embeds the images and class names of all datasets with CLIP, those subsets that changed: `python stages/embed.py`."""
 
-One process for all of them: starting open_clip costs more than embedding a small dataset.
-"""
-
-from pathlib import Path
-
-from farther.datasets import image_roots
-from farther.params import section
-from farther.registry import build
-from farther.similarity import EmbedParams, Encoder, EncoderParams, embed_dataset
+from farther.pipeline.embed import OUTPUT, main
 from farther.stage import run_stage
 
-ARTIFACTS = Path("artifacts")
-
-
-def main() -> None:
-    """Reads `embed`, the roots of `datasets` and their tables; writes artifacts/embeddings/<dataset>."""
-    encoder = Encoder(build(EncoderParams, "params.yaml: embed.encoder", section("embed", "encoder")))
-    params = build(EmbedParams, "params.yaml: embed.images", section("embed", "images"))
-    for name, root in image_roots(section("datasets"), ARTIFACTS / "tables").items():
-        out, work = ARTIFACTS / "embeddings" / name, ARTIFACTS / ".work" / "embeddings" / name
-        embed_dataset(encoder, ARTIFACTS / "tables" / name, root, out, work, params)
-
-
 if __name__ == "__main__":
-    run_stage(main, "artifacts/embeddings")
+    run_stage(main, OUTPUT)

@@ -1,16 +1,7 @@
 """Writes the report: `python stages/report.py`."""
 
-from farther.params import code_digest, section
-from farther.report import build
+from farther.pipeline.report import OUTPUT, main
 from farther.stage import run_stage
 
-SECTIONS = ("datasets", "benchmarks", "detectors", "inference", "threshold", "fit", "methods", "evaluate", "report")
-
-
-def main() -> None:
-    """Reads all metrics, curves, outcomes and splits; writes artifacts/report."""
-    print(f"Report: {build({name: section(name) for name in SECTIONS}, code=code_digest('report'))}")
-
-
 if __name__ == "__main__":
-    run_stage(main, "artifacts/report")
+    run_stage(main, OUTPUT)

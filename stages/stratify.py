@@ -1,38 +1,7 @@
 """Measures how near the splits of one benchmark are to its ID images: `python stages/stratify.py voc`."""
 
-from pathlib import Path
-
-from farther.curation import benchmark
-from farther.params import section
-from farther.registry import build
-from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, WordNetParams, stratify_benchmark
+from farther.pipeline.stratify import OUTPUT, main
 from farther.stage import run_stage
 
-ARTIFACTS = Path("artifacts")
-
-
-def main(name: str) -> None:
-    """Reads `stratify`, `benchmarks.NAME`, its splits and the embeddings; writes similarity/, metrics and plots."""
-    made = benchmark(name, section("benchmarks", name))
-    settings = section("stratify")
-    words = settings.pop("wordnet", None)
-    params = build(StratifyParams, "params.yaml: stratify", settings)
-    wordnet = None if words is None else build(WordNetParams, "params.yaml: stratify.wordnet", words)
-    files = SimilarityFiles(ARTIFACTS / "splits" / name, ARTIFACTS / "embeddings")
-    id_splits = [SplitSource(split, *source, "ID") for split, source in made.id_sources.items()]
-    # Images that keep known objects look like ID images whatever else they show: they would blur near and far.
-    unknown = {key: split for key, split in made.splits.items() if split.known == "remove"}
-    ood_splits = [SplitSource(key, split.dataset, split.subset, split.distance) for key, split in unknown.items()]
-    found = stratify_benchmark(files, id_splits, ood_splits, params, wordnet)
-    counts, plots = ARTIFACTS / "counts" / "similarity" / f"{name}.json", ARTIFACTS / "plots" / "similarity" / name
-    found.write(ARTIFACTS / "similarity" / name, counts, plots)
-    means = ", ".join(f"{distance} {found.summary()[distance]:.3f}" for distance in _distances(found.summary()))
-    print(f"{name}: mean similarity {means}; {found.duplicate_pairs} near-duplicates")
-
-
-def _distances(summary: dict[str, float]) -> list[str]:
-    return [distance for distance in ("ID", "near", "far", "farther") if distance in summary]
-
-
 if __name__ == "__main__":
-    run_stage(main, "artifacts/similarity/{}")
+    run_stage(main, OUTPUT)

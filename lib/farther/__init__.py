@@ -4,12 +4,21 @@
     >>> method = farther.methods.create("energy", temperature=1.0)
 
 The parts load when they are first used: `farther.tables`, `datasets`, `detectors`, `methods`, `metrics`, `scoring`,
-`evaluation`, `curation`, `similarity`, `report`, `monitor`, `tools`; and `farther.Monitor`.
+`evaluation`, `curation`, `similarity`, `report`, `monitor`, `tools`; and `farther.Monitor`. `Method`, `Detector`,
+`Reader`, `Metric` and `register` are what extensions are made of: see `farther.extensions`.
 """
 
 import importlib
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from farther.datasets.base import Reader as Reader
+    from farther.detectors.base import Detector as Detector
+    from farther.extensions import register as register
+    from farther.methods.base import Method as Method
+    from farther.metrics.user_defined import UserDefinedMetric as Metric  # noqa: F401
+    from farther.monitor import Monitor as Monitor
 
 if find_spec("fcntl") is None:
     raise ImportError("farther needs the file locks of Linux and macOS (flock); on Windows, use it in WSL")
@@ -33,14 +42,25 @@ _PARTS = (
     "tools",
 )
 
+#: Where each name is defined that is no part.
+_CLASSES = {
+    "Detector": ("detectors.base", "Detector"),
+    "Method": ("methods.base", "Method"),
+    "Metric": ("metrics.user_defined", "UserDefinedMetric"),
+    "Monitor": ("monitor", "Monitor"),
+    "Reader": ("datasets.base", "Reader"),
+    "register": ("extensions", "register"),
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "Monitor":
-        return importlib.import_module("farther.monitor").Monitor
+    if name in _CLASSES:
+        module, found = _CLASSES[name]
+        return getattr(importlib.import_module(f"farther.{module}"), found)
     if name in _PARTS:
         return importlib.import_module(f"farther.{name}")
     raise AttributeError(f"module 'farther' has no attribute {name!r}; it has {', '.join(_PARTS)}")
 
 
 def __dir__() -> list[str]:
-    return [*_PARTS, "Monitor", "__version__"]
+    return [*_PARTS, *_CLASSES, "__version__"]

@@ -1,8 +1,8 @@
 """Digests of code: of modules, and of everything in farther that they import.
 
 They say what must run again. Comments, docstrings and formatting do not count: a change that cannot change a result
-changes no digest. Data files that a package ships (templates, YAML) count with its modules. Everything is read from
-syntax trees; no module is imported.
+changes no digest. A data file that a package ships (a template, YAML) counts with the modules beside it that name it,
+or the folder it is in. Everything is read from syntax trees; no module is imported.
 
 A name that a package's `__init__.py` imports from one of its modules leads to that module only:
 `from farther.tables import Images` does not depend on `farther.tables.regions`.
@@ -36,6 +36,7 @@ class Parsed:
         exports: Where names come from that the module imports at its top level: {name: (module, name there)}.
         defined: Other names of its top level.
         registered: Names that its decorators `@register("name")` make known.
+        texts: The texts in it: names of data files are among them.
     """
 
     digest: str
@@ -43,6 +44,7 @@ class Parsed:
     exports: dict[str, tuple[str, str]]
     defined: frozenset[str]
     registered: tuple[str, ...]
+    texts: frozenset[str]
 
 
 def digest_of(*modules: str | Path) -> str:
@@ -97,14 +99,28 @@ def source_files(*modules: str | Path, package: str = PACKAGE) -> dict[str, Path
             file = _file(name)
             if file is not None and name not in found:
                 add(name, file)
-    for folder in {file.parent for name, file in found.items() if name.startswith(f"{package}.")}:
-        found |= {f"{folder.name}/{file.relative_to(folder)}": file for file in _data_files(folder)}
+    texts: dict[Path, set[str]] = {}
+    for name, file in found.items():
+        if name.startswith(f"{package}."):
+            texts.setdefault(file.parent, set()).update(_parsed(file, name).texts)
+    for folder, named in texts.items():
+        data = {f"{folder.name}/{file.relative_to(folder)}": file for file in _data_files(folder)}
+        found |= {name: file for name, file in data.items() if named.intersection(file.relative_to(folder).parts)}
     return dict(sorted(found.items()))
 
 
 def registered(package: str) -> dict[str, str]:
     """The modules of a package that register names: {"knn": "farther.methods.knn", …}."""
     return {name: module for module, file in _package_files(package) for name in _parsed(file, module).registered}
+
+
+def registered_in(file: Path, module: str) -> tuple[str, ...]:
+    """The names that a file registers.
+
+    Raises:
+        SyntaxError: it is not Python.
+    """
+    return _parsed(file, module).registered
 
 
 def modules_of(package: str) -> list[str]:
@@ -195,7 +211,8 @@ def _parse(file: Path, module: str, changed: int, size: int) -> Parsed:
             defined.update(target.id for target in targets if isinstance(target, ast.Name))
     imports, names = tuple(_imports(tree.body, package)), tuple(_registered(tree))
     content = blake2b(ast.dump(_without_docstrings(tree)).encode(), digest_size=8).hexdigest()
-    return Parsed(content, imports, exports, frozenset(defined), names)
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return Parsed(content, imports, exports, frozenset(defined), names, frozenset(texts))
 
 
 def _top_level(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

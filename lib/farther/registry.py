@@ -2,7 +2,7 @@
 
 A *kind* of thing (a method, a detector, a dataset format) has one `Registry`. Each thing is a pydantic dataclass
 in a module of its own, registered beside its code. The registry imports all modules of its package the first time
-a name is asked for, so adding a thing is adding one file.
+a name is asked for; the classes that users add are in `farther.extensions`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ from dataclasses import MISSING, Field, dataclass, fields
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from pydantic import ConfigDict, ValidationError
+from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from farther import extensions
 from farther.errors import ParameterError, choose, shorten
+from farther.extensions import STRICT as STRICT
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
 
 #: Most problems that a message lists.
 PROBLEMS = 5
-
-#: What every registered dataclass uses: `@dataclass(config=STRICT, kw_only=True)`. Unknown parameters are refused.
-STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
 
 class Registry(Generic[T]):
@@ -55,8 +54,9 @@ class Registry(Generic[T]):
 
         def add(cls: C) -> C:
             known = self._classes.get(name)
-            if known is not None and known.__qualname__ != cls.__qualname__:
-                raise ParameterError(f"two {self.kind}s are called {name!r}: {known!r} and {cls!r}")
+            if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+                places = " and ".join(f"{one.__module__}.{one.__qualname__}" for one in (known, cls))
+                raise ParameterError(f"two {self.kind}s are called {name!r}: {places}; give yours another name")
             cls.name = name  # type: ignore[attr-defined]
             if "title" not in vars(cls):
                 cls.title = name  # type: ignore[attr-defined]
@@ -68,11 +68,15 @@ class Registry(Generic[T]):
     def names(self) -> list[str]:
         """All known names, sorted."""
         self._load()
+        extensions.load()
         return sorted(self._classes)
 
     def get(self, name: str) -> type[T]:
         """The class behind a name; a ParameterError for an unknown one lists the known ones."""
         self._load()
+        extensions.load(name)
+        if name not in self._classes:
+            extensions.load()  # the message lists all names
         return self._classes[choose(self.kind, name, self._classes)]
 
     def create(self, name: str, /, **params: Any) -> T:

@@ -7,7 +7,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from farther import extensions
 from farther.errors import FartherError
+from farther.extras import missing
 from farther.tables.writing import disk_errors, locked
 
 #: Set to anything but 0, this variable brings the traceback of an expected error.
@@ -17,8 +19,8 @@ TRACEBACK = "FARTHER_TRACEBACK"
 def run_stage(main: Callable[..., None], output: str) -> None:
     """Runs a stage's `main` with the arguments of the command line, unless another process writes the same output.
 
-    A `FartherError`, an error of the disk or an absent package ends the process with status 1 and one message on
-    stderr, without a traceback unless the environment variable `FARTHER_TRACEBACK` is set.
+    Bad input, an error of the disk or of an extension, and an absent package end the process with status 1 and one
+    message on stderr, without a traceback unless the environment variable `FARTHER_TRACEBACK` is set.
 
     Args:
         main: Takes one text per argument.
@@ -29,9 +31,19 @@ def run_stage(main: Callable[..., None], output: str) -> None:
         path = output.format(*sys.argv[1:], "", "")
         with locked(path), disk_errors(path):
             main(*sys.argv[1:])
-    except (FartherError, ModuleNotFoundError) as error:
-        package = getattr(error, "name", None) or ""
-        if os.environ.get(TRACEBACK, "0") != "0" or package.partition(".")[0] == "farther":
+    except Exception as error:
+        problem = explained(error)
+        if problem is None or os.environ.get(TRACEBACK, "0") != "0":
             raise
-        problem = error if isinstance(error, FartherError) else f"needs the package {package!r}; see farther doctor"
         sys.exit(f"{stage}: {problem}")
+
+
+def explained(error: Exception) -> str | None:
+    """The message for an error that is expected: bad input, an absent package, an extension's own; None for others."""
+    if isinstance(error, FartherError):
+        return str(error)
+    if (found := extensions.failure(error)) is not None:
+        return found
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] != "farther":
+        return missing(error)
+    return None

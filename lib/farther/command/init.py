@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from farther.command.project import argument, option
+from farther.command.project import Project, argument, option
 from farther.errors import ParameterError
 
 
@@ -21,6 +21,7 @@ def init(
     wordnet: Annotated[Path | None, option("DIR", "WordNet's dict folder: synonyms, near categories.")] = None,
     clip: Annotated[str | None, option("MODEL", "CLIP of open_clip: near categories.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace params.yaml and the rules file.")] = False,
+    pipeline: Annotated[bool, typer.Option("--pipeline", help="Only write dvc.yaml anew, for this version.")] = False,
 ) -> None:
     """Make a project for your photographs, labels and detector.
 
@@ -37,8 +38,13 @@ def init(
       farther init --force --id pets --ood wild --ood street --detector r.json
       farther init --id a --ood b --detector d.pt --wordnet /usr/share/wordnet
     """
+    from farther.pipeline import ROOT, write_pipeline
     from farther.tools.new_project import init as make
 
+    if pipeline:
+        write_pipeline(folder, clip=bool(Project(folder / "params.yaml").section("embed")))
+        print(f"wrote {folder / 'dvc.yaml'}; `farther doctor` checks it")
+        return
     given = {"--id": id, "--ood": ood, "--detector": detector}
     if lacking := [name for name, value in given.items() if not value]:
         if not sys.stdin.isatty():
@@ -48,14 +54,15 @@ def init(
         detector = detector or Path(typer.prompt("Checkpoint, or file of detections"))
     assert id is not None and ood and detector is not None
     new = not (folder / "dvc.yaml").exists()
-    make(folder, id, ood, detector, wordnet=wordnet, clip=clip, force=force)
+    make(folder, id, ood, detector, names=ROOT / "data", wordnet=wordnet, clip=clip, force=force)
     if new:
-        _begin(folder)
+        write_pipeline(folder, clip=False)
+        begin(folder)
     place = "" if folder == Path() else f"cd {folder}; "
     print(f"Look at the rules file, then: {place}farther doctor; dvc repro {'report' if not new else ''}".rstrip())
 
 
-def _begin(folder: Path) -> None:
+def begin(folder: Path) -> None:
     """Starts git and DVC in a folder where they are not."""
     for wanted, command in ((".git", ["git", "init", "-q"]), (".dvc", [sys.executable, "-m", "dvc", "init", "-q"])):
         if (folder / wanted).exists():

@@ -150,7 +150,7 @@ def _subsets(project: Project, name: str) -> None:
 def _method(project: Project, name: str, values: Any) -> None:
     from farther.scoring.entries import read_entry
 
-    entry = read_entry(name, values or {}, project.folder / "data/methods")
+    entry = read_entry(name, values or {})
     if (choice := entry.search or entry.oracle) is None:
         entry.create()
     else:

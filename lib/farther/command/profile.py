@@ -1,4 +1,4 @@
-"""`farther profile`: one of the files in profiles/ as the project's params.yaml."""
+"""`farther profile`: a published benchmark as the project's params.yaml."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import typer
 from farther.command.project import PARAMS, git, option
 from farther.errors import ParameterError, choose, shorten
 
-#: The folder of profiles, and the folder that they name for data.
-PROFILES = Path("profiles")
+#: The folder that profiles name for data.
 DATA = "/data"
 
 
 def _known() -> dict[str, Path]:
-    return {file.stem: file for file in sorted(PROFILES.glob("*.yaml"), key=lambda file: file.stem)}
+    from farther.pipeline import profiles
+
+    return profiles()
 
 
 def profile(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="NAME", help="The file profiles/NAME.yaml.", autocompletion=lambda: list(_known())),
+        typer.Argument(metavar="NAME", help="Name of the profile.", autocompletion=lambda: list(_known())),
     ] = None,
     data: Annotated[str, option("DIR", "Folder of the datasets and checkpoints.")] = DATA,
     force: Annotated[bool, typer.Option("--force", help="Replace a params.yaml that git has not recorded.")] = False,
@@ -33,7 +34,8 @@ def profile(
 
     A profile is a whole file of parameters: datasets, benchmarks, detectors and methods of one experiment. It replaces
     params.yaml, which DVC reads, so everything else works as before: `dvc repro`, `dvc exp run -S`, a git branch for
-    each profile. Comments are kept. A params.yaml that git has not recorded is replaced only with --force.
+    each profile. Comments are kept. A params.yaml that git has not recorded is replaced only with --force. Rules files
+    and published tables that it names are written where they are absent; a new folder also gets the pipeline.
 
     \b
     Examples:
@@ -42,12 +44,13 @@ def profile(
       farther doctor && dvc repro report
       git switch main                              # back to the demo
     """
+    from farther.command.init import begin
+    from farther.params import parse
+    from farther.pipeline import write_named_files, write_pipeline
     from farther.tables.files import read_text
     from farther.tables.writing import write_aside
 
     known = _known()
-    if not known:
-        raise ParameterError(f"there is no folder {PROFILES}/ with files .yaml here; run this in a project's folder")
     if name is None:
         from farther.command.output import table
 
@@ -60,7 +63,12 @@ def profile(
         raise ParameterError(f"{PARAMS} has changes that git has not recorded; commit them, or add --force")
     with write_aside(PARAMS) as aside:
         aside.write_text(text, encoding="utf-8")
-    print(f"{PARAMS} is now {source}. `farther doctor` lists what is missing, then `dvc repro report` runs it.")
+    for file in write_named_files(parse(text), Path()):
+        print(f"wrote {file}")
+    if not Path("dvc.yaml").exists():
+        write_pipeline(Path(), clip=True)
+        begin(Path())
+    print(f"{PARAMS} is now profile {name}. `farther doctor` lists what is missing, then `dvc repro report` runs it.")
 
 
 def placed(text: str, data: str) -> str:

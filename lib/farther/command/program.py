@@ -31,7 +31,7 @@ from farther.command import (
     summary,
     uncertainty,
 )
-from farther.errors import FartherError
+from farther.stage import explained
 
 #: The subcommands, in the groups and in the order in which the help lists them.
 SUBCOMMANDS: dict[str, dict[str, Callable[..., int | None] | typer.Typer]] = {
@@ -97,16 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         typer.main.get_command(app)(words, prog_name="farther")
     except SystemExit as stopped:
         return int(stopped.code or 0)
-    except (FartherError, ModuleNotFoundError, PermissionError) as error:
-        missing = getattr(error, "name", None) or ""
-        if words != given or missing.startswith("farther"):
+    except Exception as error:
+        problem = f"{error.filename}: permission denied" if isinstance(error, PermissionError) else explained(error)
+        if problem is None or words != given:
             raise
-        if isinstance(error, PermissionError):
-            problem = f"{error.filename}: permission denied"
-        else:
-            problem = (
-                str(error) if isinstance(error, FartherError) else f"needs the package {missing!r}; see farther doctor"
-            )
         print(f"farther {words[0]}: {problem}", file=sys.stderr)
         return WRONG_INPUT
     return FINE

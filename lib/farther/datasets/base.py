@@ -278,6 +278,10 @@ class Collector:
         )
 
 
+FORMATS: Registry[Reader] = Registry("dataset format", "farther.datasets")
+register = FORMATS.register
+
+
 @dataclass(config=STRICT, kw_only=True)
 class Reader(ABC):
     """Reads the annotations of one dataset format.
@@ -288,6 +292,7 @@ class Reader(ABC):
         max_warnings: Share of images, or of objects, with a warning above which `ingest` is an error.
     """
 
+    REGISTRY: ClassVar[Registry[Any]] = FORMATS
     #: Where the dataset, or tools that write the format, are described.
     SOURCE: ClassVar[str]
 
@@ -348,10 +353,6 @@ class Reader(ABC):
                 return path
         also = "".join(f" (nor does {path.name})" for path in paths[1:])
         raise DataError(f"the file does not exist{also}; parameter {parameter!r} says where it is", file=paths[0])
-
-
-FORMATS: Registry[Reader] = Registry("dataset format", "farther.datasets")
-register = FORMATS.register
 
 
 def names() -> list[str]:

@@ -48,6 +48,7 @@ class Adapter(ABC):
         weights: The file or folder that its numbers come from.
     """
 
+    REGISTRY: ClassVar[Registry[Any]] = registry
     name: ClassVar[str]
 
     weights: Path

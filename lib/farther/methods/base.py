@@ -59,6 +59,10 @@ class RegionsLike(Protocol):
         """The rows in batches of some thousand; only these optional columns are needed."""
 
 
+METHODS: Registry[Method] = Registry("method", "farther.methods")
+register = METHODS.register
+
+
 @dataclass(config=STRICT, kw_only=True)
 class Method(ABC):
     """Base class of all OOD scores. Higher means more in-distribution.
@@ -68,6 +72,7 @@ class Method(ABC):
     `farther.methods.load` find them by that name.
     """
 
+    REGISTRY: ClassVar[Registry[Any]] = METHODS
     #: The registered name.
     name: ClassVar[str] = ""
     #: The name in papers; the registered name where a method has none.
@@ -305,10 +310,6 @@ class Method(ABC):
     @abstractmethod
     def _score(self, regions: Regions) -> np.ndarray:
         """The scores of a block of regions, ndarray of shape (n,)."""
-
-
-METHODS: Registry[Method] = Registry("method", "farther.methods")
-register = METHODS.register
 
 
 def describe(method: Method) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """User-defined metrics, computed for each method on each OOD split.
 
-One is a registered dataclass in a module of this package; a line under `evaluate.user_defined` of params.yaml asks for
-it:
+One is a class that a file in the project's folder `extensions/` registers; a line under `evaluate.user_defined` of
+params.yaml asks for it:
 
     evaluate: {iou: 0.5, protocol: paper, user_defined: {objects_per_flag: {}}}
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic.dataclasses import dataclass as checked_dataclass
@@ -46,9 +46,15 @@ class Case:
     outcome: Outcome
 
 
+METRICS: Registry[UserDefinedMetric] = Registry("metric", "farther.metrics")
+register = METRICS.register
+
+
 @checked_dataclass(config=STRICT, kw_only=True)
 class UserDefinedMetric(ABC):
-    """A user-defined metric; its parameters are its fields."""
+    """A user-defined metric; its parameters are its fields. `farther.Metric` is this class."""
+
+    REGISTRY: ClassVar[Registry[Any]] = METRICS
 
     @abstractmethod
     def compute(self, case: Case) -> float | None:
@@ -57,10 +63,6 @@ class UserDefinedMetric(ABC):
         Args:
             case: Regions, scores, τ and outcomes of a method on an OOD split.
         """
-
-
-METRICS: Registry[UserDefinedMetric] = Registry("metric", "farther.metrics")
-register = METRICS.register
 
 
 def create_all(wanted: Mapping[str, Mapping[str, Any]], taken: Collection[str]) -> dict[str, UserDefinedMetric]:

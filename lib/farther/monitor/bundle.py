@@ -25,7 +25,6 @@ from farther.metrics.self_aware_detector import SelfAwareDetector
 from farther.monitor.bundle_info import BundleInfo
 from farther.monitor.drift import Rates
 from farther.registry import build
-from farther.scoring.entries import find
 from farther.scoring.inputs import folder_digest
 from farther.tables import Header
 from farther.tables.documents import parse_json
@@ -77,7 +76,6 @@ class Bundle:
         header = Header.from_json(info.header, folder, file)
         if header_digest(header) != info.digests.header:
             raise DataError("header or last layer are not those that were written", file=file, field="digests.header")
-        find(info.method.name)  # a user-defined method is registered
         method = load(folder / METHOD)
         if folder_digest(folder / METHOD) != info.digests.method:
             raise DataError("the fitted method is not the one that was written", file=file, field="digests.method")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from farther.methods.base import METHODS
 from farther.methods.reference import NEEDS
 from farther.registry import describe
 from farther.report.listing import Listing
 from farther.report.results import Run, title_of
-from farther.scoring.entries import find, read_entry
+from farther.scoring.entries import read_entry
 
 
 class MethodText(NamedTuple):
@@ -25,15 +25,15 @@ class MethodText(NamedTuple):
     parameters: Listing | None
 
 
-def texts_of(entry: str, values: Mapping[str, Any], folder: Path) -> list[MethodText]:
+def texts_of(entry: str, values: Mapping[str, Any]) -> list[MethodText]:
     """The documentation of a line of section `methods`: of its method, or of all methods that it chooses from."""
-    read = read_entry(entry, values, folder)
+    read = read_entry(entry, values)
     choice = read.search or read.oracle
-    return [_text(name, folder) for name in (sorted(choice.grids) if choice else [read.method])]
+    return [_text(name) for name in (sorted(choice.grids) if choice else [read.method])]
 
 
-def _text(name: str, folder: Path) -> MethodText:
-    cls = find(name, folder)
+def _text(name: str) -> MethodText:
+    cls = METHODS.get(name)
     text = describe(cls)
     rows = [{"Parameter": p.name, "Default": p.default, "Meaning": p.description} for p in text.parameters]
     parameters = Listing.of(f"Parameters of {name}.", rows) if rows else None

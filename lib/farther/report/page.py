@@ -20,7 +20,6 @@ from farther.report.outcomes import read_run_outcomes
 from farther.report.results import Run, read_runs
 from farther.report.settings import ReportSettings
 from farther.report.site import Site
-from farther.scoring.entries import OWN
 from farther.tables.documents import write_json
 from farther.tables.writing import write_aside
 
@@ -69,9 +68,7 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
     earlier = None if code is None else Keyed(artifacts / "report")
     with write_aside(artifacts / "report") as aside, Site(aside, NAVIGATION, earlier) as site:
         # This also loads user-defined methods, whose titles the runs need.
-        texts = {
-            name: texts_of(name, values or {}, root / OWN) for name, values in (params.get("methods") or {}).items()
-        }
+        texts = {name: texts_of(name, values or {}) for name, values in (params.get("methods") or {}).items()}
         runs = read_runs(params, artifacts)
         _refuse_unknown_runs(settings, runs)
         roots = image_roots(params.get("datasets") or {}, artifacts / "tables", root)

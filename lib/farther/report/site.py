@@ -118,7 +118,7 @@ def _plotting_library() -> str:
 
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("farther.report"),
+        loader=PackageLoader("farther.report", "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -12,17 +12,13 @@ another one, so that a method can be listed with several sets of parameters. `pa
 scored instead of its detections. `search` and `oracle` choose the parameters; all other keys are the method's
 parameters.
 
-A user-defined method is loaded from `data/methods/<name>.py`.
+User-defined methods are in the project's folder `extensions/`: see `farther.extensions`.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
-import sys
 from collections.abc import Mapping
 from dataclasses import field
-from pathlib import Path
 from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass
@@ -30,10 +26,6 @@ from pydantic.dataclasses import dataclass
 from farther.errors import ParameterError
 from farther.methods.base import METHODS, Method
 from farther.registry import STRICT, build
-from farther.tables.files import inside
-
-#: Where the pipeline looks for methods that farther does not know.
-OWN = Path("data/methods")
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -86,12 +78,11 @@ class Entry:
         return METHODS.create(self.method, **self.params)
 
 
-def read_entry(name: str, values: Mapping[str, Any], own: Path = OWN) -> Entry:
-    """An entry, checked; user-defined methods are registered.
+def read_entry(name: str, values: Mapping[str, Any]) -> Entry:
+    """An entry, checked.
 
     Args:
         name, values: The entry's name, and what it says.
-        own: Folder of user-defined methods, `<method>.py` each.
 
     Raises:
         ParameterError: a method is unknown, both kinds of choice are asked for, or parameters are given to a choice.
@@ -108,40 +99,5 @@ def read_entry(name: str, values: Mapping[str, Any], own: Path = OWN) -> Entry:
     if (entry.search or entry.oracle) and entry.params:
         raise ParameterError(f"methods.{name}: {sorted(entry.params)}: with a choice, parameters go into its 'grids'")
     for method in entry.methods:
-        find(method, own)
+        METHODS.get(method)
     return entry
-
-
-def find(method: str, own: Path = OWN) -> type[Method]:
-    """The class of a method that farther knows, or that `<own>/<method>.py` registers.
-
-    Raises:
-        ParameterError: neither is the case, or both are.
-        DataError: the name leads out of the folder.
-    """
-    file = inside(own, f"{method}.py")
-    known = METHODS.get(method) if method in METHODS.names() else None
-    if not file.exists():
-        return known or METHODS.get(method)  # the latter raises, and lists what is known
-    if known is not None:
-        if inspect.getfile(known) != str(file.resolve()):
-            raise ParameterError(f"{file}: farther has a method {method!r}; give yours another name")
-        return known
-    _import(file)
-    if method not in METHODS.names():
-        raise ParameterError(f'{file} does not register {method!r}: write @register("{method}") above its class')
-    return METHODS.get(method)
-
-
-def _import(file: Path) -> None:
-    name = f"farther_own_{file.stem}"
-    spec = importlib.util.spec_from_file_location(name, file.resolve())
-    if spec is None or spec.loader is None:
-        raise ParameterError(f"{file}: not a Python file that can be imported")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise

@@ -1,9 +1,8 @@
-"""Files of a new project: params.yaml, a rules file, decisions, and the pipeline."""
+"""Files of a new project: params.yaml, a rules file, and decisions."""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import yaml
 
-import farther
 from farther.curation.decisions import HEADER
 from farther.detectors.known_classes import renamed
 from farther.errors import ParameterError
@@ -20,17 +18,6 @@ from farther.tables.folders import resolved
 from farther.tools.new_project.proposals import Lookup, Proposal, Relation, propose
 from farther.tools.new_project.recognise import Dataset, recognise, recognise_detector
 
-#: The folder of a clone: pipeline, scripts and names are taken from there.
-CLONE = Path(farther.__file__).parents[2]
-#: What a new project gets of it.
-COPIED = ("dvc.yaml", "stages", "data/names")
-EMPTY = ("data/candidates", "data/methods", "data/published", "data/similarity")
-#: Stages of the demo, and those that need a CLIP model.
-DEMO, CLIP = ("demo",), ("embed", "stratify")
-#: What git leaves out: artifacts but for the small ones.
-IGNORED = ".work/\n/artifacts/*\n" + "".join(
-    f"!/artifacts/{name}\n" for name in ("counts/", "cost.json", "metrics/", "plots/", "seeds.json")
-)
 SUBSETS = ("train", "val", "test")
 
 
@@ -59,6 +46,7 @@ def init(
     ood: Sequence[str | Path],
     detector: str | Path,
     *,
+    names: Path,
     wordnet: str | Path | None = None,
     clip: str | None = None,
     force: bool = False,
@@ -66,13 +54,14 @@ def init(
 ) -> Path:
     """Makes a project for one ID dataset, OOD datasets and a detector: params.yaml, rules file and decisions.
 
-    A new folder also gets the pipeline. Every proposal is written with a comment where it can be edited.
+    Every proposal is written with a comment where it can be edited.
 
     Args:
-        folder: The project's folder: a new one, or one that has a dvc.yaml.
+        folder: The project's folder. Parameters of CLIP are written if it has a dvc.yaml with those stages.
         id: Folder of the ID dataset.
         ood: Folders of the OOD datasets.
         detector: A checkpoint, a COCO results file, or a folder of detections.
+        names: Folder of `names/classes.yaml` and `similarity/synsets.yaml`: synonyms.
         wordnet: WordNet's `dict` folder, for synonyms and near categories.
         clip: A CLIP for near categories, see `farther.tools.new_project.proposals.encoder_params`.
         force: Replace a params.yaml and a rules file that are there.
@@ -88,7 +77,7 @@ def init(
     folder, params = Path(folder), Path(folder) / "params.yaml"
     if params.exists() and not force:
         raise ParameterError(f"{params} is there already; name another folder, or add --force to replace it")
-    lookup = Lookup.open(CLONE / "data", wordnet, clip)
+    lookup = Lookup.open(names, wordnet, clip)
     known = Source(_name(Path(id), []), recognise(resolved(id)))
     entry, header = recognise_detector(resolved(detector), known.dataset)
     found = _mapping(known.dataset, header, lookup)
@@ -98,14 +87,11 @@ def init(
         dataset = recognise(resolved(path))
         name = _name(Path(path), [source.name for source in sources])
         sources.append(Source(name, dataset, propose(dataset.categories, id_classes, lookup)))
-    pipeline = not (folder / "dvc.yaml").exists()
-    if pipeline:
-        _write_pipeline(folder)
-    benchmark = known.name
+    benchmark, clip_stages = known.name, (folder / "dvc.yaml").exists()
     written = {
         f"data/benchmarks/{benchmark}.yaml": _rules(id_classes, sources),
         f"data/decisions/{benchmark}.csv": HEADER,
-        "params.yaml": _params(sources, {**entry, "classes": found} if found else entry, clip=not pipeline),
+        "params.yaml": _params(sources, {**entry, "classes": found} if found else entry, clip=clip_stages),
     }
     for name, text in written.items():
         file = folder / name
@@ -135,30 +121,6 @@ def _mapping(dataset: Dataset, header: Header, lookup: Lookup) -> dict[str, str]
     same = {one.category: one.id_class for one in proposals if one.relation == "same"}
     found = {one: other for one, other in same.items() if one != other}
     return {one: other for one, other in found.items() if list(found.values()).count(other) == 1}
-
-
-def _write_pipeline(folder: Path) -> None:
-    """The pipeline without the stages of the demo, its scripts, and the folders that it depends on."""
-    if not (CLONE / "dvc.yaml").is_file():
-        raise ParameterError(f"{CLONE} has no dvc.yaml: install farther from a clone (pip install -e .)")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in COPIED:
-        source = CLONE / name
-        if source.is_dir():
-            shutil.copytree(source, folder / name, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            text = source.read_text(encoding="utf-8")
-            for stage in (*DEMO, *CLIP):
-                text = re.sub(rf"^  {stage}:\n(?:    .*\n|\n)+?(?=^  \S|\Z)", "", text, flags=re.MULTILINE)
-            if name == "dvc.yaml":  # passes over crops are the only other use of CLIP
-                text = text.replace(', "${embed.weights}"', "").replace("embed.encoder, ", "")
-            (folder / name).write_text(text, encoding="utf-8")
-    for name in EMPTY:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        (folder / name / ".gitkeep").touch()
-    if not (folder / "lib").exists():
-        (folder / "lib").symlink_to(CLONE / "lib", target_is_directory=True)
-    (folder / ".gitignore").write_text(IGNORED, encoding="utf-8")
 
 
 def _params(sources: Sequence[Source], entry: Mapping[str, Any], *, clip: bool) -> str:

@@ -1,0 +1,164 @@
+"""What users add to farther: methods, detectors, dataset formats and metrics.
+
+They are classes in Python files of the project's folder `extensions/`, under any file names, or in a package that names
+its module under the entry point group `farther.extensions`:
+
+    # extensions/sharpness.py
+    from farther import Method, register
+
+    @register("sharpness")
+    class Sharpness(Method):
+        ...
+
+Which names a file registers is read from its syntax, so a file is imported only when one of its names is used. A file
+may import others of the folder: `from .helpers import f`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass
+
+from farther import code
+from farther.errors import FartherError, ParameterError
+
+C = TypeVar("C", bound=type)
+
+#: The project's folder of extensions, which is their package, too.
+FOLDER = Path("extensions")
+#: The entry point group of packages that have extensions.
+GROUP = "farther.extensions"
+
+#: What every registered dataclass uses: `@dataclass(config=STRICT, kw_only=True)`. Unknown parameters are refused.
+STRICT = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+
+def register(name: str) -> Callable[[C], C]:
+    """Class decorator that makes a Method, Detector, Reader or Metric known under a name of params.yaml.
+
+    The class becomes a pydantic dataclass, if it is not one: its fields are its parameters.
+
+    Args:
+        name: What params.yaml calls it.
+
+    Raises:
+        ParameterError: the class is none of these, or another one has the name.
+
+    Example:
+        >>> from farther import Method, register
+        >>> @register("area")
+        ... class Area(Method):
+        ...     power: float = 0.5
+        ...     def _score(self, regions):
+        ...         return (regions.box[:, 2:] - regions.box[:, :2]).prod(axis=1) ** self.power
+        >>> Area(power=1).name
+        'area'
+    """
+
+    def add(cls: C) -> C:
+        registry = getattr(cls, "REGISTRY", None)
+        if registry is None:
+            raise ParameterError(f"{cls.__name__}: derive it from Method, Detector, Reader or Metric of farther")
+        checked = cls if "__pydantic_fields__" in vars(cls) else dataclass(config=STRICT, kw_only=True)(cls)
+        registered: C = registry.register(name)(checked)
+        return registered
+
+    return add
+
+
+def sources() -> dict[str, Path]:
+    """The modules that may have extensions, and their files: those of the project's folder, then those of packages."""
+    own = {f"{FOLDER.name}.{file.stem}": file for file in sorted(FOLDER.glob("*.py"))}
+    return own | _of_packages()
+
+
+@cache
+def _of_packages() -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for point in entry_points(group=GROUP):
+        spec = importlib.util.find_spec(point.module)
+        if spec is None or spec.origin is None:
+            raise ParameterError(f"entry point {point.name!r} of {GROUP}: there is no module {point.module!r}")
+        found[point.module] = Path(spec.origin)
+        for folder in spec.submodule_search_locations or ():
+            files = sorted(Path(folder).glob("*.py"))
+            found |= {f"{point.module}.{file.stem}": file for file in files if file.stem != "__init__"}
+    return found
+
+
+def names() -> dict[str, list[str]]:
+    """The names that each module registers, read from its syntax.
+
+    Raises:
+        ParameterError: a file is not Python; names file and line.
+    """
+    found = {}
+    for module, file in sources().items():
+        try:
+            found[module] = list(code.registered_in(file, module))
+        except SyntaxError as error:
+            raise ParameterError(f"{file}, line {error.lineno}: {error.msg}") from None
+        except (ImportError, ValueError) as error:
+            raise ParameterError(f"{file}: {error}") from None
+    return found
+
+
+def by_name() -> dict[str, str]:
+    """The module that registers each name."""
+    return {name: module for module, found in names().items() for name in found}
+
+
+def source_files(module: str) -> list[Path]:
+    """The file of a module, and those of the sources that register nothing: it may import them."""
+    files = sources()
+    return [files[module], *(files[other] for other, found in names().items() if not found and other != module)]
+
+
+def load(name: str | None = None) -> None:
+    """Imports the modules that register a name, all when None; those that are imported stay as they are.
+
+    Raises:
+        ParameterError: importing one fails; names file and line.
+    """
+    files = sources()
+    for module, registered in names().items():
+        if registered and (name is None or name in registered):
+            _import(module, files[module])
+
+
+def _import(module: str, file: Path) -> None:
+    if module in sys.modules:
+        return
+    here = str(Path.cwd())
+    if here not in sys.path:  # processes that are started for the work get the same path
+        sys.path.append(here)
+    try:
+        imported = importlib.import_module(module)
+    except Exception as error:
+        raise ParameterError(failure(error) or f"{file}: {describe(error)}") from error
+    if Path(imported.__file__ or "").resolve() != file.resolve():
+        raise ParameterError(f"{file}: hidden by {imported.__file__}, a module of the same name")
+
+
+def failure(error: BaseException) -> str | None:
+    """File, line and text of an error that arose in an extension, at its innermost line there; None for others."""
+    files = {file.resolve(): file for file in sources().values()}
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if file := files.get(Path(frame.filename).resolve()):
+            return f"{file}, line {frame.lineno}: {describe(error)}"
+    return None
+
+
+def describe(error: BaseException) -> str:
+    """The text of an error, with its type where it is none of farther's."""
+    return str(error) if isinstance(error, FartherError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,121 @@
+"""Digests of the code of each stage, and of each adapter, format and method: what a change of code reruns.
+
+Reads the installed farther, the project's extensions and its rules files. Writes artifacts/code.json, which all other
+stages wait for: the names in params.yaml, which become part of commands and paths, are checked here before any of
+them runs.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import Any
+
+from farther import extensions
+from farther.code import CODE, digest_of, modules_of, registered
+from farther.errors import FartherError
+from farther.params import read_params
+from farther.stage import run_stage
+from farther.tables.documents import read_json, read_yaml, write_json
+from farther.tables.files import digest, read_text
+
+OUTPUT = "artifacts/code.json"
+
+#: Stages that run one registered name each: a change concerns those stages only whose name it is.
+BY_NAME = {
+    "derive": "farther.tools.derived",
+    "ingest": "farther.datasets",
+    "infer": "farther.detectors",
+    "train": "farther.tools.training.trainers",
+}
+
+
+def main() -> None:
+    """Checks the names in params.yaml, then writes the digests."""
+    made = {"made_of": _installed(), "rules": rules_digests(read_params())}
+    earlier = read_json(CODE) if CODE.exists() else {}
+    if made["made_of"] is None or earlier.get("made_of") != made["made_of"]:
+        scripts = {file.stem: file for folder in ("stages", "training/stages") for file in Path(folder).glob("*.py")}
+        stages = {module.rpartition(".")[2]: module for module in modules_of("farther.pipeline")[1:]}
+        earlier = code_digests({**scripts, **stages})
+    write_json(CODE, {**earlier, **made})
+
+
+def _installed() -> str | None:
+    """Digest of the installed farther and of the extensions' files; None where farther runs from its sources."""
+    try:
+        files = [file for file in distribution("farther").files or () if file.suffix == ".py" and file.hash]
+    except PackageNotFoundError:
+        return None
+    if not any(file.parts[0] == "farther" for file in files):  # an editable installation
+        return None
+    own = [f"{module} {digest(file)}" for module, file in sorted(extensions.sources().items())]
+    return digest(*(f"{file} {file.hash.value}" for file in files), *own)
+
+
+def code_digests(starts: Mapping[str, str | Path]) -> dict[str, Any]:
+    """{stage: digest}, or {stage: {name: digest}} where registered names are run by the stage.
+
+    The stage `evaluate` redoes only what changed, so `kept` has a digest for each method, one for the metrics and
+    one for the choice of what to deploy; the digest of the stage itself is of all of these. Names of extensions are
+    listed in all stages that run names, as only importing a file says what kind of thing it registers.
+
+    Args:
+        starts: The module or script that each stage begins with.
+    """
+    own = {name: extensions.source_files(module) for name, module in extensions.by_name().items()}
+    methods: dict[str, Sequence[str | Path]] = {**_own_modules("farther.methods"), **own}
+    own_metrics = [
+        file for files in own.values() if any("Metric" in read_text(file) for file in files) for file in files
+    ]
+    metrics: list[str | Path] = [*registered("farther.metrics").values(), *own_metrics]
+    found: dict[str, Any] = {
+        "kept": {
+            "metrics": digest_of("farther.evaluation.evaluate", *metrics),
+            "choice": digest_of("farther.evaluation.choosing"),
+            "methods": {name: digest_of("farther.scoring.score", *files) for name, files in methods.items()},
+        }
+    }
+    for stage, start in starts.items():
+        if stage in BY_NAME:
+            known: dict[str, Sequence[str | Path]] = {**_own_modules(BY_NAME[stage]), **own}
+            also = modules_of("farther.detectors.passes") if stage == "infer" else ()
+            found[stage] = {name: digest_of(start, *files, *also) for name, files in known.items()}
+        elif stage == "evaluate":
+            found[stage] = digest_of(start, *metrics, *(file for files in methods.values() for file in files))
+        else:
+            found[stage] = digest_of(start)
+    return found
+
+
+def _own_modules(package: str) -> dict[str, tuple[str]]:
+    return {name: (module,) for name, module in registered(package).items()}
+
+
+def rules_digests(params: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    """{section: {name: digest of its rules files, without comments}} of benchmarks and derived datasets."""
+    derived = {kind: entries or {} for kind, entries in (params.get("derived") or {}).items()}
+    sections = {"benchmarks": params.get("benchmarks") or {}, **derived}
+    return {
+        section: {name: digest(*_contents(entry or {})) for name, entry in entries.items()}
+        for section, entries in sections.items()
+    }
+
+
+def _contents(entry: Mapping[str, Any]) -> Iterator[str]:
+    """Contents of the rules files that an entry names, and of the files of names that those name."""
+    images = entry.get("images")
+    for path in (entry.get("rules"), images.get("rules") if isinstance(images, Mapping) else None):
+        if path is None:
+            continue
+        try:
+            rules = read_yaml(str(path))
+            yield json.dumps(rules)
+            if isinstance(rules, Mapping) and isinstance(rules.get("names"), str):
+                yield json.dumps(read_yaml(Path(str(path)).parent / rules["names"]))
+        except FartherError as error:  # the stage that needs the file says so
+            yield str(error)
+
+
+if __name__ == "__main__":
+    run_stage(main, OUTPUT)

@@ -1,0 +1,29 @@
+"""Makes a dataset from images of another one."""
+
+from pathlib import Path
+
+from farther.curation import TablesFolder
+from farther.datasets import image_roots
+from farther.params import section
+from farther.stage import run_stage
+from farther.tables.documents import write_json
+from farther.tools.derived import Scenes, derived
+
+ARTIFACTS = Path("artifacts")
+OUTPUT = "artifacts/derived/{}/{}"
+
+
+def main(kind: str, name: str) -> None:
+    """Reads `derived.KIND.NAME` and the images that it names; writes artifacts/derived/KIND/NAME."""
+    params = derived(kind, name, section("derived", kind, name))
+    tables, dataset = TablesFolder(ARTIFACTS / "tables"), params.images.dataset
+    source, categories = params.images.read(tables)
+    root = image_roots({dataset: section("datasets", dataset)}, tables.path)[dataset]
+    scenes = Scenes(source, root, categories)
+    summary = params.write(scenes, ARTIFACTS / "derived" / kind / name)
+    write_json(ARTIFACTS / "counts" / kind / f"{name}.json", summary)
+    print(f"{name}: {summary['images']} images")
+
+
+if __name__ == "__main__":
+    run_stage(main, OUTPUT)
