@@ -44,13 +44,14 @@ def main() -> None:
 def _installed() -> str | None:
     """Digest of the installed farther and of the extensions' files; None where farther runs from its sources."""
     try:
-        files = [file for file in distribution("farther").files or () if file.suffix == ".py" and file.hash]
+        files = [file for file in distribution("farther").files or () if file.parts[0] == "farther"]
     except PackageNotFoundError:
         return None
-    if not any(file.parts[0] == "farther" for file in files):  # an editable installation
+    hashes = [f"{file} {file.hash.value}" for file in files if file.hash]
+    if not hashes:  # an editable installation
         return None
     own = [f"{module} {digest(file)}" for module, file in sorted(extensions.sources().items())]
-    return digest(*(f"{file} {file.hash.value}" for file in files), *own)
+    return digest(*hashes, *own)
 
 
 def code_digests(starts: Mapping[str, str | Path]) -> dict[str, Any]:
@@ -65,10 +66,9 @@ def code_digests(starts: Mapping[str, str | Path]) -> dict[str, Any]:
     """
     own = {name: extensions.source_files(module) for name, module in extensions.by_name().items()}
     methods: dict[str, Sequence[str | Path]] = {**_own_modules("farther.methods"), **own}
-    own_metrics = [
-        file for files in own.values() if any("Metric" in read_text(file) for file in files) for file in files
-    ]
-    metrics: list[str | Path] = [*registered("farther.metrics").values(), *own_metrics]
+    metrics: list[str | Path] = [*registered("farther.metrics").values()]
+    for files in own.values():
+        metrics += files if any("Metric" in read_text(file) for file in files) else ()
     found: dict[str, Any] = {
         "kept": {
             "metrics": digest_of("farther.evaluation.evaluate", *metrics),
