@@ -1,7 +1,13 @@
 """Digests of the code of each stage, and of each adapter, format and method: what a change of code reruns."""
 
+from functools import partial
+from pathlib import Path
+
 from farther.pipeline.code_digests import OUTPUT, main
 from farther.stage import run_stage
 
+FOLDERS = (Path(__file__).parent, Path(__file__).parents[1] / "training" / "stages")
+SCRIPTS = sorted(script for folder in FOLDERS for script in folder.glob("*.py"))
+
 if __name__ == "__main__":
-    run_stage(main, OUTPUT)
+    run_stage(partial(main, SCRIPTS), OUTPUT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from farther.command.machine import Finding
@@ -11,6 +12,12 @@ from farther.command.project import Project
 
 #: A value that DVC fills in: `${item.root}`, `${embed.weights}`.
 FILLED = re.compile(r"\$\{([\w.]+)\}")
+
+#: What a project needs that links to the library and has copies of its scripts.
+EARLIER = (
+    "written by an earlier version, with a link `lib` to the library and copies of its scripts. Write it anew with "
+    "`farther init --pipeline`, move your methods from data/methods to extensions/, then delete lib and stages/"
+)
 
 #: The folder of the demo's datasets.
 DEMO = "artifacts/demo/"
@@ -22,15 +29,27 @@ def pipeline(project: Project) -> list[Finding]:
 
     file = project.folder / "dvc.yaml"
     if not file.is_file():
-        text = "no dvc.yaml here: `dvc repro` runs in a project's folder, which has stages/ and dvc.yaml"
-        return [Finding("pipeline", "dvc.yaml", "note", text)]
+        return [Finding("pipeline", "dvc.yaml", "note", "not here: `farther init` or `farther profile` writes it")]
+    if (project.folder / "lib").is_symlink():
+        return [Finding("pipeline", "dvc.yaml", "wrong", EARLIER)]
     stages = (read_yaml(file) or {}).get("stages") or {}
     roots = [str(entry.get("root")) for entry in project.section("datasets").values() if isinstance(entry, dict)]
     if not any(root.startswith(DEMO) for root in roots):
         stages.pop("demo", None)  # nothing depends on it
     texts = {f: None for name, stage in stages.items() for f in _lacking(project, name, stage)}
     wrong = [Finding("pipeline", name, "missing", text) for name, text in texts]
-    return wrong or [Finding("pipeline", "dvc.yaml", "ok", "has every value and file that it names")]
+    return wrong or [_state(file)]
+
+
+def _state(file: Path) -> Finding:
+    """Whether dvc.yaml is the one of this version."""
+    from farther.pipeline import CLIP, DEMO, ROOT, dvc_yaml
+
+    known = [(ROOT / "dvc.yaml").read_text(encoding="utf-8"), dvc_yaml(DEMO), dvc_yaml((*DEMO, *CLIP))]
+    if file.read_text(encoding="utf-8") in known:
+        return Finding("pipeline", "dvc.yaml", "ok", "has every value and file that it names")
+    advice = "`farther init --pipeline` writes that one, and keeps yours as dvc.yaml.earlier"
+    return Finding("pipeline", "dvc.yaml", "note", f"not the one of this version of farther; {advice}")
 
 
 def _lacking(project: Project, name: str, stage: dict[str, Any]) -> Iterator[tuple[str, str]]:

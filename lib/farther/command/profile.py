@@ -63,8 +63,8 @@ def profile(
         raise ParameterError(f"{PARAMS} has changes that git has not recorded; commit them, or add --force")
     with write_aside(PARAMS) as aside:
         aside.write_text(text, encoding="utf-8")
-    for file in write_named_files(parse(text), Path()):
-        print(f"wrote {file}")
+    if written := write_named_files(parse(text), Path()):
+        print(f"wrote {len(written)} files in {', '.join(sorted({str(file.parent) for file in written}))}")
     if not Path("dvc.yaml").exists():
         write_pipeline(Path(), clip=True)
         begin(Path())

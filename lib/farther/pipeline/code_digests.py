@@ -30,14 +30,17 @@ BY_NAME = {
 }
 
 
-def main() -> None:
-    """Checks the names in params.yaml, then writes the digests."""
+def main(scripts: Sequence[Path] = ()) -> None:
+    """Checks the names in params.yaml, then writes the digests.
+
+    Args:
+        scripts: Scripts of more stages, which a repository has beside those of the package.
+    """
     made = {"made_of": _installed(), "rules": rules_digests(read_params())}
     earlier = read_json(CODE) if CODE.exists() else {}
     if made["made_of"] is None or earlier.get("made_of") != made["made_of"]:
-        scripts = {file.stem: file for folder in ("stages", "training/stages") for file in Path(folder).glob("*.py")}
         stages = {module.rpartition(".")[2]: module for module in modules_of("farther.pipeline")[1:]}
-        earlier = code_digests({**scripts, **stages})
+        earlier = code_digests({**{file.stem: file for file in scripts}, **stages})
     write_json(CODE, {**earlier, **made})
 
 

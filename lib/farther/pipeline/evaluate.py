@@ -1,5 +1,6 @@
 """Fits the methods on the regions of a run, scores all splits, and evaluates them."""
 
+from farther.errors import ParameterError
 from farther.evaluation.choice import Budget
 from farther.evaluation.choosing import store_choice
 from farther.evaluation.evaluate import evaluate_run
@@ -35,9 +36,11 @@ def main(run: str) -> None:
     regions = RunRegions(stored, threshold, fit, files.truth, tuple(roles.test), passes)
     done = score_run(entries, regions, files.root / "fitted" / run, files.root / "scores" / run, code)
     inputs = RunInputs(files, roles, settings)
-    evaluate_run(inputs, done.entries, code_digest("kept", "metrics"), log=done.evaluated.extend)
-    store_choice(inputs, done.entries, budget, code_digest("kept", "choice"))
+    evaluate_run(inputs, done.sound, code_digest("kept", "metrics"), log=done.evaluated.extend)
+    store_choice(inputs, done.sound, budget, code_digest("kept", "choice"))
     print(f"{run}: {done}")
+    if done.failed:
+        raise ParameterError("; ".join(f"methods.{name}: {text}" for name, text in done.failed.items()))
 
 
 if __name__ == "__main__":

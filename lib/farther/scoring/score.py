@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
+from farther import extensions
 from farther.cores import count_cores
 from farther.errors import DataError
 from farther.keyed import Keyed
@@ -45,6 +46,7 @@ class Done:
         evaluated: Entries that were evaluated, and "the detector" if it was.
         refused: {entry: why it does not apply to the run}.
         remarks: {entry: remarks on what was fitted; see `Method.remarks`}.
+        failed: {entry: file, line and text of the error in its extension}; it has no scores.
     """
 
     entries: list[str]
@@ -53,12 +55,18 @@ class Done:
     evaluated: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     remarks: dict[str, list[str]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
     @property
     def unchanged(self) -> list[str]:
         """Entries that nothing was done for."""
         busy = {*self.fitted, *self.evaluated, *(name.partition("/")[0] for name in self.scored)}
-        return [name for name in self.entries if name not in busy]
+        return [name for name in self.sound if name not in busy]
+
+    @property
+    def sound(self) -> list[str]:
+        """Entries that did not fail."""
+        return [name for name in self.entries if name not in self.failed]
 
     def __str__(self) -> str:
         splits = sorted({name.partition("/")[2] for name in self.scored})
@@ -93,8 +101,12 @@ def score_run(entries: Sequence[Entry], run: RunRegions, fitted: Path, scores: P
         source = _source(entry, run)
         key = _fit_key(entry, source, code[entry.name])
         if not states.is_current(entry.name, key):
-            with states.make(entry.name, key) as folder:
-                fit_entry(entry, run, folder)
+            try:
+                with states.make(entry.name, key) as folder:
+                    fit_entry(entry, run, folder)
+            except Exception as error:
+                done.failed[entry.name] = _in_extension(error)
+                continue
             done.fitted.append(entry.name)
             done.remarks[entry.name] = read_method(states.path(entry.name)).get("remarks", [])
         if reason := not_applicable(states.path(entry.name)):
@@ -114,8 +126,9 @@ def score_run(entries: Sequence[Entry], run: RunRegions, fitted: Path, scores: P
         # The run's own regions first, then those of each pass: each folder is read once.
         for folder in dict.fromkeys(kept[name][1].folder for name in stale):
             of_folder = {name: key for name, key in stale.items() if kept[name][1].folder == folder}
-            _score_split(RegionsFolder(folder / split), methods, tables, of_folder)
-        done.scored += [f"{name}/{split}" for name in stale]
+            _score_split(RegionsFolder(folder / split), methods, tables, of_folder, done.failed)
+        done.scored += [f"{name}/{split}" for name in stale if name not in done.failed]
+        kept = {name: of for name, of in kept.items() if name not in done.failed}
     tables.keep_only(items)
     return done
 
@@ -143,10 +156,46 @@ def _fit_key(entry: Entry, run: RunRegions, code: str) -> str:
     return digest(code, said, run.fit_digest(passes=passes), *(run.digests.get(split, "") for split in splits), *truth)
 
 
+def _in_extension(error: Exception) -> str:
+    """Where and why an extension failed, which ends nothing but its own method; other errors are raised."""
+    if (found := extensions.failure(error)) is None:
+        raise error
+    return found
+
+
 def _score_split(
-    regions: RegionsFolder, methods: Mapping[str, Method], tables: Keyed, stale: Mapping[str, str]
+    regions: RegionsFolder,
+    methods: Mapping[str, Method],
+    tables: Keyed,
+    stale: Mapping[str, str],
+    failed: dict[str, str],
 ) -> None:
-    """Reads the regions of a split once for all entries that score it again, under new keys."""
+    """Scores a split by all entries that score it again, under new keys; those whose extension fails go to `failed`."""
+    while left := {name: key for name, key in stale.items() if name not in failed}:
+        try:
+            return _score_all(regions, methods, tables, left)
+        except _MethodError as error:
+            failed[error.entry] = error.text
+    return None
+
+
+class _MethodError(Exception):
+    def __init__(self, entry: str, text: str):
+        super().__init__(text)
+        self.entry, self.text = entry, text
+
+
+def _score(entry: str, method: Method, part: Regions) -> np.ndarray:
+    try:
+        return method.score(part)
+    except DataError:
+        raise
+    except Exception as error:
+        raise _MethodError(entry, _in_extension(error)) from error
+
+
+def _score_all(regions: RegionsFolder, methods: Mapping[str, Method], tables: Keyed, stale: Mapping[str, str]) -> None:
+    """Reads the regions of a split once for all entries."""
     columns = sorted({column for name in stale for column in methods[name].columns})
     schema = Scores.empty().frame.to_arrow().schema
     with ExitStack() as stack:
@@ -163,7 +212,7 @@ def _score_split(
             parts = _parts(batch)
             each = [(name, part) for name in stale for part in parts]
             try:
-                scores = in_threads(lambda of: methods[of[0]].score(of[1]), each)
+                scores = in_threads(lambda of: _score(of[0], methods[of[0]], of[1]), each)
             except DataError as error:
                 raise error.within(regions.path) from None
             for number, name in enumerate(stale):
