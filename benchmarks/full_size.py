@@ -119,7 +119,7 @@ def write_datasets(folder: Path, scale: float) -> None:
 
 def copy_code(project: Path) -> None:
     """The stages that need no images, each started through `timed.py`, and the library that they use."""
-    for name in ("stages", "lib", "data"):
+    for name in ("stages", "lib", "data", "extensions"):
         shutil.rmtree(project / name, ignore_errors=True)
         shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("demo", "__pycache__"))
     pipeline = yaml.safe_load((ROOT / "dvc.yaml").read_text())

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from farther.datasets.base import FORMATS
 from farther.detectors.base import registry as detectors
 from farther.methods.base import METHODS
 from farther.metrics.user_defined import METRICS
@@ -230,7 +231,7 @@ def browser(chromium: Chromium) -> Iterator[Browser]:
 @pytest.fixture(scope="module", autouse=True)
 def registries() -> Iterator[None]:
     """What the tests of a file register is forgotten after that file."""
-    kept = [(each, {name: each.get(name) for name in each.names()}) for each in (METHODS, METRICS, detectors)]
+    kept = [(each, {name: each.get(name) for name in each.names()}) for each in (METHODS, METRICS, FORMATS, detectors)]
     yield
     for each, known in kept:
         each._classes.clear()

@@ -20,7 +20,9 @@ FILES = {
     "zoo/lazily/__init__.py": "def __getattr__(name): ...\n",
     "zoo/lazily/one.py": "",
     "zoo/typed.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from zoo.names import label\n",
-    "zoo/data/__init__.py": "",
+    "zoo/data/__init__.py": 'TABLE, PAGES = "table.yaml", "pages"',
+    "zoo/data/sizes.py": 'SIZES = "sizes.yaml"',
+    "zoo/data/sizes.yaml": "1",
     "zoo/data/table.yaml": "1",
     "zoo/data/pages/index.html": "",
     "own.py": "import zoo.names, numpy\n",
@@ -72,7 +74,7 @@ def test_imports_for_type_checkers_do_not_count(package):
     assert package("zoo.typed") == ["zoo/typed.py"]
 
 
-def test_data_files_that_a_package_ships_count(package):
+def test_data_files_that_a_module_names_count_with_it(package):
     assert package("zoo.data") == ["zoo/data/pages/index.html", "zoo/data/table.yaml", "zoo/data/__init__.py"]
 
 

@@ -77,7 +77,10 @@ class Registry(Generic[T]):
         extensions.load(name)
         if name not in self._classes:
             extensions.load()  # the message lists all names
-        return self._classes[choose(self.kind, name, self._classes)]
+        try:
+            return self._classes[choose(self.kind, name, self._classes)]
+        except ParameterError as error:
+            raise ParameterError(f"{error}. Files in {extensions.FOLDER}/ may register more") from None
 
     def create(self, name: str, /, **params: Any) -> T:
         """An instance of the class behind a name, its parameters checked.

@@ -162,7 +162,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _copy_project(folder: Path) -> None:
-    for name in ("data/benchmarks", "data/decisions", "data/methods", "data/names", "data/published", "profiles"):
+    for name in ("data/benchmarks", "data/decisions", "data/names", "data/published", "profiles"):
         shutil.copytree(ROOT / name, folder / name)
 
 

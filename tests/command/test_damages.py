@@ -89,10 +89,12 @@ def write(folder: Path, params: dict[str, Any]) -> None:
 def working(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("working")
     shutil.copy(ROOT / "dvc.yaml", folder)
-    for name in ("stages", "lib"):
+    (folder / "lib").mkdir()
+    for name in ("stages", "lib/farther"):
         (folder / name).symlink_to(ROOT / name)
-    for name in ("benchmarks", "candidates", "clip", "decisions", "methods", "names", "published", "similarity"):
+    for name in ("benchmarks", "candidates", "clip", "decisions", "names", "published", "similarity"):
         (folder / "data" / name).mkdir(parents=True)
+    (folder / "extensions").mkdir()
     shutil.copy(ROOT / "data/names/classes.yaml", folder / "data/names")
     (folder / ".dvc").mkdir()
     found = [row for subset in ("train", "val", "test") for row in photos(folder / "photos/pets", subset, KNOWN)]
@@ -252,6 +254,7 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
     "evaluate": (params(lambda p: p["evaluate"].update(iou=2)), "less than or equal to 1"),
     "report": (params(lambda p: p["report"].update(example=3)), "unknown parameter 'example'"),
     "absent encoder": (removed("data/clip"), "weights of the image encoder"),
+    "earlier version": (lambda: Path("lib").rename("old") and Path("lib").symlink_to("old"), "farther init --pipeline"),
     "absent folder": (removed("data/candidates"), "not there; stage 'curate' depends on it"),
     "truncated annotations": (written(TRAIN, '{"images": [{"id": 1, "file'), "is the file whole?"),
     "no images": (edits(ALL, lambda a: a.update(images=[], annotations=[])), "all has no image"),

@@ -30,8 +30,8 @@ from farther.tables import Header, Regions
 @pytest.fixture
 def here(project, tmp_path, monkeypatch):
     """A folder with the profile `fmiyc` as its parameters, and no data."""
-    for name in ("profiles", "data"):
-        (tmp_path / name).symlink_to(project / name)
+    (tmp_path / "data").symlink_to(project / "data")
+    shutil.copytree(Path(__file__).parents[2] / "profiles", tmp_path / "profiles")
     monkeypatch.chdir(tmp_path)
     assert main(["profile", "fmiyc", "--data", str(tmp_path / "none"), "--force"]) == 0
     return tmp_path

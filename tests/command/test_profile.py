@@ -30,9 +30,8 @@ def read(name):
 
 
 @pytest.fixture
-def here(project, tmp_path, monkeypatch):
+def here(tmp_path, monkeypatch):
     """A project under git whose params.yaml is committed."""
-    (tmp_path / "profiles").symlink_to(project / "profiles")
     (tmp_path / "params.yaml").write_text("demo: {}\n")
     monkeypatch.chdir(tmp_path)
     git("init", "--quiet")

@@ -96,7 +96,6 @@ def test_the_version_is_that_of_the_package(capsys):
         ["doctor"],
         ["explain", "image", "1"],
         ["compare"],
-        ["profile"],
         ["review", "voc"],
         ["summary"],
         ["enrich", "voc"],

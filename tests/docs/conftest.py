@@ -31,7 +31,7 @@ class Project:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        for name in ("data/benchmarks", "data/decisions", "data/methods", "data/names"):
+        for name in ("data/benchmarks", "data/decisions", "data/names"):
             shutil.copytree(ROOT / name, folder / name)
         (folder / "data/demo").symlink_to(ROOT / "data/demo")
         params = parse((ROOT / "params.yaml").read_text())

@@ -108,7 +108,7 @@ def make_params_small(params) -> None:
 def project(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     """The project with a small world, reproduced and committed."""
     folder = tmp_path_factory.mktemp("project")
-    for name in ("stages", "lib", "data", "training"):
+    for name in ("stages", "lib", "data", "extensions", "training"):
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     for file in (folder / "data" / "demo").glob("*.safetensors"):
@@ -297,9 +297,8 @@ def test_every_command_of_the_guides_is_one_that_dvc_knows(guide: str):
 @pytest.fixture
 def shipped(tmp_path: Path) -> Clone:
     """The project as it is shipped, with params.yaml as people write it, under git and DVC."""
-    for name in ("stages", "lib", "training"):
+    for name in ("stages", "lib", "extensions", "training", "data/benchmarks", "data/names"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    shutil.copytree(ROOT / "data/methods", tmp_path / "data/methods")
     for name in (".dvcignore", ".gitignore", "params.yaml", "dvc.yaml"):
         shutil.copy(ROOT / name, tmp_path / name)
     clone = Clone(tmp_path)

@@ -1,47 +1,14 @@
-"""Lines of params.yaml: names, methods in files of one's own, chosen parameters, and the code they stand for."""
+"""Lines of params.yaml: names, chosen parameters, and the code they stand for."""
 
 import json
 
 import pytest
 
 from farther import methods
-from farther.errors import DataError, ParameterError
-from farther.methods.base import METHODS
-from farther.scoring.entries import find, read_entry
+from farther.errors import ParameterError
+from farther.scoring.entries import read_entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import RunRegions
-
-OWN = """
-from dataclasses import field
-from typing import ClassVar
-
-import numpy as np
-from pydantic.dataclasses import dataclass
-
-from farther.methods.base import Method, register
-from farther.registry import STRICT
-
-
-@register("mine")
-@dataclass(config=STRICT, kw_only=True)
-class Mine(Method):
-    power: float = 1.0
-    needs: ClassVar[frozenset[str]] = frozenset({"logits"})
-
-    def _score(self, regions):
-        return regions.logits.max(axis=1) * self.power
-"""
-
-
-@pytest.fixture
-def own(tmp_path):
-    """A folder with one method in it; what it registers is forgotten afterwards."""
-    known = dict(METHODS._classes) if METHODS.names() else {}
-    (tmp_path / "own").mkdir()
-    (tmp_path / "own" / "mine.py").write_text(OWN)
-    yield tmp_path / "own"
-    METHODS._classes.clear()
-    METHODS._classes.update(known)
 
 
 @pytest.fixture
@@ -62,32 +29,9 @@ def test_a_line_is_called_as_its_method_unless_it_says_otherwise():
     assert entry.create().protocol == "published-code"
 
 
-def test_an_unknown_method_lists_the_known_ones(own):
-    with pytest.raises(ParameterError, match="mahalanobis"):
-        read_entry("mahalanobi", {}, own)
-
-
-def test_a_method_in_a_file_of_ones_own_is_found_by_its_name(own, make):
-    regions = make(10)
-    method = read_entry("mine", {"power": 2.0}, own).create()
-    assert method.score(regions) == pytest.approx(2 * regions.logits.max(axis=1))
-
-
-def test_a_file_that_registers_something_else_is_named(own):
-    (own / "other.py").write_text("x = 1")
-    with pytest.raises(ParameterError, match=r"other\.py does not register"):
-        find("other", own)
-
-
-def test_a_file_cannot_take_the_place_of_a_method_of_farther(own):
-    (own / "msp.py").write_text(OWN)
-    with pytest.raises(ParameterError, match="give yours another name"):
-        find("msp", own)
-
-
-def test_a_name_cannot_lead_out_of_the_folder(own):
-    with pytest.raises(DataError, match="leaves its folder"):
-        read_entry("mine", {"method": "../own/mine"}, own)
+def test_an_unknown_method_lists_the_known_ones():
+    with pytest.raises(ParameterError, match=r"Did you mean 'mahalanobis'.*extensions/"):
+        read_entry("mahalanobi", {})
 
 
 SEARCH = {"ood_split": "choose", "grids": {"energy": {"temperature": [0.5, 100.0]}}}

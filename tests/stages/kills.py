@@ -73,7 +73,7 @@ def params() -> dict:
 def prepare(folder: Path) -> Path:
     """A project with the stages and no artifacts."""
     folder.mkdir(parents=True)
-    for name in ("stages", "data"):
+    for name in ("stages", "data", "extensions"):
         (folder / name).symlink_to(ROOT / name)
     (folder / "params.yaml").write_text(yaml.safe_dump(params(), sort_keys=False))
     return folder

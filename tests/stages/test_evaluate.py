@@ -213,7 +213,7 @@ class Sharpness(Method):
 
 
 def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_again(project):
-    file = project / "data/methods/sharpness.py"
+    file = project / "extensions/sharpness.py"
     file.parent.mkdir(parents=True)
     file.write_text(SHARPNESS)
     change(project, methods={"sharpness": {"scale": 2.0}})

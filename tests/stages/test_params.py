@@ -61,7 +61,7 @@ def test_names_and_sections_of_other_kinds_are_refused_with_their_place(tmp_path
 
 def test_a_name_with_shell_syntax_stops_a_repro_before_any_command(tmp_path, monkeypatch):
     project = tmp_path / "project"
-    for name in ("stages", "data"):
+    for name in ("stages", "data", "extensions"):
         shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__", "demo"))
     (project / "lib").mkdir()
     (project / "lib" / "farther").symlink_to(ROOT / "lib" / "farther")

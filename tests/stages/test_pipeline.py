@@ -37,7 +37,7 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.kept = folder, folder.with_name(f"{folder.name}-kept")
-        for name in ("stages", "lib", "data"):
+        for name in ("stages", "lib", "data", "extensions"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         for name in ("dvc.yaml", ".dvcignore", ".gitignore", "params.yaml"):
             shutil.copy(ROOT / name, folder / name)

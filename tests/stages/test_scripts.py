@@ -1,6 +1,7 @@
 """The scripts in stages/ as a whole."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,4 +36,7 @@ def test_every_script_starts_its_stage_in_the_same_way():
     scripts = [script for folder in FOLDERS for script in folder.glob("*.py")]
     assert len(scripts) >= 11
     for script in scripts:
-        assert 'if __name__ == "__main__":\n    run_stage(main, "artifacts/' in script.read_text(), script
+        start = re.compile(
+            r'if __name__ == "__main__":\n    run_stage\((main|partial\(main, SCRIPTS\)), (OUTPUT|"artifacts/.*")\)'
+        )
+        assert start.search(script.read_text()), script

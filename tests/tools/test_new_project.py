@@ -145,7 +145,7 @@ def test_equal_names_and_synonyms_are_proposed_and_doubtful_ones_are_pointed_out
         ("persn", "resembles", "person"),
         ("zebra", "unknown", ""),
     ]
-    assert found[2].reason == "a synonym by data/names/classes.yaml"
+    assert found[2].reason == "a synonym in farther's list"
 
 
 def test_classes_of_the_detector_get_the_names_of_the_id_dataset(pets, tmp_path):
@@ -154,7 +154,7 @@ def test_classes_of_the_detector_get_the_names_of_the_id_dataset(pets, tmp_path)
     picture(tmp_path / "wild/a.jpg")
     coco(tmp_path / "wild/all.json", "a.jpg", ("Television", "zebra"))
     found = results(tmp_path / "r.json", "tv", "airplane")
-    init(tmp_path / "made", id=pets, ood=[tmp_path / "wild"], detector=found, log=lambda _: None)
+    init(tmp_path / "made", names=ROOT / "data", id=pets, ood=[tmp_path / "wild"], detector=found, log=lambda _: None)
     params = yaml.safe_load((tmp_path / "made/params.yaml").read_text())
     assert params["detectors"]["pets-detector"]["classes"] == {"airplane": "aeroplane", "tv": "tvmonitor"}
     rules = yaml.safe_load((tmp_path / "made/data/benchmarks/pets.yaml").read_text())
@@ -172,7 +172,14 @@ def test_a_dataset_of_one_subset_with_annotations_in_two_formats(tmp_path):
     coco(tmp_path / "wild/all.json", "a.jpg", ("zebra",))
     lines: list[str] = []
     found = results(tmp_path / "r.json", "cat", "dog")
-    file = init(tmp_path / "made", id=tmp_path / "pets", ood=[tmp_path / "wild"], detector=found, log=lines.append)
+    file = init(
+        tmp_path / "made",
+        names=ROOT / "data",
+        id=tmp_path / "pets",
+        ood=[tmp_path / "wild"],
+        detector=found,
+        log=lines.append,
+    )
     assert "pets: v2 has the images of v1, and is left out" in lines
     params = yaml.safe_load(file.read_text())
     assert params["benchmarks"]["pets"]["subsets"] == {"train": "v1", "val": "v1", "test": "v1"}
@@ -184,7 +191,15 @@ def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(p
     coco(tmp_path / "wild/all.json", "a.jpg", ("elephant", "zebra", "Cat", "guitar", "pizza", "bus"))
     lines: list[str] = []
     found, clip = results(tmp_path / "r.json", "cat", "dog"), f"local-dir:{ROOT / 'data/demo/clip'}"
-    init(tmp_path / "made", id=pets, ood=[tmp_path / "wild"], detector=found, clip=clip, log=lines.append)
+    init(
+        tmp_path / "made",
+        names=ROOT / "data",
+        id=pets,
+        ood=[tmp_path / "wild"],
+        detector=found,
+        clip=clip,
+        log=lines.append,
+    )
     file = tmp_path / "made/data/benchmarks/pets.yaml"
     text = file.read_text()
     before = Rules(file)
@@ -209,7 +224,7 @@ def test_parameters_that_are_there_are_kept(pets, tmp_path):
     (tmp_path / "params.yaml").write_text("mine: 1\n")
     found = results(tmp_path / "r.json", "cat")
     with pytest.raises(ParameterError, match=r"params\.yaml is there already; name another folder, or add --force"):
-        init(tmp_path, id=pets, ood=[pets], detector=found)
+        init(tmp_path, names=ROOT / "data", id=pets, ood=[pets], detector=found)
     assert (tmp_path / "params.yaml").read_text() == "mine: 1\n"
 
 
@@ -222,5 +237,5 @@ def test_links_that_form_a_loop_are_named(pets, tmp_path):
     (tmp_path / "a.json").symlink_to("b.json")
     (tmp_path / "b.json").symlink_to("a.json")
     with pytest.raises(DataError, match=r"[ab]\.json: "):
-        init(tmp_path / "made", id=pets, ood=[pets], detector=tmp_path / "a.json")
+        init(tmp_path / "made", names=ROOT / "data", id=pets, ood=[pets], detector=tmp_path / "a.json")
     assert not (tmp_path / "made/params.yaml").exists()

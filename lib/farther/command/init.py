@@ -56,8 +56,8 @@ def init(
     new = not (folder / "dvc.yaml").exists()
     make(folder, id, ood, detector, names=ROOT / "data", wordnet=wordnet, clip=clip, force=force)
     if new:
-        write_pipeline(folder, clip=False)
         begin(folder)
+        write_pipeline(folder, clip=False)
     place = "" if folder == Path() else f"cd {folder}; "
     print(f"Look at the rules file, then: {place}farther doctor; dvc repro {'report' if not new else ''}".rstrip())
 

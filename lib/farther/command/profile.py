@@ -66,8 +66,8 @@ def profile(
     if written := write_named_files(parse(text), Path()):
         print(f"wrote {len(written)} files in {', '.join(sorted({str(file.parent) for file in written}))}")
     if not Path("dvc.yaml").exists():
-        write_pipeline(Path(), clip=True)
         begin(Path())
+        write_pipeline(Path(), clip=True)
     print(f"{PARAMS} is now profile {name}. `farther doctor` lists what is missing, then `dvc repro report` runs it.")
 
 

@@ -31,7 +31,6 @@ from farther.command import (
     summary,
     uncertainty,
 )
-from farther.stage import explained
 
 #: The subcommands, in the groups and in the order in which the help lists them.
 SUBCOMMANDS: dict[str, dict[str, Callable[..., int | None] | typer.Typer]] = {
@@ -98,6 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as stopped:
         return int(stopped.code or 0)
     except Exception as error:
+        from farther.stage import explained
+
         problem = f"{error.filename}: permission denied" if isinstance(error, PermissionError) else explained(error)
         if problem is None or words != given:
             raise

@@ -52,7 +52,7 @@ def dvc_yaml(without: Collection[str] = DEMO) -> str:
 
 
 def write_pipeline(folder: Path, *, clip: bool) -> None:
-    """Writes dvc.yaml, the folders that stages depend on, and what git and DVC leave out.
+    """Writes dvc.yaml, templates of its plots, the folders that stages depend on, and what git and DVC leave out.
 
     A dvc.yaml that is there and differs becomes dvc.yaml.earlier. Files of other names stay as they are.
     """
@@ -61,6 +61,7 @@ def write_pipeline(folder: Path, *, clip: bool) -> None:
     if file.exists() and file.read_text(encoding="utf-8") != text:
         file.replace(folder / "dvc.yaml.earlier")
     file.write_text(text, encoding="utf-8")
+    shutil.copytree(ROOT / ".dvc/plots", folder / ".dvc/plots", dirs_exist_ok=True)
     for name in FOLDERS:
         (folder / name).mkdir(parents=True, exist_ok=True)
         if not any((folder / name).iterdir()):

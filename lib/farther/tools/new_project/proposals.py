@@ -122,7 +122,7 @@ def _same(categories: Sequence[str], id_classes: Sequence[str], lookup: Lookup) 
         elif _plain(name) in plain:
             found[name] = Proposal(name, "same", plain[_plain(name)], "the same name but for case or number")
         elif (meaning := synonyms.get(name)) in meanings:
-            found[name] = Proposal(name, "same", meanings[str(meaning)], "a synonym by data/names/classes.yaml")
+            found[name] = Proposal(name, "same", meanings[str(meaning)], "a synonym in farther's list")
         elif lookup.wordnet and (synonym := _same_synset(name, id_classes, lookup.wordnet)):
             found[name] = Proposal(name, "same", synonym, "a synonym by WordNet")
     return found

@@ -1,0 +1,140 @@
+"""Extensions: what users add in the folder `extensions/`, or by a package's entry point."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import farther
+from farther import datasets, detectors, extensions
+from farther.datasets.base import FORMATS
+from farther.detectors.base import registry
+from farther.errors import ParameterError
+from farther.methods.base import METHODS
+from farther.metrics.user_defined import METRICS
+from farther.pipeline.code_digests import code_digests
+
+REGISTRIES = (METHODS, METRICS, FORMATS, registry)
+
+SHARPNESS = '''
+from farther import Method, register
+from .amounts import doubled
+
+@register("{name}")
+class Sharpness(Method):
+    """Largest logit, scaled."""
+
+    scale: float = 1.0
+
+    def _score(self, regions):
+        return doubled(self.scale * regions.logits.max(axis=1))
+'''
+OTHERS = """
+from farther import Detector, Metric, Reader, register
+
+@register("mine_format")
+class MyReader(Reader):
+    root: str
+    def _subsets(self): ...
+
+@register("mine_network")
+class MyDetector(Detector):
+    stride: int = 32
+
+@register("mine_metric")
+class MyMetric(Metric):
+    power: float = 1.0
+    def compute(self, case): return self.power
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The folder of extensions of the working directory; what it registers is forgotten afterwards."""
+    known = {each: {name: each.get(name) for name in each.names()} for each in REGISTRIES}
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "extensions").mkdir()
+    (tmp_path / "extensions/amounts.py").write_text("def doubled(value):\n    return 2 * value\n")
+    yield tmp_path / "extensions"
+    for each, classes in known.items():
+        each._classes.clear()
+        each._classes.update(classes)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "extensions"]:
+        del sys.modules[name]
+
+
+def test_a_method_in_a_file_of_any_name_is_found_by_its_registered_name(folder, make):
+    (folder / "anything.py").write_text(SHARPNESS.format(name="sharpness"))
+    method = farther.methods.create("sharpness", scale=3.0)
+    regions = make(10)
+    np.testing.assert_allclose(method.score(regions), 6 * regions.logits.max(axis=1))
+    with pytest.raises(ParameterError, match=r"unknown parameter 'scal'. Known: scale"):
+        farther.methods.create("sharpness", scal=1)
+
+
+def test_all_four_kinds_are_registered_by_one_decorator(folder):
+    (folder / "several.py").write_text(OTHERS)
+    assert "mine_format" in datasets.names()
+    assert "mine_network" in detectors.names()
+    assert METRICS.create("mine_metric", power=2.0).compute(None) == 2.0
+
+
+def test_a_file_is_imported_only_when_one_of_its_names_is_used(folder):
+    (folder / "broken.py").write_text(SHARPNESS.format(name="broken") + "\n1 / 0\n")
+    assert farther.methods.create("msp").name == "msp"
+    with pytest.raises(ParameterError, match=r"extensions/broken\.py, line 14: ZeroDivisionError: division by zero"):
+        farther.methods.create("broken")
+
+
+def test_a_file_that_is_not_python_is_named_with_its_line(folder):
+    (folder / "typo.py").write_text("x = 1\ndef f(:\n")
+    with pytest.raises(ParameterError, match=r"extensions/typo\.py, line 2: "):
+        farther.methods.create("msp")
+
+
+@pytest.mark.parametrize("name", ["knn", "sharpness"])
+def test_two_methods_of_one_name_are_refused(folder, name):
+    for file in ("one.py", "two.py") if name == "sharpness" else ("one.py",):
+        (folder / file).write_text(SHARPNESS.format(name=name))
+    with pytest.raises(ParameterError, match=f"two methods are called '{name}'.*give yours another name"):
+        farther.methods.create(name)
+
+
+def test_what_is_none_of_the_four_kinds_is_refused():
+    with pytest.raises(ParameterError, match="derive it from Method, Detector, Reader or Metric"):
+        extensions.register("x")(int)
+
+
+def test_a_helper_counts_with_the_code_of_what_is_registered_and_with_nothing_else(folder):
+    (folder / "anything.py").write_text(SHARPNESS.format(name="sharpness"))
+    starts = {name: f"farther.pipeline.{name}" for name in ("evaluate", "report")}
+    before = code_digests(starts)
+    with (folder / "amounts.py").open("a") as file:
+        file.write("# a comment\n")
+    assert code_digests(starts) == before
+    (folder / "amounts.py").write_text("def doubled(value):\n    return value + value\n")
+    after = code_digests(starts)
+    changed = {name for name, code in before["kept"]["methods"].items() if after["kept"]["methods"][name] != code}
+    assert changed == {"sharpness"}
+    assert (after["kept"]["metrics"], after["report"]) == (before["kept"]["metrics"], before["report"])
+    assert after["evaluate"] != before["evaluate"]
+
+
+def test_a_package_names_its_module_under_the_entry_point_group(tmp_path):
+    """In a process of its own, as entry points are read once."""
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs/__init__.py").write_text("")
+    (tmp_path / "theirs/scores.py").write_text(SHARPNESS.format(name="theirs").replace(".amounts", "theirs.amounts"))
+    (tmp_path / "theirs/amounts.py").write_text("doubled = abs\n")
+    info = tmp_path / "theirs-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[farther.extensions]\nscores = theirs\n")
+    lib = Path(farther.__file__).parents[1]
+    command = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(lib)!r}]; import farther; "
+    command += "print(farther.methods.create('theirs', scale=2.0))"
+    done = subprocess.run([sys.executable, "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "Sharpness(scale=2.0)\n", done.stderr
