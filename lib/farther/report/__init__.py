@@ -17,7 +17,7 @@ __all__ = ["build", "headline", "summary"]
 
 
 def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = None) -> Path:
-    """Writes the report; see `farther.report.page.build`. Needs the extra `farther[report]`.
+    """Writes the report; see `farther.report.page.build`.
 
     Args:
         params: params.yaml, parsed.
