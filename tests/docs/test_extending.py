@@ -1,11 +1,10 @@
-"""What the pages say how to add is added to a copy of the library, as a new user would, and used there."""
+"""What the pages say how to add is put into a project's folder of extensions, as a new user would, and used there."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PLACED = re.compile(r"^# (lib/farther/\S+\.py)\n")
+PLACED = re.compile(r"^# (extensions/\S+\.py)\n")
 
 #: Uses all that was added, in one process, as loading PyTorch takes longer than the rest.
 USE = """
@@ -63,20 +62,20 @@ def python_blocks(page: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def used(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("copy")
-    shutil.copytree(ROOT / "lib", folder / "lib", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "extensions").mkdir()
     for code in python_blocks("extending.md"):
         place = PLACED.match(code)
         assert place, f"no place is named for: {code[:60]}"
         (folder / place[1]).write_text(code)
     (adapter,) = [code for code in python_blocks("detectors.md") if "@register(" in code]
-    (folder / "lib/farther/detectors/resnet18.py").write_text(adapter)
+    (folder / "extensions/any_name.py").write_text(adapter)
     (method,) = [code for code in python_blocks("methods.md") if "@register(" in code]
-    (folder / "lib/farther/methods/sharpness.py").write_text(method)
+    (folder / "extensions/scores.py").write_text(method)
     rows = re.search(r"^```text\n(.*?)^```$", (ROOT / "docs/extending.md").read_text(), flags=re.MULTILINE | re.DOTALL)
     assert rows
     command = [sys.executable, "-c", f"CSV = {rows[1]!r}\n{USE}"]
-    environment = {**os.environ, "PYTHONPATH": str(folder / "lib"), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-1500:]
     return json.loads(done.stdout.splitlines()[-1])

@@ -272,14 +272,17 @@ def _clock(seconds: float) -> str:
 
 
 def _terminal() -> tuple[int, int]:
-    """Both ends of a terminal for progress bars, which are printed to terminals only."""
+    """Both ends of a terminal, for progress bars are printed to terminals only; of a pipe where there are none."""
     import fcntl
     import pty
     import struct
     import termios
     import tty
 
-    read, write = pty.openpty()
+    try:
+        read, write = pty.openpty()
+    except OSError:  # a container without pseudo-terminals
+        return os.pipe()
     tty.setraw(write)
     fcntl.ioctl(write, termios.TIOCSWINSZ, struct.pack("HHHH", 24, max(40, width() - 40), 0, 0))
     return read, write
