@@ -10,6 +10,7 @@ import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 #: p below which a change counts as more than chance.
 LEVEL = 0.05
-METRICS = "artifacts/metrics"
+METRICS, COUNTS = "artifacts/metrics", "artifacts/counts"
+JSON = "**/*.json"
 DETECTOR = "detector"
 
 #: Why some metrics have no test.
@@ -145,7 +147,7 @@ class FolderSide(Side):
         from farther.tables.folders import listed
 
         root = next(one for one in (folder / METRICS, folder / "metrics", folder) if one.is_dir())
-        files = "**/*.json"
+        files = JSON
         if (root / f"{DETECTOR}.json").is_file():
             root, files = root.parent, f"{root.name}/**/*.json"
         self._root = root.parent
@@ -163,7 +165,7 @@ class RevisionSide(Side):
     """A commit, by any name that git knows; its evaluation comes from DVC's cache or remote."""
 
     def __init__(self, name: str, folder: Path):
-        super().__init__(name, dict(_archived(name, folder)))
+        super().__init__(name, dict(_archived(name, folder, METRICS)))
         self._folder = folder
         self._copy = tempfile.TemporaryDirectory(prefix="farther-compare-")
         self._fetched: dict[str, DataError | None] = {}
@@ -199,18 +201,41 @@ class RevisionSide(Side):
         return None
 
 
-def _archived(revision: str, folder: Path) -> Iterator[tuple[PurePosixPath, str]]:
-    """The files of metrics of a commit; one `git archive` reads hundreds of files at once."""
-    command = ["git", "-C", str(folder), "archive", "--format=tar", revision, METRICS]
+def since_commit(folder: Path) -> dict[tuple[str, str], tuple[float | None, float | None]]:
+    """(file, name) of each metric and count → its value in the last commit, and in the project's files as they are.
+
+    Nothing outside of git, and where the last commit has no metrics.
+    """
+    from farther.tables.files import read_text
+    from farther.tables.folders import listed
+
+    committed: dict[str, str] = {}
+    now: dict[str, str] = {}
+    for place in (METRICS, COUNTS):
+        with suppress(ParameterError, OSError):  # not under git, not committed, or no git on this machine
+            committed |= {f"{place}/{path}": text for path, text in _archived("HEAD", folder, place)}
+        now |= {f"{place}/{file.relative_to(folder / place)}": read_text(file) for file in listed(folder / place, JSON)}
+    if not any(name.startswith(METRICS) for name in committed):
+        return {}
+    before, after = (
+        {(file, name): value for file, text in texts.items() for name, value in _numbers(text, file).items()}
+        for texts in (committed, now)
+    )
+    return {key: (before.get(key), after.get(key)) for key in {**before, **after}}
+
+
+def _archived(revision: str, folder: Path, place: str) -> Iterator[tuple[PurePosixPath, str]]:
+    """The JSON files of a commit below a folder; one `git archive` reads hundreds of files at once."""
+    command = ["git", "-C", str(folder), "archive", "--format=tar", revision, place]
     done = subprocess.run(command, capture_output=True, check=False, timeout=60)
     if done.returncode:
         problem = done.stderr.decode(errors="replace").strip()
-        raise ParameterError(f"{revision} has no folder {METRICS}: {problem}")
+        raise ParameterError(f"{revision} has no folder {place}: {problem}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         for member in archive:
             held = archive.extractfile(member) if member.name.endswith(".json") else None
             if held is not None:
-                path = PurePosixPath(member.name).relative_to(METRICS)
+                path = PurePosixPath(member.name).relative_to(place)
                 yield path, held.read().decode("utf-8", errors="replace")
 
 

@@ -1,4 +1,4 @@
-"""`farther summary` and `farther open`: what the last run showed."""
+"""`farther summary` and `farther open`: what the last run showed, and how it compares with the last commit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Annotated
 
 import typer
 
+from farther.command.comparison import since_commit
+from farther.command.output import table
 from farther.command.project import PARAMS, Params, Project
+
+#: Differences up to this are of rounding: another processor adds in another order.
+ROUNDING = 1e-6
+#: Values that are listed, at most.
+LISTED = 10
 
 
 def summary(
@@ -17,6 +24,8 @@ def summary(
     short: Annotated[bool, typer.Option("--short", help="Leave out the tables.")] = False,
 ) -> None:
     """Print the results of the last run: tables and sentences.
+
+    The last lines compare all metrics and counts with those of the last commit, where git has them.
 
     \b
     Examples:
@@ -32,6 +41,27 @@ def summary(
         print(f"- {sentence}")
     page = project.artifacts / "report/index.html"
     print(f"\nReport: {page.resolve() if page.is_file() else 'not written yet; run `dvc repro report`'}")
+    if lines := _compared_with_commit(project.folder):
+        print(lines)
+
+
+def _compared_with_commit(folder: Path) -> str:
+    """How metrics and counts differ from those of the last commit; "" where there are none."""
+    values = since_commit(folder)
+    if not values:
+        return ""
+    changes = {key: abs(b - a) for key, (a, b) in values.items() if a is not None and b is not None}
+    largest = f"largest difference {max(changes.values(), default=0):.2g}"
+    # A value that only one side has differs; its change has no size.
+    differ = [key for key, (a, b) in values.items() if changes.get(key, 0 if a is b else 1) > ROUNDING]
+    if not differ:
+        return f"metrics: {len(values):,} values as committed ({largest})"
+    heads = ("file", "name", "committed", "now")
+    rows = [(*key, *("–" if value is None else f"{value:.6g}" for value in values[key])) for key in differ[:LISTED]]
+    lines = [f"metrics: {len(differ):,} of {len(values):,} values differ from the committed ones ({largest})"]
+    lines.append(table(heads, rows, numbers=2))
+    lines += [f"and {len(differ) - LISTED:,} more"] if len(differ) > LISTED else []
+    return "\n".join(lines)
 
 
 def open_report(

@@ -23,9 +23,10 @@ DEMO, CLIP = ("demo",), ("embed", "stratify")
 FOLDERS = ("data/candidates", "data/decisions", "data/published", "data/similarity", "extensions")
 #: What git leaves out: artifacts but for the small ones.
 IGNORED_BY_GIT = "__pycache__/\n.work/\n/artifacts/*\n" + "".join(
-    f"!/artifacts/{name}\n" for name in ("counts/", "cost.json", "metrics/", "plots/", "seeds.json")
+    f"!/artifacts/{name}\n" for name in ("counts/", "metrics/", "plots/", "seeds.json")
 )
-IGNORED_BY_DVC = "# What DVC never looks at\n__pycache__\n*.pyc\n.work\n"
+#: What DVC leaves out: times are of one machine.
+IGNORED_BY_DVC = "__pycache__\n*.pyc\n.work\n/artifacts/report/times.js\n"
 
 _BLOCKS = re.compile(r"\n\n(?=(?:  #.*\n)*  \w+:\n)")
 _CODE_DEPS = re.compile(r"^    deps: \[stages, .*\]$", re.MULTILINE)

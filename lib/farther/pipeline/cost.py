@@ -1,8 +1,10 @@
-"""Measures what each method costs per image on this machine."""
+"""Counts and times what each method costs per image on this machine.
+
+A run whose regions, passes, fitted methods and parameters are those of the last time keeps its times.
+"""
 
 import json
 from pathlib import Path
-from typing import Any
 
 from farther import detectors
 from farther.datasets import image_roots
@@ -16,39 +18,44 @@ from farther.stage import run_stage
 from farther.tables import Images
 from farther.tables.documents import write_json
 from farther.tables.files import digest
-from farther.tables.stored import read_cost
-from farther.tools.cost import CostParams, RunFolders, machine, measure
+from farther.tables.stored import RunCost, RunTimes, read_times
+from farther.tools.cost import CostParams, RunFolders, count, machine, measure
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/cost.json"
-OUT = ARTIFACTS / "cost.json"
+#: Not an output: dvc.lock would have a digest of times.
+TIMES = ARTIFACTS / "times.json"
 
 
 def main() -> None:
-    """Reads regions, passes and fitted methods of all runs, and images of a split; writes artifacts/cost.json."""
+    """Reads regions, passes and fitted methods of all runs, and images of a split; writes OUTPUT and TIMES."""
     params = build(CostParams, "params.yaml: cost", section("cost"))
     inference = build(InferenceParams, "params.yaml: inference", section("inference"))
     entries = [read_entry(name, values or {}) for name, values in section("methods").items()]
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")
     encoder = (section().get("embed") or {}).get("encoder")  # a new project without CLIP has no such section
     here = machine()
-    earlier = read_cost(OUT)
+    earlier = read_times(TIMES)
     known = earlier["runs"] if earlier["machine"] == here else {}
-    runs: dict[str, Any] = {}
+    counted: dict[str, RunCost] = {}
+    times: dict[str, RunTimes] = {}
     for run, entry in section("detectors").items():
         folders = RunFolders(*(ARTIFACTS / name / run for name in ("regions", "passes", "fitted")))
         made = [folder / "keys.json" for folder in (folders.regions, folders.passes, folders.fitted)]
         key = digest(
             json.dumps([entry, section("cost"), section("methods"), encoder]), *(f for f in made if f.exists())
         )
-        runs[run] = known.get(run)
-        if runs[run] is None or runs[run]["key"] != key:
+        passes = read_passes(run, entry.get("passes"), encoder)
+        counted[run] = count(passes, entries, folders, params.split)
+        if run in known and known[run]["key"] == key:
+            times[run] = known[run]
+        else:
             weights = {"weights": entry["weights"]} if "weights" in entry else {}
             detector = detectors.create(entry["adapter"], **weights, **entry.get("params", {}))
             images = Images.read(ARTIFACTS / "splits" / entry["benchmark"] / params.split / "images.parquet")
             measured = measure(
                 detector if isinstance(detector, Detector) else None,
-                read_passes(run, entry.get("passes"), encoder),
+                passes,
                 entries,
                 images,
                 roots,
@@ -56,14 +63,15 @@ def main() -> None:
                 params,
                 inference,
             )
-            runs[run] = {"key": key, **measured}
-            print(f"{run}: {_summary(measured)}", flush=True)
-    write_json(OUT, {"machine": here, "images": params.images, "runs": runs})
+            times[run] = {"key": key, **measured}
+            print(f"{run}: {_summary(times[run])}", flush=True)
+    write_json(TIMES, {"machine": here, "runs": times})
+    write_json(OUTPUT, {"images": params.images, "runs": counted})
 
 
-def _summary(measured: dict[str, Any]) -> str:
-    times = {"detector": measured["detector_ms"], **{name: of["ms"] for name, of in measured["passes"].items()}}
-    said = [f"{name} {ms:.1f} ms per image" for name, ms in times.items() if ms is not None]
+def _summary(times: RunTimes) -> str:
+    parts = {"detector": times["detector"], **times["passes"]}
+    said = [f"{name} {ms:.1f} ms per image" for name, ms in parts.items() if ms is not None]
     return ", ".join(said) or "not measured"
 
 

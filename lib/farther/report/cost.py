@@ -1,4 +1,8 @@
-"""The page of cost and quality: what a method gains over the detector's confidence, and what it costs per image."""
+"""The page of cost and quality: what a method gains over the detector's confidence, and what it costs per image.
+
+The page is the same on every machine. `times.js`, which neither git nor DVC tracks, has its part with the times of this
+machine, and puts it in place of the one without when the page is opened.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from markupsafe import Markup
 
 from farther.metrics.catalogue import METRICS
 from farther.report.charts import vega as vl
 from farther.report.listing import ABSENT, Listing
 from farther.report.results import Run
-from farther.tables.stored import RunCost, read_cost
+from farther.report.site import Site, as_script
+from farther.tables.files import digest
+from farther.tables.stored import Cost, RunCost, RunTimes, Times, read_cost, read_times
+
+PAGE = "cost.html"
+
+#: Replaces the part of the page that it was made with, not that of a page that was pulled or checked out since.
+SCRIPT = """"use strict";
+{
+  const place = document.getElementById("costs");
+  if (place.dataset.key === %s) place.innerHTML = %s;
+}
+"""
 
 #: Metrics whose gains are shown.
 SHOWN = ("auroc", "ap_u")
@@ -21,16 +38,28 @@ SHOWN = ("auroc", "ap_u")
 SHORTEST_MS = 0.01
 
 
-def content(runs: Sequence[Run], file: Path) -> dict[str, Any]:
-    """Variables of the template `cost.html`.
+def write(site: Site, runs: Sequence[Run], artifacts: Path) -> None:
+    """Writes the page of the evaluated runs, and `times.js` where the stage `cost` has timed on this machine."""
+    cost, times = read_cost(artifacts / "cost.json"), read_times(artifacts / "times.json")
+    without = content(runs, cost, {"machine": {}, "runs": {}})
+    part = site.render(PAGE, "costs.html", **without)
+    site.write(PAGE, "cost.html", tables=without["tables"], costs=Markup(part), key=digest(part))
+    if times["runs"]:
+        timed = site.render(PAGE, "costs.html", **content(runs, cost, times))
+        site.write_text("times.js", SCRIPT % (as_script(digest(part)), as_script(timed)))
+
+
+def content(runs: Sequence[Run], cost: Cost, times: Times) -> dict[str, Any]:
+    """Variables of the template `costs.html`.
 
     Args:
         runs: The evaluated runs.
-        file: What the stage `cost` measured; it may be absent.
+        cost, times: What the stage `cost` counted and timed.
     """
-    measured = read_cost(file)
-    costs = measured["runs"]
-    of_run = {run.full_title: rows for run in runs if run.name in costs and (rows := list(_rows(run, costs[run.name])))}
+    of_run: dict[str, list[dict[str, Any]]] = {}
+    for run in runs:
+        if rows := list(_rows(run, cost["runs"].get(run.name), times["runs"].get(run.name))):
+            of_run[run.full_title] = rows
     names = list(dict.fromkeys(row["method"] for rows in of_run.values() for row in rows))
     legend = vl.keys(names, vl.SHAPES)
     groups = {
@@ -39,19 +68,20 @@ def content(runs: Sequence[Run], file: Path) -> dict[str, Any]:
         if any(metric in row for rows in of_run.values() for row in rows)
     }
     return {
-        "machine": measured["machine"],
-        "images": measured["images"],
+        "machine": times["machine"],
+        "images": cost["images"],
         "message": _message(of_run),
         "groups": {title: group for title, group in groups.items() if group.charts},
         "tables": {run: _listing(run, rows) for run, rows in of_run.items()},
     }
 
 
-def _rows(run: Run, measured: RunCost) -> Iterator[dict[str, Any]]:
+def _rows(run: Run, cost: RunCost | None, times: RunTimes | None) -> Iterator[dict[str, Any]]:
     """One row per method of a run: costs per image, and {metric: gain and interval} where there is a baseline."""
+    cost = cost or {"passes": {}, "methods": {}}
     gains = run.evaluation.get("gains", {})
-    for name, of in measured["methods"].items():
-        again = measured["passes"].get(of["pass"] or "", {"forward": 0, "backward": 0, "ms": 0.0})
+    for name, of in cost["methods"].items():
+        again = cost["passes"].get(of["pass"] or "", {"forward": 0, "backward": 0})
         found = gains.get("methods", {}).get(name, {})
         yield {
             "method": run.label(name),
@@ -59,11 +89,19 @@ def _rows(run: Run, measured: RunCost) -> Iterator[dict[str, Any]]:
             "pass": of["pass"],
             "forward": again["forward"],
             "backward": again["backward"],
-            "ms": None if measured["detector_ms"] is None or again["ms"] is None else again["ms"] + of["ms"],
-            "detector_ms": measured["detector_ms"],
+            "ms": _further(times, name, of["pass"]),
+            "detector_ms": times and times["detector"],
             "bytes": of["bytes"],
             **{metric: found[metric] for metric in SHOWN if metric in found},
         }
+
+
+def _further(times: RunTimes | None, method: str, pass_name: str | None) -> float | None:
+    """Milliseconds per image of a method's pass and scoring; None where they were not measured."""
+    if times is None or times["detector"] is None or method not in times["methods"]:
+        return None
+    again = times["passes"].get(pass_name) if pass_name else 0.0
+    return None if again is None else again + times["methods"][method]
 
 
 def _charts(metric: str, of_run: Mapping[str, Sequence[Mapping[str, Any]]], legend: Sequence[vl.Key]) -> Iterator[Any]:

@@ -36,7 +36,7 @@ NAVIGATION = {
     "wilderness.html": "Wilderness",
     "self_awareness.html": "Self-awareness",
     "classes.html": "Classes",
-    "cost.html": "Cost",
+    cost.PAGE: "Cost",
     "deploy.html": "Deploy",
     "charts.html": "Charts",
     "papers.html": "Papers",
@@ -77,6 +77,7 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
         site.runs = {run.full_title: run.name for run in contents.measured}
         for name, template, content in _pages(contents):
             site.write(name, template, **content)
+        cost.write(site, contents.evaluated, artifacts)
         for run in contents.measured:
             found = read_run_outcomes(run, artifacts)
             site.write(f"detectors/{run.name}.html", "detector.html", **contents.detector(run, found))
@@ -93,7 +94,7 @@ def build(params: Mapping[str, Any], root: str | Path = ".", code: str | None = 
 
 
 def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Name, template and content of each page but those of detectors and the gallery."""
+    """Name, template and content of each page but those of costs, detectors and the gallery."""
     yield PAGE, "index.html", contents.index()
     yield "detectors.html", "detectors.html", contents.detectors()
     yield "methods.html", "methods.html", contents.methods()
@@ -102,7 +103,6 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "wilderness.html", "wilderness.html", contents.wilderness()
     yield "self_awareness.html", "self_awareness.html", self_awareness.content(contents.evaluated)
     yield "classes.html", "classes.html", classes.content(contents.evaluated)
-    yield "cost.html", "cost.html", cost.content(contents.evaluated, contents.root / "artifacts" / "cost.json")
     yield "deploy.html", "deploy.html", deploy.content(contents.evaluated, contents.artifacts)
     yield "charts.html", "charts.html", contents.charts()
     yield "papers.html", "papers.html", papers.contents_of_list(contents.sources)

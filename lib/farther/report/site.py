@@ -56,21 +56,26 @@ class Site:
             write_json(self.folder / KEYS, dict(sorted(self._keys.items())))
 
     def write(self, name: str, template: str, **content: Any) -> None:
-        """Writes a page.
-
-        Args:
-            name: Its file name, relative to the report's folder: `index.html`, `detectors/voc-vos.html`.
-            template: A template that extends `base.html`.
-            content: Variables of the template. It also gets `page` (the name), `up` (the path from the page to the
-                report's folder: "" or "../"), `navigation`, `run_names` (`runs`) and `run_pages` (title → address).
+        """Writes a page: what `render` makes.
 
         Raises:
             DataError: the name leaves the report's folder.
         """
+        self.write_text(name, self.render(name, template, **content))
+
+    def render(self, name: str, template: str, **content: Any) -> str:
+        """A page, or a part of one.
+
+        Args:
+            name: Its file name, relative to the report's folder: `index.html`, `detectors/voc-vos.html`.
+            template: A template that extends `base.html`, or one of a part.
+            content: Variables of the template. It also gets `page` (the name), `up` (the path from the page to the
+                report's folder: "" or "../"), `navigation`, `run_names` (`runs`) and `run_pages` (title → address).
+        """
         up = "../" * name.count("/")
         given = {"page": name, "up": up, "navigation": self._navigation, "run_names": self.runs}
         given["run_pages"] = {title: f"{up}detectors/{quote(run)}.html" for title, run in self.runs.items()}
-        self.write_text(name, self._environment.get_template(template).render({**given, **content}))
+        return self._environment.get_template(template).render({**given, **content})
 
     def write_text(self, name: str, text: str) -> None:
         """Writes a file that is not a page, such as a script with data.

@@ -1,6 +1,6 @@
 """JSON files that a stage writes and several others read, checked by type.
 
-Warnings of `ingest` and `curate`, similarity of a benchmark's splits, and costs per image. Each function raises
+Warnings of `ingest` and `curate`, similarity of a benchmark's splits, costs and times per image. Each function raises
 DataError with file and field where a file is damaged.
 """
 
@@ -67,32 +67,47 @@ class Similarities(Schema):
 
 
 class PassCost(TypedDict):
-    """What a pass costs: forward and backward passes, milliseconds per image."""
+    """A pass: forward and backward passes per image."""
 
     forward: int
     backward: int
-    ms: float | None
 
 
-#: What a method costs per image: the pass that it reads, milliseconds, bytes on disk.
-MethodCost = TypedDict("MethodCost", {"pass": str | None, "ms": float, "bytes": float})
+#: A method: the pass that it reads, and bytes on disk per image.
+MethodCost = TypedDict("MethodCost", {"pass": str | None, "bytes": float})
 
 
 class RunCost(TypedDict):
-    """What a run costs per image; `key` is of what was measured."""
+    """What a run costs per image on any machine."""
 
-    key: str
-    detector_ms: float | None
     passes: dict[str, PassCost]
     methods: dict[str, MethodCost]
 
 
 class Cost(TypedDict):
-    """The content of `artifacts/cost.json`."""
+    """The content of `artifacts/cost.json`: the number of images that are timed, and what was counted of each run."""
 
-    machine: dict[str, str | None]
     images: int
     runs: dict[str, RunCost]
+
+
+class RunTimes(TypedDict):
+    """Milliseconds per image of a run's detector, of each pass beyond it, and of scoring by each method.
+
+    `key` is of what was timed.
+    """
+
+    key: str
+    detector: float | None
+    passes: dict[str, float | None]
+    methods: dict[str, float]
+
+
+class Times(TypedDict):
+    """The content of `artifacts/times.json`, which neither git nor DVC tracks: times of this machine only."""
+
+    machine: dict[str, str | None]
+    runs: dict[str, RunTimes]
 
 
 def ingest_warnings(folder: Path) -> IngestWarnings:
@@ -113,5 +128,10 @@ def similarities(file: Path) -> Similarities:
 
 
 def read_cost(file: Path) -> Cost:
-    """What the stage `cost` measured; nothing where it has not run."""
-    return read_typed(Cost, file) if file.exists() else {"machine": {}, "images": 0, "runs": {}}
+    """What the stage `cost` counted; nothing where it has not run."""
+    return read_typed(Cost, file) if file.exists() else {"images": 0, "runs": {}}
+
+
+def read_times(file: Path) -> Times:
+    """What the stage `cost` timed; nothing where it has not run on this machine."""
+    return read_typed(Times, file) if file.exists() else {"machine": {}, "runs": {}}

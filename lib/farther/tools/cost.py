@@ -1,11 +1,15 @@
-"""What each method of a run costs per image on this machine: further passes, milliseconds on one core, stored bytes."""
+"""What each method of a run costs per image: further passes and stored bytes, and milliseconds on this machine.
+
+What is the same on every machine is counted (`count`), for a file under version control; times are measured
+(`measure`), for one that is not.
+"""
 
 from __future__ import annotations
 
 import platform
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +30,7 @@ from farther.registry import STRICT
 from farther.scoring.entries import Entry
 from farther.tables import Images, Regions, RegionsFolder
 from farther.tables.files import inside
+from farther.tables.stored import RunCost
 
 #: Regions that are scored for a timing, at most.
 REGIONS = 4096
@@ -68,6 +73,24 @@ def _processor() -> str:
     return str(names[0]) if names else platform.processor() or platform.machine()
 
 
+def count(passes: Mapping[str, Pass], entries: Sequence[Entry], folders: RunFolders, split: str) -> RunCost:
+    """Passes per image, and bytes per image of the columns that each method reads.
+
+    Args:
+        passes: Of the run.
+        entries: Of the section `methods`; those that do not apply are left out.
+        folders: The run's files.
+        split: The split whose bytes are counted.
+    """
+    return {
+        "passes": {n: {"forward": one.forward_passes, "backward": one.backward_passes} for n, one in passes.items()},
+        "methods": {
+            entry.name: {"pass": entry.pass_name, "bytes": _stored(method, folder) / _images(folder)}
+            for entry, method, folder in _fitted(entries, folders, split)
+        },
+    }
+
+
 def measure(
     detector: Detector | None,
     passes: Mapping[str, Pass],
@@ -91,9 +114,8 @@ def measure(
         inference: Batch size, EXIF and limits.
 
     Returns:
-        "detector_ms": milliseconds per image, None where not measured; "passes": {name: {"forward", "backward" (passes
-        per image), "ms" beyond the detector's}}; "methods": {entry: {"pass", "ms" of scoring, "bytes" of the columns
-        that it reads}}, per image. Entries that do not apply are left out.
+        Milliseconds per image. "detector": None where not measured; "passes": {name: those beyond the detector's};
+        "methods": {entry: those of scoring}, without entries that do not apply.
     """
     inference = inference or InferenceParams()
     drawn = np.unique(np.linspace(0, len(images) - 1, min(params.images, len(images))).round().astype(int))
@@ -105,16 +127,9 @@ def measure(
         pixels = [load(file, inference.exif, inference.max_pixels) for file in files]
         times = _times(detector, passes, pixels, inference.batch_size)
     return {
-        "detector_ms": times.get(""),
-        "passes": {
-            name: {
-                "forward": one.forward_passes,
-                "backward": one.backward_passes,
-                "ms": None if not times else max(0.0, times[name] - times[""]),
-            }
-            for name, one in passes.items()
-        },
-        "methods": {e.name: found for e in entries if (found := _of_method(e, folders, params.split)) is not None},
+        "detector": times.get(""),
+        "passes": {name: max(0.0, times[name] - times[""]) if times else None for name in passes},
+        "methods": {e.name: _scoring(method, where) for e, method, where in _fitted(entries, folders, params.split)},
     }
 
 
@@ -158,18 +173,20 @@ def _milliseconds(call: Callable[..., Regions], batches: Sequence[tuple[Sequence
     return min(times)
 
 
-def _of_method(entry: Entry, folders: RunFolders, split: str) -> dict[str, Any] | None:
-    state = inside(folders.fitted, entry.name)
-    if not_applicable(state):
-        return None
-    method = load_method(state)
-    place = folders.regions if entry.pass_name is None else inside(folders.passes, entry.pass_name)
-    folder = RegionsFolder(place / split)
-    images = max(1, folder.info["images"])
-    return {"pass": entry.pass_name, "ms": _scoring(method, folder, images), "bytes": _stored(method, folder) / images}
+def _fitted(entries: Sequence[Entry], folders: RunFolders, split: str) -> Iterator[tuple[Entry, Method, RegionsFolder]]:
+    """Each entry that applies, its fitted method, and the regions of a split that it reads."""
+    for entry in entries:
+        state = inside(folders.fitted, entry.name)
+        if not not_applicable(state):
+            place = folders.regions if entry.pass_name is None else inside(folders.passes, entry.pass_name)
+            yield entry, load_method(state), RegionsFolder(place / split)
 
 
-def _scoring(method: Method, folder: RegionsFolder, images: int) -> float:
+def _images(folder: RegionsFolder) -> int:
+    return max(1, folder.info["images"])
+
+
+def _scoring(method: Method, folder: RegionsFolder) -> float:
     """Milliseconds per image of scoring, from some of a split's regions."""
     some = next((batch[:REGIONS] for batch in folder.batches(method.columns) if len(batch)), None)
     if some is None:
@@ -177,7 +194,7 @@ def _scoring(method: Method, folder: RegionsFolder, images: int) -> float:
     method.score(some)
     start = time.perf_counter()
     method.score(some)
-    return 1000 * (time.perf_counter() - start) / len(some) * len(folder) / images
+    return 1000 * (time.perf_counter() - start) / len(some) * len(folder) / _images(folder)
 
 
 def _stored(method: Method, folder: RegionsFolder) -> int:

@@ -2,47 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from farther.report.listing import Listing
 from farther.report.overview import IMAGES, images
 from farther.report.papers.table import PaperTable, Sources, listing, together
 from farther.report.results import DISTANCES, Run, title_of
-from farther.tables.stored import read_cost
 
 ABSENT = {
     "columns AD and OSR": "anomaly detection, and unknown classes of the ID dataset, are other benchmarks",
     "rows of methods that train a network": "a trained network is a run here: each has a column",
+    "times": "times are of one machine; the page Cost has those of this one",
     "Acc. of each method": "post-hoc methods do not change the network: the last row has the accuracy of each run",
 }
 
 
 def tables(sources: Sources) -> list[PaperTable]:
     """Table 1 of version 1, and the full-spectrum table of version 1.5."""
-    file = sources.artifacts / "cost.json"
-    cost = read_cost(file)["runs"]
     return [
         PaperTable(
             "Table 1",
             "OOD detection, near-OOD / far-OOD",
-            _table(sources.runs, "auroc", cost),
+            _table(sources.runs, "auroc"),
             "AUROC, mean over the near and over the far (or farther) splits of each run. Classifiers first.",
         ),
         PaperTable(
             "Version 1.5, full spectrum",
             "The same where shifted ID images count as in-distribution",
-            _table(sources.runs, "full_spectrum_auroc", None),
+            _table(sources.runs, "full_spectrum_auroc"),
         ),
         PaperTable(
             "Version 1.5, FPR@95",
             "The same with the share of ID rejected when 95% of OOD are",
-            _table(sources.runs, "fpr95_ood_positive", None),
+            _table(sources.runs, "fpr95_ood_positive"),
         ),
     ]
 
 
-def _table(runs: Sequence[Run], metric: str, cost: Mapping[str, Any] | None) -> list[Listing]:
+def _table(runs: Sequence[Run], metric: str) -> list[Listing]:
     ordered = sorted(runs, key=lambda run: not run.whole_images)
     methods = dict.fromkeys(method for run in ordered for method in run.methods)
     rows, heads = [], [run.full_title for run in ordered]
@@ -52,18 +49,14 @@ def _table(runs: Sequence[Run], metric: str, cost: Mapping[str, Any] | None) -> 
         if both:
             means = [_mean([pair[side] for pair in both]) for side in (0, 1)]
             row = {"Method": title_of(method), **{head: pair and together(pair) for head, pair in cells.items()}}
-            row |= {"Avg.": together(means)}
-            if cost is not None:
-                times = [time for run in ordered if (time := _time(cost, run, method)) is not None]
-                row["Time (ms per image)"] = f"{sum(times) / len(times):.2f}" if times else None
-            rows.append(row)
+            rows.append({**row, "Avg.": together(means)})
     if rows:
         rows.append({"Method": IMAGES, **{run.full_title: images(run, with_known=True) for run in ordered}})
     if rows and metric == "auroc":
         quality = {run.full_title: f"{_quality(run)}" for run in ordered}
         rows.append({"Method": "Accuracy or mAP50", **quality})
     caption = "In per cent. Avg.: mean over the runs that the method applies to."
-    return listing(caption, rows, [*heads, "Avg.", "Time (ms per image)"])
+    return listing(caption, rows, [*heads, "Avg."])
 
 
 def _near_far(run: Run, method: str, metric: str) -> list[float | None] | None:
@@ -81,12 +74,3 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def _quality(run: Run) -> str:
     return together([run.detector.get("accuracy" if run.whole_images else "map50")])
-
-
-def _time(cost: Mapping[str, Any], run: Run, method: str) -> float | None:
-    """Milliseconds of a method beside those of the detector."""
-    measured = cost.get(run.name, {})
-    of = measured.get("methods", {}).get(method)
-    if of is None or of["ms"] is None or measured["detector_ms"] is None:
-        return None
-    return float(of["ms"] + measured["passes"].get(of["pass"], {"ms": 0.0})["ms"])
