@@ -19,7 +19,7 @@ sys.path.insert(1, str(ROOT))
 #: Files of an evaluated project that commands and report read, and that other targets do not damage.
 EVALUATED = (
     "artifacts/evaluation/*.json", "artifacts/evaluation/*/choice.json", "artifacts/metrics/*/*.json", "artifacts/metrics/*/*/m*.json",
-    "artifacts/thresholds/*", "artifacts/fitted/*/knn/*.json", "artifacts/tables/*/*.json", "artifacts/splits/*/*.json", "artifacts/cost.json",
+    "artifacts/thresholds/*", "artifacts/fitted/*/knn/*.json", "artifacts/tables/*/*.json", "artifacts/splits/*/*.json", "artifacts/cost.json", "artifacts/times.json",
     "artifacts/counts/**/*", "artifacts/plots/similarity/**/*",
 )  # fmt: skip
 
@@ -49,11 +49,11 @@ def evaluated() -> None:
     write({"artifacts/plots/similarity/pets/histogram.csv": "split,similarity,fraction\nwild_near,0.5,0.25\n"})
     heads = "image_id,split,distance,suggested,neighbour,id_class,similarity,margin\n"
     write({"artifacts/plots/similarity/pets/borderline.csv": heads + "all0,wild_near,near,far,test0,cat,0.5,0.1\n"})
-    one = {"pass": None, "ms": 0.1, "bytes": 40.0}
-    run_cost = {"key": "x", "detector_ms": None, "passes": {}, "methods": {"msp": one, "knn": one}}
-    write(
-        {"artifacts/cost.json": {"machine": {"processor": "x", "gpu": None}, "images": 4, "runs": {"theirs": run_cost}}}
-    )
+    one = {"pass": None, "bytes": 40.0}
+    cost = {"passes": {}, "methods": {"msp": one, "knn": one}}
+    times = {"key": "x", "detector": 9.5, "passes": {}, "methods": {"msp": 0.1, "knn": 0.1}}
+    write({"artifacts/cost.json": {"images": 4, "runs": {"theirs": cost}}})
+    write({"artifacts/times.json": {"machine": {"processor": "x", "gpu": None}, "runs": {"theirs": times}}})
     for file in sorted(Path("artifacts/metrics").rglob("*.json")):
         write({str(Path("earlier", file)): file.read_bytes()})
 

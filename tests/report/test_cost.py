@@ -1,10 +1,13 @@
 """The page of cost and quality."""
 
-import json
+import re
 
+import pytest
 from tests.report.conftest import run_of
 
 from farther.report import cost
+from farther.report.site import Site
+from farther.tables.documents import write_json
 
 GAINS = {
     "baseline": "confidence",
@@ -14,37 +17,60 @@ GAINS = {
         "odin": {"auroc": {"value": 0.75, "gain": 0.05, "gain_interval": None}},
     },
 }
-MEASURED = {
-    "machine": {"processor": "Some CPU", "gpu": None},
+COST = {
     "images": 4,
     "runs": {
         "net": {
-            "key": "",
-            "detector_ms": 40.0,
-            "passes": {"perturbed": {"forward": 1, "backward": 1, "ms": 90.0}},
+            "passes": {"perturbed": {"forward": 1, "backward": 1}},
             "methods": {
-                "confidence": {"pass": None, "ms": 0.0, "bytes": 40.0},
-                "knn": {"pass": None, "ms": 0.5, "bytes": 5200.0},
-                "odin": {"pass": "perturbed", "ms": 0.1, "bytes": 800.0},
+                "confidence": {"pass": None, "bytes": 40.0},
+                "knn": {"pass": None, "bytes": 5200.0},
+                "odin": {"pass": "perturbed", "bytes": 800.0},
             },
+        }
+    },
+}
+NO_TIMES = {"machine": {}, "runs": {}}
+TIMES = {
+    "machine": {"processor": "Some CPU", "gpu": None},
+    "runs": {
+        "net": {
+            "key": "",
+            "detector": 40.0,
+            "passes": {"perturbed": 90.0},
+            "methods": {"confidence": 0.0, "knn": 0.5, "odin": 0.1},
         }
     },
 }
 
 
-def content(tmp_path, measured=MEASURED):
-    (tmp_path / "cost.json").write_text(json.dumps(measured))
-    run = run_of({"knn": {}, "odin": {}, "confidence": {}}, {"gains": GAINS})
-    return cost.content([run], tmp_path / "cost.json")
+@pytest.fixture
+def run():
+    return run_of({"knn": {}, "odin": {}, "confidence": {}}, {"gains": GAINS})
 
 
-def test_the_message_compares_the_best_methods_with_and_without_further_passes(tmp_path):
+@pytest.fixture
+def write(run, tmp_path):
+    """Writes the page with some times into a folder of its own, the one that it returns."""
+
+    def to(name, times):
+        artifacts = tmp_path / name
+        for file, content in (("cost", COST), ("times", times)):
+            write_json(artifacts / f"{file}.json", content)
+        with Site(artifacts / "report", {cost.PAGE: "Cost"}) as site:
+            cost.write(site, [run], artifacts)
+        return artifacts / "report"
+
+    return to
+
+
+def test_the_message_compares_the_best_methods_with_and_without_further_passes(run):
     said = "the best method with further passes, odin, has an AUROC 3.0 points above the best without, kNN, at 90.1"
-    assert said in content(tmp_path)["message"]
+    assert said in cost.content([run], COST, TIMES)["message"]
 
 
-def test_the_chart_shows_gain_by_time_of_pass_and_scoring(tmp_path):
-    (chart,) = content(tmp_path)["groups"]["AUROC"].charts
+def test_the_chart_shows_gain_by_time_of_pass_and_scoring(run):
+    (chart,) = cost.content([run], COST, TIMES)["groups"]["AUROC"].charts
     points = {row["method"]: row for row in chart.spec["data"]["values"]}
     assert (points["odin"]["ms"], points["odin"]["gain"], points["odin"]["low"]) == (90.1, 0.05, None)
     assert (points["kNN"]["low"], points["kNN"]["high"]) == (-0.01, 0.05)
@@ -52,22 +78,50 @@ def test_the_chart_shows_gain_by_time_of_pass_and_scoring(tmp_path):
     assert "odin: +5.0 at 90.1 ms" in chart.description
 
 
-def test_the_table_has_passes_times_bytes_and_gains(tmp_path):
-    confidence, knn, odin = ([text for text, _ in row] for row in content(tmp_path)["tables"]["net (voc)"].rows)
+def test_the_table_has_passes_times_bytes_and_gains(run):
+    table = cost.content([run], COST, TIMES)["tables"]["net (voc)"]
+    confidence, knn, odin = ([text for text, _ in row] for row in table.rows)
     assert confidence[6] == "baseline"
     assert knn == ["kNN", "—", "0", "0", "0.500", "5.2", "+2.0 (-1.0 to +5.0)", "—"]
     assert odin[:5] == ["odin", "perturbed", "1", "1", "90.1"]
 
 
-def test_before_anything_is_measured_the_page_says_what_to_run(tmp_path):
-    run = run_of({"knn": {}}, {"gains": GAINS})
-    assert cost.content([run], tmp_path / "cost.json")["tables"] == {}
+def test_before_anything_is_measured_the_page_says_what_to_run(run):
+    assert cost.content([run], {"images": 0, "runs": {}}, NO_TIMES)["tables"] == {}
 
 
-def test_without_times_there_is_a_table_but_no_chart(tmp_path):
-    imported = json.loads(json.dumps(MEASURED))
-    imported["runs"]["net"] |= {"detector_ms": None}
-    imported["runs"]["net"]["passes"]["perturbed"]["ms"] = None
-    found = content(tmp_path, imported)
+IMPORTED = {**TIMES, "runs": {"net": {**TIMES["runs"]["net"], "detector": None, "passes": {"perturbed": None}}}}
+
+
+@pytest.mark.parametrize("times", [NO_TIMES, IMPORTED])
+def test_without_times_there_is_a_table_but_no_chart(run, times):
+    found = cost.content([run], COST, times)
     assert found["groups"] == {}
-    assert [text for text, _ in list(found["tables"]["net (voc)"].rows)[2]][4] == "—"
+    odin = [text for text, _ in list(found["tables"]["net (voc)"].rows)[2]]
+    assert odin[:6] == ["odin", "perturbed", "1", "1", "—", "0.8"]
+
+
+def test_times_change_no_file_but_the_one_that_is_not_shared(write):
+    folders = [write(name, times) for name, times in (("without", NO_TIMES), ("with", TIMES))]
+    without, timed = (
+        {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        for folder in folders
+    )
+    assert "detection takes 40.0 ms per image" in timed.pop("times.js").decode()
+    assert timed == without
+    assert "no times here" in without[cost.PAGE].decode()
+
+
+def test_a_page_shows_the_times_beside_it(write, browser):
+    browser.open((write("with", TIMES) / cost.PAGE).as_uri())
+    browser.until("document.querySelector('.chart svg')")
+    text = browser.read("document.getElementById('costs').innerText")
+    assert "detection takes 40.0 ms per image" in text and "Some CPU" in text and "no times here" not in text
+    assert browser.complaints() == []
+
+
+def test_a_page_that_was_exchanged_since_does_not_show_the_times_of_the_earlier_one(write, browser):
+    page = write("with", TIMES) / cost.PAGE
+    page.write_text(re.sub('data-key="..', 'data-key="--', page.read_text()))
+    browser.open(page.as_uri())
+    assert "no times here" in browser.read("document.getElementById('costs').innerText")

@@ -145,12 +145,12 @@ def run(folder: Path, stage: str, kill_at: int | None = None) -> tuple[int, int]
 
 
 def content(artifacts: Path) -> dict[str, str]:
-    """Digest of each file but those with measured times, hidden ones included."""
+    """Digest of each file but the one with measured times, hidden ones included."""
     files = (Path(above, name) for above, _, names in os.walk(artifacts) for name in names)
     return {
         str(file.relative_to(artifacts)): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in files
-        if file != artifacts / "cost.json"
+        if file != artifacts / "times.json"
     }
 
 
@@ -211,7 +211,7 @@ def kill_stages(calm: Path, disturbed: Path, kills: int, drawn: random.Random) -
         places = [killed(attempt, partial(_delete, output), changes, drawn) for _ in range(number)]
         assert run(disturbed, stage)[0] == 0, stage
         if stage == "cost":
-            shutil.copy(calm / "artifacts/cost.json", disturbed / "artifacts")
+            shutil.copy(calm / "artifacts/times.json", disturbed / "artifacts")  # the report shows them
         done = {"stage": stage, "changes": changes, "kills": places, "cpu": cpu()}
         yield {**done, **refused, **compared(calm, disturbed)}
 

@@ -147,6 +147,17 @@ def test_nothing_runs_when_nothing_changed(project: Project):
     assert project.repro() == []
 
 
+def test_times_are_in_no_file_that_git_or_dvc_tracks(project: Project):
+    times = project.read("artifacts/times.json")
+    for run in RUNS:
+        times["runs"][run]["detector"] = 1234.5
+    (project.folder / "artifacts/times.json").write_text(json.dumps(times))
+    project.run("dvc", "repro", "--force", "--single-item", "cost", "report")
+    assert "1234.5 ms per image" in (project.folder / "artifacts/report/times.js").read_text()
+    assert project.run("git", "status", "--porcelain") == ""
+    assert project.repro() == []
+
+
 def test_a_new_method_and_a_changed_parameter_run_only_these_methods_and_what_aggregates(project: Project):
     project.change(lambda params: params["methods"]["knn"].update(k=5))
     project.change(lambda params: params["methods"].update(mls={}))

@@ -11,14 +11,14 @@ from farther.detectors.passes import infer_passes, read_passes
 from farther.scoring.entries import read_entry
 from farther.tables import Images
 from farther.tables.documents import write_json
-from farther.tools.cost import CostParams, RunFolders, measure
+from farther.tools.cost import CostParams, RunFolders, count, measure
 
 ENTRIES = [read_entry("msp", {}), read_entry("again", {"method": "energy", "pass": "doubled"}), read_entry("vos", {})]
 
 
 @pytest.fixture(scope="module")
 def costs(tmp_path_factory):
-    """`measure` of a run with a pass, `doubled`; and the folder of the run."""
+    """`measure` and `count` of a run with a pass, `doubled`; and the folder of the run."""
     folder = tmp_path_factory.mktemp("costs")
     roots = {"drawn": folder / "drawn"}
     draw(roots["drawn"], 13).write(folder / "splits/test/images.parquet")
@@ -37,32 +37,37 @@ def costs(tmp_path_factory):
     def of(detector, params):
         return measure(detector, passes, ENTRIES, images, roots, folders, params, SMALL)
 
-    return of, folder
+    return of, count(passes, ENTRIES, folders, "test"), folder
 
 
-def test_detector_passes_and_methods_have_costs(costs):
+def test_detector_passes_and_methods_have_times(costs):
     found = costs[0](Speckles(), CostParams(images=4))
-    assert found["detector_ms"] > 0
-    assert found["passes"]["doubled"].items() >= {"forward": 1, "backward": 0}.items()
-    assert found["passes"]["doubled"]["ms"] >= 0
-    assert {name: of["pass"] for name, of in found["methods"].items()} == {"msp": None, "again": "doubled"}
-    assert all(of["ms"] > 0 for of in found["methods"].values())
+    assert found["detector"] > 0
+    assert found["passes"]["doubled"] >= 0
+    assert list(found["methods"]) == ["msp", "again"]
+    assert all(ms > 0 for ms in found["methods"].values())
+
+
+def test_passes_are_counted_and_methods_name_theirs(costs):
+    counted = costs[1]
+    assert counted["passes"] == {"doubled": {"forward": 1, "backward": 0}}
+    assert {name: of["pass"] for name, of in counted["methods"].items()} == {"msp": None, "again": "doubled"}
 
 
 def test_bytes_are_those_of_the_columns_that_a_method_reads(costs):
-    of, folder = costs
+    _, counted, folder = costs
     stored = 0
     for shard in (folder / "regions/test").glob("*.parquet"):
         group = pq.read_metadata(shard).row_group(0)
         columns = [group.column(n) for n in range(group.num_columns)]
         stored += sum(column.total_compressed_size for column in columns if "logits" in column.path_in_schema)
-    assert of(None, CostParams())["methods"]["msp"]["bytes"] == pytest.approx(stored / 13)
+    assert counted["methods"]["msp"]["bytes"] == pytest.approx(stored / 13)
 
 
 def test_imported_detections_have_no_times(costs):
     found = costs[0](None, CostParams())
-    assert found["detector_ms"] is None
-    assert found["passes"]["doubled"]["ms"] is None
+    assert found["detector"] is None
+    assert found["passes"] == {"doubled": None}
 
 
 def test_images_are_spread_over_the_split(costs):

@@ -41,11 +41,11 @@ def summary(
         print(f"- {sentence}")
     page = project.artifacts / "report/index.html"
     print(f"\nReport: {page.resolve() if page.is_file() else 'not written yet; run `dvc repro report`'}")
-    if lines := _compared_with_commit(project.folder):
+    if lines := compared_with_commit(project.folder):
         print(lines)
 
 
-def _compared_with_commit(folder: Path) -> str:
+def compared_with_commit(folder: Path) -> str:
     """How metrics and counts differ from those of the last commit; "" where there are none."""
     values = since_commit(folder)
     if not values:
