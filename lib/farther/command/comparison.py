@@ -210,13 +210,13 @@ def since_commit(folder: Path) -> dict[tuple[str, str], tuple[float | None, floa
     from farther.tables.folders import listed
 
     committed: dict[str, str] = {}
-    now: dict[str, str] = {}
     for place in (METRICS, COUNTS):
         with suppress(ParameterError, OSError):  # not under git, not committed, or no git on this machine
             committed |= {f"{place}/{path}": text for path, text in _archived("HEAD", folder, place)}
-        now |= {f"{place}/{file.relative_to(folder / place)}": read_text(file) for file in listed(folder / place, JSON)}
     if not any(name.startswith(METRICS) for name in committed):
         return {}
+    files = [file for place in (METRICS, COUNTS) for file in listed(folder / place, JSON)]
+    now = {file.relative_to(folder).as_posix(): read_text(file) for file in files}
     before, after = (
         {(file, name): value for file, text in texts.items() for name, value in _numbers(text, file).items()}
         for texts in (committed, now)
