@@ -22,11 +22,12 @@ DEMO, CLIP = ("demo",), ("embed", "stratify")
 #: Folders that stages depend on, which may be empty.
 FOLDERS = ("data/candidates", "data/decisions", "data/published", "data/similarity", "extensions")
 #: What git leaves out: artifacts but for the small ones.
-IGNORED_BY_GIT = "__pycache__/\n.work/\n/artifacts/*\n" + "".join(
-    f"!/artifacts/{name}\n" for name in ("counts/", "metrics/", "plots/", "seeds.json")
+IGNORED_BY_GIT = (
+    *("__pycache__/", ".work/", "/artifacts/*"),
+    *(f"!/artifacts/{name}" for name in ("counts/", "metrics/", "plots/", "seeds.json")),
 )
 #: What DVC leaves out: times are of one machine.
-IGNORED_BY_DVC = "__pycache__\n*.pyc\n.work\n/artifacts/report/times.js\n"
+IGNORED_BY_DVC = ("__pycache__", "*.pyc", ".work", "/artifacts/report/times.js")
 
 _BLOCKS = re.compile(r"\n\n(?=(?:  #.*\n)*  \w+:\n)")
 _CODE_DEPS = re.compile(r"^    deps: \[stages, .*\]$", re.MULTILINE)
@@ -67,9 +68,10 @@ def write_pipeline(folder: Path, *, clip: bool) -> None:
         (folder / name).mkdir(parents=True, exist_ok=True)
         if not any((folder / name).iterdir()):
             (folder / name / ".gitkeep").touch()
-    for name, ignored in ((".gitignore", IGNORED_BY_GIT), (".dvcignore", IGNORED_BY_DVC)):
-        if not (folder / name).exists():
-            (folder / name).write_text(ignored, encoding="utf-8")
+    for file, wanted in ((folder / ".gitignore", IGNORED_BY_GIT), (folder / ".dvcignore", IGNORED_BY_DVC)):
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        lines += [line for line in wanted if line not in lines]
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_named_files(params: Mapping[str, Any], folder: Path) -> list[Path]:
