@@ -1,14 +1,22 @@
 # make demo    the whole pipeline on the demo world        make test    every check
 # make repro   what changed, and what depends on it        make lint    style, types and layers only
 # make lock    writes requirements.lock from pyproject.toml
+# PYTHON=...   the Python of .venv; by default the newest of 3.13, 3.12 and 3.11. Another one makes .venv anew.
 
 VENV := .venv
 UV := 0.13.9
 BIN := $(CURDIR)/$(VENV)/bin
+# Where Python is looked for: not in .venv, which may be active.
+OUTSIDE := $(subst $(BIN):,,$(PATH))
 export PATH := $(BIN):$(PATH)
 # Each stage is a process of its own: without bytecode files it would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 SOURCES := lib stages training tests benchmarks
+# No Python is downloaded.
+export UV_PYTHON_DOWNLOADS := never
+# Prints where a Python is, if it is one of those that requirements.lock is for and has the modules that some builds lack.
+USABLE := import ctypes, lzma, sqlite3, ssl, sys; (3, 11) <= sys.version_info < (3, 14) or sys.exit(1); print(sys.executable)
+FOUND := import platform, sys; print("Python", platform.python_version(), "in", sys.executable)
 
 .PHONY: demo test tests lint machine repro lock checkpoints clean
 
@@ -49,21 +57,54 @@ machine:
 	fi; \
 	[ -z "$$missing" ] || echo "Not installed:$$missing. The tests that need it are skipped."
 
-# The environment, by uv, which is several times as fast as pip; where there is none, it is installed into .venv first.
+# The Python of .venv is the first that runs of the names on PATH (one of pyenv's may not), uv's own and pyenv's. The
+# environment is made by uv, which is several times as fast as pip; where there is none, it is installed into .venv first.
 # Every file is checked against its hash.
 $(VENV)/ready: requirements.lock pyproject.toml
-	@if command -v uv >/dev/null 2>&1; then \
-	    uv venv --quiet --allow-existing --python 3.11 $(VENV); \
+	@PATH="$(OUTSIDE)"; set --; \
+	for version in 3.13 3.12 3.11; do \
+	    set -- "$$@" python$$version "$$(uv python find --system $$version 2>/dev/null)" \
+	        "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/$$version.*[0-9]/bin/python; \
+	done; \
+	[ -z "$(PYTHON)" ] || set -- "$(PYTHON)"; \
+	for python; do chosen=$$("$$python" -c '$(USABLE)' 2>/dev/null) && break; done; \
+	if [ -z "$$chosen" ]; then \
+	    found=$$("$(or $(PYTHON),python3)" -c '$(FOUND)' 2>/dev/null || echo "no $(or $(PYTHON),python3) that runs"); \
+	    echo "farther needs Python 3.11, 3.12 or 3.13, with ctypes, lzma, sqlite3 and ssl; found: $$found."; \
+	    echo "Install one (apt install python3.13-venv; brew install python@3.13; pyenv install 3.13; uv python install 3.13)"; \
+	    echo "or name one: make PYTHON=/path/to/python3.13"; \
+	    exit 1; \
+	fi >&2; \
+	[ "$$("$$chosen" -VV)" = "$$($(VENV)/bin/python -VV 2>&1)" ] || rm -rf $(VENV); \
+	if command -v uv >/dev/null 2>&1; then \
+	    uv venv --quiet --allow-existing --python "$$chosen" $(VENV); \
 	else \
-	    python3 -m venv $(VENV) && $(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV); \
+	    "$$chosen" -m venv $(VENV) && $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV); \
 	fi
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) uv pip install --quiet --require-hashes -r requirements.lock
 	@VIRTUAL_ENV=$(CURDIR)/$(VENV) uv pip install --quiet --no-deps --no-build-isolation --editable .
-	@touch $@
+	@echo "$(PYTHON)" > $@
 
+ifneq ($(PYTHON),)
+ifneq ($(PYTHON),$(shell cat $(VENV)/ready 2>/dev/null))
+.PHONY: $(VENV)/ready
+endif
+endif
+
+# Writes versions for all systems and Pythons, then looks up whether each has files for all of them. Two packages are published
+# as sources only, which are Python.
 lock:
-	uv pip compile --quiet --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
+	uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url --no-emit-find-links \
 	    --python-version 3.11 --extra dev --output-file requirements.lock pyproject.toml
+	@target=$$(mktemp -d); export MACOSX_DEPLOYMENT_TARGET=14.0; \
+	for system in x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu aarch64-apple-darwin; do \
+	    for version in 3.11 3.12 3.13; do \
+	        plan=$$(uv pip install --dry-run --target "$$target" --python-platform $$system --python-version $$version \
+	            --only-binary :all: --no-binary antlr4-python3-runtime --no-binary jsonpath-rw \
+	            --require-hashes -r requirements.lock 2>&1) || { echo "$$system, Python $$version: $$plan"; exit 1; }; \
+	        echo "$$system, Python $$version: $$(echo "$$plan" | grep -c '^ + ') packages"; \
+	    done; \
+	done; rmdir "$$target"
 
 # Trains the demo's detectors (hours on two cores) and puts them where the pipeline reads them. First set demo.most to null
 # and run `dvc repro`: detectors are trained on all scenes.
