@@ -258,7 +258,7 @@ def test_a_pickle_that_names_what_no_program_can_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "whole.pt") as whole, zipfile.ZipFile(tmp_path / "damaged.pt", "w") as damaged:
         for name in whole.namelist():
             damaged.writestr(name, whole.read(name).replace(b"PurePosixPath", b"PurePosix\0ath"))
-    with pytest.raises(DataError, match=r"damaged.pt: names 'pathlib\.PurePosix\\x00ath', which no network"):
+    with pytest.raises(DataError, match=r"damaged.pt: names 'pathlib\.(_local\.)?PurePosix\\x00ath', which no network"):
         create(tmp_path / "damaged.pt").header()
 
 

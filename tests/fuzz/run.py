@@ -227,7 +227,7 @@ class Watch:
             "socket.getaddrinfo",
             "pty.spawn",
         ):
-            if not (event == "subprocess.Popen" and args[0] in ALLOWED):
+            if not (event in ("subprocess.Popen", "os.posix_spawn") and args[0] in ALLOWED):
                 self._seen = self._seen or f"{event}: {str(args)[:200]}"
         elif event == "exec" and str(getattr(args[0], "co_filename", "")).startswith(self._folder):
             self._seen = f"it ran {args[0].co_filename}"

@@ -37,12 +37,45 @@ def test_a_link_to_a_folder_above_ends_there(tmp_path):
     assert list(files_below(tmp_path / "nowhere")) == entries(tmp_path / "x.png") == []
 
 
-def test_folders_deeper_than_calls_go_are_listed_or_refused(tmp_path, deepen):
+def test_folders_deeper_than_calls_go_are_listed(tmp_path, deepen):
     deepen("d", 1500)
     (tmp_path / "d/d/x.png").touch()
-    assert list(files_below(tmp_path)) == [tmp_path / "d/d/x.png"]
-    with pytest.raises(DataError, match="hundreds of folders in each other"):
-        listed(tmp_path, "**/*")
+    assert list(files_below(tmp_path)) == listed(tmp_path, "**/*.png") == [tmp_path / "d/d/x.png"]
+    assert len(listed(tmp_path, "**")) == 1501
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("*", ["a", "x.png"]),
+        ("**/*.png", ["a/b/x.png", "a/y.png", "x.png"]),
+        ("**/**/[xz].png", ["a/b/x.png", "x.png"]),
+        ("**", ["a", "a/b", "a/b/x.png", "a/broken", "a/up", "a/y.png", "x.png"]),
+        ("a/**", ["a/b", "a/b/x.png", "a/broken", "a/up", "a/y.png"]),
+        ("a/./?/x.png", ["a/b/x.png"]),
+        ("a/*/x.png", ["a/b/x.png", "a/up/x.png"]),
+        ("a/b", ["a/b"]),
+        ("*/nothing", []),
+        ("x.png/*", []),
+        (".*", []),
+        (".hidden/x.png", []),
+        ("a/../x.png", []),
+    ],
+)
+def test_a_pattern_names_files_and_folders_but_no_hidden_ones(tmp_path, pattern, found):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / ".hidden").mkdir()
+    for name in ("x.png", ".x.png", ".hidden/x.png", "a/y.png", "a/b/x.png"):
+        (tmp_path / name).touch()
+    (tmp_path / "a/up").symlink_to("..")
+    (tmp_path / "a/broken").symlink_to("nowhere")
+    assert listed(tmp_path, pattern) == [tmp_path / name for name in found]
+
+
+@pytest.mark.parametrize("pattern", ["", ".", "/x/*.png"])
+def test_a_pattern_is_below_its_folder(tmp_path, pattern):
+    with pytest.raises(DataError, match="not a pattern of files below the folder: "):
+        listed(tmp_path, pattern)
 
 
 def test_folders_whose_path_is_too_long_are_refused_by_name(tmp_path, deepen):

@@ -37,9 +37,6 @@ OBJECT_ID = ("id", "bbox_id")
 CROWD = ("iscrowd", "is_crowd")
 DIFFICULT = ("is_difficult", "difficult")
 
-#: Most folders of a pattern of file names.
-DEEPEST = 50
-
 #: First bytes of image files, and the ending of their names.
 SIGNATURES = ((b"\xff\xd8\xff", ".jpg"), (b"\x89PNG", ".png"), (b"GIF8", ".gif"), (b"BM", ".bmp"), (b"RIFF", ".webp"))
 
@@ -237,10 +234,6 @@ class HuggingFace(Reader):
         shards = {}
         for subset, wanted in patterns.items():
             inner = [inside(self.root, pattern).relative_to(self.root).as_posix() for pattern in wanted]
-            if max((pattern.count("/") for pattern in inner), default=0) > DEEPEST:
-                raise DataError(
-                    f"a pattern of {subset!r} names more than {DEEPEST} folders", file=self.root / "README.md"
-                )
             paths = [path.relative_to(self.root).as_posix() for p in inner for path in listed(self.root, p)]
             if paths:
                 shards[subset] = list(dict.fromkeys(paths))

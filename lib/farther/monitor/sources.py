@@ -25,7 +25,7 @@ import numpy as np
 
 from farther.errors import DataError, FartherError, ParameterError
 from farther.images.read import MAX_PIXELS, Exif, load
-from farther.tables.folders import files_below, resolved
+from farther.tables.folders import files_below, matching, resolved
 
 #: Endings of image files.
 IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".jp2", ".avif")
@@ -342,7 +342,7 @@ def _in_folder(folder: Path, settings: SourceSettings) -> ImageFiles:
 
 def _matching(pattern: str, settings: SourceSettings) -> ImageFiles:
     folder = Path(*takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts))
-    files = sorted(file for file in folder.glob(str(Path(pattern).relative_to(folder))) if file.is_file())
+    files = [file for file in matching(folder, str(Path(pattern).relative_to(folder))) if file.is_file()]
     if not files:
         raise ParameterError(f"no file matches {pattern!r}")
     if others := [file for file in files if not _is_image(file)]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from collections.abc import Iterator
-from pathlib import Path
+from fnmatch import fnmatchcase
+from itertools import chain
+from pathlib import Path, PurePath
 
 from farther.errors import DataError, shorten
 from farther.tables.files import is_unicode
@@ -40,21 +43,52 @@ def files_below(folder: str | Path) -> Iterator[Path]:
 
 
 def listed(folder: str | Path, pattern: str) -> list[Path]:
-    """The files and folders that match a pattern, sorted, without hidden ones, whose names begin with a dot.
+    """The files and folders that match a pattern, as in `matching`, sorted.
 
     Raises:
         DataError: a folder cannot be listed, or a name is not UTF-8.
     """
-    try:
-        found = sorted(Path(folder).glob(pattern))
-        shown = (path for path in found if not any(n.startswith(".") for n in path.relative_to(folder).parts))
-        return [in_unicode(path) for path in shown]
-    except OSError as error:
-        raise _unlisted(error.filename or folder, error) from None
-    except ValueError as error:  # not a pattern, or a name that no file can have
-        raise DataError(f"not a pattern of files: {shorten(pattern)}: {error}", file=folder) from None
-    except RecursionError:
-        raise DataError("the folder cannot be listed: hundreds of folders in each other", file=folder) from None
+    return [in_unicode(path) for path in matching(folder, pattern)]
+
+
+def matching(folder: str | Path, pattern: str) -> list[Path]:
+    """The files and folders that match a pattern (`*`, `?`, `[ab]`, and `**` for any folders), sorted.
+
+    Without hidden ones, whose names begin with a dot, and what is below them. `Path.glob` matches otherwise from one
+    Python to the next: folders that cannot be listed, `**` at the end.
+
+    Raises:
+        DataError: a folder cannot be listed.
+    """
+    parts = PurePath(pattern).parts
+    if not parts or parts[0] == "/":
+        raise DataError(f"not a pattern of files below the folder: {shorten(pattern)}", file=folder)
+    places = [str(folder)]
+    for part in (*parts, "*") if parts[-1] == "**" else parts:
+        found = (_below(place) if part == "**" else _named(place, part) for place in places)
+        places = list(dict.fromkeys(chain.from_iterable(found)))
+    return sorted(map(Path, places))
+
+
+def _below(folder: str) -> Iterator[str]:
+    """A folder and those below it; links are not followed."""
+    waiting = [folder]
+    while waiting:
+        yield (place := waiting.pop())
+        inner = (entry for entry in entries(place) if entry.is_dir(follow_symlinks=False))
+        waiting += [entry.path for entry in inner if not entry.name.startswith(".")]
+
+
+def _named(folder: str, name: str) -> list[str]:
+    """The entries of a folder whose name matches."""
+    if name.startswith("."):
+        return []
+    if glob.has_magic(name):
+        return [
+            entry.path for entry in entries(folder) if fnmatchcase(entry.name, name) and not entry.name.startswith(".")
+        ]
+    path = os.path.join(folder, name)  # noqa: PTH118
+    return [path] if os.path.lexists(path) else []
 
 
 def entries(folder: str | Path) -> list[os.DirEntry[str]]:
