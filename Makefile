@@ -104,7 +104,7 @@ lock:
 	            --require-hashes -r requirements.lock 2>&1) || { echo "$$system, Python $$version: $$plan"; exit 1; }; \
 	        echo "$$system, Python $$version: $$(echo "$$plan" | grep -c '^ + ') packages"; \
 	    done; \
-	done; rmdir "$$target"
+	done; rm -r "$$target"
 
 # Trains the demo's detectors (hours on two cores) and puts them where the pipeline reads them. First set demo.most to null
 # and run `dvc repro`: detectors are trained on all scenes.

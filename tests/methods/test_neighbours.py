@@ -1,6 +1,5 @@
 """Exact and approximate search against distances taken one by one."""
 
-import faiss
 import numpy as np
 import pytest
 
@@ -17,6 +16,7 @@ from farther.methods.neighbours import (
     sort_into_cells,
 )
 
+faiss = pytest.importorskip("faiss")  # absent on macOS
 RNG = np.random.default_rng(0)
 STORED = RNG.normal(size=(500, 6)).astype(np.float32)
 QUERIES = RNG.normal(size=(40, 6)).astype(np.float32)

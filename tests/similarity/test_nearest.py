@@ -1,3 +1,5 @@
+import sys
+
 import numpy as np
 import pytest
 
@@ -5,13 +7,16 @@ from farther.errors import DataError
 from farther.similarity import nearest as package_nearest
 from farther.similarity.nearest import BLOCK, nearest, pairs_above
 
+ON_MACOS = pytest.mark.skipif(sys.platform == "darwin", reason="farther has FAISS on Linux only")
+ENGINES = ["numpy", pytest.param("faiss", marks=ON_MACOS)]
+
 
 def unit(rng, rows, width=6):
     vectors = rng.standard_normal((rows, width)).astype(np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("engine", ["numpy", "faiss"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_largest_cosine_is_found_across_blocks(engine):
     rng = np.random.default_rng(0)
     queries, reference = unit(rng, 50), unit(rng, BLOCK + 700)
@@ -21,7 +26,7 @@ def test_the_largest_cosine_is_found_across_blocks(engine):
     np.testing.assert_allclose(found.cosine, cosines.max(axis=1), atol=1e-6)
 
 
-@pytest.mark.parametrize("engine", ["numpy", "faiss"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_of_equal_references_the_first_is_named(engine):
     reference = np.array([[0, 1], [1, 0], [1, 0]], np.float32)
     assert nearest(np.array([[1, 0]], np.float32), reference, engine).row.tolist() == [1]

@@ -99,10 +99,7 @@ def _peak() -> str:
 
     if torch.cuda.is_available():
         return f"{torch.cuda.max_memory_allocated() / GIB:.1f} GiB of GPU memory"
-    try:
-        import resource
-    except ImportError:  # Windows
-        return "memory unknown"
+    import resource
     import sys
 
     unit = 1 if sys.platform == "darwin" else 1024

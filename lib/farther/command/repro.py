@@ -291,7 +291,7 @@ def _terminal() -> tuple[int, int]:
 def _lines(sources: dict[int, str]) -> Iterator[tuple[str, str]]:
     """Lines from several files, with the name of each; ("bar", text) for a bar, ("", "") where a second passed."""
     rest = dict.fromkeys(sources, b"")
-    with selectors.DefaultSelector() as selector:
+    with selectors.SelectSelector() as selector:  # the default of macOS, kqueue, does not take every pseudo-terminal
         for number in sources:
             selector.register(number, selectors.EVENT_READ)
         while selector.get_map():

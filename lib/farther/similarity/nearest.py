@@ -47,7 +47,7 @@ def nearest(queries: np.ndarray, reference: np.ndarray, engine: Engine = "auto")
     if not len(reference):
         raise DataError("no reference image has an embedding, so similarity to ID is undefined")
     if engine == "faiss" and not _has_faiss():
-        raise FartherError("engine 'faiss' is not installed: pip install 'farther[fast]', or take 'numpy'")
+        raise FartherError("engine 'faiss' is not installed: pip install 'farther[fast]' on Linux, or take 'numpy'")
     if engine == "numpy" or not _has_faiss():
         return _by_blocks(queries, reference)
     return _by_faiss(queries, reference)
