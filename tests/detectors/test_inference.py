@@ -5,9 +5,11 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from farther.detectors.inference import InferenceParams, infer, infer_splits
@@ -446,23 +448,22 @@ def test_the_engine_needs_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+class Torch(Speckles):
+    modes: ClassVar[set[bool]] = set()
+
+    def prepare(self, image):
+        return torch.from_numpy(image)
+
+    def forward(self, prepared, image_ids):
+        self.modes.add(torch.is_inference_mode_enabled())
+        assert not any(image.is_shared() for image in prepared)
+        return super().forward([image.numpy().mean(axis=(0, 1)) for image in prepared], image_ids)
+
+
 def test_a_torch_detector_runs_in_inference_mode_and_gets_plain_tensors_from_its_workers(world):
-    import torch
-
-    modes = []
-
-    class Torch(Speckles):
-        def prepare(self, image):
-            return torch.from_numpy(image)
-
-        def forward(self, prepared, image_ids):
-            modes.append(torch.is_inference_mode_enabled())
-            assert not any(image.is_shared() for image in prepared)
-            return super().forward([image.numpy().mean(axis=(0, 1)) for image in prepared], image_ids)
-
     usual = world.run("usual")
     with_torch = world.run("torch", Torch(on_cpu=False), replace(SMALL, workers=1))
-    assert set(modes) == {True}
+    assert Torch.modes == {True}
     assert not torch.is_inference_mode_enabled()
     assert [p.read_bytes() for p in with_torch.shards] == [p.read_bytes() for p in usual.shards]
 

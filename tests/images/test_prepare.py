@@ -53,11 +53,12 @@ def test_a_stream_that_is_closed_early_reads_no_further(batches):
     assert batches.read == 2
 
 
-def test_an_error_in_a_worker_that_no_image_caused_reaches_the_caller(batches):
-    class Starved:
-        def prepare(self, image, image_id):
-            raise MemoryError("no room")
+class Starved:
+    def prepare(self, image, image_id):
+        raise MemoryError("no room")
 
+
+def test_an_error_in_a_worker_that_no_image_caused_reaches_the_caller(batches):
     with pytest.raises(MemoryError, match="no room"):
         list(spread(Preparation(Starved(), "ignore", 1_000), batches, 1))
 
