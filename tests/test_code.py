@@ -1,9 +1,10 @@
+import ast
 import sys
 
 import pytest
 
 from farther import datasets, detectors, methods
-from farther.code import digest_of, registered, source_files
+from farther.code import _written, digest_of, registered, source_files
 
 FILES = {
     "zoo/__init__.py": "",
@@ -55,6 +56,15 @@ def test_imports_are_followed_within_the_package_also_those_inside_functions_and
 
 def test_a_module_outside_of_the_package_counts_with_what_it_takes_from_it(package):
     assert package("own") == ["own.py", "zoo/names.py"]
+
+
+def test_a_syntax_tree_is_written_alike_in_every_python():
+    tree = ast.parse("def f(a=None):\n    return [f'{a}é']\n")
+    assert _written(tree) == (
+        "Module(body=[FunctionDef(name='f', args=arguments(args=[arg(arg='a')], defaults=[Constant()]), body=[Return("
+        "value=List(elts=[JoinedStr(values=[FormattedValue(value=Name(id='a', ctx=Load()), conversion=-1), "
+        "Constant(value='\\xe9')])], ctx=Load()))])])"
+    )
 
 
 def test_modules_that_import_each_other_end(package):

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 #: The package whose modules are followed; the versions of other packages are pinned elsewhere.
 PACKAGE = "farther"
@@ -210,9 +211,19 @@ def _parse(file: Path, module: str, changed: int, size: int) -> Parsed:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             defined.update(target.id for target in targets if isinstance(target, ast.Name))
     imports, names = tuple(_imports(tree.body, package)), tuple(_registered(tree))
-    content = blake2b(ast.dump(_without_docstrings(tree)).encode(), digest_size=8).hexdigest()
+    content = blake2b(_written(_without_docstrings(tree)).encode(), digest_size=8).hexdigest()
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return Parsed(content, imports, exports, frozenset(defined), names, frozenset(texts))
+
+
+def _written(node: Any) -> str:
+    """A syntax tree as text, the same in every Python, which `ast.dump` is not: Python 3.12 added empty fields."""
+    if isinstance(node, ast.AST):
+        fields = ((name, value) for name, value in ast.iter_fields(node) if value is not None and value != [])
+        return f"{type(node).__name__}({', '.join(f'{name}={_written(value)}' for name, value in fields)})"
+    if isinstance(node, list):
+        return f"[{', '.join(map(_written, node))}]"
+    return ascii(node)
 
 
 def _top_level(nodes: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
