@@ -5,6 +5,7 @@ A run whose regions, passes, fitted methods and parameters are those of the last
 
 import json
 from pathlib import Path
+from typing import Any
 
 from farther import detectors
 from farther.datasets import image_roots
@@ -38,7 +39,7 @@ def main() -> None:
     earlier = read_times(TIMES)
     known = earlier["runs"] if earlier["machine"] == here else {}
     counted: dict[str, RunCost] = {}
-    times: dict[str, RunTimes] = {}
+    times: dict[str, Any] = {}
     for run, entry in section("detectors").items():
         folders = RunFolders(*(ARTIFACTS / name / run for name in ("regions", "passes", "fitted")))
         made = [folder / "keys.json" for folder in (folders.regions, folders.passes, folders.fitted)]
