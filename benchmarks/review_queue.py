@@ -16,7 +16,7 @@ import yaml
 
 from farther.curation import benchmark
 from farther.errors import ParameterError
-from farther.tools.review import Catalogue, watcher_for
+from farther.review import Catalogue, watcher_for
 
 FIRST = 0.2
 

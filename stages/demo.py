@@ -5,7 +5,7 @@ from pathlib import Path
 from farther.params import section
 from farther.registry import build
 from farther.stage import run_stage
-from farther.tools.demo import DemoWorld, generate
+from farther_demo import DemoWorld, generate
 
 ARTIFACTS = Path("artifacts")
 

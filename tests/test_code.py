@@ -39,7 +39,7 @@ def package(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    yield lambda module: [str(path.relative_to(tmp_path)) for path in source_files(module, package="zoo").values()]
+    yield lambda module: [str(path.relative_to(tmp_path)) for path in source_files(module, packages=["zoo"]).values()]
     for name in [name for name in sys.modules if name.split(".")[0] == "zoo"]:
         del sys.modules[name]
 

@@ -14,7 +14,7 @@ import yaml
 
 import farther
 from farther.curation import Rules
-from farther.tools.demo import DemoWorld, Subsets, generate
+from farther_demo import DemoWorld, Subsets, generate
 
 ROOT = Path(__file__).parents[1]
 

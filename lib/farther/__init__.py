@@ -4,8 +4,9 @@
     >>> method = farther.methods.create("energy", temperature=1.0)
 
 The parts load when they are first used: `farther.tables`, `datasets`, `detectors`, `methods`, `metrics`, `scoring`,
-`evaluation`, `curation`, `similarity`, `report`, `monitor`, `tools`; and `farther.Monitor`. `Method`, `Detector`,
-`Reader`, `Metric` and `register` are what extensions are made of: see `farther.extensions`.
+`evaluation`, `curation`, `similarity`, `derived`, `report`, `monitor`, `review`, `publication`, `projects`; and
+`farther.Monitor`. `Method`, `Detector`, `Reader`, `Metric` and `register` are what extensions are made of: see
+`farther.extensions`.
 """
 
 import importlib
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 _PARTS = (
     "curation",
     "datasets",
+    "derived",
     "detectors",
     "errors",
     "evaluation",
@@ -35,11 +37,13 @@ _PARTS = (
     "methods",
     "metrics",
     "monitor",
+    "projects",
+    "publication",
     "report",
+    "review",
     "scoring",
     "similarity",
     "tables",
-    "tools",
 )
 
 #: Where each name is defined that is no part.

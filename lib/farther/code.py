@@ -13,15 +13,15 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-#: The package whose modules are followed; the versions of other packages are pinned elsewhere.
-PACKAGE = "farther"
+#: The packages whose modules are followed; the versions of others are pinned elsewhere.
+PACKAGES = ("farther", "farther_demo", "farther_training")
 
 #: Where the stage `code` writes the digests of all stages.
 CODE = Path("artifacts/code.json")
@@ -65,26 +65,27 @@ def digest_of(*modules: str | Path) -> str:
     return total.hexdigest()
 
 
-def source_files(*modules: str | Path, package: str = PACKAGE) -> dict[str, Path]:
-    """Files of modules, of all modules of a package that they import (directly or not), and of the data beside them.
+def source_files(*modules: str | Path, packages: Sequence[str] = PACKAGES) -> dict[str, Path]:
+    """Files of modules, of all modules of packages that they import (directly or not), and of the data beside them.
 
     Imports inside functions count; those for type checkers only do not.
 
     Args:
-        modules: Dotted names to start at, or paths of scripts; they need not be part of the package.
-        package: Name of the package whose modules are followed.
+        modules: Dotted names to start at, or paths of scripts; they need not be part of the packages.
+        packages: Names of the packages whose modules are followed.
 
     Returns:
         {dotted name, or for a data file its path below its package: file}, sorted by name. Modules without a source
         file (a notebook's) are left out.
     """
+    followed = tuple(f"{package}." for package in packages)
     found: dict[str, Path] = {}
     queue: list[tuple[str, str | None]] = []
     seen: set[tuple[str, str | None]] = set()
 
     def add(name: str, file: Path) -> None:
         found[name] = file
-        queue.extend(target for target in _parsed(file, name).imports if f"{target[0]}.".startswith(f"{package}."))
+        queue.extend(target for target in _parsed(file, name).imports if f"{target[0]}.".startswith(followed))
 
     for start in modules:
         if isinstance(start, Path):
@@ -102,7 +103,7 @@ def source_files(*modules: str | Path, package: str = PACKAGE) -> dict[str, Path
                 add(name, file)
     texts: dict[Path, set[str]] = {}
     for name, file in found.items():
-        if name.startswith(f"{package}."):
+        if name.startswith(followed):
             texts.setdefault(file.parent, set()).update(_parsed(file, name).texts)
     for folder, named in texts.items():
         data = {f"{folder.name}/{file.relative_to(folder)}": file for file in _data_files(folder)}
@@ -135,9 +136,9 @@ def packages_of(module: str) -> set[str]:
     Modules of its own package (`farther.detectors`) that it imports are followed.
     """
     own = ".".join(module.split(".")[:2])
-    files = source_files(module, package=own).items()
+    files = source_files(module, packages=[own]).items()
     names = {target[0] for name, file in files if file.suffix == ".py" for target in _parsed(file, name).imports}
-    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {PACKAGE}
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {*PACKAGES}
 
 
 def _modules_of(module: str, name: str | None) -> list[str]:
@@ -177,9 +178,8 @@ def _data_files(folder: Path) -> Iterator[Path]:
 
 def _file(name: str) -> Path | None:
     """The source file of a module; None where `name` is not a module, or one without source."""
-    root = Path(__file__).parent
-    if name == PACKAGE or name.startswith(f"{PACKAGE}."):
-        path = root.joinpath(*name.split(".")[1:])
+    if name.partition(".")[0] in PACKAGES:
+        path = Path(__file__).parents[1].joinpath(*name.split("."))
         candidates = (path.with_suffix(".py"), path / "__init__.py")
         return next((file for file in candidates if file.is_file()), None)
     origin = getattr(sys.modules.get(name), "__file__", None)

@@ -20,7 +20,7 @@ import yaml
 
 from farther.command import main
 from farther.params import parse
-from farther.tools.demo import DemoWorld, Subsets, generate
+from farther_demo import DemoWorld, Subsets, generate
 
 ROOT = Path(__file__).parents[2]
 

@@ -10,6 +10,7 @@ from farther.command import main
 from farther.curation import benchmark
 from farther.curation.rules import Rules
 from farther.datasets import create
+from farther.derived import derived
 from farther.detectors.inference import InferenceParams
 from farther.evaluation.choice import Budget
 from farther.evaluation.settings import EvaluationSettings
@@ -18,7 +19,6 @@ from farther.params import parse
 from farther.registry import build
 from farther.scoring.entries import read_entry
 from farther.scoring.inputs import FitSettings
-from farther.tools.derived import derived
 
 ROOT = Path(__file__).parents[2]
 PROFILES = sorted(file.stem for file in (ROOT / "profiles").glob("*.yaml"))

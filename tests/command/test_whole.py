@@ -16,9 +16,9 @@ import yaml
 from farther.command import main
 from farther.curation import benchmark
 from farther.params import parse
+from farther.publication import collect, publish
 from farther.scoring.entries import read_entry
 from farther.tables import Images, RegionsFolder
-from farther.tools.publication import collect, publish
 
 ROOT = Path(__file__).parents[2]
 RUNS = [f"{one}-{kind}" for one in ("voc", "bdd") for kind in ("faster_rcnn", "vos", "yolov8", "rtdetr")]

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+import farther_demo as demo
 from farther.datasets import ClassNames, bdd, voc
 from farther.errors import DataError
-from farther.tools import demo
 
 FILE = Path(__file__).parents[2] / "data/names/classes.yaml"
 COCO = Path(demo.__file__).parent / "coco_categories.yaml"

@@ -22,8 +22,8 @@ from farther.detectors.passes.dropout import DropoutPass
 from farther.detectors.passes.perturb import Perturb
 from farther.detectors.scaling import Scaled
 from farther.errors import ParameterError
+from farther.evaluation.cost import CostParams, RunFolders, count, measure
 from farther.tables import Header, Images, Regions, RegionsFolder
-from farther.tools.cost import CostParams, RunFolders, count, measure
 
 CLASSES = ("red", "green", "blue")
 STD = (0.2, 0.3, 0.4)

@@ -15,7 +15,7 @@ import yaml
 
 from farther.params import parse
 from farther.registry import build
-from farther.tools.demo import DemoWorld, generate
+from farther_demo import DemoWorld, generate
 
 ROOT = Path(__file__).parents[2]
 RUN = "voc-faster_rcnn"

@@ -14,7 +14,7 @@ import yaml
 from PIL import Image
 
 from farther.command import main
-from farther.tools.new_project import init
+from farther.projects import init
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/your-own-benchmark.md").read_text(encoding="utf-8")

@@ -90,13 +90,13 @@ def training_state() -> None:
     """The state of an unfinished training."""
     import torch
 
-    from farther.tools.training.run import write_state
+    from farther_training.run import write_state
 
     write_state(Path("state.pt"), {"identity": "x", "epoch": 3, "model": {"a": torch.zeros(3)}, "log": [{"loss": 0.5}]})
 
 
 def resume() -> None:
-    from farther.tools.training.run import read_state
+    from farther_training.run import read_state
 
     read_state(Path("state.pt"), "x")
 

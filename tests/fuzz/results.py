@@ -134,7 +134,7 @@ class Init:
 
     @staticmethod
     def read() -> None:
-        from farther.tools.new_project import init
+        from farther.projects import init
 
         init("made", "pets", ["wild"], "results.json", log=lambda _: None)
 

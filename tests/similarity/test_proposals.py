@@ -7,7 +7,7 @@ import pytest
 
 from farther.datasets.wordnet import WordNet
 from farther.errors import ParameterError
-from farther.tools.new_project.proposals import Lookup, encoder_params, propose
+from farther.projects.proposals import Lookup, encoder_params, propose
 
 #: Words of a synset, and the first word of the one above.
 NOUNS = [

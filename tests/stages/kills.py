@@ -35,8 +35,8 @@ STAGES = (
 #: Packages that the stages import; PyTorch and Polars must not start threads before a fork.
 PACKAGES = (
     "dvc.cli", "dvc.commands.repro", "dvc.repo", "farther.detectors", "farther.detectors.faster_rcnn",
-    "farther.evaluation.detector", "farther.report", "farther.similarity", "farther.tools.cost",
-    "farther.tools.demo.world", "farther.tools.derived", "jinja2", "open_clip", "scipy.stats", "sklearn.covariance",
+    "farther.evaluation.detector", "farther.report", "farther.similarity", "farther.evaluation.cost",
+    "farther_demo.world", "farther.derived", "jinja2", "open_clip", "scipy.stats", "sklearn.covariance",
     "torch", "torchvision", "tqdm",
 )  # fmt: skip
 #: Events of Python that change files.

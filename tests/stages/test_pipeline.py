@@ -178,7 +178,7 @@ def test_a_new_method_and_a_changed_parameter_run_only_these_methods_and_what_ag
 
 
 def test_a_comment_in_the_library_reruns_nothing_and_a_line_of_code_what_uses_it(project: Project):
-    file = project.folder / "lib/farther/tools/derived/paste.py"
+    file = project.folder / "lib/farther/derived/paste.py"
     text = file.read_text()
     try:
         file.write_text(text + "\n# A comment, which changes no result.\n")

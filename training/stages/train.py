@@ -7,7 +7,7 @@ from farther.datasets import image_roots
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.writing import write_aside
-from farther.tools.training.job import make_job, run_job
+from farther_training.job import make_job, run_job
 
 ARTIFACTS = Path("artifacts")
 TRAINING = Path("training")

@@ -5,7 +5,7 @@ from pathlib import Path
 from farther.params import section
 from farther.registry import build
 from farther.stage import run_stage
-from farther.tools.training.clip import ClipJob, run_job
+from farther_training.clip import ClipJob, run_job
 
 ARTIFACTS = Path("artifacts")
 

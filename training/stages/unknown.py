@@ -10,13 +10,13 @@ from farther import datasets
 from farther.curation import TablesFolder
 from farther.datasets import image_roots
 from farther.datasets.ingest import ingest
+from farther.derived import Scenes, derived
 from farther.errors import DataError
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import read_yaml
 from farther.tables.writing import write_aside
-from farther.tools.demo.drawings import Drawing, Piece, catalogue, sprite
-from farther.tools.derived import Scenes, derived
+from farther_demo.drawings import Drawing, Piece, catalogue, sprite
 
 ARTIFACTS = Path("artifacts")
 TRAINING = Path("training")

@@ -17,8 +17,8 @@ def enrich(benchmark: BenchmarkName, params: Params = PARAMS) -> None:
     """
     from farther.curation import TablesFolder
     from farther.curation.candidates import write_candidates
+    from farther.curation.enrichment import describe, enrichment, find, images_by_subset, present
     from farther.similarity import Lookalikes, not_embedded
-    from farther.tools.enrichment import describe, enrichment, find, images_by_subset, present
 
     project = Project(params)
     checked = project.benchmark(benchmark)

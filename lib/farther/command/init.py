@@ -39,7 +39,7 @@ def init(
       farther init --id a --ood b --detector d.pt --wordnet /usr/share/wordnet
     """
     from farther.pipeline import ROOT, write_pipeline
-    from farther.tools.new_project import init as make
+    from farther.projects import init as make
 
     if pipeline:
         write_pipeline(folder, clip=bool(Project(folder / "params.yaml").section("embed")))

@@ -178,7 +178,7 @@ def _benchmark_of(project: Project, name: str) -> None:
 
 
 def _derived(project: Project) -> Iterator[tuple[str, str, Callable[[], Any]]]:
-    from farther.tools.derived import derived
+    from farther.derived import derived
 
     for kind, entries in project.section("derived").items():
         for name, values in (entries or {}).items():

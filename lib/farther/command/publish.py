@@ -28,8 +28,8 @@ def publish(
       farther publish voc published/voc --format huggingface --words card.yaml
       farther publish voc near --format parquet --split coco_near
     """
-    from farther.tools.publication import Words, collect, read_words
-    from farther.tools.publication import publish as write
+    from farther.publication import Words, collect, read_words
+    from farther.publication import publish as write
 
     project = Project(params)
     checked = project.benchmark(benchmark)

@@ -41,7 +41,7 @@ def review(
       farther review voc
       farther review voc --reviewer ann --no-browser
     """
-    from farther.tools.review import Settings, open_page, serve
+    from farther.review import Settings, open_page, serve
 
     settings = Settings(reviewer=reviewer, run=run, decisions=decisions, port=port)
     try:

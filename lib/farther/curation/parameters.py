@@ -56,7 +56,7 @@ class OodSplit:
         vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
         use: `test`: results are reported on it; `validation`: parameters of methods may be chosen on it.
         known: Fate of an image with a labelled ID class: `remove`, or `keep` where known and unknown objects
-            share the images (see `farther.tools.derived`); known objects then have the names of the ID classes. `with
+            share the images (see `farther.derived`); known objects then have the names of the ID classes. `with
             unknown` keeps it only where an unknown object is labelled too: the others are ID images.
         candidates: A file of candidates (see `farther.curation.candidates`): of the subset, only images that it lists.
         admit: `reviewed`: an image enters only by a reviewer's decision; `all`: unless rules or reviewers remove it. By
@@ -107,7 +107,7 @@ class IdSplit:
 
 @dataclass(config=STRICT, kw_only=True)
 class ShiftedSplit:
-    """Images of the ID classes under another distribution, such as corrupted images (see `farther.tools.derived`).
+    """Images of the ID classes under another distribution, such as corrupted images (see `farther.derived`).
 
     Args:
         dataset, subset: Source of its images; the labels of ID classes have the ID dataset's names.
@@ -129,7 +129,7 @@ class ShiftedSplit:
 
 @dataclass(config=STRICT, kw_only=True)
 class PseudoOod:
-    """Images of the ID validation split whose objects were blanked out (see `farther.tools.derived`).
+    """Images of the ID validation split whose objects were blanked out (see `farther.derived`).
 
     Args:
         dataset, subset: Source of its images.

@@ -23,10 +23,10 @@ OUTPUT = "artifacts/code.json"
 
 #: Stages that run one registered name each: a change concerns those stages only whose name it is.
 BY_NAME = {
-    "derive": "farther.tools.derived",
+    "derive": "farther.derived",
     "ingest": "farther.datasets",
     "infer": "farther.detectors",
-    "train": "farther.tools.training.trainers",
+    "train": "farther_training.trainers",
 }
 
 

@@ -12,6 +12,7 @@ from farther.datasets import image_roots
 from farther.detectors import Detector
 from farther.detectors.inference import InferenceParams
 from farther.detectors.passes import read_passes
+from farther.evaluation.cost import CostParams, RunFolders, count, machine, measure
 from farther.params import section
 from farther.registry import build
 from farther.scoring.entries import read_entry
@@ -20,7 +21,6 @@ from farther.tables import Images
 from farther.tables.documents import write_json
 from farther.tables.files import digest
 from farther.tables.stored import RunCost, RunTimes, read_times
-from farther.tools.cost import CostParams, RunFolders, count, machine, measure
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/cost.json"

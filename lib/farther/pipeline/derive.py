@@ -4,10 +4,10 @@ from pathlib import Path
 
 from farther.curation import TablesFolder
 from farther.datasets import image_roots
+from farther.derived import Scenes, derived
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
-from farther.tools.derived import Scenes, derived
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/derived/{}/{}"

@@ -1,0 +1,221 @@
+"""Kinds of derived datasets, what they are made of, and the COCO files that they are written to."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from PIL import Image
+from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic.dataclasses import dataclass as checked
+
+from farther.curation import LabelledImages, Rules, TablesFolder, of_id_classes
+from farther.errors import DataError, shorten
+from farther.images.read import load
+from farther.registry import STRICT, Registry, build
+from farther.tables import Objects
+from farther.tables.documents import write_json
+from farther.tables.files import inside
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@checked(config=STRICT, kw_only=True)
+class Selection:
+    """The images that a dataset is derived from.
+
+    Args:
+        dataset, subset: Images of an ingested dataset.
+        most: Largest number of images, selected as by a benchmark's `most`; all when None.
+        rules: A rules file: only images of its ID classes, labelled by their names (see `farther.curation.IdSplit`).
+        vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
+    """
+
+    dataset: str
+    subset: str
+    most: PositiveInt | None = None
+    rules: Path | None = None
+    vocabulary: str | None = None
+
+    def read(self, tables: TablesFolder) -> tuple[LabelledImages, tuple[str, ...]]:
+        """The images and the categories of their objects.
+
+        Raises:
+            ParameterError: a dataset, subset or vocabulary is unknown.
+            DataError: a table or the rules file is damaged.
+        """
+        source, categories = tables.source(self.dataset, self.subset), tables.categories(self.dataset)
+        if self.rules is None:
+            return source.at_most(self.most), categories.names
+        rules = Rules(self.rules)
+        known = of_id_classes(source, rules.by_category(self.vocabulary or self.dataset, categories))
+        return known.at_most(self.most), rules.id_classes
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """The selected images and their objects, the folder of the files, and the dataset's categories."""
+
+    source: LabelledImages
+    root: Path
+    categories: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if unknown := set(self.source.objects.category) - set(self.categories):
+            problem = f"{shorten(min(unknown))} is not a category of the dataset, or no ID class"
+            raise DataError(problem, file=self.source.name, field="category")
+        rows = self.source.image_row
+        object.__setattr__(self, "_order", np.argsort(rows, kind="stable"))
+        object.__setattr__(self, "_starts", np.searchsorted(np.sort(rows), np.arange(len(self) + 1)))
+
+    def __len__(self) -> int:
+        return len(self.source.images)
+
+    def objects(self, row: int) -> Objects:
+        """The objects of the image of a row."""
+        return self.source.objects[self._order[self._starts[row] : self._starts[row + 1]]]  # type: ignore[attr-defined]
+
+    def file(self, row: int) -> Path:
+        """The file of the image of a row.
+
+        Raises:
+            DataError: it lies outside of the folder.
+        """
+        return inside(self.root, self.source.images.file[row])
+
+    def pixels(self, row: int) -> np.ndarray:
+        """The image of a row, uint8 of shape (height, width, 3).
+
+        Raises:
+            DataError: the file cannot be read.
+        """
+        return load(self.file(row))
+
+
+@checked(config=STRICT, kw_only=True)
+class Derived(ABC):
+    """A dataset made from images of an ID dataset.
+
+    Args:
+        images: The images to start from.
+        seed: Seed of all random choices.
+        file_type: "jpeg", or "png" for images without further loss.
+        quality: Quality of JPEG files, 1 to 100.
+        max_failures: Share of the files that may be unreadable before it is an error.
+    """
+
+    images: Selection
+    seed: NonNegativeInt = 0
+    file_type: Literal["jpeg", "png"] = "jpeg"
+    quality: Annotated[int, Field(ge=1, le=100)] = 95
+    max_failures: Share = 0.01
+
+    @classmethod
+    def parts(cls) -> dict[str, type]:
+        """The parameters that have parameters themselves, and their classes."""
+        return {"images": Selection}
+
+    @abstractmethod
+    def write(self, scenes: Scenes, out: Path) -> dict[str, Any]:
+        """Writes the dataset in COCO's format and returns counts.
+
+        Args:
+            scenes: The images that `images` names.
+            out: Folder to write, aside first and then renamed: `annotations/instances_<subset>.json`, the files of each
+                subset in `<subset>/`, a CSV file that says how each image was made, and `summary.json`.
+
+        Raises:
+            DataError: too many files cannot be read, or no image is left.
+        """
+
+    def save(self, pixels: np.ndarray, path: Path) -> None:
+        """Writes one image."""
+        options: dict[str, Any] = {"quality": self.quality} if self.file_type == "jpeg" else {}
+        Image.fromarray(pixels).save(path, **options)
+
+    @property
+    def suffix(self) -> str:
+        """Ending of the image files, with the dot."""
+        return ".jpg" if self.file_type == "jpeg" else ".png"
+
+
+KINDS: Registry[Derived] = Registry("kind of derived dataset", "farther.derived")
+
+
+def derived(kind: str, name: str, params: Mapping[str, Any]) -> Derived:
+    """The entry `derived.<kind>.<name>` of params.yaml, checked.
+
+    Raises:
+        ParameterError: the kind or a parameter is unknown, or a value does not fit.
+    """
+    cls, what = KINDS.get(kind), f"derived {name!r}"
+    values = dict(params)
+    for key, part in cls.parts().items():
+        if isinstance(values.get(key), Mapping):
+            values[key] = build(part, f"{what}: {key}", dict(values[key]))
+    return build(cls, what, values)
+
+
+class CocoFile:
+    """The annotations of one subset, collected image by image."""
+
+    def __init__(self, categories: tuple[str, ...], description: str):
+        self._number = {name: number for number, name in enumerate(categories, start=1)}
+        self._description = description
+        self.images: list[dict[str, Any]] = []
+        self.annotations: list[dict[str, Any]] = []
+
+    def add_image(self, image_id: str, file: str, width: int, height: int) -> None:
+        """Lists an image."""
+        self.images.append({"id": image_id, "file_name": file, "width": width, "height": height})
+
+    def add_object(self, image_id: str, category: str, box: np.ndarray, area: float, **flags: int) -> int:
+        """Lists an object of an image, and returns its number."""
+        left, top, right, bottom = box.tolist()
+        shape = {"bbox": [left, top, right - left, bottom - top], "area": area}
+        names = {"id": len(self.annotations) + 1, "image_id": image_id, "category_id": self._number[category]}
+        self.annotations.append({**names, **shape, "iscrowd": 0, **flags})
+        return len(self.annotations)
+
+    def add_objects(self, objects: Objects, boxes: np.ndarray | None = None) -> None:
+        """Lists objects of images that keep their labels, with new boxes where they are given."""
+        for row, box in enumerate(objects.box if boxes is None else boxes):
+            area = float((box[2] - box[0]) * (box[3] - box[1]))
+            flags = {"iscrowd": int(objects.is_crowd[row]), "is_difficult": int(objects.is_difficult[row])}
+            self.add_object(objects.image_id[row], objects.category[row], box, area, **flags)
+
+    def write(self, folder: Path, subset: str) -> None:
+        """Writes `annotations/instances_<subset>.json`."""
+        head = {"info": {"description": self._description}, "licenses": []}
+        categories = [{"id": number, "name": name} for name, number in self._number.items()]
+        content = {**head, "categories": categories, "images": self.images, "annotations": self.annotations}
+        (folder / "annotations").mkdir(exist_ok=True)
+        text = json.dumps(content, ensure_ascii=False, indent=None, separators=(",", ":"))
+        (folder / "annotations" / f"instances_{subset}.json").write_text(text + "\n", encoding="utf-8")
+
+
+def write_summary(folder: Path, summary: Mapping[str, Any], failures: list[dict[str, str]]) -> dict[str, Any]:
+    """Writes `summary.json` and returns the counts in it."""
+    counts = {**summary, "failures": len(failures)}
+    write_json(folder / "summary.json", {**counts, "failed": failures})
+    return counts
+
+
+def refuse_failures(folder: Path, failures: list[dict[str, str]], attempts: int, limit: float, what: str) -> None:
+    """Refuses too many files that cannot be read.
+
+    Raises:
+        DataError: they are more than a share `limit` of the attempts; names the folder, and the first five.
+    """
+    if len(failures) > limit * attempts:
+        first = "\n".join(f"  {failure['name']}: {failure['reason']}" for failure in failures[:5])
+        raise DataError(
+            f"{len(failures)} {what} cannot be read, more than max_failures = {limit:g} allows. "
+            f"Fix them, or raise it. The first:\n{first}",
+            file=folder,
+        )

@@ -1,0 +1,64 @@
+"""Cut-outs from files: a folder of images with an alpha channel."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+from PIL import Image
+from pydantic.dataclasses import dataclass
+
+from farther.curation.sources import Categories
+from farther.derived.cutouts import CutOut, CutOuts, Source, register
+from farther.errors import DataError
+from farther.images.read import MAX_PIXELS, open_image
+from farther.registry import STRICT
+from farther.tables.folders import listed
+
+#: File types with an alpha channel.
+SUFFIXES = (".png", ".webp", ".tif", ".tiff")
+
+
+@register("folder")
+@dataclass(config=STRICT, kw_only=True)
+class Folder(Source):
+    """Images in `<root>/<category>/`, as PNG, WebP or TIFF, transparent around the object."""
+
+    def read(self) -> CutOuts:
+        """The images of all sub-folders, by name; see `Source`. DataError if there is none."""
+        if not self.root.is_dir():
+            raise DataError("the folder does not exist; expected one with one sub-folder per category", file=self.root)
+        paths = [path for path in listed(self.root, "*/*") if path.suffix.lower() in SUFFIXES]
+        large = [path for path in paths if min(_opened(path).size) >= self.smallest]
+        if not large:
+            kinds = ", ".join(SUFFIXES)
+            problem = f"no image ({kinds}) of at least {self.smallest} pixels in a sub-folder; lower 'smallest'?"
+            raise DataError(problem, file=self.root)
+        found = [
+            CutOut(path.parent.name, path.relative_to(self.root).as_posix(), row) for row, path in enumerate(large)
+        ]
+        categories = Categories(tuple(dict.fromkeys(one.category for one in found)))
+        return CutOuts(categories, found, lambda one: _loaded(large[one.row]))
+
+
+def _opened(path: Path) -> Image.Image:
+    """An image with its header read and checked; its pixels are not decoded."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `MAX_PIXELS` decides
+            image = open_image(path)
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise DataError(f"cannot be read: {error}", file=path) from None
+    if image.width * image.height > MAX_PIXELS:
+        raise DataError(f"more than {MAX_PIXELS} pixels; make it smaller", file=path)
+    if not image.has_transparency_data:
+        problem = "no alpha channel to mark the object; delete the image or cut the object out"
+        raise DataError(problem, file=path)
+    return image
+
+
+def _loaded(path: Path) -> Image.Image:
+    try:
+        return _opened(path).convert("RGBA")
+    except (OSError, ValueError, SyntaxError) as error:
+        raise DataError(f"cannot be read: {error}", file=path) from None

@@ -1,0 +1,252 @@
+"""Pastes cut-outs into an image and records which object each pixel belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from PIL import Image, ImageFilter
+from pydantic import Field, PositiveInt
+from pydantic.dataclasses import dataclass as checked
+
+from farther.derived.base import Share
+from farther.errors import ParameterError
+from farther.registry import STRICT
+
+#: Least alpha (of 255) of the pixels that belong to an object.
+OPAQUE = 128
+
+#: Sizes to try, as shares of the one that was drawn.
+SMALLER = (1.0, 0.75, 0.5)
+
+#: Largest factor by which the contrast of colours is changed, up or down.
+CONTRAST = 2.0
+
+#: Owner of pixels that belong to no pasted object.
+NO_OBJECT = -1
+
+
+Side = Annotated[float, Field(gt=0, le=1)]
+
+
+@checked(config=STRICT, kw_only=True)
+class Pasting:
+    """How cut-outs are pasted into a scene.
+
+    Args:
+        objects: Least and largest number of objects per scene.
+        size: Range of an object's longest side, as a share of the scene's longest side, drawn log-uniformly. None: the
+            size of a random ID object of the scenes.
+        enlarge: Largest factor by which a cut-out is enlarged; more would blur it.
+        hidden: Largest share of an ID object's box, or of another pasted object, that may be covered.
+        mirrored: Share of the objects that are mirrored.
+        rotate: Largest rotation in degrees, in either direction.
+        feather: Radius in pixels over which the object's edge fades, inwards.
+        match_colours: Degree to which an object's colours are moved to the scene's; at 1 mean and standard deviation of
+            each channel are equal.
+        tries: Number of places tried at each of three sizes (the one drawn, 3/4 and 1/2 of it) before the object is
+            left out.
+    """
+
+    objects: tuple[PositiveInt, PositiveInt] = (1, 3)
+    size: tuple[Side, Side] | None = None
+    enlarge: Annotated[float, Field(gt=0)] = 1.5
+    hidden: Share = 0.3
+    mirrored: Share = 0.5
+    rotate: Annotated[float, Field(ge=0, le=180)] = 0.0
+    feather: Annotated[float, Field(ge=0)] = 1.0
+    match_colours: Share = 0.0
+    tries: PositiveInt = 12
+
+    def __post_init__(self) -> None:
+        for name in ("objects", "size"):
+            bounds = getattr(self, name)
+            if bounds is not None and bounds[0] > bounds[1]:
+                raise ParameterError(f"parameter {name!r}: {bounds[0]} is more than {bounds[1]}")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Size, rotation and edge of a pasted cut-out.
+
+    Args:
+        side: Longest side in pixels, before rotation.
+        is_mirrored: Whether left and right are swapped.
+        degrees: Counter-clockwise rotation.
+        feather: Radius in pixels over which the edge fades inwards.
+    """
+
+    side: float
+    is_mirrored: bool = False
+    degrees: float = 0.0
+    feather: float = 0.0
+
+    def of(self, picture: Image.Image) -> Image.Image | None:
+        """The RGBA cut-out, transformed, without empty margins; None where nothing opaque is left."""
+        scale = self.side / max(picture.size)
+        width, height = (max(1, round(length * scale)) for length in picture.size)
+        picture = picture.resize((width, height), Image.Resampling.BICUBIC)
+        if self.is_mirrored:
+            picture = picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+        if self.degrees:
+            picture = picture.rotate(self.degrees, Image.Resampling.BICUBIC, expand=True)
+        if self.feather:
+            picture.putalpha(_feathered(picture.getchannel("A"), self.feather))
+        return trimmed(picture)
+
+
+class Canvas:
+    """A scene into which objects are pasted, each in front of the earlier ones.
+
+    Args:
+        scene: ndarray of shape (height, width, 3), uint8.
+        box: ndarray of shape (N, 4): boxes of the scene's objects; edges in pixels.
+
+    Attributes:
+        pixels: ndarray of shape (height, width, 3), uint8: the current image.
+        owner: ndarray of shape (height, width), int16: number of the pasted object that each pixel belongs to.
+        sizes: Number of opaque pixels of each pasted object.
+    """
+
+    def __init__(self, scene: np.ndarray, box: np.ndarray):
+        self.pixels = scene.copy()
+        self.box = np.asarray(box, dtype=np.float64).reshape(-1, 4)
+        self.owner: np.ndarray = np.full(scene.shape[:2], NO_OBJECT, dtype=np.int16)
+        self.sizes: list[int] = []
+
+    def hides(self, picture: Image.Image, left: int, top: int) -> float:
+        """Largest share of any object that would be covered after pasting.
+
+        Args:
+            picture: RGBA, entirely within the scene.
+            left, top: Position of its upper left corner.
+        """
+        mask = _opaque(picture)
+        owner = self.owner[top : top + mask.shape[0], left : left + mask.shape[1]]
+        lost = np.bincount(owner[mask & (owner != NO_OBJECT)], minlength=len(self.sizes))
+        shares = [self._covered(number) + lost[number] / size for number, size in enumerate(self.sizes)]
+        covered = self.owner != NO_OBJECT
+        covered[top : top + mask.shape[0], left : left + mask.shape[1]] |= mask
+        shares += [float(window.mean()) for window in map(covered.__getitem__, map(_window, self.box)) if window.size]
+        return max(shares, default=0.0)
+
+    def paste(self, picture: Image.Image, left: int, top: int) -> int:
+        """Pastes an object in front of all others and returns its number; arguments as in `hides`."""
+        mask = _opaque(picture)
+        inside = slice(top, top + mask.shape[0]), slice(left, left + mask.shape[1])
+        values = np.asarray(picture, dtype=np.float32)
+        alpha = values[..., 3:] / 255
+        blended = values[..., :3] * alpha + self.pixels[inside] * (1 - alpha)
+        self.pixels[inside] = np.round(blended).astype(np.uint8)
+        self.owner[inside][mask] = len(self.sizes)
+        self.sizes.append(int(mask.sum()))
+        return len(self.sizes) - 1
+
+    def visible_box(self, number: int) -> np.ndarray | None:
+        """Box of the visible part of a pasted object, float64 of shape (4,); None where it is hidden."""
+        return _extent(self.owner == number)
+
+    def area(self, number: int) -> int:
+        """Number of visible pixels of a pasted object."""
+        return int(np.sum(self.owner == number))
+
+    def known_boxes(self) -> np.ndarray:
+        """Boxes of the visible parts of the scene's objects, float64 of shape (N, 4).
+
+        An edge moves inwards where the box is covered all along it. The pixels of an object within its box are not
+        known, so a box may be larger than the visible part. A box that is covered entirely does not change.
+        """
+        boxes = self.box.copy()
+        for row, box in enumerate(self.box):
+            rows, columns = _window(box)
+            free = _extent(self.owner[rows, columns] == NO_OBJECT)
+            if free is not None:
+                whole = np.array([0, 0, columns.stop - columns.start, rows.stop - rows.start])
+                seen = free + np.array([columns.start, rows.start] * 2)
+                boxes[row] = np.where(free == whole, box, seen)
+        return boxes
+
+    def _covered(self, number: int) -> float:
+        return 1 - self.area(number) / self.sizes[number]
+
+
+def place(canvas: Canvas, picture: Image.Image, side: float, params: Pasting, rng: np.random.Generator) -> int | None:
+    """Pastes a cut-out at a random place where it hides little; returns its number, or None where there is no room.
+
+    Args:
+        picture: RGBA, without empty margins.
+        side: Longest side in pixels; less where there is no room.
+        params: Limits on its shape and on what it hides.
+    """
+    height, width = canvas.owner.shape
+    is_mirrored = bool(rng.random() < params.mirrored)
+    degrees = float(rng.uniform(-params.rotate, params.rotate))
+    for smaller in SMALLER:
+        shaped = Shape(side * smaller, is_mirrored, degrees, params.feather).of(picture)
+        if shaped is None or shaped.width > width or shaped.height > height:
+            continue
+        if params.match_colours:
+            shaped = matched(shaped, canvas.pixels, params.match_colours)
+        for _ in range(params.tries):
+            left = int(rng.integers(width - shaped.width + 1))
+            top = int(rng.integers(height - shaped.height + 1))
+            if canvas.hides(shaped, left, top) <= params.hidden:
+                return canvas.paste(shaped, left, top)
+    return None
+
+
+def trimmed(picture: Image.Image) -> Image.Image | None:
+    """Crops the empty margins of an RGBA image; None when nothing is opaque."""
+    extent = _extent(np.asarray(picture.getchannel("A")) > 0)
+    if extent is None or not _opaque(picture).any():
+        return None
+    left, top, right, bottom = extent.astype(int).tolist()
+    return picture.crop((left, top, right, bottom))
+
+
+def matched(picture: Image.Image, scene: np.ndarray, share: float) -> Image.Image:
+    """Moves the colours of an RGBA cut-out towards a scene's mean and standard deviation per channel.
+
+    Args:
+        scene: ndarray of shape (height, width, 3), uint8.
+        share: Degree, 0 to 1.
+    """
+    values = np.asarray(picture, dtype=np.float64)
+    colours, own = values[..., :3], values[_opaque(picture)][:, :3]
+    around = scene.reshape(-1, 3).astype(np.float64)
+    ratio = np.clip(around.std(axis=0) / np.maximum(own.std(axis=0), 1e-9), 1 / CONTRAST, CONTRAST)
+    middle = own.mean(axis=0)
+    moved = (colours - middle) * (1 + share * (ratio - 1)) + middle + share * (around.mean(axis=0) - middle)
+    result = Image.fromarray(np.clip(np.round(moved), 0, 255).astype(np.uint8))
+    result.putalpha(picture.getchannel("A"))
+    return result
+
+
+def _feathered(alpha: Image.Image, radius: float) -> Image.Image:
+    """Alpha that fades inwards; fading outwards would include the object's surroundings."""
+    margin = int(np.ceil(3 * radius))
+    wide = Image.new("L", (alpha.width + 2 * margin, alpha.height + 2 * margin))
+    wide.paste(alpha, (margin, margin))
+    blurred = np.asarray(wide.filter(ImageFilter.GaussianBlur(radius)), dtype=np.int16)
+    inner = blurred[margin : margin + alpha.height, margin : margin + alpha.width]
+    return Image.fromarray(np.minimum(np.clip(2 * inner - 255, 0, 255), np.asarray(alpha)).astype(np.uint8))
+
+
+def _opaque(picture: Image.Image) -> np.ndarray:
+    return np.asarray(picture.getchannel("A")) >= OPAQUE
+
+
+def _extent(mask: np.ndarray) -> np.ndarray | None:
+    """Box of the set pixels, float64 (4,): xmin, ymin, xmax, ymax; None when none is set."""
+    rows, columns = np.flatnonzero(mask.any(axis=1)), np.flatnonzero(mask.any(axis=0))
+    if not len(rows):
+        return None
+    return np.array([columns[0], rows[0], columns[-1] + 1, rows[-1] + 1], dtype=np.float64)
+
+
+def _window(box: np.ndarray) -> tuple[slice, slice]:
+    """Rows and columns of the pixels that overlap a box."""
+    left, top = np.floor(box[:2]).astype(int).tolist()
+    right, bottom = np.ceil(box[2:]).astype(int).tolist()
+    return slice(max(top, 0), bottom), slice(max(left, 0), right)

@@ -1,0 +1,142 @@
+"""The description of a publication in Croissant 1.0: JSON-LD that lists the files and how to read them.
+
+Format: https://docs.mlcommons.org/croissant/docs/croissant-spec-1.0.html
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from farther.publication.card import COLUMNS
+from farther.publication.contents import Publication, PublishedSplit
+from farther.publication.parquet import described
+from farther.tables.documents import parse_json
+
+CONFORMS_TO = "http://mlcommons.org/croissant/1.0"
+
+#: Croissant's names of column types.
+TYPES = {"string": "sc:Text", "int32": "sc:Integer", "int64": "sc:Integer", "double": "sc:Float", "bool": "sc:Boolean"}
+
+
+def croissant(publication: Publication, shards: Mapping[str, Sequence[Path]], folder: Path) -> dict[str, Any]:
+    """The content of `croissant.json`.
+
+    Each Parquet file is a file object with its size and SHA-256; the files of a split are a file set; its rows are a
+    record set, and its classes, by their numbers, another. `shards` are the Parquet files of each split in `folder`.
+    """
+    words = publication.words
+    described_by = {
+        "@context": parse_json(files(__package__).joinpath("croissant_context.json").read_text(encoding="utf-8")),
+        "@type": "sc:Dataset",
+        "conformsTo": CONFORMS_TO,
+        "name": publication.title,
+        "description": words.summary
+        or f"Images with objects that are out of the distribution of {publication.benchmark.id}.",
+        "license": words.license,
+        "url": words.url,
+        "version": words.version,
+        "datePublished": "" if words.published is None else words.published.isoformat(),
+        "creator": [{"@type": "sc:Person", "name": name} for name in words.creators],
+        "citeAs": words.citation,
+    }
+    return {
+        **{key: value for key, value in described_by.items() if value},
+        "distribution": [part for split in publication.splits for part in _files(split, shards[split.name], folder)],
+        "recordSet": [part for split in publication.splits for part in (_classes(split), _rows(split))],
+    }
+
+
+def _files(split: PublishedSplit, shards: Sequence[Path], folder: Path) -> list[dict[str, Any]]:
+    """The files of a split, each as a file object, and all as a file set."""
+    objects = [
+        {
+            "@type": "cr:FileObject",
+            "@id": path.relative_to(folder).as_posix(),
+            "name": path.name,
+            "contentUrl": path.relative_to(folder).as_posix(),
+            "contentSize": f"{path.stat().st_size} B",
+            "encodingFormat": "application/x-parquet",
+            "sha256": _sha256(path),
+        }
+        for path in shards
+    ]
+    together = {
+        "@type": "cr:FileSet",
+        "@id": f"{split.name}-files",
+        "name": f"{split.name}-files",
+        "description": f"The Parquet files of {split.name}.",
+        "encodingFormat": "application/x-parquet",
+        "includes": f"{split.name}/*.parquet",
+    }
+    return [*objects, together]
+
+
+def _classes(split: PublishedSplit) -> dict[str, Any]:
+    """The classes of a split by number, as an enumeration."""
+    name = f"{split.name}-categories"
+    return {
+        "@type": "cr:RecordSet",
+        "@id": name,
+        "name": name,
+        "description": f"The classes of {split.dataset}.",
+        "dataType": "sc:Enumeration",
+        "key": {"@id": f"{name}/id"},
+        "field": [
+            {"@type": "cr:Field", "@id": f"{name}/id", "name": f"{name}/id", "dataType": "sc:Integer"},
+            {"@type": "cr:Field", "@id": f"{name}/name", "name": f"{name}/name", "dataType": "sc:Text"},
+        ],
+        "data": [
+            {f"{name}/id": number, f"{name}/name": category} for number, category in enumerate(split.categories.names)
+        ],
+    }
+
+
+def _rows(split: PublishedSplit) -> dict[str, Any]:
+    return {
+        "@type": "cr:RecordSet",
+        "@id": split.name,
+        "name": split.name,
+        "description": f"Images of {split.dataset} ({split.subset}), {split.distance}.",
+        "field": [_field(split, column) for column in described(split)],
+    }
+
+
+def _field(split: PublishedSplit, column: pa.Field) -> dict[str, Any]:
+    """A column; a list of records has one subfield per field of a record."""
+    made = _named(f"{split.name}/{column.name}", COLUMNS[column.name])
+    if column.name == "image":
+        return {**made, "dataType": "sc:ImageObject", "source": _source(split, "image", "bytes")}
+    if not pa.types.is_list(column.type):
+        return {**made, "dataType": TYPES[str(column.type)], "source": _source(split, column.name)}
+    inner = [_inner(split, column.name, one) for one in column.type.value_type]
+    return {**made, "repeated": True, "source": _source(split, column.name), "subField": inner}
+
+
+def _inner(split: PublishedSplit, column: str, field: pa.Field) -> dict[str, Any]:
+    kind = field.type.value_type if pa.types.is_list(field.type) else field.type
+    made = _named(f"{split.name}/{column}/{field.name}", f"{field.name} of each of {column}")
+    made |= {"dataType": TYPES[str(kind)], "source": _source(split, column, field.name)}
+    if field.name == "category_id":
+        made["references"] = {"field": {"@id": f"{split.name}-categories/id"}}
+    return made
+
+
+def _named(name: str, description: str) -> dict[str, Any]:
+    return {"@type": "cr:Field", "@id": name, "name": name, "description": description}
+
+
+def _source(split: PublishedSplit, column: str, inner: str = "") -> dict[str, Any]:
+    """Source of a field: a column of the split's files, or a field of the records in it."""
+    made: dict[str, Any] = {"fileSet": {"@id": f"{split.name}-files"}, "extract": {"column": column}}
+    return {**made, "transform": {"jsonPath": inner}} if inner else made
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,88 @@
+"""Starts the review page of a benchmark."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+import webbrowser
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from farther.curation import DecisionsFile, benchmark
+from farther.errors import ParameterError
+from farther.review.catalogue import Catalogue
+from farther.review.server import ReviewServer
+from farther.review.session import Session
+from farther.review.watcher import watcher_for
+
+#: Folder of a benchmark's decisions where its parameters name no file.
+DECISIONS = Path("data/decisions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Who reviews, and with what.
+
+    Args:
+        reviewer: Name in the decisions file; by default that of the user who is logged in.
+        run: Detector whose regions suggest unlabelled objects; see `watcher_for`.
+        decisions: Decisions file; by default the one that the benchmark's parameters name, else
+            `data/decisions/<benchmark>.csv`.
+        port: Port of 127.0.0.1; 0 for any that is free.
+    """
+
+    reviewer: str | None = None
+    run: str | None = None
+    decisions: Path | None = None
+    port: int = 0
+
+
+def open_page(address: str) -> None:
+    """Prints the page's address and opens it in the browser."""
+    print(address, flush=True)
+    webbrowser.open(address)
+
+
+def serve(
+    name: str,
+    params: Mapping[str, Any],
+    settings: Settings | None = None,
+    root: str | Path = ".",
+    ready: Callable[[str], object] = print,
+) -> None:
+    """Serves the review page of a benchmark on 127.0.0.1 until it is interrupted.
+
+    Raises:
+        ParameterError: a name or a parameter is unknown or wrong, or the port is taken.
+        DataError: a table or the decisions file is damaged.
+        KeyboardInterrupt: it was interrupted.
+    """
+    with make_server(name, params, settings, root) as server:
+        _warn(server.session)
+        ready(server.address)
+        server.run()
+
+
+def make_server(
+    name: str, params: Mapping[str, Any], settings: Settings | None = None, root: str | Path = "."
+) -> ReviewServer:
+    """The server that `serve` runs, bound to its port but not yet answering."""
+    settings = settings or Settings()
+    benchmarks = params.get("benchmarks") or {}
+    if name not in benchmarks:
+        raise ParameterError(f"params.yaml: unknown benchmark {name!r}. Known: {', '.join(benchmarks)}")
+    chosen = benchmark(name, benchmarks[name])
+    watcher = watcher_for(name, params, root, settings.run)
+    catalogue = Catalogue(name, chosen, params.get("datasets") or {}, root, watcher)
+    file = DecisionsFile(settings.decisions or chosen.decisions or Path(root) / DECISIONS / f"{name}.csv")
+    return ReviewServer(Session(catalogue, file, settings.reviewer or getpass.getuser()), settings.port)
+
+
+def _warn(session: Session) -> None:
+    """Warns when `curate` does not read the decisions file."""
+    named = session.catalogue.benchmark.decisions
+    if named is None or named.resolve() != session.file.path.resolve():
+        line = f"benchmarks: {session.catalogue.name}: decisions: {session.file.path}"
+        print(f"`curate` applies these decisions only if params.yaml contains\n  {line}", file=sys.stderr)

@@ -1,6 +1,0 @@
-"""A project for a user's photographs, labels and detector: recognises formats and writes what the pipeline reads."""
-
-from farther.tools.new_project.project import Source, init
-from farther.tools.new_project.recognise import Dataset, recognise, recognise_detector
-
-__all__ = ["Dataset", "Source", "init", "recognise", "recognise_detector"]

@@ -1,7 +1,0 @@
-"""Publishes curated splits: COCO JSON, Parquet as FindMeIfYouCan is published, a Hugging Face dataset folder."""
-
-from farther.tools.publication.contents import Publication, PublishedSplit, collect
-from farther.tools.publication.datasheet import Words, read_words
-from farther.tools.publication.publish import FORMATS, publish
-
-__all__ = ["FORMATS", "Publication", "PublishedSplit", "Words", "collect", "publish", "read_words"]

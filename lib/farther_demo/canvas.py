@@ -1,0 +1,160 @@
+"""An image under composition that records the owner of each pixel, so that boxes are exact."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageFilter
+
+from farther_demo.drawings import OPAQUE, opaque_extent
+
+#: Owner of the background, and of obstacles in front of objects.
+NO_OWNER = -1
+
+#: Number of rows of an object's polygon.
+OUTLINE_ROWS = 24
+
+Box = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Look:
+    """Size, rotation and colours of a pasted drawing."""
+
+    size: float
+    """Longest side, in pixels, before the rotation."""
+    degrees: float = 0.0
+    mirrored: bool = False
+    stretch: float = 1.0
+    """Factor of the width."""
+    hue: float = 0.0
+    """Rotation on the colour wheel in degrees."""
+    saturation: float = 1.0
+    brightness: float = 1.0
+
+
+class Canvas:
+    """An image and, for each of its pixels, the number of the sprite that owns it."""
+
+    def __init__(self, background: Image.Image):
+        self.image = background.convert("RGB")
+        self.owner = np.full((background.height, background.width), NO_OWNER, dtype=np.int16)
+        self.sizes: list[int] = []
+        """Opaque pixels of each sprite, including those outside the image."""
+
+    def paste(self, sprite: Image.Image, left: int, top: int) -> int:
+        """Pastes a sprite in front of all others and returns its number."""
+        number = len(self.sizes)
+        self.sizes.append(int(_opaque(sprite).sum()))
+        self._cover(sprite, left, top, number)
+        return number
+
+    def obstruct(self, sprite: Image.Image, left: int, top: int) -> None:
+        """Pastes something in front that is not an object."""
+        self._cover(sprite, left, top, NO_OWNER)
+
+    def visible(self, numbers: list[int]) -> np.ndarray:
+        """Mask (height, width) of the pixels that these sprites own."""
+        return np.isin(self.owner, numbers)
+
+    def visible_fraction(self, numbers: list[int]) -> float:
+        """Fraction of the sprites' pixels that is inside the image and not covered."""
+        return float(self.visible(numbers).sum()) / sum(self.sizes[number] for number in numbers)
+
+    def least_visible_after(self, sprite: Image.Image, left: int, top: int) -> float:
+        """Smallest visible fraction of any sprite, the new one included, after pasting."""
+        mask = _opaque(sprite)
+        inside, window = _overlap(self.owner.shape, mask.shape, left, top)
+        shown = mask[window]
+        before = np.bincount(self.owner[self.owner != NO_OWNER], minlength=len(self.sizes))
+        covered_owner = self.owner[inside][shown]
+        covered = np.bincount(covered_owner[covered_owner != NO_OWNER], minlength=len(self.sizes))
+        fractions = [float(shown.sum()) / mask.sum()]
+        fractions += [
+            (before[number] - covered[number]) / size for number, size in enumerate(self.sizes) if covered[number]
+        ]
+        return float(min(fractions))
+
+    def _cover(self, sprite: Image.Image, left: int, top: int, number: int) -> None:
+        self.image.paste(sprite, (left, top), sprite)
+        mask = _opaque(sprite)
+        inside, window = _overlap(self.owner.shape, mask.shape, left, top)
+        self.owner[inside][mask[window]] = number
+
+
+def transformed(sprite: Image.Image, look: Look) -> Image.Image:
+    """A sprite with a look applied and its margins cropped (see `opaque_extent`)."""
+    if look.mirrored:
+        sprite = sprite.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
+    scale = look.size / max(sprite.size)
+    width = max(1, round(sprite.width * scale * look.stretch))
+    height = max(1, round(sprite.height * scale))
+    sprite = sprite.resize((width, height), Image.Resampling.BILINEAR, reducing_gap=2.0)
+    if look.degrees:
+        sprite = sprite.rotate(look.degrees, Image.Resampling.BILINEAR, expand=True)
+    colours = sprite.convert("RGB").convert("RGB", _colour_matrix(look))
+    colours.putalpha(sprite.getchannel("A"))
+    extent = opaque_extent(_opaque(colours))
+    return colours.crop(extent) if extent else colours
+
+
+def finished(picture: Image.Image, rng: np.random.Generator) -> Image.Image:
+    """Effects of a camera: exposure, some blur, some noise."""
+    if rng.random() < 0.3:
+        picture = picture.filter(ImageFilter.GaussianBlur(float(rng.uniform(0.3, 0.9))))
+    pixels = np.asarray(picture, dtype=np.float32)
+    pixels = (pixels - 128) * rng.uniform(0.8, 1.1) + 128 + rng.uniform(-18, 18)
+    # One grain for all three channels, as grey noise costs a third of coloured noise.
+    grain = rng.standard_normal(pixels.shape[:2], dtype=np.float32)[..., None]
+    pixels += grain * rng.uniform(0, 9)
+    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+
+
+def run_lengths(mask: np.ndarray) -> tuple[int, ...]:
+    """Run lengths of a mask, column by column; the first run is one of zeros (COCO's uncompressed RLE)."""
+    flat = mask.flatten(order="F")
+    changes = np.flatnonzero(flat[1:] != flat[:-1]) + 1
+    edges = np.concatenate([[0], changes, [flat.size]])
+    lengths = np.diff(edges).tolist()
+    return tuple([0, *lengths] if flat[0] else lengths)
+
+
+def outline(mask: np.ndarray) -> tuple[int, ...]:
+    """Polygon x, y, x, y, ... of a mask: down its right edge and up its left edge."""
+    rows = np.flatnonzero(mask.any(axis=1))
+    chosen = rows[np.unique(np.linspace(0, len(rows) - 1, OUTLINE_ROWS).astype(int))]
+    left = mask[chosen].argmax(axis=1)
+    right = mask.shape[1] - mask[chosen, ::-1].argmax(axis=1)
+    # The last row's lower edge closes the polygon, so that even a single row has an area.
+    ys = np.append(chosen, chosen[-1] + 1)
+    left, right = np.append(left, left[-1]), np.append(right, right[-1])
+    down = np.stack([right, ys], axis=1)
+    up = np.stack([left, ys], axis=1)[::-1]
+    return tuple(np.concatenate([down, up]).ravel().tolist())
+
+
+def _opaque(sprite: Image.Image) -> np.ndarray:
+    return np.asarray(sprite.getchannel("A")) >= OPAQUE
+
+
+def _overlap(
+    whole: tuple[int, ...], part: tuple[int, ...], left: int, top: int
+) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
+    """Slices of the image and of the sprite where the two overlap."""
+    y0, y1 = max(top, 0), max(min(top + part[0], whole[0]), 0)
+    x0, x1 = max(left, 0), max(min(left + part[1], whole[1]), 0)
+    y1, x1 = max(y0, y1), max(x0, x1)
+    return (slice(y0, y1), slice(x0, x1)), (slice(y0 - top, y1 - top), slice(x0 - left, x1 - left))
+
+
+def _colour_matrix(look: Look) -> tuple[float, ...]:
+    """3 x 4 matrix that rotates the hue and scales saturation and brightness; black stays black."""
+    angle = np.deg2rad(look.hue)
+    luma = np.array([0.299, 0.587, 0.114])
+    axis = np.full((3, 3), 1 / 3)
+    cross = np.array([[0, -1, 1], [1, 0, -1], [-1, 1, 0]]) / np.sqrt(3)
+    turn = np.cos(angle) * np.eye(3) + np.sin(angle) * cross + (1 - np.cos(angle)) * axis
+    grey = np.tile(luma, (3, 1))
+    matrix = look.brightness * (look.saturation * np.eye(3) + (1 - look.saturation) * grey) @ turn
+    return tuple(float(value) for row in matrix for value in (*row, 0.0))

@@ -1,0 +1,195 @@
+"""Parameters of the demo world, and the objects of each scene before anything is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from pydantic import Field, NonNegativeInt
+from pydantic.dataclasses import dataclass as checked
+
+from farther.registry import STRICT
+from farther_demo.drawings import demo_table
+
+Rng = np.random.Generator
+Concepts = Mapping[str, Sequence[str]]
+
+ID_DATASETS = ("voc", "bdd")
+OOD_SOURCES = ("coco", "openimages")
+#: The dataset for classifiers, and its subset of unknown classes.
+CROPS, UNKNOWN = "drawings", "unknown"
+
+#: Fraction of each kind of scene in an OOD source.
+MIXTURE = {
+    "near": 0.30,
+    "far": 0.34,
+    "near and far": 0.04,
+    "table": 0.08,
+    "people": 0.07,
+    "unlabelled people": 0.05,
+    "known": 0.06,
+    "crowd": 0.04,
+    "empty": 0.02,
+}
+#: Fraction of the scenes of an ID dataset without objects.
+EMPTY = 0.02
+
+_TABLE_LABEL = {"coco": "dining table", "openimages": "Kitchen & dining room table"}
+_ROOMY, _SMALL, _LARGE = (0.2, 0.7), (0.18, 0.45), (0.6, 0.85)
+_ON_TABLE, _IN_CROWD = (0.12, 0.22), (0.1, 0.2)
+_FILLING = (0.6, 1.0)
+
+
+@checked(config=STRICT, kw_only=True, frozen=True)
+class Subsets:
+    """Number of scenes in each subset of an ID dataset."""
+
+    train: NonNegativeInt
+    val: NonNegativeInt
+    test: NonNegativeInt
+
+
+@checked(config=STRICT, kw_only=True, frozen=True)
+class DemoWorld:
+    """Number, size and difficulty of the scenes.
+
+    Args:
+        seed: Seed of all random choices.
+        size: Longest side of a scene in pixels.
+        jpeg_quality: Pillow's quality of the JPEG files.
+        held_out: Fraction of the objects of a test subset that are drawn by held-out drawings.
+        missing_labels: Fraction of the objects of `openimages` without a label.
+        most: Largest number of images that are written per subset of `voc`, `bdd` and `drawings`, selected as by a
+            benchmark's `most`, which then selects the same images as from all of them; None writes all, as the
+            detectors were trained on them.
+        voc, bdd: Number of scenes in each of their subsets.
+        coco, openimages: Number of scenes.
+        crop_size: Side of the images of `drawings` in pixels.
+        drawings: Number of images in each of its subsets of known classes; all classes are equally frequent.
+        drawings_unknown: Number of images in its subset `unknown`.
+    """
+
+    seed: NonNegativeInt = 7
+    size: int = Field(default=224, ge=96)
+    jpeg_quality: int = Field(default=88, ge=30, le=95)
+    held_out: float = Field(default=0.4, ge=0, le=1)
+    missing_labels: float = Field(default=0.1, ge=0, le=1)
+    most: Subsets | None = None
+    voc: Subsets = Subsets(train=3000, val=400, test=500)
+    bdd: Subsets = Subsets(train=2500, val=400, test=500)
+    coco: NonNegativeInt = 900
+    openimages: NonNegativeInt = 900
+    crop_size: int = Field(default=64, ge=32)
+    drawings: Subsets = Subsets(train=2400, val=400, test=400)
+    drawings_unknown: NonNegativeInt = 340
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An object, or a crowd, to place in a scene."""
+
+    category: str
+    """Name in the dataset's vocabulary."""
+    concept: str
+    """Key of `drawings.yaml`."""
+    scale: tuple[float, float]
+    """Range of the longest side, as a fraction of the scene's longest side."""
+    labelled: bool = True
+    copies: int = 1
+    support: int | None = None
+    """Index of the object that this one is placed on."""
+
+
+def categories() -> Mapping[str, Any]:
+    """The table `categories.yaml`: the categories of each dataset and the concepts that show them."""
+    return demo_table("categories.yaml")
+
+
+@lru_cache(maxsize=1)
+def shown_by() -> Mapping[str, frozenset[str]]:
+    """For each concept, the ID classes (by the names of `voc` and of `bdd`) that its drawings show."""
+    table = categories()
+    pairs = {
+        (concept, name)
+        for source in (*ID_DATASETS, "also_shows")
+        for name, concepts in table[source].items()
+        for concept in concepts
+    }
+    return {concept: frozenset(name for other, name in pairs if other == concept) for concept, _ in sorted(pairs)}
+
+
+def id_scene(rng: Rng, dataset: str) -> list[Wanted]:
+    """Objects of a scene of an ID dataset; all classes are equally frequent."""
+    if rng.random() < EMPTY:
+        return []
+    counts = (1, 2, 3, 4) if dataset == "voc" else (2, 3, 4, 5, 6, 7)
+    return _several(rng, categories()[dataset], int(rng.choice(counts)))
+
+
+def crop_class(subset: str, index: int) -> str:
+    """Class of an image of `drawings`: each class of its subset in turn."""
+    names = list(_crop_classes(subset))
+    return names[index % len(names)]
+
+
+def crop_object(rng: Rng, subset: str, index: int) -> Wanted:
+    """The object that nearly fills an image of `drawings`."""
+    name = crop_class(subset, index)
+    return _any(rng, {name: _crop_classes(subset)[name]}, _FILLING)
+
+
+def _crop_classes(subset: str) -> Concepts:
+    known, unknown = categories()[CROPS], categories()["drawings_unknown"]
+    return {**unknown["near"], **unknown["far"]} if subset == UNKNOWN else known
+
+
+def ood_scene(rng: Rng, source: str, missing_labels: float) -> list[Wanted]:
+    """Objects of a scene of an OOD source: unknown ones, and in some scenes objects of ID classes or overlaps."""
+    kind = str(rng.choice(list(MIXTURE), p=list(MIXTURE.values())))
+    wanted = _of_kind(rng, source, kind)
+    return [replace(one, labelled=one.labelled and rng.random() >= missing_labels) for one in wanted]
+
+
+def _of_kind(rng: Rng, source: str, kind: str) -> list[Wanted]:
+    table = categories()[source]
+    if kind == "empty":
+        return []
+    if kind == "table":
+        return _laid_table(rng, source, table["table"])
+    if kind == "crowd":
+        one = _any(rng, table["crowd"], _IN_CROWD)
+        return [replace(one, copies=int(rng.integers(6, 11))), *_unknown(rng, table, "far", most=1)]
+    if kind == "near and far":
+        return _unknown(rng, table, "near", most=2) + _unknown(rng, table, "far", most=2)
+    if kind in ("near", "far"):
+        return _unknown(rng, table, kind, most=3)
+    company = _unknown(rng, table, str(rng.choice(["near", "far"])), most=2)
+    if kind in ("known", "people"):
+        return [_any(rng, table[kind], _ROOMY), *company]
+    whole = {name: concepts for name, concepts in table["people"].items() if name.lower() == "person"}
+    return [replace(_any(rng, whole, _ROOMY), labelled=False), *company]
+
+
+def _unknown(rng: Rng, table: Mapping[str, Concepts], distance: str, most: int) -> list[Wanted]:
+    return _several(rng, table[distance], int(rng.integers(1, most + 1)))
+
+
+def _several(rng: Rng, concepts: Concepts, count: int) -> list[Wanted]:
+    return [_any(rng, concepts, _ROOMY if count < 3 else _SMALL) for _ in range(count)]
+
+
+def _laid_table(rng: Rng, source: str, dishes: Concepts) -> list[Wanted]:
+    """A dining table, mostly unlabelled, and labelled dishes on it."""
+    table = Wanted(_TABLE_LABEL[source], "diningtable", _LARGE, labelled=bool(rng.random() < 0.25))
+    count = int(rng.integers(2, 5))
+    return [table, *(replace(_any(rng, dishes, _ON_TABLE), support=0) for _ in range(count))]
+
+
+def _any(rng: Rng, concepts: Concepts, scale: tuple[float, float]) -> Wanted:
+    names = list(concepts)
+    name = names[int(rng.integers(len(names)))]
+    choices = concepts[name]
+    return Wanted(name, choices[int(rng.integers(len(choices)))], scale)

@@ -1,0 +1,307 @@
+"""Annotation files of the demo datasets, each in the format of its original."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Protocol
+from xml.etree import ElementTree
+
+from farther_demo.drawings import demo_table
+from farther_demo.placing import SceneObject
+from farther_demo.recipes import CROPS, crop_class
+from farther_demo.scene import Record
+
+#: Year in the names of VOC's images of each subset.
+_VOC_YEAR = {"train": 2007, "val": 2008, "test": 2012}
+
+#: Visible fraction below which an object is `difficult` in VOC.
+_DIFFICULT = 0.45
+
+_COCO_LICENCE = {"id": 1, "name": "CC BY-SA 4.0", "url": "https://creativecommons.org/licenses/by-sa/4.0/"}
+
+BOX_FIELDS = (
+    *("ImageID", "Source", "LabelName", "Confidence", "XMin", "XMax", "YMin", "YMax"),
+    *("IsOccluded", "IsTruncated", "IsGroupOf", "IsDepiction", "IsInside"),
+)
+_ROOT = "Entity"
+
+
+class Writer(Protocol):
+    """Writes the annotation files of a dataset, one scene at a time."""
+
+    def add(self, record: Record) -> None:
+        """Writes the annotations of a scene."""
+
+    def close(self) -> None:
+        """Completes the files."""
+
+
+class VocWriter:
+    """PASCAL VOC: one XML file per image and one list of images per subset.
+
+    Boxes are 1-based pixels, both ends inclusive; an object that is less than 45% visible is `difficult`.
+    """
+
+    def __init__(self, folder: Path, subsets: Sequence[str]):
+        self._annotations = folder / "VOC2012" / "Annotations"
+        self._annotations.mkdir(parents=True)
+        lists = folder / "VOC2012" / "ImageSets" / "Main"
+        lists.mkdir(parents=True)
+        self._lists = {subset: (lists / f"{subset}.txt").open("w", encoding="utf-8") for subset in subsets}
+
+    def add(self, record: Record) -> None:
+        """Writes the annotations of a scene."""
+        name = Path(voc_file(record.subset, record.index)).stem
+        root = ElementTree.Element("annotation")
+        _texts(root, folder="VOC2012", filename=f"{name}.jpg")
+        source = ElementTree.SubElement(root, "source")
+        _texts(source, database="farther demo world", annotation="exact", image="OpenMoji")
+        _texts(ElementTree.SubElement(root, "size"), width=record.width, height=record.height, depth=3)
+        _texts(root, segmented=0)
+        for one in record.annotations:
+            element = ElementTree.SubElement(root, "object")
+            flags = {"truncated": int(one.truncated), "difficult": int(one.visible < _DIFFICULT)}
+            _texts(element, name=one.category, pose="Unspecified", **flags)
+            xmin, ymin, xmax, ymax = one.box
+            _texts(ElementTree.SubElement(element, "bndbox"), xmin=xmin + 1, ymin=ymin + 1, xmax=xmax, ymax=ymax)
+        ElementTree.indent(root)
+        text = ElementTree.tostring(root, encoding="unicode")
+        (self._annotations / f"{name}.xml").write_text(text + "\n", encoding="utf-8")
+        self._lists[record.subset].write(f"{name}\n")
+
+    def close(self) -> None:
+        """Completes the lists."""
+        for file in self._lists.values():
+            file.close()
+
+
+class BddWriter:
+    """BDD100K's detection labels: one Scalabel list per subset.
+
+    A box is its first and last pixel: its width is x2 - x1 + 1. `labels` is null where there are none.
+    """
+
+    def __init__(self, folder: Path, subsets: Sequence[str]):
+        self._folder = folder / "labels" / "det_20"
+        self._folder.mkdir(parents=True)
+        self._frames: dict[str, list[str]] = {subset: [] for subset in subsets}
+        self._next_id = 0
+
+    def add(self, record: Record) -> None:
+        """Adds the labels of a scene."""
+        labels: list[dict[str, Any]] = []
+        for one in record.annotations:
+            xmin, ymin, xmax, ymax = map(float, one.box)
+            labels.append(
+                {
+                    "id": f"{self._next_id:010d}",
+                    "attributes": {"occluded": one.occluded, "truncated": one.truncated, "trafficLightColor": "NA"},
+                    "category": one.category,
+                    "box2d": {"x1": xmin, "y1": ymin, "x2": xmax - 1, "y2": ymax - 1},
+                }
+            )
+            self._next_id += 1
+        name = Path(bdd_file(record.subset, record.index)).name
+        frame = {"name": name, "attributes": record.attributes, "timestamp": 10000, "labels": labels or None}
+        self._frames[record.subset].append(json.dumps(frame))
+
+    def close(self) -> None:
+        """Writes the lists."""
+        for subset, frames in self._frames.items():
+            (self._folder / f"det_{subset}.json").write_text(_listed(frames) + "\n", encoding="utf-8")
+
+
+class CocoWriter:
+    """COCO's instances: one JSON file. Boxes are x, y, width, height; a crowd has `iscrowd` 1 and run lengths."""
+
+    def __init__(self, folder: Path, subsets: Sequence[str]):
+        (subset,) = subsets
+        self._file = folder / "annotations" / f"instances_{subset}2017.json"
+        self._file.parent.mkdir(parents=True)
+        self._images: list[dict[str, Any]] = []
+        self._annotations: list[str] = []
+
+    def add(self, record: Record) -> None:
+        """Adds the annotations of a scene."""
+        number = coco_id(record.index)
+        file = Path(coco_file(record.subset, record.index)).name
+        size = {"width": record.width, "height": record.height}
+        self._images.append({"id": number, "file_name": file, **size, "license": 1})
+        for one in record.annotations:
+            category = coco_category_ids()[one.category]
+            row = {"id": len(self._annotations) + 1, "image_id": number, "category_id": category}
+            self._annotations.append(json.dumps(row | _coco_shape(one, record)))
+
+    def close(self) -> None:
+        """Writes the file."""
+        info = {"description": "farther demo world, playing COCO", "year": 2017}
+        head = json.dumps({"info": info, "licenses": [_COCO_LICENCE], "categories": _coco_categories()})[:-1]
+        images = json.dumps(self._images)
+        text = f'{head}, "annotations": {_listed(self._annotations)}, "images": {images}}}\n'
+        self._file.write_text(text, encoding="utf-8")
+
+
+class OpenImagesWriter:
+    """OpenImages: a table of boxes, whose edges are fractions of the image's size; class names and hierarchy."""
+
+    def __init__(self, folder: Path, subsets: Sequence[str]):
+        (subset,) = subsets
+        table = _open_images()
+        with (folder / "class-descriptions-boxable.csv").open("w", encoding="utf-8", newline="") as file:
+            names = sorted((label, name) for name, label in table["ids"].items() if name != _ROOT)
+            csv.writer(file, lineterminator="\n").writerows(names)
+        hierarchy = _node(_ROOT, table["hierarchy"], table)
+        (folder / "bbox_labels_600_hierarchy.json").write_text(json.dumps(hierarchy, indent=1) + "\n", encoding="utf-8")
+        self._file = (folder / f"{subset}-annotations-bbox.csv").open("w", encoding="utf-8", newline="")
+        self._rows = csv.DictWriter(self._file, BOX_FIELDS, restval=0, lineterminator="\n")
+        self._rows.writeheader()
+
+    def add(self, record: Record) -> None:
+        """Writes the boxes of a scene."""
+        for one in record.annotations:
+            xmin, ymin, xmax, ymax = one.box
+            self._rows.writerow(
+                {
+                    "ImageID": open_images_id(record.subset, record.index),
+                    "Source": "xclick",
+                    "LabelName": _open_images()["ids"][one.category],
+                    "Confidence": 1,
+                    "XMin": f"{xmin / record.width:.6f}",
+                    "XMax": f"{xmax / record.width:.6f}",
+                    "YMin": f"{ymin / record.height:.6f}",
+                    "YMax": f"{ymax / record.height:.6f}",
+                    "IsOccluded": int(one.occluded),
+                    "IsTruncated": int(one.truncated),
+                    "IsGroupOf": int(one.is_group),
+                }
+            )
+
+    def close(self) -> None:
+        """Completes the table."""
+        self._file.close()
+
+
+class FolderWriter:
+    """Image labels as folders, one per class, which the images are written to: there is no annotation file."""
+
+    def __init__(self, folder: Path, subsets: Sequence[str]):
+        pass
+
+    def add(self, record: Record) -> None:
+        """Writes nothing."""
+
+    def close(self) -> None:
+        """Writes nothing."""
+
+
+def crop_file(subset: str, index: int) -> str:
+    """Path of an image in the folder of its class."""
+    return f"{subset}/{crop_class(subset, index)}/{index:06d}.jpg"
+
+
+def voc_file(subset: str, index: int) -> str:
+    """Path of an image; the year tells the subsets apart."""
+    return f"VOC2012/JPEGImages/{_VOC_YEAR[subset]}_{index:06d}.jpg"
+
+
+def bdd_file(subset: str, index: int) -> str:
+    """Path of an image, named like those of the original."""
+    digest = blake2b(f"bdd/{subset}/{index}".encode(), digest_size=8).hexdigest()
+    return f"images/100k/{subset}/{digest[:8]}-{digest[8:]}.jpg"
+
+
+def coco_id(index: int) -> int:
+    """COCO's number of an image."""
+    return index + 1
+
+
+def coco_file(subset: str, index: int) -> str:
+    """Path of an image."""
+    return f"{subset}2017/{coco_id(index):012d}.jpg"
+
+
+def open_images_id(subset: str, index: int) -> str:
+    """Sixteen hexadecimal digits."""
+    return blake2b(f"openimages/{subset}/{index}".encode(), digest_size=8).hexdigest()
+
+
+def open_images_file(subset: str, index: int) -> str:
+    """Path of an image."""
+    return f"{subset}/{open_images_id(subset, index)}.jpg"
+
+
+@dataclass(frozen=True)
+class Format:
+    """Files of a dataset: the path of an image by subset and number, the writer of annotations, and an image's name.
+
+    `image_id` is the name of the image with this path in the tables that `ingest` makes.
+    """
+
+    image_file: Callable[[str, int], str]
+    writer: Callable[[Path, Sequence[str]], Writer]
+    image_id: Callable[[Path], str] = attrgetter("stem")
+
+
+FORMATS: Mapping[str, Format] = {
+    "voc": Format(voc_file, VocWriter),
+    "bdd": Format(bdd_file, BddWriter, attrgetter("name")),
+    "coco": Format(coco_file, CocoWriter),
+    "openimages": Format(open_images_file, OpenImagesWriter),
+    CROPS: Format(crop_file, FolderWriter, lambda file: "/".join(file.parts[1:])),
+}
+
+
+@lru_cache(maxsize=1)
+def coco_category_ids() -> dict[str, int]:
+    """COCO's numbers of its 80 categories."""
+    return {row["name"]: row["id"] for row in _coco_categories()}
+
+
+def _texts(parent: ElementTree.Element, **values: str | int) -> None:
+    for tag, value in values.items():
+        ElementTree.SubElement(parent, tag).text = str(value)
+
+
+def _listed(items: Sequence[str]) -> str:
+    """A JSON list with one encoded item per line."""
+    return "[" + ",".join(f"\n{item}" for item in items) + "\n]"
+
+
+def _coco_shape(one: SceneObject, record: Record) -> dict[str, Any]:
+    xmin, ymin, xmax, ymax = one.box
+    runs = {"size": [record.height, record.width], "counts": list(one.segments)}
+    return {
+        "bbox": [xmin, ymin, xmax - xmin, ymax - ymin],
+        "area": one.area,
+        "iscrowd": int(one.is_group),
+        "segmentation": runs if one.is_group else [list(one.segments)],
+    }
+
+
+def _coco_categories() -> list[dict[str, Any]]:
+    return [
+        {"id": number, "name": name, "supercategory": group}
+        for group, members in demo_table("coco_categories.yaml").items()
+        for number, name in members.items()
+    ]
+
+
+def _open_images() -> dict[str, Any]:
+    return demo_table("openimages_categories.yaml")
+
+
+def _node(name: str, children: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+    """A category with its subcategories (`Subcategory`) and parts (`Part`)."""
+    node: dict[str, Any] = {"LabelName": table["ids"][name]}
+    if children:
+        node["Subcategory"] = [_node(child, below, table) for child, below in children.items()]
+    if name in table["parts"]:
+        node["Part"] = [_node(part, {}, table) for part in table["parts"][name]]
+    return node

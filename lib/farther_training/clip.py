@@ -1,0 +1,369 @@
+"""Trains the demo's small CLIP on images with captions (Radford et al. 2021, arXiv:2103.00020).
+
+The network is open_clip's, in a folder that open_clip can load: `open_clip_config.json` and
+`open_clip_model.safetensors`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+from torch.nn import functional
+from tqdm import tqdm
+
+from farther.detectors.networks.weights import floats, read_tensors, write_tensors
+from farther.images.device import torch_device
+from farther.registry import STRICT
+from farther.tables.documents import write_json
+from farther.tables.files import digest, inside
+from farther.tables.writing import delete_work, write_aside
+from farther_training.clip_pictures import (
+    Captioned,
+    caption,
+    compose,
+    compose_held_out,
+    sentences,
+    vocabulary,
+    words,
+)
+from farther_training.recipe import Count, Fraction, Recipe
+from farther_training.run import State, make_optimizer, write_log
+
+if TYPE_CHECKING:
+    from open_clip import CLIP
+
+#: Prompt of a name.
+QUESTION = "a photo of a {}"
+
+
+@dataclass(config=STRICT, kw_only=True)
+class ClipArchitecture:
+    """A small CLIP: open_clip's modified ResNet and a text transformer.
+
+    Args:
+        image_size: Side of the square that images are resized to; a multiple of 32.
+        layers: Number of blocks in each stage of the ResNet.
+        width: Number of channels of its first stage.
+        embedding: Dimension of the embeddings.
+        text_width, text_layers, text_heads: Size of the text transformer. Nearly all of its parameters are the
+            embeddings of CLIP's 49,408 tokens, each of dimension `text_width`.
+        context_length: Largest number of tokens of a caption.
+    """
+
+    image_size: Annotated[int, Field(ge=32, multiple_of=32)] = 64
+    layers: tuple[Count, Count, Count, Count] = (1, 1, 1, 1)
+    width: Annotated[int, Field(ge=2, multiple_of=2)] = 16
+    embedding: Count = 64
+    text_width: Count = 32
+    text_layers: Count = 2
+    text_heads: Count = 4
+    context_length: Count = 24
+
+    def config(self) -> dict[str, Any]:
+        """Content of `open_clip_config.json`."""
+        vision = {"image_size": self.image_size, "layers": list(self.layers), "width": self.width, "head_width": 64}
+        text = {"context_length": self.context_length, "vocab_size": 49_408, "width": self.text_width}
+        text |= {"heads": self.text_heads, "layers": self.text_layers}
+        model = {"embed_dim": self.embedding, "vision_cfg": vision, "text_cfg": text}
+        return {"model_cfg": model, "preprocess_cfg": {"resize_mode": "squash"}}
+
+
+@dataclass(config=STRICT, kw_only=True)
+class ClipRecipe:
+    """Hyperparameters of the small CLIP.
+
+    Args:
+        pictures: Number of training images to draw.
+        epochs: Passes over the images.
+        batch_size: Images per step, contrasted with each other.
+        learning_rate, weight_decay, warmup_steps, final_learning_rate, clip_norm, average, precision: See
+            `farther_training.recipe.Recipe`.
+        crop: Smallest fraction of an image's side in a random crop.
+        seed: Seed of the images, the weights, the order and the captions.
+        checkpoint_steps: Interval in steps at which the state of the run is saved.
+    """
+
+    pictures: Count = 14_000
+    epochs: Count = 26
+    batch_size: Annotated[int, Field(ge=2)] = 128
+    learning_rate: Annotated[float, Field(gt=0)] = 0.002
+    weight_decay: Annotated[float, Field(ge=0)] = 0.05
+    warmup_steps: Annotated[int, Field(ge=0)] = 100
+    final_learning_rate: Fraction = 0.02
+    clip_norm: float = 1.0
+    average: Annotated[float, Field(ge=0, lt=1)] = 0.998
+    precision: Literal["float32", "bfloat16"] = "bfloat16"
+    crop: Annotated[float, Field(gt=0, le=1)] = 0.75
+    seed: int = 0
+    checkpoint_steps: Count = 500
+
+    def schedule(self) -> Recipe:
+        """The hyperparameters that all networks share."""
+        names = ("epochs", "batch_size", "learning_rate", "weight_decay", "warmup_steps", "final_learning_rate")
+        shared = {name: getattr(self, name) for name in (*names, "clip_norm", "average", "precision", "seed")}
+        return Recipe(optimizer="adamw", **shared)
+
+
+class ClipRun(State["CLIP", Recipe, tuple[Tensor, Tensor, Tensor, Tensor]]):
+    """A training run of a CLIP; the optimizer and the identity come from the arguments."""
+
+    def __init__(
+        self,
+        architecture: ClipArchitecture,
+        clip: ClipRecipe,
+        pictures: Captioned,
+        device: torch.device,
+        state_file: Path,
+    ):
+        torch.manual_seed(clip.seed)
+        recipe = clip.schedule()
+        network = build(architecture).to(device, memory_format=torch.channels_last)
+        facts = json.dumps([asdict(architecture), asdict(clip), pictures.concepts])
+        identity = digest(facts, pictures.pixels.tobytes())
+        optimizer = make_optimizer(recipe, [(1.0, list(network.parameters()))])
+        super().__init__(network, optimizer, recipe, state_file, identity)
+        self.clip, self.pictures, self.device = clip, pictures, device
+        self.fitting = pictures.fitting()
+        self.tokenizer = tokenizer(architecture)
+        # All words are queried in every step: a batch has few captions to separate an image from.
+        self.questions = self.tokenizer([QUESTION.format(word) for word in vocabulary()]).to(device)
+        self.per_epoch = max(1, len(pictures) // clip.batch_size)
+        self.steps = self.per_epoch * clip.epochs
+
+    def compute_losses(self, batch: tuple[Tensor, Tensor, Tensor, Tensor]) -> dict[str, Tensor]:
+        """Contrastive loss of images and captions, plus the cross-entropy of images and all words."""
+        images, texts, same, fitting = batch
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.precision == "bfloat16"):
+            seen = self.network.encode_image(images, normalize=True).float()
+        encoded = self.network.encode_text(torch.cat([texts, self.questions]), normalize=True)
+        captions, words = encoded.float().split([len(texts), len(self.questions)])
+        scale = self.network.logit_scale.exp()
+        loss = contrastive_loss(seen, captions, scale, same)
+        return {"loss": loss + functional.cross_entropy(scale * seen @ words.T, fitting)}
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Limits the scale of the logits to 1 to 100, as in CLIP."""
+        self.network.logit_scale.clamp_(0, float(np.log(100)))
+
+    def batch(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Images of the current step, tokens of their captions, equal captions, and the words that fit each image."""
+        epoch, place = divmod(self.step, self.per_epoch)
+        order = np.random.default_rng([self.clip.seed, epoch]).permutation(len(self.pictures))
+        rows = order[place * self.clip.batch_size : (place + 1) * self.clip.batch_size]
+        rng = np.random.default_rng([self.clip.seed, epoch, place])
+        captions = [caption(self.pictures.concepts[r], self.pictures.places[r], rng) for r in rows]
+        number = np.unique(captions, return_inverse=True)[1]
+        images = changed(normalised(torch.from_numpy(self.pictures.pixels[rows])), self.clip.crop, rng)
+        same = torch.from_numpy(number[:, None] == number[None, :])
+        found = (images, self.tokenizer(captions), same, torch.from_numpy(self.fitting[rows]))
+        images, texts, same, fitting = (tensor.to(self.device) for tensor in found)
+        return images, texts, same, fitting
+
+
+def train(
+    architecture: ClipArchitecture,
+    recipe: ClipRecipe,
+    pictures: Captioned,
+    validation: Captioned,
+    state_file: Path,
+    log_file: Path,
+    device: torch.device,
+) -> CLIP:
+    """Trains a CLIP, or resumes a killed run; returns the averaged network, in evaluation mode.
+
+    Raises:
+        TrainingError: the loss is not finite.
+    """
+    run = ClipRun(architecture, recipe, pictures, device, state_file)
+    run.resume()
+    with tqdm(total=run.steps, initial=run.step, unit="step", mininterval=5) as bar:
+        while run.step < run.steps:
+            run.learn(run.batch())
+            bar.update()
+            if run.step % run.per_epoch == 0:
+                accuracy = zero_shot(run.averaged, run.tokenizer, validation)
+                run.end_epoch(run.step // run.per_epoch, {"val_zero_shot": accuracy})
+                bar.set_postfix(run.log[-1], refresh=False)
+                write_log(log_file, run.log)
+                run.save()
+            elif run.step % recipe.checkpoint_steps == 0:
+                run.save()
+    forget_unread_tokens(run.averaged, run.tokenizer)
+    return run.averaged
+
+
+def forget_unread_tokens(network: CLIP, tokenize: Any) -> None:
+    """Sets the embeddings of tokens that no caption contains to zero; training never changed their random values."""
+    read = torch.zeros(len(network.token_embedding.weight), dtype=torch.bool)
+    read[tokenize(sentences()).unique()] = True
+    with torch.no_grad():
+        network.token_embedding.weight[~read.to(network.token_embedding.weight.device)] = 0
+
+
+def build(architecture: ClipArchitecture) -> CLIP:
+    """An untrained network."""
+    from open_clip import CLIP
+
+    return CLIP(**architecture.config()["model_cfg"])
+
+
+def tokenizer(architecture: ClipArchitecture) -> Any:
+    """Callable that maps a list of captions to their tokens, int64 of shape (number of captions, context length)."""
+    from open_clip import SimpleTokenizer
+
+    return SimpleTokenizer(context_length=architecture.context_length)
+
+
+def contrastive_loss(seen: Tensor, said: Tensor, scale: Tensor, same: Tensor) -> Tensor:
+    """CLIP's symmetric cross-entropy, with several correct captions per image where captions are equal.
+
+    Args:
+        seen, said: Embeddings of images and captions, (N, D), of length 1.
+        same: bool (N, N): pairs with equal captions; the diagonal is True.
+    """
+    logits = scale * seen @ said.T
+    target = same / same.sum(dim=1, keepdim=True)
+    return (functional.cross_entropy(logits, target) + functional.cross_entropy(logits.T, target)) / 2
+
+
+def normalised(pixels: Tensor) -> Tensor:
+    """Images, uint8 (N, H, W, 3), as CLIP's input, float32 (N, 3, H, W)."""
+    from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
+
+    mean, std = (255 * torch.tensor(x, device=pixels.device) for x in (OPENAI_DATASET_MEAN, OPENAI_DATASET_STD))
+    return ((pixels - mean) / std).permute(0, 3, 1, 2)  # channels stay last in memory, for faster convolutions
+
+
+def changed(images: Tensor, crop: float, rng: np.random.Generator) -> Tensor:
+    """Random crops of images (N, 3, H, W) at full size, half of them mirrored, with random brightness and contrast."""
+    count = len(images)
+    kept = rng.uniform(crop, 1, (count, 2))
+    shift = rng.uniform(-1, 1, (count, 2)) * (1 - kept)
+    kept[:, 0] *= rng.choice([-1, 1], count)
+    theta = np.zeros((count, 2, 3), dtype=np.float32)
+    theta[:, [0, 1], [0, 1]] = kept
+    theta[:, :, 2] = shift
+    grid = functional.affine_grid(torch.from_numpy(theta).to(images), list(images.shape), align_corners=False)
+    moved = functional.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
+    light = torch.from_numpy(rng.normal(0, 0.15, (count, 1, 1, 1))).to(images)
+    contrast = torch.from_numpy(rng.uniform(0.8, 1.2, (count, 1, 1, 1))).to(images)
+    return (moved * contrast + light).contiguous(memory_format=torch.channels_last)
+
+
+@torch.no_grad()
+def zero_shot(network: CLIP, tokenize: Any, pictures: Captioned) -> float:
+    """Fraction of the images of a single object whose nearest name is one of the object's; NaN without such images."""
+    names = sorted({name for known in words().values() for name in known.names})
+    device = next(network.parameters()).device
+    single = [row for row, shown in enumerate(pictures.concepts) if len(shown) == 1]
+    if not single:
+        return float("nan")
+    said = network.encode_text(tokenize([QUESTION.format(name) for name in names]).to(device), normalize=True)
+    hits = 0
+    for start in range(0, len(single), 256):
+        rows = single[start : start + 256]
+        seen = network.encode_image(normalised(torch.from_numpy(pictures.pixels[rows]).to(device)), normalize=True)
+        nearest = (seen @ said.T).argmax(dim=1).tolist()
+        hits += sum(names[k] in words()[pictures.concepts[r][0]].names for k, r in zip(nearest, rows, strict=True))
+    return hits / len(single)
+
+
+CARD = """\
+# clip
+
+A small CLIP, {millions:.1f} million parameters, for the demo world only: it was trained only on images of its drawings,
+{size} pixels wide. open_clip loads this folder directly: `open_clip.create_model("local-dir:data/demo/clip")`.
+
+Trained on {pictures} images of {concepts} concepts with the names of the four demo datasets, in-distribution and
+unknown classes alike, as a CLIP trained on the web has seen both. No image is part of a dataset, and none contains a
+drawing that is held out for test. Most unknown concepts have a single drawing, which CLIP has seen in other scenes.
+Captions also contain the kind of each object (COCO's supercategories, OpenImages' hierarchy) and place half of all food
+and tableware on a dining table, visible or not; these words partly determine which images it finds near.
+
+For images with one object, the nearest of all {names} names is correct for {val:.1%}; with held-out drawings of the
+in-distribution classes, for {held_out:.1%}.
+
+Its training images are composed from drawings of OpenMoji (https://openmoji.org), licence CC BY-SA 4.0.
+
+The same as JSON, including the recipe: [card.json](card.json).
+"""
+
+
+@dataclass(config=STRICT, kw_only=True)
+class ClipJob:
+    """Parameters of the job.
+
+    Args:
+        folder: The folder to write; an existing one is replaced.
+        architecture: The network.
+        recipe: Hyperparameters.
+        validation_pictures: Number of validation images, and of test images with held-out drawings.
+        device: "cpu", "cuda", …; "auto" is the first GPU, or else the CPU.
+    """
+
+    folder: Path
+    architecture: Annotated[ClipArchitecture, Field(default_factory=ClipArchitecture)]
+    recipe: Annotated[ClipRecipe, Field(default_factory=ClipRecipe)]
+    validation_pictures: Count = 1000
+    device: str = "auto"
+
+
+def run_job(name: str, job: ClipJob, artifacts: Path) -> dict[str, Any]:
+    """Draws images, trains or resumes a killed run, and writes the folder, its card and the log; returns the card.
+
+    Raises:
+        ParameterError: the device is unknown.
+        TrainingError: the loss is not finite.
+    """
+    device = torch_device(job.device)
+    work = inside(artifacts / ".work" / "train", name)
+    size, seed, count = job.architecture.image_size, job.recipe.seed, job.validation_pictures
+    # Validation images differ from training images by their seed.
+    pictures, validation = compose(job.recipe.pictures, size, seed), compose(count, size, seed + 1)
+    log_file = inside(artifacts / "train", name) / "log.csv"
+    network = train(job.architecture, job.recipe, pictures, validation, work / "state.pt", log_file, device)
+    with write_aside(job.folder) as aside:
+        aside.mkdir()
+        weights = aside / "open_clip_model.safetensors"
+        write_tensors(weights, network.state_dict(), {"name": name})
+        write_json(aside / "open_clip_config.json", job.architecture.config())
+        network.load_state_dict(floats(read_tensors(weights)))
+        tokenize = tokenizer(job.architecture)
+        held_out = zero_shot(network, tokenize, compose_held_out(count, size, seed + 1))
+        metrics = {"val": zero_shot(network, tokenize, validation), "held_out": held_out}
+        card = _card(name, job, sum(p.numel() for p in network.parameters()), metrics)
+        write_json(aside / "card.json", card)
+        (aside / "README.md").write_text(_markdown(card), encoding="utf-8")
+    delete_work(work)
+    return card
+
+
+def _card(name: str, job: ClipJob, parameters: int, metrics: dict[str, float]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "architecture": {**asdict(job.architecture), "layers": list(job.architecture.layers)},
+        "parameters": parameters,
+        "pictures": job.recipe.pictures,
+        "concepts": len(words()),
+        "names": len({one for known in words().values() for one in known.names}),
+        "recipe": asdict(job.recipe),
+        "torch": torch.__version__,
+        "open_clip_torch": version("open_clip_torch"),
+        "metrics": {key: None if np.isnan(value) else round(value, 6) for key, value in metrics.items()},
+    }
+
+
+def _markdown(card: dict[str, Any]) -> str:
+    metrics = {key: np.nan if value is None else value for key, value in card["metrics"].items()}
+    size = card["architecture"]["image_size"]
+    return CARD.format_map({**card, **metrics, "size": size, "millions": card["parameters"] / 1e6})

@@ -1,0 +1,175 @@
+"""A training job, from tables to a checkpoint with its card, the same for every trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from farther.errors import DataError, ParameterError
+from farther.images.device import torch_device
+from farther.registry import build
+from farther.tables import Images, Objects
+from farther.tables.documents import read_json, write_json
+from farther.tables.files import inside
+from farther.tables.writing import delete_work, write_aside
+from farther_training import trainers
+from farther_training.samples import Samples
+from farther_training.trainers import Job, Task, Trained
+
+SUBSETS = ("train", "val", "test")
+
+#: Metrics of an evaluation: their names in the card, and their titles. The first one is also given per class.
+METRICS = {"ap50": ("map50", "mAP50"), "ap": ("map", "mAP"), "accuracy": ("accuracy", "accuracy")}
+
+TEMPLATE = """\
+# {name}
+
+{kind}, {millions:.1f} million parameters.
+{scaling}
+{metrics}
+
+Trained on {images} images of `{dataset}` with {objects} objects (data {data_digest}){left_out}.
+Classes and their {first} on `{test}`: {classes}.
+
+{sections}
+
+The same as JSON: [{name}.json]({name}.json).
+"""
+
+
+def make_job(name: str, entry: Mapping[str, Any]) -> Job:
+    """The job of an entry of `train:` in `training/params.yaml`: `trainer` and the parameters of that trainer's job."""
+    params = dict(entry)
+    if "trainer" not in params:
+        known = ", ".join(trainers.names())
+        raise ParameterError(f"training job {name!r}: parameter 'trainer' is missing. Known: {known}")
+    try:
+        kind = trainers.get(params.pop("trainer"))
+    except ParameterError as error:
+        raise ParameterError(f"training job {name!r}: parameter 'trainer': {error}") from None
+    return build(kind, f"training job {name!r}", params)
+
+
+def run_job(name: str, job: Job, root: Path, artifacts: Path) -> dict[str, Any]:
+    """Trains, or resumes a killed run, and writes the checkpoint, its card and the log; returns the card.
+
+    Raises:
+        DataError: a table, an image or the initial weights are absent or damaged, or there are no objects to learn.
+        ParameterError: the network or the device cannot be used, or a class is unknown; names the job.
+        TrainingError: the loss is not finite.
+    """
+    try:
+        samples = _samples(job, root, artifacts)
+        task = Task(
+            training=samples["train"],
+            validation=samples["val"],
+            device=torch_device(job.device),
+            work=inside(artifacts / ".work" / "train", name),
+            log_file=inside(artifacts / "train", name) / "log.csv",
+            notes={"name": name, "dataset": job.dataset, "data_digest": samples["train"].digest()},
+        )
+        trained = job.learn(task)
+    except ParameterError as error:
+        raise ParameterError(f"training job {name!r}: {error}") from None
+    card = _card(name, job, samples, trained)
+    write_json(job.weights.with_suffix(".json"), card)
+    with write_aside(job.weights.with_suffix(".md")) as aside:
+        aside.write_text(_markdown(card, trained), encoding="utf-8")
+    delete_work(task.work)
+    return card
+
+
+def _card(name: str, job: Job, samples: Mapping[str, Samples], trained: Trained) -> dict[str, Any]:
+    training = samples["train"]
+    return {
+        "name": name,
+        "trainer": job.name,
+        **trained.facts,
+        "parameters": trained.parameters,
+        "dataset": job.dataset,
+        "images": len(training),
+        "objects": training.learned,
+        "left_out": training.left_out,
+        "data_digest": training.digest(),
+        "initial_weights": trained.origin,
+        "recipe": asdict(job.recipe),
+        "torch": torch.__version__,
+        **{package: version(package) for package in trained.packages},
+        "metrics": {getattr(job, subset): _metrics(trained.evaluate(samples[subset])) for subset in SUBSETS[1:]},
+    }
+
+
+def _metrics(found: Mapping[str, Any]) -> dict[str, Any]:
+    names = [name for name in METRICS if name in found]
+    per_class = {category: values[names[0]] for category, values in found["per_class"].items()}
+    return {METRICS[name][0]: found[name] for name in names} | {f"{METRICS[names[0]][0]}_per_class": per_class}
+
+
+def _samples(job: Job, root: Path, artifacts: Path) -> dict[str, Samples]:
+    """Samples of each subset by its purpose."""
+    tables = inside(artifacts / "tables", job.dataset)
+    classes = _classes(job, tables / "categories.json")
+    samples = {}
+    for subset in SUBSETS:
+        folder = inside(tables, getattr(job, subset))
+        images, objects = Images.read(folder / "images.parquet"), Objects.read(folder / "objects.parquet")
+        try:
+            samples[subset] = Samples(images, objects, root, classes)
+        except DataError as error:
+            raise DataError(error.problem, file=folder, row=error.row, field=error.field) from None
+    return samples
+
+
+def _classes(job: Job, path: Path) -> tuple[str, ...]:
+    """Classes of a job: those of its parameters, or all of the dataset."""
+    known = read_json(path)
+    names = known.get("categories") if isinstance(known, dict) else None
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise DataError("expected a list of names", file=path, field="categories")
+    if unknown := [name for name in job.classes or () if name not in names]:
+        problem = f"{', '.join(map(repr, unknown))} is not a category of {job.dataset!r}; {path} lists them"
+        raise ParameterError(f"parameter 'classes': {problem}")
+    return job.classes or tuple(names)
+
+
+def _markdown(card: Mapping[str, Any], trained: Trained) -> str:
+    metrics, sections = card["metrics"], {"Recipe": "recipe", **trained.sections}
+    test = list(metrics)[-1]
+    titles = {name: title for name, title in METRICS.values() if name in metrics[test]}
+    first = next(iter(titles))
+    rows = [["", *titles.values()], ["---"] * (1 + len(titles))]
+    rows += [[name, *(_percent(found[metric]) for metric in titles)] for name, found in metrics.items()]
+    per_class = metrics[test][f"{first}_per_class"]
+    left_out = ", ".join(f"{count} {name}" for name, count in card["left_out"].items())
+    values = {
+        **card,
+        "kind": trained.kind,
+        "scaling": f"{trained.scaling}\n" if trained.scaling else "",
+        "millions": card["parameters"] / 1e6,
+        "metrics": "\n".join(f"| {' | '.join(row)} |".replace("|  |", "| |") for row in rows),
+        "first": titles[first],
+        "left_out": f"; left out: {left_out}" if left_out else "",
+        "test": test,
+        "classes": ", ".join(f"{name} {_percent(per_class.get(name))}" for name in card["classes"]),
+        "sections": "\n\n".join("\n".join([f"## {title}\n", *_lines(card[name])]) for title, name in sections.items()),
+    }
+    return TEMPLATE.format_map(values)
+
+
+def _lines(values: Mapping[str, Any], indent: str = "") -> list[str]:
+    lines = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            lines += [f"{indent}- {name}", *_lines(value, indent + "  ")]
+        else:
+            lines.append(f"{indent}- {name}: {value}")
+    return lines
+
+
+def _percent(fraction: float | None) -> str:
+    return "–" if fraction is None else f"{100 * fraction:.1f}%"

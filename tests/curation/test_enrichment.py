@@ -1,0 +1,400 @@
+"""Candidates from larger pools: which qualify, which come first, and how they enter a split."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+import yaml
+from polars.testing import assert_frame_equal
+
+from farther.curation import Categories, LabelledImages, benchmark, curate, explain
+from farther.curation.candidates import CANDIDATES, listed, write_candidates
+from farther.curation.decisions import HEADER
+from farther.curation.enrichment import Found, describe, enrichment, find, images_by_subset, present
+from farther.errors import DataError, ParameterError
+from farther.similarity import Embeddings
+from farther.tables import Images, Objects
+from farther.tables.documents import read_json, write_json
+
+ROOT = Path(__file__).parents[2]
+
+RULES = """
+id_classes:
+  cat: {photos: [Cat]}
+  table: {photos: [Table]}
+protocols:
+  paper:
+    overlap: {photos: {table: [Plate]}}
+    near: {photos: {cat: [Lynx, Otter]}}
+"""
+
+CATEGORIES = ("Cat", "Table", "Plate", "Lynx", "Otter", "Kite", "Moon")
+
+
+class InMemory:
+    """Tables that were never on disk: of each subset, what its images show."""
+
+    def __init__(self, **subsets: dict[str, list[str]]):
+        self.subsets = {"train": {"t": ["cat"]}, **subsets}
+        self.digests: dict[str, str] = {}
+
+    def source(self, dataset: str, subset: str) -> LabelledImages:
+        shown = self.subsets[subset]
+        pairs = [(image, category) for image, names in shown.items() for category in names]
+        n, ids = len(shown), list(shown)
+        images = Images(
+            image_id=ids,
+            dataset=[dataset] * n,
+            file=ids,
+            width=[9] * n,
+            height=[9] * n,
+            digest=[self.digests.get(name, name) for name in ids],
+        )
+        objects = Objects(
+            image_id=[image for image, _ in pairs],
+            object_id=np.arange(len(pairs)),
+            box=np.tile([0, 0, 5, 5], (len(pairs), 1)),
+            category=[category.removesuffix("*") for _, category in pairs],
+            is_crowd=[category.endswith("*") for _, category in pairs],
+        )
+        return LabelledImages(images, objects)
+
+    def categories(self, dataset: str) -> Categories:
+        return Categories(("cat", "table") if dataset == "id" else CATEGORIES)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "rules.yaml").write_text(RULES)
+    (tmp_path / "decisions.csv").write_text(HEADER)
+    return tmp_path
+
+
+def made(folder: Path, **splits: dict):
+    val = {f"val_{d}": {"dataset": "photos", "subset": "val", "distance": d} for d in ("near", "far")}
+    written = {"id": "id", "rules": folder / "rules.yaml", "subsets": {"train": "train"}, "splits": {**val, **splits}}
+    return benchmark("b", {**written, "decisions": folder / "decisions.csv"})
+
+
+def search(folder: Path, tables: InMemory, looks=None, splits: dict | None = None, **params) -> Found:
+    pools = [{"dataset": "photos", "subset": "pool"}]
+    bench = made(folder, **(splits or {}))
+    return find(enrichment("b", {"pools": pools, **params}), bench, tables, present(bench, tables), looks)
+
+
+def decide(folder: Path, *lines: str) -> None:
+    with (folder / "decisions.csv").open("a") as file:
+        for number, line in enumerate(lines):
+            file.write(f"2026-11-21T09:30:{number:02}Z,ann,photos,pool,{line}\n")
+
+
+def chosen(found: Found) -> list[tuple[str, str, str]]:
+    return list(found.candidates.select("image_id", "distance", "category").iter_rows())
+
+
+def test_only_images_without_id_class_or_overlap_and_with_a_wanted_category_qualify(folder):
+    pool = {
+        "cat": ["Lynx", "Cat"],
+        "plate": ["Kite", "Plate"],
+        "near": ["Lynx", "Kite"],
+        "far": ["Kite"],
+        "empty": [],
+        "crowd": ["Lynx*"],
+    }
+    found = search(folder, InMemory(val={}, pool=pool))
+    assert sorted(chosen(found)) == [("far", "far", "Kite"), ("near", "near", "Lynx")]
+    assert found.counts["pool"] == 6
+    assert found.counts["qualified"] == 2
+
+
+def test_the_category_that_the_fewest_images_show_comes_first(folder):
+    val = {f"v{n}": ["Kite"] for n in range(3)} | {"m": ["Moon"]}
+    pool = {f"k{n}": ["Kite"] for n in range(4)} | {f"m{n}": ["Moon"] for n in range(4)}
+    found = search(folder, InMemory(val=val, pool=pool), distances=["far"])
+    assert list(found.candidates.select("category", "shown").iter_rows()) == [
+        ("Moon", 1),
+        ("Moon", 2),
+        ("Kite", 3),
+        ("Moon", 3),
+        ("Kite", 4),
+        ("Moon", 4),
+        ("Kite", 5),
+        ("Kite", 6),
+    ]
+
+
+def test_images_that_show_two_categories_count_for_both(folder):
+    pool = {"both": ["Kite", "Moon"], "kite": ["Kite"]}
+    found = search(folder, InMemory(val={"v": ["Moon"]}, pool=pool), distances=["far"], most=1)
+    assert found.candidates["category"][0] == "Kite"
+    needs = {need["category"]: (need["before"], need["new"]) for need in found.needs.to_dicts()}
+    assert needs["kite"] == (0, 1)
+    assert needs["moon"] == (1, 1 if found.candidates["image_id"][0] == "both" else 0)
+
+
+def test_caps_hold_for_each_category_and_for_each_distance(folder):
+    pool = {f"{name} {n}": [name] for name in ("Kite", "Moon", "Lynx") for n in range(20)}
+    found = search(folder, InMemory(val={}, pool=pool), per_class=4)
+    assert sorted(found.candidates["category"]) == ["Kite"] * 4 + ["Lynx"] * 4 + ["Moon"] * 4
+    few = search(folder, InMemory(val={}, pool=pool), most=3)
+    assert few.candidates["distance"].to_list() == ["near"] * 3 + ["far"] * 3
+    only = search(folder, InMemory(val={}, pool=pool), categories=["Moon"])
+    assert set(only.candidates["category"]) == {"Moon"}
+
+
+def test_the_order_of_the_pool_does_not_change_the_choice(folder):
+    pool = {f"{name} {n}": [name] for name in ("Kite", "Moon") for n in range(20)}
+    turned = dict(reversed(pool.items()))
+    one, other = (search(folder, InMemory(val={}, pool=p), most=10) for p in (pool, turned))
+    assert_frame_equal(one.candidates, other.candidates)
+    assert chosen(one) != chosen(search(folder, InMemory(val={"v": ["Kite"]}, pool=pool), most=10))
+
+
+def test_equal_files_are_chosen_once_and_never_when_the_benchmark_has_them(folder):
+    tables = InMemory(val={"v": ["Kite"]}, pool={"a": ["Kite"], "b": ["Kite"], "c": ["Kite"], "d": ["Kite"]})
+    tables.digests = {"v": "1", "a": "1", "b": "2", "c": "2", "t": "3", "d": "3"}
+    found = search(folder, tables)
+    assert len(found.candidates) == 1
+    assert found.candidates["image_id"][0] in ("b", "c")
+    assert found.counts["copies"] == 3
+
+
+class InOneDirection:
+    """Looks: images whose names start alike look alike."""
+
+    def __init__(self, *known: str):
+        self.known = list(known)
+
+    def compare(self, dataset: str, subset: str, image_id: str):
+        if image_id == "unreadable":
+            return None
+        repeats = [name for name in self.known if name[0] == image_id[0]]
+        return "t", 0.5, repeats[0] if repeats else ""
+
+    def take(self, dataset: str, subset: str, image_id: str):
+        self.known.append(image_id)
+
+
+def test_near_duplicates_of_known_images_and_of_candidates_are_left_out(folder):
+    pool = {name: ["Kite"] for name in ("a1", "a2", "b1", "c1", "c2", "unreadable")}
+    found = search(folder, InMemory(val={}, pool=pool), InOneDirection("b0"))
+    assert [one[0][0] for one in sorted(chosen(found))] == ["a", "c", "u"]
+    assert found.counts["copies"] == 3
+    by_name = {one["image_id"]: one for one in found.candidates.to_dicts()}
+    assert by_name["unreadable"]["similarity"] is None
+    assert set(found.candidates["neighbour"]) == {"t", ""}
+
+
+def test_images_with_decisions_stay_listed_and_those_let_in_make_their_category_less_rare(folder):
+    decide(folder, "in,keep,,", "out,remove,cat,", "in2,near,,", "in2,undo,,")
+    pool = {"in": ["Kite"], "out": ["Kite"], "in2": ["Lynx"], "new": ["Kite"], "moon": ["Moon"]}
+    found = search(folder, InMemory(val={"m": ["Moon"]}, pool=pool), splits=more(folder), distances=["far"])
+    assert chosen(found)[:3] == [("in", "far", ""), ("in2", "near", ""), ("out", "far", "")]
+    assert list(found.candidates[3:].select("image_id", "shown").iter_rows()) == [("new", 1), ("moon", 1)]
+    assert found.counts["decided"] == 3
+    assert "3 with earlier decisions" in describe(found)
+
+
+def test_a_pool_that_the_benchmark_draws_from_and_unknown_categories_are_refused(folder):
+    tables = InMemory(val={}, pool={"a": ["Kite"]})
+    with pytest.raises(ParameterError, match="split 'val_far' already draws from all of photos val"):
+        search(folder, tables, pools=[{"dataset": "photos", "subset": "val"}])
+    with pytest.raises(ParameterError, match=r"category 'Plate' makes no image .* Known: Kite, Lynx, Moon, Otter"):
+        search(folder, tables, categories=["Plate"])
+    with pytest.raises(ParameterError, match="'farther' includes near and far images, so it cannot be combined"):
+        search(folder, tables, distances=["near", "farther"])
+    with pytest.raises(ParameterError, match="unknown parameter 'pool'"):
+        enrichment("b", {"pool": []})
+
+
+def test_a_benchmark_without_near_and_far_takes_both_kinds_as_farther(folder):
+    far = {"dataset": "photos", "subset": "val", "distance": "farther"}
+    bench = benchmark("b", {"id": "id", "rules": folder / "rules.yaml", "splits": {"x": far}, "subsets": {}})
+    tables = InMemory(val={"v": ["Lynx"]}, pool={"a": ["Lynx"], "b": ["Kite"], "c": ["Cat"]})
+    params = enrichment("b", {"pools": [{"dataset": "photos", "subset": "pool"}]})
+    found = find(params, bench, tables, present(bench, tables))
+    assert chosen(found) == [("b", "farther", "Kite"), ("a", "farther", "Lynx")]
+
+
+def test_pasted_objects_make_no_category_less_rare(folder):
+    pasted = {"dataset": "photos", "subset": "pasted", "distance": "far", "known": "keep"}
+    tables = InMemory(val={"v": ["Moon"]}, pasted={"p": ["Kite", "Kite"], "q": ["Kite"]}, pool={"a": ["Kite"]})
+    found = search(folder, tables, splits={"pasted": pasted})
+    assert found.candidates["shown"][0] == 0
+
+
+def test_images_are_named_by_the_subset_that_they_come_from(folder):
+    bench, tables = made(folder), InMemory(val={"v": ["Lynx"], "w": ["Kite"], "x": ["Cat"]})
+    assert images_by_subset(bench, present(bench, tables)) == {("photos", "val"): {"v", "w"}}
+
+
+# ------------------------------------------------------------------------------------------ candidates in a split
+
+
+def more(folder: Path, **params) -> dict:
+    shared = {"dataset": "photos", "subset": "pool", "candidates": folder / "c.csv", **params}
+    return {f"more_{d}": {**shared, "distance": d} for d in ("near", "far")}
+
+
+def frame(*rows: tuple) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=CANDIDATES, orient="row")
+
+
+def write(folder: Path, *names: str) -> None:
+    write_candidates(
+        folder / "c.csv", frame(*(("photos", "pool", name, "near", "Lynx", 0, "", None) for name in names))
+    )
+
+
+POOL = {"a": ["Lynx"], "b": ["Lynx"], "c": ["Kite"], "d": ["Kite"], "e": ["Cat"], "unlisted": ["Lynx"]}
+
+
+def names_in(curation) -> dict[str, list[str]]:
+    return {name: curation.splits[name].images.image_id.tolist() for name in ("more_near", "more_far")}
+
+
+def test_a_candidate_enters_only_after_people_let_it_in(folder):
+    write(folder, "a", "b", "c", "d", "e")
+    tables = InMemory(val={}, pool=POOL)
+    assert names_in(curate(made(folder, **more(folder)), tables)) == {"more_near": [], "more_far": []}
+    decide(folder, "a,keep,,", "c,near,,", "d,remove,cat,", "e,far,,")
+    curation = curate(made(folder, **more(folder)), tables)
+    assert names_in(curation) == {"more_near": ["a", "c"], "more_far": ["e"]}
+    rule = dict(zip(curation.fates.image_id, curation.fates.rule, strict=True))
+    assert rule["b"] == "candidate: not reviewed yet"
+    sentence = (
+        "photos pool b: removed; candidate: not reviewed yet (by the rules: near; near: Lynx → cat (object 1, Lynx))"
+    )
+    assert explain(curation.fates, "b") == sentence
+    assert "unlisted" not in rule
+
+
+def test_all_candidates_enter_where_that_is_asked_for(folder):
+    write(folder, "a", "c", "e")
+    curation = curate(made(folder, **more(folder, admit="all")), InMemory(val={}, pool=POOL))
+    assert names_in(curation) == {"more_near": ["a"], "more_far": ["c"]}
+
+
+def test_a_split_may_ask_for_review_without_candidates(folder):
+    decide(folder, "b,keep,,")
+    splits = {name: {**split, "candidates": None, "admit": "reviewed"} for name, split in more(folder).items()}
+    assert names_in(curate(made(folder, **splits), InMemory(val={}, pool=POOL))) == {"more_near": ["b"], "more_far": []}
+
+
+def test_splits_of_one_source_cannot_differ_in_what_they_admit(folder):
+    write(folder, "a")
+    splits = more(folder)
+    splits["more_far"]["admit"] = "all"
+    with pytest.raises(ParameterError, match="splits more_near, more_far share their images, so 'needs_review'"):
+        curate(made(folder, **splits), InMemory(val={}, pool=POOL))
+
+
+def test_known_objects_stay_where_a_split_keeps_them_but_overlaps_go(folder):
+    splits = {
+        f"mixed_{d}": {"dataset": "photos", "subset": "pool", "distance": d, "known": "keep"} for d in ("near", "far")
+    }
+    pool = {"a": ["Cat", "Lynx"], "b": ["Cat", "Kite"], "c": ["Plate", "Kite"]}
+    curation = curate(made(folder, **splits), InMemory(val={}, pool=pool))
+    assert curation.splits["mixed_near"].images.image_id.tolist() == ["a"]
+    assert curation.splits["mixed_near"].objects.category.tolist() == ["cat", "Lynx"]  # an ID class has its name
+    assert curation.splits["mixed_far"].images.image_id.tolist() == ["b"]
+
+
+def test_a_file_of_candidates_is_read_back_and_damage_is_named(folder):
+    path = folder / "c.csv"
+    write_candidates(path, frame(("photos", "pool", 'a "b", c', "far", "Kite", 3, "id 1", 0.87654)))
+    assert path.read_text().splitlines()[1] == 'photos,pool,"a ""b"", c",far,Kite,3,id 1,0.8765'
+    assert listed(path, "photos", "pool", ["x", 'a "b", c']).tolist() == [False, True]
+    assert listed(path, "photos", "other", ["x"]).tolist() == [False]
+    with pytest.raises(DataError, match=r"c\.csv: row 2: field 'image_id': photos pool has no image"):
+        listed(path, "photos", "pool", ["x"])
+    for text, problem in (
+        ("dataset,image_id\n", "no column 'subset'"),
+        ("dataset,subset,image_id\nphotos,pool\n", "row 2: expected dataset, subset and image_id"),
+        ('dataset,subset,image_id\nphotos,"pool,x\n', "not CSV"),
+    ):
+        path.write_text(text)
+        with pytest.raises(DataError, match=problem):
+            listed(path, "photos", "pool", ["x"])
+    with pytest.raises(DataError, match="the file does not exist"):
+        listed(folder / "none.csv", "photos", "pool", ["x"])
+
+
+# ------------------------------------------------------------------------------------------- `farther enrich`
+
+
+def ingested(tables: Path, dataset: str, subset: str, shown: dict[str, list[str]]) -> None:
+    source = InMemory(**{subset: shown}).source(dataset, subset)
+    source.images.write(tables / dataset / subset / "images.parquet")
+    source.objects.write(tables / dataset / subset / "objects.parquet")
+    write_json(tables / dataset / "categories.json", {"categories": list(CATEGORIES), "parents": {}})
+
+
+def run(folder: Path, *command: str | Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_candidates_are_listed_reviewed_and_let_in_by_the_two_commands(folder):
+    tables = folder / "artifacts" / "tables"
+    ingested(tables, "id", "train", {"t": ["Cat"]})
+    ingested(tables, "photos", "val", {"v": ["Kite"]})
+    ingested(tables, "photos", "pool", POOL)
+    splits = {"val_far": {"dataset": "photos", "subset": "val", "distance": "far"}}
+    written = {"id": "id", "rules": "rules.yaml", "subsets": {"train": "train"}, "decisions": "decisions.csv"}
+    enrich = {"pools": [{"dataset": "photos", "subset": "pool"}], "distances": ["near"], "most": 2}
+    params = {"benchmarks": {"b": {**written, "splits": splits}}, "enrich": {"b": enrich}}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    said = run(folder, "-m", "farther", "enrich", "b")
+    assert "No embeddings of id train, photos val, photos pool: only equal files are left out" in said
+    assert "2 new candidates" in said
+    first = (folder / "data/candidates/b.csv").read_text()
+    assert len(list(csv.DictReader(first.splitlines()))) == 2
+    splits["more"] = {**splits["val_far"], "subset": "pool", "distance": "near", "candidates": "data/candidates/b.csv"}
+    (folder / "params.yaml").write_text(yaml.safe_dump(params))
+    run(folder, "-m", "farther", "enrich", "b")
+    assert (folder / "data/candidates/b.csv").read_text() == first
+    name = next(csv.DictReader(first.splitlines()))["image_id"]
+    decide(folder, f"{name},keep,,")
+    run(folder, ROOT / "stages" / "curate.py", "b")
+    counts = read_json(folder / "artifacts/counts/curate/b.json")
+    assert counts["more.images"] == 1
+    assert counts["photos: candidate: not reviewed yet"] == 1
+
+
+def test_the_command_leaves_out_what_embeddings_show_to_be_the_same_picture(folder):
+    tables = folder / "artifacts" / "tables"
+    for dataset, subset, degrees in (
+        ("id", "train", {"t": 0.0}),
+        ("photos", "val", {"v": 45.0}),
+        ("photos", "pool", {"a": 10.0, "b": 10.1, "c": 45.1}),
+    ):
+        ingested(tables, dataset, subset, {name: ["Lynx"] for name in degrees})
+        embedded(folder / "artifacts" / "embeddings" / dataset / subset, degrees)
+    splits = {"val_near": {"dataset": "photos", "subset": "val", "distance": "near"}}
+    written = {"id": "id", "rules": "rules.yaml", "subsets": {"train": "train"}, "splits": splits}
+    enrich = {"pools": [{"dataset": "photos", "subset": "pool"}], "duplicate": 0.9999, "file": "list.csv"}
+    (folder / "params.yaml").write_text(yaml.safe_dump({"benchmarks": {"b": written}, "enrich": {"b": enrich}}))
+    assert "2 duplicates" in run(folder, "-m", "farther", "enrich", "b")
+    (row,) = csv.DictReader((folder / "list.csv").read_text().splitlines())
+    assert row["image_id"] in ("a", "b")
+    assert (row["neighbour"], float(row["similarity"])) == ("t", pytest.approx(np.cos(np.deg2rad(10)), abs=1e-3))
+
+
+def embedded(folder: Path, degrees: dict[str, float]) -> None:
+    """Embeddings of two numbers that point in the given directions."""
+    angle = np.deg2rad(list(degrees.values()))
+    vectors = np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
+    Embeddings(image_id=list(degrees), embedding=vectors).write(folder / "part-00000.parquet")
+    header = {"format": "farther.embeddings", "version": 1, "key": "k", "encoder": {"model": "m"}}
+    shards = {"images": len(degrees), "failures": [], "shards": ["part-00000.parquet"]}
+    write_json(folder / "embeddings.json", header | shards)

@@ -1,0 +1,82 @@
+"""Costs of methods per image."""
+
+import pyarrow.parquet as pq
+import pytest
+from tests.detectors.test_inference import SMALL, Speckles, draw
+from tests.detectors.test_passes import Doubled
+
+from farther import methods
+from farther.detectors.inference import infer_splits
+from farther.detectors.passes import infer_passes, read_passes
+from farther.evaluation.cost import CostParams, RunFolders, count, measure
+from farther.scoring.entries import read_entry
+from farther.tables import Images
+from farther.tables.documents import write_json
+
+ENTRIES = [read_entry("msp", {}), read_entry("again", {"method": "energy", "pass": "doubled"}), read_entry("vos", {})]
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory):
+    """`measure` and `count` of a run with a pass, `doubled`; and the folder of the run."""
+    folder = tmp_path_factory.mktemp("costs")
+    roots = {"drawn": folder / "drawn"}
+    draw(roots["drawn"], 13).write(folder / "splits/test/images.parquet")
+    folders = RunFolders(folder / "regions", folder / "passes", folder / "fitted")
+    places = (folder / "splits", roots)
+    infer_splits(Speckles(), *places, folders.regions, folder / "work", SMALL, progress=False, log=lambda _: None)
+    passes = read_passes("run", {Doubled.name: None})
+    others = (folders.regions, folders.passes, folder / "work")
+    infer_passes(Speckles(), passes, *places, *others, SMALL, progress=False, log=lambda _: None)
+    methods.create("msp").save(folders.fitted / "msp")
+    methods.create("energy").save(folders.fitted / "again")
+    refused = {**methods.base.describe(methods.create("vos")), "state": {}, "not_applicable": "no head"}
+    write_json(folders.fitted / "vos/method.json", refused)
+    images = Images.read(folder / "splits/test/images.parquet")
+
+    def of(detector, params):
+        return measure(detector, passes, ENTRIES, images, roots, folders, params, SMALL)
+
+    return of, count(passes, ENTRIES, folders, "test"), folder
+
+
+def test_detector_passes_and_methods_have_times(costs):
+    found = costs[0](Speckles(), CostParams(images=4))
+    assert found["detector"] > 0
+    assert found["passes"]["doubled"] >= 0
+    assert list(found["methods"]) == ["msp", "again"]
+    assert all(ms > 0 for ms in found["methods"].values())
+
+
+def test_passes_are_counted_and_methods_name_theirs(costs):
+    counted = costs[1]
+    assert counted["passes"] == {"doubled": {"forward": 1, "backward": 0}}
+    assert {name: of["pass"] for name, of in counted["methods"].items()} == {"msp": None, "again": "doubled"}
+
+
+def test_bytes_are_those_of_the_columns_that_a_method_reads(costs):
+    _, counted, folder = costs
+    stored = 0
+    for shard in (folder / "regions/test").glob("*.parquet"):
+        group = pq.read_metadata(shard).row_group(0)
+        columns = [group.column(n) for n in range(group.num_columns)]
+        stored += sum(column.total_compressed_size for column in columns if "logits" in column.path_in_schema)
+    assert counted["methods"]["msp"]["bytes"] == pytest.approx(stored / 13)
+
+
+def test_imported_detections_have_no_times(costs):
+    found = costs[0](None, CostParams())
+    assert found["detector"] is None
+    assert found["passes"] == {"doubled": None}
+
+
+def test_images_are_spread_over_the_split(costs):
+    seen = []
+
+    class Watched(Speckles):
+        def prepare(self, image):
+            seen.append(int(image[0, 0, 0]))
+            return super().prepare(image)
+
+    costs[0](Watched(), CostParams(images=3))
+    assert set(seen) == {0, 6, 12}

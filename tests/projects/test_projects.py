@@ -1,0 +1,241 @@
+"""Formats and names that `farther init` recognises, and what it refuses."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from PIL import Image
+
+from farther.command import main
+from farther.curation import Rules
+from farther.datasets import ClassNames
+from farther.errors import DataError, ParameterError
+from farther.projects import init, recognise, recognise_detector
+from farther.projects.proposals import Lookup, propose
+
+ROOT = Path(__file__).parents[2]
+NAMES = ClassNames(ROOT / "data/names/classes.yaml")
+
+
+def picture(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (20, 10)).save(file)
+
+
+def coco(file: Path, name: str, categories=("cat", "dog")) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    described = [{"id": 3 + k, "name": one} for k, one in enumerate(categories)]
+    annotation = {"id": 1, "image_id": 1, "category_id": 3, "bbox": [1, 2, 8, 6]}
+    content = {"images": [{"id": 1, "file_name": name}], "annotations": [annotation], "categories": described}
+    file.write_text(json.dumps(content))
+
+
+@pytest.fixture
+def pets(tmp_path) -> Path:
+    """COCO files as Roboflow writes them: in the folder of the images."""
+    root = tmp_path / "pets"
+    for subset in ("train", "valid"):
+        picture(root / subset / "a.jpg")
+        coco(root / subset / "_annotations.coco.json", "a.jpg")
+    return root
+
+
+def results(file: Path, *categories) -> Path:
+    found = [{"image_id": 1, "category_id": one, "bbox": [1, 2, 8, 6], "score": 0.3} for one in categories]
+    file.write_text(json.dumps(found))
+    return file
+
+
+def test_coco_files_are_found_in_any_folder_with_their_images(pets):
+    found = recognise(pets)
+    assert found.entry["layout"] == {
+        "train": ["train/_annotations.coco.json", "train"],
+        "val": ["valid/_annotations.coco.json", "valid"],
+    }
+    assert found.categories == ["cat", "dog"]
+    assert found.numbers == {3: "cat", 4: "dog"}
+
+
+def test_annotations_of_the_same_images_are_one_subset(tmp_path):
+    for number in range(2):
+        picture(tmp_path / f"images/{number}.jpg")
+    coco(tmp_path / "coco_v1.json", "0.jpg")
+    coco(tmp_path / "coco_v2.json", "0.jpg", ("cat", "dog", "owl"))
+    coco(tmp_path / "more.json", "1.jpg")
+    found = recognise(tmp_path)
+    assert (found.subsets, found.repeats) == (["coco_v1", "more"], {"coco_v2": "coco_v1"})
+    assert found.categories == ["cat", "dog"]
+
+
+def test_boxes_with_scores_beside_annotations_are_detections(tmp_path):
+    picture(tmp_path / "0.jpg")
+    for name in ("train", "boxes"):
+        coco(tmp_path / f"{name}.json", "0.jpg")
+    content = json.loads((tmp_path / "boxes.json").read_text())
+    content["annotations"][0]["score"] = 0.5
+    (tmp_path / "boxes.json").write_text(json.dumps(content))
+    assert recognise(tmp_path).entry["layout"] == {"train": ["train.json", "."]}
+    (tmp_path / "train.json").unlink()
+    assert recognise(tmp_path).entry["layout"] == {"boxes": ["boxes.json", "."]}
+
+
+def test_one_coco_file_without_a_name_of_a_subset_is_all(tmp_path):
+    picture(tmp_path / "a.jpg")
+    coco(tmp_path / "_annotations.coco.json", "a.jpg")
+    assert recognise(tmp_path).entry["layout"] == {"all": ["_annotations.coco.json", "."]}
+
+
+def test_xml_files_are_found_beside_and_below_their_images(tmp_path):
+    xml = (
+        "<annotation><object><name>fox</name><bndbox><xmin>2</xmin><ymin>2</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    )
+    for subset in ("train", "test"):
+        picture(tmp_path / subset / "images" / "a.png")
+        (tmp_path / subset / "annots").mkdir()
+        (tmp_path / subset / "annots/a.xml").write_text(f"{xml}</object></annotation>")
+    found = recognise(tmp_path)
+    assert found.entry["layout"] == {
+        "test": ["test/annots", "test/images"],
+        "train": ["train/annots", "train/images"],
+    }
+    assert found.categories == ["fox"]
+
+
+def test_folders_of_classes_are_labelled_images(tmp_path):
+    picture(tmp_path / "train/cat/1.jpg")
+    picture(tmp_path / "test/dog/1.jpg")
+    found = recognise(tmp_path)
+    assert (found.entry["format"], found.subsets) == ("image_folder", ["test", "train"])
+
+
+def test_a_folder_without_labels_is_refused_with_what_was_looked_for(tmp_path):
+    picture(tmp_path / "a.jpg")
+    with pytest.raises(DataError, match=r"no format that is known; looked for data\.yaml \(YOLO\), JSON with images"):
+        recognise(tmp_path)
+
+
+def test_numbers_of_results_are_those_of_the_id_dataset(pets, tmp_path):
+    entry, header = recognise_detector(results(tmp_path / "r.json", 4, 3), recognise(pets))
+    assert header.known_classes == ("cat", "dog")
+    assert entry["params"] == {"score_threshold": 0.3, "classes": ["cat", "dog"], "categories": {3: "cat", 4: "dog"}}
+    with pytest.raises(DataError, match="category_id 9 is not a class of the ID dataset"):
+        recognise_detector(results(tmp_path / "r.json", 9), recognise(pets))
+
+
+def test_a_checkpoint_is_opened_by_the_adapter_that_fits(pets):
+    entry, header = recognise_detector(ROOT / "data/demo/bdd-vos.safetensors", recognise(pets))
+    assert entry["adapter"] == "faster_rcnn"
+    assert "pedestrian" in header.known_classes
+
+
+def test_a_file_that_is_not_a_detector_comes_with_every_reason(pets, tmp_path):
+    (tmp_path / "x.pt").write_text("nothing")
+    with pytest.raises(DataError, match=r"x\.pt: no adapter opens it\. yolo: .*; faster_rcnn: .*; detr: "):
+        recognise_detector(tmp_path / "x.pt", recognise(pets))
+
+
+def test_equal_names_and_synonyms_are_proposed_and_doubtful_ones_are_pointed_out():
+    found = propose(["Person", "cats", "tvmonitor", "persn", "zebra"], ["person", "cat", "tv"], Lookup(NAMES))
+    assert [(one.category, one.relation, one.id_class) for one in found] == [
+        ("Person", "same", "person"),
+        ("cats", "same", "cat"),
+        ("tvmonitor", "same", "tv"),
+        ("persn", "resembles", "person"),
+        ("zebra", "unknown", ""),
+    ]
+    assert found[2].reason == "a synonym in farther's list"
+
+
+def test_classes_of_the_detector_get_the_names_of_the_id_dataset(pets, tmp_path):
+    for subset in ("train", "valid"):
+        coco(pets / subset / "_annotations.coco.json", "a.jpg", ("tvmonitor", "aeroplane"))
+    picture(tmp_path / "wild/a.jpg")
+    coco(tmp_path / "wild/all.json", "a.jpg", ("Television", "zebra"))
+    found = results(tmp_path / "r.json", "tv", "airplane")
+    init(tmp_path / "made", names=ROOT / "data", id=pets, ood=[tmp_path / "wild"], detector=found, log=lambda _: None)
+    params = yaml.safe_load((tmp_path / "made/params.yaml").read_text())
+    assert params["detectors"]["pets-detector"]["classes"] == {"airplane": "aeroplane", "tv": "tvmonitor"}
+    rules = yaml.safe_load((tmp_path / "made/data/benchmarks/pets.yaml").read_text())
+    assert rules["id_classes"]["tvmonitor"] == {"pets": ["tvmonitor"], "wild": ["Television"]}
+    assert rules["protocols"]["paper"]["far"] == {"wild": ["zebra"]}
+    text = (tmp_path / "made/params.yaml").read_text()
+    assert "# Thresholds and results are both of 'val': a third subset would make the results independent." in text
+
+
+def test_a_dataset_of_one_subset_with_annotations_in_two_formats(tmp_path):
+    for name in ("pets", "wild"):
+        picture(tmp_path / name / "a.jpg")
+    for name in ("v1", "v2"):
+        coco(tmp_path / f"pets/{name}.json", "a.jpg")
+    coco(tmp_path / "wild/all.json", "a.jpg", ("zebra",))
+    lines: list[str] = []
+    found = results(tmp_path / "r.json", "cat", "dog")
+    file = init(
+        tmp_path / "made",
+        names=ROOT / "data",
+        id=tmp_path / "pets",
+        ood=[tmp_path / "wild"],
+        detector=found,
+        log=lines.append,
+    )
+    assert "pets: v2 has the images of v1, and is left out" in lines
+    params = yaml.safe_load(file.read_text())
+    assert params["benchmarks"]["pets"]["subsets"] == {"train": "v1", "val": "v1", "test": "v1"}
+    assert "# Statistics, thresholds and results are all of 'v1': other subsets" in file.read_text()
+
+
+def test_near_categories_are_proposed_in_comments_that_become_rules_when_moved(pets, tmp_path):
+    picture(tmp_path / "wild/a.jpg")
+    coco(tmp_path / "wild/all.json", "a.jpg", ("elephant", "zebra", "Cat", "guitar", "pizza", "bus"))
+    lines: list[str] = []
+    found, clip = results(tmp_path / "r.json", "cat", "dog"), f"local-dir:{ROOT / 'data/demo/clip'}"
+    init(
+        tmp_path / "made",
+        names=ROOT / "data",
+        id=pets,
+        ood=[tmp_path / "wild"],
+        detector=found,
+        clip=clip,
+        log=lines.append,
+    )
+    file = tmp_path / "made/data/benchmarks/pets.yaml"
+    text = file.read_text()
+    before = Rules(file)
+    assert {str(rule) for rule in before.of("wild")} == {"ID class: Cat → cat"}
+    proposed = re.findall(r"^      # proposed (wild: .*)$", text, re.MULTILINE)
+    values = re.findall(r"^      #   (\w+): (cat|dog), CLIP (0\.\d\d)$", text, re.MULTILINE)
+    assert proposed and values
+    listed = [re.findall(r"CLIP (0\.\d\d)$", part, re.MULTILINE) for part in text.split("    near:")]
+    assert listed == [sorted(part, reverse=True) for part in listed]
+    for line in proposed:
+        text = text.replace(f"wild: {{}}\n      # proposed {line}", line)
+    file.write_text(text)
+    named = {rule.category: rule.id_class for rule in Rules(file).of("wild") if rule.kind != "ID class"}
+    assert named == {name: id_class for name, id_class, _ in values}
+    assert any("may overlap: " in line or "may be near: " in line for line in lines)
+    params = (tmp_path / "made/params.yaml").read_text()
+    if "near:" in " ".join(lines):
+        assert "      # wild_near: {dataset: wild, subset: all, distance: near}" in params
+
+
+def test_parameters_that_are_there_are_kept(pets, tmp_path):
+    (tmp_path / "params.yaml").write_text("mine: 1\n")
+    found = results(tmp_path / "r.json", "cat")
+    with pytest.raises(ParameterError, match=r"params\.yaml is there already; name another folder, or add --force"):
+        init(tmp_path, names=ROOT / "data", id=pets, ood=[pets], detector=found)
+    assert (tmp_path / "params.yaml").read_text() == "mine: 1\n"
+
+
+def test_the_command_says_what_is_not_given(capsys):
+    assert main(["init", "--id", "x"]) == 2
+    assert capsys.readouterr().err == "farther init: give --ood, --detector\n"
+
+
+def test_links_that_form_a_loop_are_named(pets, tmp_path):
+    (tmp_path / "a.json").symlink_to("b.json")
+    (tmp_path / "b.json").symlink_to("a.json")
+    with pytest.raises(DataError, match=r"[ab]\.json: "):
+        init(tmp_path / "made", names=ROOT / "data", id=pets, ood=[pets], detector=tmp_path / "a.json")
+    assert not (tmp_path / "made/params.yaml").exists()

@@ -1,0 +1,284 @@
+"""One job after another: what all trainers have in common, on a world that is learned in seconds."""
+
+import csv
+import json
+import runpy
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import yaml
+
+from farther import detectors
+from farther.errors import DataError, ParameterError
+from farther.registry import Registry
+from farther_training import classifier, detr, faster_rcnn, trainers, yolo
+from farther_training.job import make_job, run_job
+
+CLASSES = ("square", "disc")
+ROOT = Path(__file__).parents[3]
+STAGES = ROOT / "training" / "stages"
+
+#: What a tiny job of each trainer needs besides its dataset and its weights.
+TINY = {
+    "faster_rcnn": {
+        "architecture": "small",
+        "min_size": 64,
+        "max_size": 64,
+        "recipe": {"epochs": 2, "batch_size": 4, "workers": 0, "warmup_steps": 1, "checkpoint_steps": 1},
+    },
+    "classifier": {
+        "image_size": 64,
+        "widths": [8, 8, 16],
+        "blocks": [1, 1, 1],
+        "recipe": {"epochs": 2, "batch_size": 4, "workers": 0, "checkpoint_steps": 1},
+    },
+    "yolo": {
+        "image_size": 64,
+        "recipe": {"epochs": 2, "batch_size": 4, "nominal_batch": 4, "close_mosaic": 1, "workers": 0},
+    },
+    "detr": {
+        "network": {
+            "model_type": "rt_detr",
+            "backbone_config": {
+                "model_type": "rt_detr_resnet",
+                "embedding_size": 8,
+                "hidden_sizes": [8, 16, 24, 32],
+                "depths": [1, 1, 1, 1],
+                "layer_type": "basic",
+                "out_features": ["stage2", "stage3", "stage4"],
+            },
+            "freeze_backbone_batch_norms": False,
+            "encoder_in_channels": [16, 24, 32],
+            "encoder_hidden_dim": 32,
+            "d_model": 32,
+            "decoder_in_channels": [32, 32, 32],
+            "encoder_ffn_dim": 32,
+            "decoder_ffn_dim": 32,
+            "encoder_attention_heads": 2,
+            "decoder_attention_heads": 2,
+            "decoder_layers": 2,
+            "decoder_n_points": 2,
+            "num_queries": 10,
+            "num_denoising": 10,
+        },
+        "processor": {
+            "image_processor_type": "RTDetrImageProcessor",
+            "size": {"height": 64, "width": 64},
+            "do_pad": False,
+        },
+        "recipe": {
+            "epochs": 2,
+            "batch_size": 4,
+            "workers": 0,
+            "warmup_steps": 0,
+            "patience": None,
+            "checkpoint_steps": 1,
+        },
+    },
+}
+KINDS = sorted(TINY)
+
+
+def entry(kind, folder, **changes):
+    """An entry of `train:` in `params.yaml`."""
+    common = {
+        "trainer": kind,
+        "dataset": "shapes",
+        "weights": str(folder / "out" / "demo.safetensors"),
+        "device": "cpu",
+    }
+    return {**common, **TINY[kind], **changes}
+
+
+def run(kind, folder, ingested, **changes):
+    artifacts, root = ingested
+    return run_job("demo", make_job("demo", entry(kind, folder, **changes)), root, artifacts)
+
+
+# ------------------------------------------------------------------------------------------- what a job leaves
+
+
+class KilledError(Exception):
+    pass
+
+
+def kill_second_epoch(patch, kind):
+    """Ends a run within its second epoch, as a kill would."""
+    owner, method = {
+        "classifier": (classifier.ClassifierRun, "learn"),
+        "faster_rcnn": (faster_rcnn.FasterRCNNRun, "learn"),
+        "detr": (detr.DetrRun, "learn"),
+        "yolo": (yolo.Run, "validate"),
+    }[kind]
+    calls = 1 if kind == "yolo" else 3
+    whole, done = getattr(owner, method), []
+
+    def until_killed(*given):
+        if len(done) == calls:
+            raise KilledError
+        done.append(None)
+        return whole(*given)
+
+    patch.setattr(owner, method, until_killed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_leaves_a_checkpoint_a_card_and_a_log_and_a_killed_one_the_same(kind, ingested, tmp_path, monkeypatch):
+    artifacts, root = ingested
+    card = run(kind, tmp_path, ingested)
+    written, log, work = (
+        tmp_path / "out/demo.safetensors",
+        artifacts / "train/demo/log.csv",
+        artifacts / ".work/train/demo",
+    )
+
+    low = {} if kind == "classifier" else {"score_threshold": 0.001}
+    detector = detectors.create(kind, weights=written, device="cpu", **low)
+    assert detector.header().known_classes == CLASSES
+    found = detector.detect([root / "test" / "0.png"])
+    assert found.logits.shape[1] == len(found.classes)
+    assert json.loads((tmp_path / "out/demo.json").read_text()) == json.loads(json.dumps(card))
+    assert (card["trainer"], card["images"], card["objects"], card["left_out"]) == (kind, 8, 8, {})
+    assert list(card["metrics"]) == ["val", "test"]
+    text = (tmp_path / "out/demo.md").read_text()
+    assert "- epochs: 2" in text and card["data_digest"] in text
+    rows = list(csv.DictReader(log.open()))
+    assert list(rows[0])[:4] == ["epoch", "step", "learning_rate", "loss"] and list(rows[0])[-1] == (
+        "val_accuracy" if kind == "classifier" else "val_map50"
+    )
+    assert [(row["epoch"], row["step"]) for row in rows] == [("1", "2"), ("2", "4")]
+    assert not work.exists()
+
+    whole = {path: path.read_bytes() for path in (log, *written.parent.iterdir())}
+    with monkeypatch.context() as patch:
+        kill_second_epoch(patch, kind)
+        with pytest.raises(KilledError):
+            run(kind, tmp_path, ingested)
+    (work / ".123.state.pt").write_bytes(b"half a file of the killed process")
+    run(kind, tmp_path, ingested)
+    assert {path: path.read_bytes() for path in whole} == whole
+    assert not work.exists()
+
+
+def test_chosen_classes_alone_are_learned_and_the_rest_is_counted(ingested, tmp_path):
+    card = run("faster_rcnn", tmp_path, ingested, classes=["disc"], val="test", test="val")
+    assert (card["classes"], card["left_out"]) == (["disc"], {"square": 4})
+    text = (tmp_path / "out/demo.md").read_text()
+    assert "left out: 4 square" in text and "mAP50 on `val`: disc" in text
+
+
+def test_the_card_shows_the_whole_recipe(ingested, tmp_path):
+    how = {
+        **TINY["faster_rcnn"]["recipe"],
+        "epochs": 1,
+        "virtual_outliers": {"queue": 1, "candidates": 10, "start": 0.0},
+    }
+    run("faster_rcnn", tmp_path, ingested, recipe=how)
+    text = (tmp_path / "out/demo.md").read_text()
+    assert "- virtual_outliers\n  - queue: 1\n  - candidates: 10\n" in text
+    assert "Faster R-CNN with virtual outliers (VOS), architecture `small`" in text
+
+
+# ------------------------------------------------------------------------------------------- what is refused
+
+
+def test_an_absent_or_odd_table_is_named(ingested, tmp_path):
+    with pytest.raises(DataError, match=r"tables/nothing/categories\.json: the file does not exist"):
+        run("faster_rcnn", tmp_path, ingested, dataset="nothing")
+    with pytest.raises(DataError, match="leaves its folder"):
+        run("faster_rcnn", tmp_path, ingested, dataset="../..")
+    objects = ingested[0] / "tables/shapes/val/objects.parquet"
+    objects.unlink()
+    with pytest.raises(DataError, match=r"val/objects\.parquet"):
+        run("faster_rcnn", tmp_path, ingested)
+    (ingested[0] / "tables/shapes/categories.json").write_text('{"categories": [1]}')
+    with pytest.raises(DataError, match=r"field 'categories': expected a list of names"):
+        run("faster_rcnn", tmp_path, ingested)
+
+
+def test_a_subset_without_objects_is_named(ingested, tmp_path):
+    categories = ingested[0] / "tables/shapes/categories.json"
+    categories.write_text('{"categories": ["square", "disc", "star"]}')
+    with pytest.raises(DataError, match=r"tables/shapes/train: nothing to learn: 8 images with 0 objects"):
+        run("faster_rcnn", tmp_path, ingested, classes=["star"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("faster_rcnn", {"classes": ["disk"]}, "parameter 'classes': 'disk' is not a category of 'shapes'"),
+        ("faster_rcnn", {"architecture": "huge"}, "unknown architecture 'huge'. Known: "),
+        ("yolo", {"device": "warp"}, "device 'warp' cannot be used here"),
+    ],
+)
+def test_what_cannot_be_trained_is_an_error_that_names_the_job(kind, changes, message, ingested, tmp_path):
+    with pytest.raises(ParameterError, match=f"^training job 'demo': .*{message}"):
+        run(kind, tmp_path, ingested, **changes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        ("yolo", {"image_size": 0}, "parameter 'image_size': "),
+        ("yolo", {"min_size": 64}, "unknown parameter 'min_size'. Known: "),
+        ("yolo", {"weights": "demo.pt"}, "parameter 'weights': .* ends in .safetensors, found 'demo.pt'"),
+        ("detr", {"recipe": {"epochs": 0}}, "parameter 'recipe.epochs': "),
+        ("detr", {"classes": ["disc", "disc"]}, "parameter 'classes': .* each once"),
+        ("detr", {"network": None, "processor": None}, "expected either 'initial_weights' .* given: neither"),
+        ("detr", {"processor": None}, "expected either .* given: network$"),
+        ("detr", {"network": None}, "expected either .* given: processor$"),
+        ("detr", {"initial_weights": "x"}, "expected either .* given: initial_weights, network, processor$"),
+        ("detr", {"queries": 5}, "expected either .* given: network, processor, queries$"),
+    ],
+)
+def test_a_wrong_parameter_is_named_with_its_job(kind, changes, message, tmp_path):
+    with pytest.raises(ParameterError, match=f"^training job 'demo': {message}"):
+        make_job("demo", entry(kind, tmp_path, **changes))
+
+
+def test_a_job_says_which_trainer_it_wants():
+    with pytest.raises(ParameterError, match=r"'demo': parameter 'trainer' is missing\. Known: classifier, detr"):
+        make_job("demo", {"dataset": "shapes"})
+    with pytest.raises(ParameterError, match=r"'demo': parameter 'trainer': .* Did you mean 'yolo'"):
+        make_job("demo", {"trainer": "yolov8"})
+
+
+# ------------------------------------------------------------------------------------------- training/params.yaml
+
+
+def test_every_entry_is_a_job_and_the_committed_cards_are_its_cards():
+    entries = yaml.safe_load((ROOT / "training" / "params.yaml").read_text())["train"]
+    detectors_of_the_paper = ("faster_rcnn", "vos", "yolov8", "rtdetr")
+    detectors_of_both = {f"{dataset}-{name}" for dataset in ("voc", "bdd") for name in detectors_of_the_paper}
+    assert set(entries) == detectors_of_both | {"drawings-resnet-1", "voc-yolov8-unknown"}
+    for name, given in entries.items():
+        job = make_job(name, given)
+        assert job.weights == Path(f"artifacts/train/{name}/{name}.safetensors")
+        file = ROOT / "data/demo" / f"{name}.json"
+        card = json.loads(file.read_text()) if file.exists() else {}
+        told = json.loads(json.dumps(asdict(job), default=str))
+        for key in (set(told) & set(card)) - {"classes", "recipe"}:
+            assert (key, told[key]) == (key, card[key]), name
+        for key, value in card.get("recipe", {}).items():
+            assert (key, told["recipe"][key]) == (key, value), name
+
+
+def test_the_stage_reads_its_section(ingested, tmp_path, monkeypatch, capsys):
+    section = entry("faster_rcnn", Path(), recipe={**TINY["faster_rcnn"]["recipe"], "epochs": 1})
+    datasets = {"shapes": {"format": "voc", "root": "pictures"}}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump({"datasets": datasets}))
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training" / "params.yaml").write_text(yaml.safe_dump({"train": {"demo": section}}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(STAGES)
+    stage = runpy.run_path(str(STAGES / "train.py"))["main"]
+    stage("demo")
+    assert (tmp_path / "out/demo.safetensors").is_file()
+    assert "on val" in capsys.readouterr().out
+    with pytest.raises(ParameterError, match=r"no 'train\.other'. Known here: demo"):
+        stage("other")
+
+
+def test_trainers_are_found_by_themselves():
+    assert isinstance(trainers.registry, Registry) and trainers.names() == KINDS

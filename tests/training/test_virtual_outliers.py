@@ -1,0 +1,175 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2
+
+from farther.detectors.faster_rcnn import FasterRCNN
+from farther.detectors.networks.architectures import EnergyHead
+from farther.detectors.networks.checkpoint import load_network, save_checkpoint
+from farther.errors import ParameterError
+from farther.methods import METHODS
+from farther.registry import build
+from farther_training.faster_rcnn import OutlierQueue, outlier_loss, train
+from farther_training.recipe import Augmentation, FasterRCNNRecipe, VirtualOutliers
+from farther_training.run import TrainingError
+from farther_training.trainers import Task
+
+CPU = torch.device("cpu")
+
+
+def filled(how, means, spread, rows=400, seed=0):
+    """A queue of Gaussian features around `means`, shape (C, D)."""
+    torch.manual_seed(seed)
+    queue = OutlierQueue(how, *means.shape)
+    for known, mean in enumerate(means):
+        queue.push(mean + spread * torch.randn(rows, means.shape[1]), torch.full((rows,), known))
+    return queue
+
+
+# ------------------------------------------------------------------------------------------- the queue
+
+
+def test_a_queue_keeps_the_newest_features_of_each_class():
+    queue = OutlierQueue(VirtualOutliers(queue=3), 2, 1)
+    queue.push(torch.tensor([[1.0], [9.0], [2.0]]), torch.tensor([0, 1, 0]))
+    assert queue.full.tolist() == []
+    queue.push(torch.tensor([[3.0], [4.0]]), torch.tensor([0, 0]))
+    assert queue.full.tolist() == [0]
+    assert sorted(queue.features[0, :, 0].tolist()) == [2.0, 3.0, 4.0]
+    queue.push(torch.arange(10.0)[:, None], torch.ones(10, dtype=torch.int64))
+    assert sorted(queue.features[1, :, 0].tolist()) == [7.0, 8.0, 9.0]
+
+
+def test_only_full_classes_give_outliers():
+    how = VirtualOutliers(queue=50, candidates=100, kept=2)
+    queue = filled(how, torch.tensor([[0.0, 0.0], [50.0, 0.0]]), 1.0, rows=50)
+    queue.seen[1] = 49
+    assert queue.outliers().shape == (2, 2)
+    assert (queue.outliers()[:, 0] < 25).all()
+
+
+# ------------------------------------------------------------------------------------------- virtual outliers
+
+
+def test_outliers_are_as_unlikely_as_the_least_likely_of_all_candidates():
+    """Their Mahalanobis distances follow the distribution of the largest of n χ² numbers."""
+    how = VirtualOutliers(queue=2000, candidates=1000, kept=1)
+    means = torch.tensor([[3.0, -1.0, 0.0], [-4.0, 2.0, 1.0]])
+    spread = torch.tensor([1.0, 2.0, 0.5])
+    queue = filled(how, means, spread, rows=2000)
+    centred = (queue.features - queue.features.mean(1, keepdim=True)).flatten(0, 1)
+    precision = torch.linalg.inv(centred.T @ centred / len(centred) + 1e-4 * torch.eye(3))
+    away = torch.stack([queue.outliers() - queue.features.mean(1) for _ in range(300)])
+    found = torch.einsum("nkd,de,nke->nk", away, precision, away).flatten().double().numpy()
+    # P(largest < x) = F(x)^n: these levels must be uniform.
+    levels = chi2.cdf(found, 3) ** 1000
+    assert levels.mean() == pytest.approx(0.5, abs=0.05)
+    assert np.quantile(levels, 0.1) == pytest.approx(0.1, abs=0.05)
+    directions = (away @ torch.linalg.cholesky(precision)).flatten(0, 1)
+    assert (directions / directions.norm(dim=1, keepdim=True)).mean(0).abs().max() < 0.1
+
+
+def test_the_loss_is_the_cross_entropy_of_a_hand_written_head():
+    how = VirtualOutliers(queue=20, candidates=50, kept=3, weight=0.25)
+    queue = filled(how, torch.tensor([[0.0, 1.0], [4.0, 0.0]]), 0.3, rows=20)
+    head = EnergyHead(2)
+    with torch.no_grad():
+        head.energy_weight.copy_(torch.tensor([0.5, 2.0]))
+        head.bias.copy_(torch.tensor([0.3, -0.2]))
+    layer = torch.nn.Linear(2, 3)
+    logits = torch.tensor([[9.0, 1.0, -2.0], [0.0, 0.0, 3.0]])
+    torch.manual_seed(5)
+    virtual = layer(queue.outliers()).detach()
+    torch.manual_seed(5)
+    found = outlier_loss(queue, head, layer, logits)
+    losses = []
+    for row, is_known in [*((v, 0) for v in virtual.numpy()), *((v, 1) for v in logits.numpy())]:
+        energy = np.log(0.5 * np.exp(row[1]) + 2.0 * np.exp(row[2]))
+        unknown, known = -0.1 * energy + 0.3, 0.1 * energy - 0.2
+        losses.append(np.log(np.exp(unknown) + np.exp(known)) - (known if is_known else unknown))
+    assert found.item() == pytest.approx(0.25 * np.mean(losses), rel=1e-5)
+    found.backward()
+    assert layer.weight.grad.abs().sum() > 0
+
+
+def test_an_energy_head_without_positive_weights_stays_finite():
+    head = EnergyHead(2)
+    with torch.no_grad():
+        head.energy_weight.fill_(-1.0)
+    assert torch.isfinite(head(torch.tensor([[3.0, -200.0]]))).all()
+
+
+def test_more_outliers_than_candidates_are_refused():
+    with pytest.raises(ParameterError, match="kept = 5 of 4 candidates"):
+        build(VirtualOutliers, "virtual_outliers", {"kept": 5, "candidates": 4})
+
+
+# ------------------------------------------------------------------------------------------- training
+
+
+def recipe(**changes):
+    outliers = VirtualOutliers(**{"queue": 12, "candidates": 50, "start": 0.5, **changes})
+    return FasterRCNNRecipe(
+        epochs=4,
+        batch_size=4,
+        optimizer="adamw",
+        learning_rate=0.003,
+        warmup_steps=2,
+        average=0.5,
+        workers=0,
+        cache_images=True,
+        checkpoint_steps=1,
+        augmentation=Augmentation(),
+        virtual_outliers=outliers,
+    )
+
+
+def run(folder, blueprint, samples, how, **more):
+    return train(blueprint, Task(samples, samples, CPU, folder, folder / "log.csv", {}), how, **more)
+
+
+class KilledError(Exception):
+    pass
+
+
+def test_a_killed_run_with_virtual_outliers_goes_on_to_the_same_weights(tmp_path, blueprint, samples):
+    whole = run(tmp_path / "whole", blueprint, samples, recipe())
+    steps = iter(range(6))
+
+    def killer(features, labels, logits):
+        if next(steps, None) is None:
+            raise KilledError
+        return {}
+
+    with pytest.raises(KilledError):
+        run(tmp_path / "killed", blueprint, samples, recipe(), extra_losses=[killer])
+    resumed = run(tmp_path / "killed", blueprint, samples, recipe())
+    for name, value in whole.state_dict().items():
+        assert torch.equal(value, resumed.state_dict()[name]), name
+    rows = (tmp_path / "whole" / "log.csv").read_text().splitlines()
+    column = rows[0].split(",").index("loss_virtual_outliers")
+    values = [row.split(",")[column] for row in rows[1:]]
+    assert values[0] == values[1] == ""
+    assert float(values[3]) > 0
+
+
+def test_the_head_travels_from_training_to_the_logistic_score(tmp_path, blueprint, samples):
+    network = run(tmp_path, blueprint, samples, recipe())
+    assert not torch.equal(network.vos.weight, EnergyHead(2).weight)
+    path = tmp_path / "vos.safetensors"
+    save_checkpoint(path, network.state_dict(), blueprint)
+    torch.testing.assert_close(load_network(path, blueprint).vos.bias, network.vos.bias.detach(), rtol=1e-3, atol=1e-5)
+    detector = FasterRCNN(weights=path, device="cpu", score_threshold=0.0)
+    found = detector.detect([samples.pixels(row) for row in range(4)])
+    assert json.loads(json.dumps(found.header.detector))["vos_head"].keys() == {"energy_weight", "weight", "bias"}
+    scores = METHODS.create("vos", output="logistic").fit(found).score(found)
+    with torch.no_grad():
+        unknown, known = detector.network.vos(torch.from_numpy(found.logits[:, 1:])).T
+    np.testing.assert_allclose(scores, (known - unknown).numpy(), rtol=1e-4, atol=1e-6)
+
+
+def test_a_queue_that_never_fills_is_an_error(tmp_path, blueprint, samples):
+    with pytest.raises(TrainingError, match=r"no class ever filled its queue of 100000 features: at most \d+ were"):
+        run(tmp_path, blueprint, samples, recipe(queue=100000))
