@@ -21,7 +21,7 @@ NAMES = (
     "datasets.create",
     "curation.curate",
     "similarity.near_duplicates",
-    "tools.review",
+    "review",
     "Monitor.load",
 )
 

@@ -22,7 +22,7 @@ from farther.tables import Images, Objects, Regions
 from farther.tables.documents import write_json
 from farther.tables.files import digest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 RULES = """
 id_classes: {cat: {photos: [Cat]}, dog: {photos: [Dog]}, person: {photos: [Person]}}

@@ -16,7 +16,7 @@ from farther_training import classifier, detr, faster_rcnn, trainers, yolo
 from farther_training.job import make_job, run_job
 
 CLASSES = ("square", "disc")
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 STAGES = ROOT / "training" / "stages"
 
 #: What a tiny job of each trainer needs besides its dataset and its weights.
