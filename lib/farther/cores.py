@@ -5,8 +5,13 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 #: Microseconds of processor time that a container may take, and in how many: Linux's control groups, version 2.
 LIMIT = Path("/sys/fs/cgroup/cpu.max")
@@ -23,6 +28,15 @@ def count_cores() -> int:
         return min(cores, -(-int(limit) // int(period)))
     except (OSError, ValueError):  # another system, or "max": no limit
         return cores
+
+
+def in_threads(function: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
+    """The result for each item, on one thread per core, each with one thread of NumPy's and SciPy's linear algebra."""
+    import scipy.linalg.blas  # noqa: F401, only libraries that are loaded are limited
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(count_cores()) as pool:
+        return list(pool.map(function, items))
 
 
 def keep_to_share(number: int, parts: int) -> None:

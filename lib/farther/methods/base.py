@@ -15,7 +15,6 @@ from safetensors.numpy import save_file
 
 from farther.errors import DataError, FartherError
 from farther.methods.linear_algebra import clipped
-from farther.methods.rows import in_equal_parts
 from farther.registry import STRICT, Registry
 from farther.tables import Header, Regions
 from farther.tables.documents import write_json
@@ -80,8 +79,6 @@ class Method(ABC):
     #: Inputs: any of "score", "logits", "features", "latent", "gram", "last_layer", "labels", "uncertainty",
     #: "box_variance", "mean_probabilities", "predictive_entropy" and "mutual_information".
     needs: ClassVar[frozenset[str]] = frozenset()
-    #: True if `_score` gives each row the same score, to the last bit, whatever rows are beside it.
-    row_by_row: ClassVar[bool] = False
     #: Vector values of the rows that `_score` gets at once.
     values_at_once: ClassVar[int] = BLOCK
     #: τ, where the method has a threshold of its own; None where it is taken from in-distribution scores.
@@ -110,7 +107,7 @@ class Method(ABC):
             "widths": self._widths(next(self._batches(regions))),
         }
         for attribute, value in self._state().items():
-            if isinstance(value, np.ndarray):  # the layout that `load` gives, so that both score bit for bit alike
+            if isinstance(value, np.ndarray):  # the layout that `load` gives, with which BLAS copies nothing
                 setattr(self, attribute, np.ascontiguousarray(value))
         return self
 
@@ -164,7 +161,9 @@ class Method(ABC):
         """
 
     def score(self, regions: RegionsLike) -> np.ndarray:
-        """One score per row, which depends on that row alone: the same in any table and batch, to the last bit.
+        """One score per row, which depends on that row alone: the same in any table and batch, up to rounding.
+
+        Other rows beside it, or another processor, change a score by at most 10⁻⁶ of the scores' spread.
 
         A detection that the detector itself labels as unknown is below all others: see `LABELLED_UNKNOWN`.
 
@@ -180,7 +179,7 @@ class Method(ABC):
         scores = [np.zeros(0)]
         for block in self._blocks(regions, self.values_at_once):
             self._check_widths(block)
-            of_block = self._score(block) if self.row_by_row else in_equal_parts(self._score, block)
+            of_block = self._score(block)
             if block.header.unknown_columns:
                 below = -LABELLED_UNKNOWN * (1 + block.score.astype(np.float64))
                 of_block = np.where(block.is_labelled_unknown, below, of_block)

@@ -11,7 +11,6 @@ from pydantic.dataclasses import dataclass
 from farther.methods.base import FitError, Method, RegionsLike, register
 from farther.methods.linear_algebra import class_means, is_singular, squared_norms
 from farther.methods.logits import Protocol, log_sum_exp
-from farther.methods.rows import ROWS, in_threads, one_blas_thread, whole_parts
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -62,7 +61,6 @@ class DDU(Method):
 
     title: ClassVar[str] = "DDU"
     needs: ClassVar[frozenset[str]] = frozenset({"features", "labels"})
-    row_by_row: ClassVar[bool] = True
     jitter: NonNegativeFloat | None = None
     precision: Literal["float64", "float32"] | None = None
     protocol: Protocol = "paper"
@@ -119,20 +117,10 @@ class DDU(Method):
         from scipy.linalg import solve_triangular
 
         h = self._vectors(regions).astype(self.factors_.dtype, copy=False)
-        h = h[whole_parts(np.arange(len(h)))]
         log_densities = np.empty((len(h), len(self.means_)))
-
-        def fill(c: int) -> None:
-            factor = self.factors_[c]
-            white = solve_triangular(factor, (h - self.means_[c]).T, lower=True, overwrite_b=True, check_finite=False)
+        for c, (mean, factor) in enumerate(zip(self.means_, self.factors_, strict=True)):
+            white = solve_triangular(factor, (h - mean).T, lower=True, overwrite_b=True, check_finite=False)
             log_determinant = 2 * np.log(np.diagonal(factor)).sum()
             log_densities[:, c] = -0.5 * (squared_norms(white.T) + log_determinant)
-
-        with one_blas_thread():
-            if len(h) > ROWS:
-                in_threads(fill, range(len(self.means_)))
-            else:
-                for c in range(len(self.means_)):
-                    fill(c)
-            log_densities -= 0.5 * h.shape[1] * np.log(2 * np.pi)
-            return log_sum_exp(log_densities + self.log_weights_)[: len(regions)]
+        log_densities -= 0.5 * h.shape[1] * np.log(2 * np.pi)
+        return log_sum_exp(log_densities + self.log_weights_)

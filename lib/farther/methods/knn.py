@@ -78,7 +78,6 @@ class KNN(Method):
 
     title: ClassVar[str] = "kNN"
     needs: ClassVar[frozenset[str]] = frozenset({"features"})
-    row_by_row: ClassVar[bool] = True
     values_at_once: ClassVar[int] = 8 * Method.values_at_once  # more queries of a cell are compared at a time
     k: PositiveInt = 10
     index: Literal["exact", "approximate"] = "exact"

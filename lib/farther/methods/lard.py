@@ -168,7 +168,6 @@ class LardGMM(Latent, DDU):
 
     title: ClassVar[str] = "LaRD (GMM)"
     needs: ClassVar[frozenset[str]] = frozenset({"latent", "labels"})
-    row_by_row: ClassVar[bool] = False  # principal components are a matrix product
 
     def _fit(self, regions: RegionsLike) -> None:
         self.fit_components(regions)

@@ -18,12 +18,11 @@ import pyarrow.parquet as pq
 from tqdm import tqdm
 
 from farther import extensions
-from farther.cores import count_cores
+from farther.cores import count_cores, in_threads
 from farther.errors import DataError
 from farther.keyed import Keyed
 from farther.methods.base import METHODS, FitError, Method
 from farther.methods.loading import load, not_applicable, read_method
-from farther.methods.rows import in_threads
 from farther.scoring.entries import Entry
 from farther.scoring.fit import fit_entry
 from farther.scoring.inputs import RunRegions, folder_digest
