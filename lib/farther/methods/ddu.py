@@ -34,7 +34,7 @@ class DDU(Method):
     Args:
         jitter: ε; None takes the smallest of 0, 10⁻²⁰, 10⁻¹⁹ … 1 with which all covariances factorise. Where one is
             singular that is a multiple of the rounding, at least 10⁻¹⁶ of the variances in float64, 10⁻⁷ in float32.
-        precision: Of covariances and densities, "float64" or "float32"; None takes the protocol's.
+        precision: Of means, covariances and their factors, "float64" or "float32"; None takes the protocol's.
         protocol: "paper": classes weigh by their share of the detections, covariances are divided by N_c, float64;
             "published-code": all weigh 1, covariances are divided by N_c − 1, float32.
 
@@ -116,11 +116,11 @@ class DDU(Method):
     def _score(self, regions: Regions) -> np.ndarray:
         from scipy.linalg import solve_triangular
 
-        h = self._vectors(regions).astype(self.factors_.dtype, copy=False)
+        h = self._vectors(regions)
         log_densities = np.empty((len(h), len(self.means_)))
         for c, (mean, factor) in enumerate(zip(self.means_, self.factors_, strict=True)):
             white = solve_triangular(factor, (h - mean).T, lower=True, overwrite_b=True, check_finite=False)
-            log_determinant = 2 * np.log(np.diagonal(factor)).sum()
+            log_determinant = 2 * np.log(np.diagonal(factor), dtype=np.float64).sum()
             log_densities[:, c] = -0.5 * (squared_norms(white.T) + log_determinant)
         log_densities -= 0.5 * h.shape[1] * np.log(2 * np.pi)
         return log_sum_exp(log_densities + self.log_weights_)

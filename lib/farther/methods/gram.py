@@ -66,6 +66,7 @@ class Gram(Method):
     title: ClassVar[str] = "Gram matrices"
     needs: ClassVar[frozenset[str]] = frozenset({"gram", "labels"})
     layer: Annotated[tuple[str, ...], Field(min_length=1)]
+    values_at_once: ClassVar[int] = Method.values_at_once // 8  # several arrays of that size stay in the cache
     held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
     seed: NonNegativeInt = 0
     protocol: Protocol = "paper"

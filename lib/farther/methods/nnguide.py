@@ -62,5 +62,5 @@ class NNGuide(Method):
 
     def _score(self, regions: Regions) -> np.ndarray:
         u = normalised(self._vectors(regions)).astype(np.float32)
-        guidance = largest_products(self.bank_, u, self.k).astype(np.float64).mean(axis=1)
+        guidance = largest_products(self.bank_, u, self.k).mean(axis=1)
         return guidance * energy(regions, self.background)

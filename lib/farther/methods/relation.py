@@ -15,6 +15,10 @@ from farther.methods.neighbours import row_blocks
 from farther.registry import STRICT
 from farther.tables import Regions
 
+#: Relations that differ from the threshold by no more than this share of it are computed again in float64: rounding
+#: must not decide whether they count.
+NEAR = 1e-4
+
 
 @register("relation")
 @dataclass(config=STRICT, kw_only=True)
@@ -22,7 +26,7 @@ class Relation(Method):
     """The sum of a region's relations to all training regions: those of the same probabilities and similar features.
 
     The paper stores a random share of the training set, as `fit.max_regions` in params.yaml does; the sum grows with
-    it. Products are computed in float32.
+    it. Products are computed in float32, those that are near the threshold in float64.
 
     Formula:
         score = Σ_i r_i^t over the training regions i with r_i > threshold, r_i = max(u · u_i, 0) · (p · p_i),
@@ -76,6 +80,13 @@ class Relation(Method):
         for rows in row_blocks(len(u), len(self.stored_)):
             related = u[rows] @ self.stored_.T
             related *= p[rows] @ self.probabilities_.T
+            near = np.nonzero(np.abs(related - self.threshold) < NEAR * self.threshold)
+            related[near] = self._exact(u[rows][near[0]], p[rows][near[0]], near[1])
             related *= related > self.threshold  # negative cosines become 0, too
             scores[rows] = (related if self.power == 1 else related**self.power).sum(axis=1, dtype=np.float64)
         return scores
+
+    def _exact(self, u: np.ndarray, p: np.ndarray, stored: np.ndarray) -> np.ndarray:
+        """r of nodes and as many stored ones, ndarray of shape (n,), float64."""
+        cosines = np.vecdot(u.astype(np.float64), self.stored_[stored])
+        return cosines * np.vecdot(p.astype(np.float64), self.probabilities_[stored])

@@ -100,7 +100,7 @@ def test_all_files_say_what_the_monitor_found(photos, tmp_path, shard_images):
     assert np.array_equal(regions.box, boxes)
     assert regions.image_id.tolist() == [one.image_id for one in expected for _ in range(len(one))]
     scores = pl.read_parquet(tmp_path / "out/scores.parquet")
-    assert scores["score"].to_list() == np.concatenate([one.score for one in expected]).tolist()
+    np.testing.assert_allclose(scores["score"], np.concatenate([one.score for one in expected]), rtol=1e-9)
     assert scores["unknown"].to_list() == np.concatenate([one.unknown for one in expected]).tolist()
     images = pl.read_parquet(tmp_path / "out/images.parquet")
     assert images["image_id"].to_list() == [one.image_id for one in expected]
@@ -138,7 +138,9 @@ def test_what_was_deployed_is_judged_when_labels_arrive(photos, tmp_path):
         expected = found_in(photos)[5:25]
         assert np.allclose(regions.box, np.concatenate([one.box for one in expected]), atol=1e-4)
         if adapter == "parquet":
-            assert ENERGY.score(regions).tolist() == np.concatenate([one.score for one in expected]).tolist()
+            np.testing.assert_allclose(
+                ENERGY.score(regions), np.concatenate([one.score for one in expected]), rtol=1e-9
+            )
             assert regions.header.known_classes == HEADER.known_classes
     assert len(Scores.read(tmp_path / "out/scores.parquet")) == len(Regions.read(tmp_path / "out/regions"))
 
