@@ -102,8 +102,8 @@ class Monitored:
 class Monitor:
     """Runs the detector and the method of a bundle, with the code that the pipeline runs.
 
-    On one machine, with the pipeline's batches and on the CPU one thread of PyTorch, all values are the pipeline's, bit
-    for bit; in other batches they differ by rounding.
+    On one machine, with the pipeline's batches and on the CPU one thread of PyTorch, the network's values are the
+    pipeline's, and scores are within 10⁻⁶ of their spread; in other batches the network rounds differently.
 
     Args:
         bundle: What to run.
