@@ -544,3 +544,18 @@ def test_relation_sums_the_edges_above_its_threshold(make, params):
     kept = torch.where(edges > params.get("threshold", 0.03), edges, 0.0) ** params.get("power", 1)
     found = methods.create("relation", **params).fit(train).score(test)
     np.testing.assert_allclose(found, kept.sum(1), rtol=1e-3)  # an edge near the threshold may fall on either side
+
+
+def test_float32_does_not_decide_whether_a_relation_counts(make):
+    train, test = (make(60, classes=1, dimensions=1024, seed=seed) for seed in (1, 2))  # p · p_i is 1
+    for n in range(60):
+        relation = np.float32(np.vecdot(*(_unit(each.features[n]) for each in (train, test))))
+        for threshold, counts in ((np.nextafter(relation, np.float32(0)), True), (relation, False)):
+            fitted = methods.create("relation", threshold=float(threshold)).fit(train[[n]])
+            assert (fitted.score(test[[n]]) > 0) == counts
+
+
+def _unit(vector):
+    """At length 1, rounded to float32 as it is stored."""
+    vector = vector.astype(np.float64)
+    return (vector / np.linalg.norm(vector)).astype(np.float32).astype(np.float64)
