@@ -17,10 +17,10 @@ from dvc.rwlock import rwlock
 
 from farther.code import packages_of
 from farther.command import main
-from farther.command.dataset_checks import datasets
-from farther.command.detector_checks import _passes, checkpoints
-from farther.command.estimate import REGIONS, _many, _sample, estimate
-from farther.command.machine import disk, dvc_locks, gpu, made_with, split_images, subset_images
+from farther.command.doctor.datasets import datasets
+from farther.command.doctor.detectors import _passes, checkpoints
+from farther.command.doctor.estimate import REGIONS, _many, _sample, estimate
+from farther.command.doctor.machine import disk, dvc_locks, gpu, made_with, split_images, subset_images
 from farther.command.project import Project
 from farther.errors import DataError, ParameterError
 from farther.params import parse

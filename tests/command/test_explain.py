@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from farther.command import main
-from farther.command.explain_number import _filled
+from farther.command.explain.number import _filled
 from farther.curation.fates import Fates
 from farther.evaluation import threshold
 from farther.metrics.catalogue import METRICS

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import yaml
 
-from farther.command.machine import dvc_locks
+from farther.command.doctor.machine import dvc_locks
 from farther.tables.writing import locked
 
 ROOT = Path(__file__).parents[2]

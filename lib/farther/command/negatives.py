@@ -42,7 +42,7 @@ def negatives(
       farther negatives voc data/negatives/voc.txt --wordnet data/wordnet/dict
       farther negatives voc data/negatives/voc.txt --count 5000 --leave-out
     """
-    from farther.command.parameter_checks import id_classes
+    from farther.command.doctor.parameters import id_classes
     from farther.datasets.wordnet import open_hierarchy
     from farther.images.clip import Encoder, EncoderParams
     from farther.registry import build

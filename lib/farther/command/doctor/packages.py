@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from farther.code import packages_of
+from farther.command.doctor.machine import DRAWN, Finding
 from farther.command.lists import registry_of
-from farther.command.machine import DRAWN, Finding
 from farther.command.project import Project
 from farther.extras import command_for, distribution, pins, requirements
 

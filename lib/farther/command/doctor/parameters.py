@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from farther.command.machine import Finding
+from farther.command.doctor.machine import Finding
 from farther.command.project import Project, make_detector
 from farther.errors import FartherError, ParameterError, choose, shorten
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from farther.command.machine import Finding
+from farther.command.doctor.machine import Finding
 from farther.command.project import IMPORTED, Project
 from farther.errors import DataError
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from farther.command.machine import Finding
+from farther.command.doctor.machine import Finding
 from farther.command.project import Project
 
 #: A value that DVC fills in: `${item.root}`, `${embed.weights}`.

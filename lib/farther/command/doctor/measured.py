@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from farther.command.machine import GIB
+from farther.command.doctor.machine import GIB
 from farther.command.output import size
 from farther.tables.folders import listed
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from farther.command.machine import Finding
+from farther.command.doctor.machine import Finding
 from farther.command.output import as_json, coloured, hanging, paragraph, size
 from farther.command.project import PARAMS, Json, Params, Project, option
 from farther.errors import FartherError
 
 if TYPE_CHECKING:
-    from farther.command.dataset_checks import Found
+    from farther.command.doctor.datasets import Found
 
 #: States of findings that keep something from running.
 PROBLEMS = ("missing", "wrong")
@@ -43,7 +43,7 @@ def doctor(
     """
     project = Project(params)
     if estimate:
-        from farther.command import estimate as costs
+        from farther.command.doctor import estimate as costs
 
         found = costs.estimate(project, sample, run)
         print(as_json({**costs.totals(found), "stages": [vars(one) for one in found]}) if json else costs.report(found))
@@ -60,12 +60,12 @@ def doctor(
 
 def examine(project: Project, *, quick: bool = False) -> list[Finding]:
     """All findings about a project; `quick` opens neither annotations nor checkpoints, and tests no GPU."""
-    from farther.command import machine
-    from farther.command.dataset_checks import datasets
-    from farther.command.detector_checks import checkpoints
-    from farther.command.packages import packages
-    from farther.command.parameter_checks import parameters
-    from farther.command.pipeline_checks import pipeline
+    from farther.command.doctor import machine
+    from farther.command.doctor.datasets import datasets
+    from farther.command.doctor.detectors import checkpoints
+    from farther.command.doctor.packages import packages
+    from farther.command.doctor.parameters import parameters
+    from farther.command.doctor.pipeline import pipeline
 
     findings = [*pipeline(project), *parameters(project)]
     data: list[Finding] = []

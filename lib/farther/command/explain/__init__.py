@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from farther.command import explain_image, explain_number
+from farther.command.explain import image, number
 
 app = typer.Typer(
     help="""Explain where an image is, or where a value is from.
@@ -19,5 +19,5 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
 )
-app.command("image")(explain_image.image)
-app.command("number")(explain_number.number)
+app.command("image")(image.image)
+app.command("number")(number.number)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from farther.command.machine import Finding
+from farther.command.doctor.machine import Finding
 from farther.command.project import IMPORTED, Project, make_detector
 from farther.errors import FartherError
 from farther.tables.files import regular_file
 
 if TYPE_CHECKING:
-    from farther.command.dataset_checks import Found
+    from farther.command.doctor.datasets import Found
 
 #: Where a checkpoint comes from if section `sources` does not name it.
 ELSEWHERE = "your own training (docs/training.md), or the detector's authors"
@@ -84,7 +84,7 @@ def _passes(project: Project, run: str, entry: Mapping[str, Any]) -> Iterator[Fi
 
 def _compared(project: Project, entry: Mapping[str, Any], finding: Finding) -> Finding:
     """The finding on a checkpoint that could be opened, or what is wrong with its classes."""
-    from farther.command.parameter_checks import id_classes
+    from farther.command.doctor.parameters import id_classes
     from farther.detectors.known_classes import check_classes
 
     if finding.text.endswith(NOT_OPENED):

@@ -15,8 +15,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farther.command.machine import are_there, split_images, subset_images
-from farther.command.measured import Measured, measure_detector, measure_pass
+from farther.command.doctor.machine import are_there, split_images, subset_images
+from farther.command.doctor.measured import Measured, measure_detector, measure_pass
 from farther.command.output import duration, hanging, paragraph, size
 from farther.command.project import IMPORTED, Project, make_detector
 from farther.errors import FartherError, ParameterError, choose
