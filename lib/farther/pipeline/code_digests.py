@@ -7,17 +7,17 @@ them runs.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
-from farther import extensions
-from farther.code import CODE, digest_of, modules_of, registered
+from farther import code, extensions
+from farther.code import CODE, PACKAGES, digest_of, modules_of, registered
 from farther.errors import FartherError
 from farther.params import read_params
 from farther.stage import run_stage
 from farther.tables.documents import read_json, read_yaml, write_json
 from farther.tables.files import digest, read_text
+from farther.tables.folders import files_below
 
 OUTPUT = "artifacts/code.json"
 
@@ -36,25 +36,20 @@ def main(scripts: Sequence[Path] = ()) -> None:
     Args:
         scripts: Scripts of more stages, which a repository has beside those of the package.
     """
-    made = {"made_of": _installed(), "rules": rules_digests(read_params())}
+    made = {"made_of": _made_of(scripts), "rules": rules_digests(read_params())}
     earlier = read_json(CODE) if CODE.exists() else {}
-    if made["made_of"] is None or earlier.get("made_of") != made["made_of"]:
+    if earlier.get("made_of") != made["made_of"]:
         stages = {module.rpartition(".")[2]: module for module in modules_of("farther.pipeline")[1:]}
         earlier = code_digests({**{file.stem: file for file in scripts}, **stages})
     write_json(CODE, {**earlier, **made})
 
 
-def _installed() -> str | None:
-    """Digest of the installed farther and of the extensions' files; None where farther runs from its sources."""
-    try:
-        files = [file for file in distribution("farther").files or () if file.parts[0] == "farther"]
-    except PackageNotFoundError:
-        return None
-    hashes = [f"{file} {file.hash.value}" for file in files if file.hash]
-    if not hashes:  # an editable installation
-        return None
-    own = [f"{module} {digest(file)}" for module, file in sorted(extensions.sources().items())]
-    return digest(*hashes, *own)
+def _made_of(scripts: Sequence[Path]) -> str:
+    """Digest of the files of farther, of scripts and of extensions: where it is the same, all digests of code are."""
+    lib, own = Path(code.__file__).parents[1], extensions.sources()
+    files = sorted(file for name in PACKAGES for file in files_below(lib / name) if file.suffix != ".pyc")
+    named = [*(str(file.relative_to(lib)) for file in files), *own]
+    return digest(*named, *files, *scripts, *own.values())
 
 
 def code_digests(starts: Mapping[str, str | Path]) -> dict[str, Any]:
