@@ -254,6 +254,10 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
     "evaluate": (params(lambda p: p["evaluate"].update(iou=2)), "less than or equal to 1"),
     "report": (params(lambda p: p["report"].update(example=3)), "unknown parameter 'example'"),
     "absent encoder": (removed("data/clip"), "weights of the image encoder"),
+    "rules elsewhere": (
+        params(lambda p: p["benchmarks"]["pets"].update(rules="pets.yaml")),
+        "belong into data/benchmarks",
+    ),
     "earlier version": (lambda: Path("lib").rename("old") and Path("lib").symlink_to("old"), "farther init --pipeline"),
     "absent folder": (removed("data/candidates"), "not there; stage 'curate' depends on it"),
     "truncated annotations": (written(TRAIN, '{"images": [{"id": 1, "file'), "is the file whole?"),

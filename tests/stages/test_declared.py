@@ -16,6 +16,7 @@ from dvc.repo import Repo
 from farther import code
 from farther.code import digest_of, source_files
 from farther.params import code_digest
+from farther.pipeline.code_digests import rules_digests
 
 ROOT = Path(__file__).parents[2]
 PIPELINES = {"dvc.yaml": "params.yaml", "training/dvc.yaml": "training/params.yaml"}
@@ -146,6 +147,33 @@ def test_every_digest_that_a_stage_names_is_one_that_the_stage_code_writes(tmp_p
     assert len(named) > 10
     for key in named:
         assert code_digest(*key.split("."))
+
+
+def test_rules_change_the_digests_of_what_they_select_and_comments_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rules, names = Path("data/benchmarks/a.yaml"), Path("data/names/classes.yaml")
+    for file in (rules, names):
+        file.parent.mkdir(parents=True)
+        file.write_text("names: ../names/classes.yaml\n" if file is rules else "tv: {coco: [tv]}\n")
+    params = {
+        "benchmarks": {"a": {"rules": str(rules)}, "b": {"rules": "data/benchmarks/none.yaml"}},
+        "derived": {"corrupt": {"c": {"images": {"dataset": "a"}}}, "paste": {"p": {"rules": str(rules)}}},
+    }
+
+    def changed(file: Path, text: str) -> set[tuple[str, str]]:
+        before = rules_digests(params)
+        file.write_text(file.read_text() + text)
+        after = rules_digests(params)
+        return {
+            (section, name)
+            for section in after
+            for name in after[section]
+            if after[section][name] != before[section][name]
+        }
+
+    assert not changed(rules, "# a comment\n")
+    assert changed(rules, "id_classes: [tv]\n") == {("benchmarks", "a"), ("paste", "p")}
+    assert changed(names, "cat: {coco: [cat]}\n") == {("benchmarks", "a"), ("paste", "p")}
 
 
 def test_no_two_stages_write_one_path():

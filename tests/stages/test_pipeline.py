@@ -189,6 +189,12 @@ def test_a_comment_in_the_library_reruns_nothing_and_a_line_of_code_what_uses_it
         file.write_text(text)
 
 
+def test_a_comment_in_a_rules_file_reruns_nothing(project: Project):
+    with (project.folder / "data/benchmarks/voc.yaml").open("a") as file:
+        file.write("\n# A comment, which changes no rule.\n")
+    assert project.repro() == ["code"]
+
+
 def test_a_new_split_leaves_the_others_as_they_are_and_one_that_is_not_tested_any_more_has_no_metrics(project: Project):
     regions = project.folder / "artifacts/regions/bdd-faster_rcnn"
     scores = project.folder / "artifacts/scores/bdd-faster_rcnn/knn"

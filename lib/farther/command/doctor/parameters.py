@@ -9,13 +9,13 @@ from typing import Any
 
 from farther.command.doctor.machine import Finding
 from farther.command.project import Project, make_detector
-from farther.errors import FartherError, ParameterError, choose, shorten
+from farther.errors import DataError, FartherError, ParameterError, choose, shorten
 
 #: What an entry of section `detectors` may have.
 OF_DETECTOR = ("title", "adapter", "benchmark", "weights", "params", "classes", "threshold", "passes")
 
-#: The folder of decisions that `curate` depends on.
-DECISIONS = Path("data/decisions")
+#: The folders of decisions, which `curate` depends on, and of rules, of which `code` takes digests.
+DECISIONS, RULES = Path("data/decisions"), Path("data/benchmarks")
 
 
 def parameters(project: Project) -> list[Finding]:
@@ -98,6 +98,8 @@ def _rules(project: Project, name: str) -> None:
     from farther.curation import IdSplit, Rules
 
     made = project.benchmark(name)
+    if not made.rules.is_relative_to(RULES):
+        raise DataError(f"rules files belong into {RULES}, which stage `code` depends on", file=made.rules)
     rules = Rules(project.folder / made.rules, made.protocol)
     _ = rules.similarity  # opens WordNet where the rules use it
     shifted = [split for split in made.shifted.values() if split.classes == "by rules"]
@@ -110,7 +112,6 @@ def _rules(project: Project, name: str) -> None:
 def _decisions(project: Project, name: str) -> None:
     from farther.curation import DecisionsFile
     from farther.curation.decisions import HEADER
-    from farther.errors import DataError
 
     path = project.benchmark(name).decisions
     if path is None:
@@ -125,8 +126,6 @@ def _decisions(project: Project, name: str) -> None:
 
 def _sources(project: Project, name: str) -> None:
     """Files of candidates, which the splits name."""
-    from farther.errors import DataError
-
     for split in project.benchmark(name).splits.values():
         if split.candidates is not None and not (project.folder / split.candidates).is_file():
             raise DataError("the file does not exist; `farther enrich` writes it", file=split.candidates)
