@@ -15,6 +15,7 @@ import ijson
 from farther import datasets, detectors
 from farther.detectors.imported.json_stream import list_elements
 from farther.errors import DataError, FartherError
+from farther.extras import missing
 from farther.tables import Header
 from farther.tables.documents import read_yaml
 from farther.tables.files import open_binary
@@ -207,8 +208,10 @@ def recognise_detector(path: Path, dataset: Dataset) -> tuple[dict[str, Any], He
     for adapter in ADAPTERS:
         try:
             return _opened({"adapter": adapter, "weights": str(path)})
-        except (FartherError, ModuleNotFoundError) as error:
+        except FartherError as error:
             reasons.append(f"{adapter}: {error}")
+        except ModuleNotFoundError as error:
+            reasons.append(f"{adapter} {missing(error)}")
     raise DataError("no adapter opens it. " + "; ".join(reasons), file=path)
 
 
