@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import random
-import re
 import runpy
 import shutil
 import signal
@@ -175,8 +174,8 @@ def compared(calm: Path, disturbed: Path) -> dict[str, list[str]]:
 def refusal(folder: Path, stage: str) -> dict:
     """The message of a stage whose output this process writes."""
     name, *arguments = stage.split()
-    script = (ROOT / "stages" / f"{name}.py").read_text()
-    output = re.search(r'run_stage\(main, "(.+)"\)', script)[1].format(*arguments)
+    script = runpy.run_path(str(ROOT / "stages" / f"{name}.py"))
+    output = script.get("OUTPUT", "artifacts/demo/{}").format(*arguments)
     with locked(folder / output):
         status, _ = run(folder, stage)
     assert status == 1, stage
