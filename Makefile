@@ -40,8 +40,8 @@ test: $(VENV)/ready
 tests: $(VENV)/ready machine
 	OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 	@[ "$$(uname -m)" != x86_64 ] || for kernels in Haswell Prescott; do \
-	    echo "tests/methods with the matrix products of $$kernels"; \
-	    OPENBLAS_CORETYPE=$$kernels OMP_NUM_THREADS=1 python -m pytest -n 3 tests/methods || exit 1; \
+	    echo "Scores with the matrix products of $$kernels:"; \
+	    OPENBLAS_CORETYPE=$$kernels OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadfile tests/methods tests/monitor/test_monitor.py || exit 1; \
 	done
 
 lint: $(VENV)/ready
