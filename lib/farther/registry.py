@@ -74,9 +74,10 @@ class Registry(Generic[T]):
     def get(self, name: str) -> type[T]:
         """The class behind a name; a ParameterError for an unknown one lists the known ones."""
         self._load()
-        extensions.load(name)
-        if name not in self._classes:
-            extensions.load()  # the message lists all names
+        if isinstance(name, str):
+            extensions.load(name)
+            if name not in self._classes:
+                extensions.load()  # the message lists all names
         try:
             return self._classes[choose(self.kind, name, self._classes)]
         except ParameterError as error:

@@ -136,7 +136,7 @@ class Init:
     def read() -> None:
         from farther.projects import init
 
-        init("made", "pets", ["wild"], "results.json", log=lambda _: None)
+        init("made", "pets", ["wild"], "results.json", names=ROOT / "data", log=lambda _: None)
 
 
 @target("init_folders", share=0.5)
@@ -153,16 +153,16 @@ class InitFolders(Init):
         })  # fmt: skip
 
 
-@target("profile", "profiles/*", "params.yaml", share=0.2)
+@target("profile", "params.yaml", "dvc.yaml", "data/**/*", share=0.2)
 class Profile:
     build = staticmethod(
-        lambda: write({"profiles/one.yaml": "# A profile.\n#\ndatasets: {}\n", "params.yaml": "datasets: {}\n"})
+        lambda: write({"params.yaml": "datasets: {}\n", "dvc.yaml": "stages: {}\n", "data/names/classes.yaml": "tv: {coco: [tv]}\n"})
     )
 
     @staticmethod
     def read() -> None:
         run("profile")
-        run("profile", "one", "--force")
+        run("profile", "fmiyc", "--force")
 
 
 DERIVED = {
