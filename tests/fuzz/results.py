@@ -156,7 +156,13 @@ class InitFolders(Init):
 @target("profile", "params.yaml", "dvc.yaml", "data/**/*", share=0.2)
 class Profile:
     build = staticmethod(
-        lambda: write({"params.yaml": "datasets: {}\n", "dvc.yaml": "stages: {}\n", "data/names/classes.yaml": "tv: {coco: [tv]}\n"})
+        lambda: write(
+            {
+                "params.yaml": "datasets: {}\n",
+                "dvc.yaml": "stages: {}\n",
+                "data/names/classes.yaml": "tv: {coco: [tv]}\n",
+            }
+        )
     )
 
     @staticmethod

@@ -14,6 +14,7 @@ from typing import Any
 
 from farther.tables.documents import read_yaml
 from farther.tables.files import inside
+from farther.tables.writing import write_aside
 
 ROOT = next(root for root in (Path(__file__).parent / "project", Path(__file__).parents[3]) if root.is_dir())
 
@@ -96,10 +97,10 @@ def write_named_files(params: Mapping[str, Any], folder: Path) -> list[Path]:
         if name.parent == Path("data/benchmarks"):
             beside = [text for text in _texts(read_yaml(source)) if text.startswith("../")]
             wanted += [Path("data", text.removeprefix("../")) for text in beside]
-        if not (folder / name).exists():
-            target = inside(folder, str(name))
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+        target = inside(folder, str(name))
+        if not target.exists():
+            with write_aside(target) as aside:
+                shutil.copyfile(source, aside)
             written.append(name)
     return written
 
