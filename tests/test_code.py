@@ -3,8 +3,13 @@ import sys
 
 import pytest
 
-from farther import datasets, detectors, methods
 from farther.code import _written, digest_of, registered, source_files
+from farther.datasets.base import FORMATS
+from farther.derived.base import KINDS
+from farther.derived.cutouts import SOURCES
+from farther.detectors.base import registry as detectors
+from farther.methods.base import METHODS
+from farther_training.trainers import registry as trainers
 
 FILES = {
     "zoo/__init__.py": "",
@@ -88,12 +93,11 @@ def test_data_files_that_a_module_names_count_with_it(package):
     assert package("zoo.data") == ["zoo/data/pages/index.html", "zoo/data/table.yaml", "zoo/data/__init__.py"]
 
 
-def test_registered_names_lead_to_their_modules():
-    found = registered("farther.methods")
-    assert sorted(found) == methods.names()
-    assert found["vim"] == "farther.methods.vim"
-    assert registered("farther.datasets").keys() == set(datasets.names())
-    assert registered("farther.detectors").keys() == set(detectors.names())
+def test_a_registry_and_the_digests_of_code_agree_on_the_modules_of_names():
+    assert METHODS.modules["vim"] == "farther.methods.vim"
+    for registry in (METHODS, FORMATS, detectors, trainers):
+        assert registry.modules == registered(registry._package)
+    assert KINDS.modules | SOURCES.modules == registered("farther.derived")
 
 
 def test_a_script_counts_with_what_it_imports(tmp_path):

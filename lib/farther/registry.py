@@ -1,18 +1,19 @@
 """Names that users write, and the typed parameters behind them.
 
 A *kind* of thing (a method, a detector, a dataset format) has one `Registry`. Each thing is a pydantic dataclass
-in a module of its own, registered beside its code. The registry imports all modules of its package the first time
-a name is asked for; the classes that users add are in `farther.extensions`.
+in a module, registered beside its code. Which module registers a name is read from the files of the registry's package,
+so a module is imported only when one of its names is used, and it may import what its code needs. The classes that
+users add are in `farther.extensions`.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -36,14 +37,27 @@ class Registry(Generic[T]):
 
     Args:
         kind: The kind of thing that is registered, in the singular ("method"); used in messages.
-        package: Dotted name of the package whose modules register themselves.
+        package: Dotted name of the package whose modules register names.
+        decorator: The class decorator by which they do, as it is written there.
     """
 
-    def __init__(self, kind: str, package: str):
+    def __init__(self, kind: str, package: str, decorator: str = "register"):
         self.kind = kind
         self._package = package
+        self._decorator = decorator
         self._classes: dict[str, type[T]] = {}
-        self._loaded = False
+
+    @cached_property
+    def modules(self) -> dict[str, str]:
+        """The module of the package that registers each name.
+
+        It is searched for as text: parsing all files would take longer than importing the few that are used.
+        """
+        decorated = re.compile(rf'^@{re.escape(self._decorator)}\("([^"]+)"\)', re.MULTILINE)
+        folders = importlib.import_module(self._package).__path__
+        files = sorted(file for folder in folders for file in Path(folder).glob("*.py"))
+        found = {f"{self._package}.{file.stem}": decorated.findall(file.read_text(encoding="utf-8")) for file in files}
+        return {name: module for module, names in found.items() for name in names}
 
     def register(self, name: str) -> Callable[[C], C]:
         """Class decorator that makes a class known as `name`, and sets its attribute `name`.
@@ -53,6 +67,8 @@ class Registry(Generic[T]):
         """
 
         def add(cls: C) -> C:
+            if self.modules.get(name, cls.__module__) != cls.__module__:
+                importlib.import_module(self.modules[name])
             known = self._classes.get(name)
             if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
                 places = " and ".join(f"{one.__module__}.{one.__qualname__}" for one in (known, cls))
@@ -67,19 +83,17 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """All known names, sorted."""
-        self._load()
         extensions.load()
-        return sorted(self._classes)
+        return sorted({*self.modules, *self._classes})
 
     def get(self, name: str) -> type[T]:
-        """The class behind a name; a ParameterError for an unknown one lists the known ones."""
-        self._load()
+        """The class behind a name, its module imported; a ParameterError for an unknown one lists the known names."""
         if isinstance(name, str):
+            if name in self.modules:
+                importlib.import_module(self.modules[name])
             extensions.load(name)
-            if name not in self._classes:
-                extensions.load()  # the message lists all names
         try:
-            return self._classes[choose(self.kind, name, self._classes)]
+            return self._classes[choose(self.kind, name, {*self.modules, *self._classes})]
         except ParameterError as error:
             raise ParameterError(f"{error}. Files in {extensions.FOLDER}/ may register more") from None
 
@@ -90,14 +104,6 @@ class Registry(Generic[T]):
             ParameterError: the name or a parameter is unknown, or a value does not fit; lists what is known.
         """
         return build(self.get(name), f"{self.kind} {name!r}", params)
-
-    def _load(self) -> None:
-        if self._loaded:
-            return
-        package = importlib.import_module(self._package)
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{self._package}.{module.name}")
-        self._loaded = True
 
 
 #: Most bytes of a file's name, as file systems have it.

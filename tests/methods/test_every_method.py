@@ -301,6 +301,13 @@ def test_importing_the_methods_loads_no_heavy_library():
     assert done.stdout.strip() == "[]"
 
 
+def test_a_method_is_imported_without_the_others():
+    program = "import sys, farther.methods as m; m.create('mls'); assert 'knn' in m.names();"
+    program += "print(sorted({f'farther.methods.{name}' for name in m.names()}.intersection(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['farther.methods.mls']"
+
+
 def _without(regions: Regions, method: methods.Method) -> Regions:
     """Nonsense in the place of logits and predicted classes that the method does not say it needs."""
     columns = regions.columns()

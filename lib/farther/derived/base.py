@@ -144,7 +144,7 @@ class Derived(ABC):
         return ".jpg" if self.file_type == "jpeg" else ".png"
 
 
-KINDS: Registry[Derived] = Registry("kind of derived dataset", "farther.derived")
+KINDS: Registry[Derived] = Registry("kind of derived dataset", "farther.derived", "KINDS.register")
 
 
 def derived(kind: str, name: str, params: Mapping[str, Any]) -> Derived:

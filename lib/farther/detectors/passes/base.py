@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from farther.detectors.base import Detector
 
-PASSES: Registry[Pass] = Registry("kind of pass", "farther.detectors.passes")
+PASSES: Registry[Pass] = Registry("kind of pass", "farther.detectors.passes", "register_pass")
 #: Class decorator; it has another name than that of adapters, so that both can be told apart in source code.
 register_pass = PASSES.register
 
