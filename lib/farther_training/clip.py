@@ -10,10 +10,12 @@ import json
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from open_clip import CLIP, SimpleTokenizer
+from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -37,9 +39,6 @@ from farther_training.clip_pictures import (
 )
 from farther_training.recipe import Count, Fraction, Recipe
 from farther_training.run import State, make_optimizer, write_log
-
-if TYPE_CHECKING:
-    from open_clip import CLIP
 
 #: Prompt of a name.
 QUESTION = "a photo of a {}"
@@ -212,15 +211,11 @@ def forget_unread_tokens(network: CLIP, tokenize: Any) -> None:
 
 def build(architecture: ClipArchitecture) -> CLIP:
     """An untrained network."""
-    from open_clip import CLIP
-
     return CLIP(**architecture.config()["model_cfg"])
 
 
 def tokenizer(architecture: ClipArchitecture) -> Any:
     """Callable that maps a list of captions to their tokens, int64 of shape (number of captions, context length)."""
-    from open_clip import SimpleTokenizer
-
     return SimpleTokenizer(context_length=architecture.context_length)
 
 
@@ -238,8 +233,6 @@ def contrastive_loss(seen: Tensor, said: Tensor, scale: Tensor, same: Tensor) ->
 
 def normalised(pixels: Tensor) -> Tensor:
     """Images, uint8 (N, H, W, 3), as CLIP's input, float32 (N, 3, H, W)."""
-    from open_clip.constants import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
-
     mean, std = (255 * torch.tensor(x, device=pixels.device) for x in (OPENAI_DATASET_MEAN, OPENAI_DATASET_STD))
     return ((pixels - mean) / std).permute(0, 3, 1, 2)  # channels stay last in memory, for faster convolutions
 

@@ -162,8 +162,7 @@ class DetrRecipe(Recipe):
         backbone_learning_rate: Highest learning rate of the backbone.
         patience: Epochs without a better mAP50 on the validation images after which training ends; the weights of the
             best epoch are kept. None trains to the end and keeps the last weights.
-        one_to_many: Initial weight of `farther_training.detr.one_to_many_loss`, for training from
-            scratch.
+        one_to_many: Initial weight of `farther_training.trainers.detr.one_to_many_loss`, for training from scratch.
         one_to_many_until: Fraction of the run over which that weight decreases linearly to 0.
     """
 
@@ -258,6 +257,6 @@ class YoloRecipe:
         """The hyperparameters under Ultralytics' names."""
         params = asdict(self)
         cache = "ram" if params.pop("cache_images") else False
-        for name in ("precision", "evaluate_epochs"):  # see `farther_training.yolo`
+        for name in ("precision", "evaluate_epochs"):  # see `farther_training.trainers.yolo`
             del params[name]
         return {**{NAMES.get(name, name): value for name, value in params.items()}, "cos_lr": True, "cache": cache}

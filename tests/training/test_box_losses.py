@@ -13,10 +13,9 @@ from farther.detectors.networks.box_variance import VARIANCE_HEAD, VarianceHead,
 from farther.detectors.networks.weights import read_metadata
 from farther.methods import METHODS
 from farther_training.box_losses import LOSSES, energy_score, negative_log_likelihood, variance_loss
-from farther_training.faster_rcnn import losses, train
 from farther_training.recipe import FasterRCNNRecipe
 from farther_training.trainers import Task
-from farther_training.trainers.faster_rcnn import FasterRCNNJob
+from farther_training.trainers.faster_rcnn import FasterRCNNJob, losses, train
 
 CPU = torch.device("cpu")
 

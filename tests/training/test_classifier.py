@@ -10,13 +10,12 @@ from farther.detectors.classifier import Classifier
 from farther.detectors.networks.classifiers import Blueprint
 from farther.errors import DataError, ParameterError
 from farther.registry import build
-from farther_training.classifier import evaluate, to_tensor, train
 from farther_training.logit_norm import LogitNorm
 from farther_training.outlier_exposure import OutlierExposure
 from farther_training.recipe import Augmentation, ClassifierRecipe
 from farther_training.samples import Samples
 from farther_training.trainers import Task
-from farther_training.trainers.classifier import ClassifierJob
+from farther_training.trainers.classifier import ClassifierJob, evaluate, to_tensor, train
 
 CPU = torch.device("cpu")
 SHAPE = ((8, 8, 16), (1, 1, 1))

@@ -9,8 +9,13 @@ from safetensors import safe_open
 from farther.detectors.networks.detr import DetrBlueprint, class_head
 from farther.errors import DataError, ParameterError
 from farther.tables import Objects
-from farther_training import detr
-from farther_training.detr import (
+from farther_training.job import run_job
+from farther_training.recipe import Augmentation, DetrRecipe
+from farther_training.run import TrainingError
+from farther_training.samples import Samples
+from farther_training.trainers import Task, detr
+from farther_training.trainers.detr import (
+    DetrJob,
     DetrRun,
     evaluate,
     losses,
@@ -20,12 +25,6 @@ from farther_training.detr import (
     train,
     untrained,
 )
-from farther_training.job import run_job
-from farther_training.recipe import Augmentation, DetrRecipe
-from farther_training.run import TrainingError
-from farther_training.samples import Samples
-from farther_training.trainers import Task
-from farther_training.trainers.detr import DetrJob
 
 CPU = torch.device("cpu")
 CLASSES = ("square", "disc")

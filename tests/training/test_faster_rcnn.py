@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from farther_training.faster_rcnn import evaluate, train
 from farther_training.recipe import Augmentation, FasterRCNNRecipe
 from farther_training.run import TrainingError, batches_of_epoch, make_optimizer
 from farther_training.trainers import Task
+from farther_training.trainers.faster_rcnn import evaluate, train
 
 CPU = torch.device("cpu")
 

@@ -6,7 +6,7 @@ from torchvision.models import resnet50
 
 from farther.detectors.networks.architectures import Blueprint, build_network
 from farther.errors import DataError, ParameterError
-from farther_training.faster_rcnn import initial_weights
+from farther_training.trainers.faster_rcnn import initial_weights
 
 CLASSES = ("square", "disc")
 RESNET = Blueprint("resnet50_fpn", CLASSES, 64, 64)

@@ -12,8 +12,9 @@ import yaml
 from farther import detectors
 from farther.errors import DataError, ParameterError
 from farther.registry import Registry
-from farther_training import classifier, detr, faster_rcnn, trainers, yolo
+from farther_training import trainers
 from farther_training.job import make_job, run_job
+from farther_training.trainers import classifier, detr, faster_rcnn, yolo
 
 CLASSES = ("square", "disc")
 ROOT = Path(__file__).parents[2]

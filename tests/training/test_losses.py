@@ -1,8 +1,8 @@
 import torch
 
 from farther.detectors.networks.architectures import build_network
-from farther_training.faster_rcnn import losses
 from farther_training.recipe import FasterRCNNRecipe
+from farther_training.trainers.faster_rcnn import losses
 
 
 def fresh(blueprint):

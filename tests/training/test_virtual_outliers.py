@@ -11,10 +11,10 @@ from farther.detectors.networks.checkpoint import load_network, save_checkpoint
 from farther.errors import ParameterError
 from farther.methods import METHODS
 from farther.registry import build
-from farther_training.faster_rcnn import OutlierQueue, outlier_loss, train
 from farther_training.recipe import Augmentation, FasterRCNNRecipe, VirtualOutliers
 from farther_training.run import TrainingError
 from farther_training.trainers import Task
+from farther_training.trainers.faster_rcnn import OutlierQueue, outlier_loss, train
 
 CPU = torch.device("cpu")
 

@@ -10,13 +10,11 @@ import torch
 from farther.detectors.networks.yolo import YoloBlueprint, build_network
 from farther.errors import DataError
 from farther.tables.files import digest
-from farther_training import yolo
 from farther_training.job import run_job
 from farther_training.recipe import YoloRecipe
 from farther_training.samples import Samples
-from farther_training.trainers import Task
-from farther_training.trainers.yolo import YoloJob
-from farther_training.yolo import Plan, Run, TableDataset, train
+from farther_training.trainers import Task, yolo
+from farther_training.trainers.yolo import Plan, Run, TableDataset, YoloJob, train
 
 CLASSES = ("square", "disc")
 CPU = torch.device("cpu")

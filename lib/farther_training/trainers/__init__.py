@@ -77,7 +77,7 @@ class Trained:
 
     Args:
         evaluate: Metrics of the written checkpoint on samples; see `farther.metrics.closed_set.evaluate`, and for
-            classifiers `farther_training.classifier.evaluate`.
+            classifiers `farther_training.trainers.classifier.evaluate`.
         parameters: Number of the network's parameters.
         origin: Digest of the initial weights; None where training started from scratch.
         kind: Kind of network, as text.

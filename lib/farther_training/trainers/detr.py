@@ -1,22 +1,36 @@
-"""The trainer of RT-DETR and other detection transformers, and its hyperparameters."""
+"""The trainer of detection transformers, with the losses of their families and one for training from scratch."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from dataclasses import dataclass as plain_dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
+import numpy as np
+import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, l1_loss
+from torchvision.ops import box_iou, generalized_box_iou_loss
+from transformers import PreTrainedModel
+from transformers.image_processing_utils import BaseImageProcessor
 
+from farther.detectors.networks.detection import Selection, autocast
+from farther.detectors.networks.detr import DetrBlueprint, build_network, in_float32, keep_exact
+from farther.detectors.networks.detr_checkpoint import find_checkpoint, load_network, save_checkpoint
+from farther.detectors.networks.detr_inference import make_processor, prepare, replay
+from farther.errors import ParameterError, first_line
 from farther.registry import STRICT
+from farther.tables import Header, Regions
 from farther.tables.files import digest
 from farther_training.recipe import Count, DetrRecipe
+from farther_training.run import Run, evaluate_on, make_optimizer, write_state
+from farther_training.samples import Sample, Samples
 from farther_training.trainers import Job, Task, Trained, count_parameters, register
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
-    from farther.detectors.networks.detr import DetrBlueprint
 
 
 @register("detr")
@@ -55,12 +69,6 @@ class DetrJob(Job):
 
     def learn(self, task: Task) -> Trained:
         """See `Job.learn`."""
-        import torch
-
-        from farther.detectors.networks.detr import keep_exact
-        from farther.detectors.networks.detr_checkpoint import find_checkpoint, load_network, save_checkpoint
-        from farther_training.detr import evaluate, train
-
         network, blueprint, origin = self._start(task.training.classes)
         network = network.to(task.device, memory_format=torch.channels_last)
         trained = train(network, blueprint, task, self.recipe)
@@ -85,12 +93,6 @@ class DetrJob(Job):
 
     def _start(self, classes: tuple[str, ...]) -> tuple[PreTrainedModel, DetrBlueprint, str | None]:
         """The network to train, its configuration, and the digest of its initial weights."""
-        import torch
-
-        from farther.detectors.networks.detr import DetrBlueprint
-        from farther.detectors.networks.detr_checkpoint import find_checkpoint, load_network
-        from farther_training.detr import untrained
-
         if self.initial_weights is None:
             blueprint = DetrBlueprint(self.network or {}, self.processor or {}, classes)
             return untrained(blueprint, self.recipe.seed), blueprint, None
@@ -100,3 +102,227 @@ class DetrJob(Job):
         torch.manual_seed(self.recipe.seed)
         network = load_network(replace(found, blueprint=blueprint), tolerated="class heads")
         return network, blueprint, digest(*found.files)
+
+
+class DetrRun(Run[PreTrainedModel, DetrRecipe]):
+    """A training run of a detection transformer; see `Run`."""
+
+    def __init__(
+        self, network: PreTrainedModel, blueprint: DetrBlueprint, recipe: DetrRecipe, task: Task, identity: str
+    ):
+        # The backbone has a separate learning rate.
+        backbone = {name: p for name, p in network.named_parameters() if name.startswith("model.backbone")}
+        others = [p for name, p in network.named_parameters() if name not in backbone]
+        slow = recipe.backbone_learning_rate / recipe.learning_rate
+        optimizer = make_optimizer(recipe, [(1.0, others), (slow, list(backbone.values()))])
+        super().__init__(network, optimizer, recipe, task, identity)
+        self.blueprint = blueprint
+        self.device = next(network.parameters()).device
+        for one in (self.network, self.averaged):
+            keep_exact(one)
+        # Matching needs costs that NumPy can read, and boxes need full precision.
+        self.network.loss_function = in_float32(self.network.loss_function, self.device.type)
+        self.processor = make_processor(blueprint.processor)
+
+    def compute_losses(self, batch: list[Sample]) -> dict[str, Tensor]:
+        """See `losses`."""
+        prepared = make_batch(self.processor, batch, self.device)
+        one_to_many = self.recipe.one_to_many_at(self.step / self.steps)
+        return losses(self.network, prepared, self.recipe.precision, one_to_many)
+
+    def evaluate(self, samples: Samples) -> dict[str, Any]:
+        """See `evaluate`."""
+        return evaluate(self.averaged, self.blueprint, samples, self.recipe)
+
+    @property
+    def best_file(self) -> Path:
+        """File of the weights of the best epoch, for a recipe with patience."""
+        return self.state_file.with_name("best.pt")
+
+    def after_epoch(self) -> None:
+        """Saves the averaged weights if the last epoch is the best so far."""
+        value = self.log[-1].get("val_map50")
+        if self.recipe.patience is None or value is None:
+            return
+        if all(value > row.get("val_map50", -1) for row in self.log[:-1]):
+            write_state(self.best_file, self.averaged.state_dict())
+
+    def has_ended(self) -> bool:
+        """True if mAP50 has not increased for `patience` epochs."""
+        values = {row["epoch"]: row["val_map50"] for row in self.log if "val_map50" in row}
+        if self.recipe.patience is None or not values:
+            return False
+        return self.log[-1]["epoch"] - max(values, key=lambda epoch: values[epoch]) >= self.recipe.patience
+
+
+def untrained(blueprint: DetrBlueprint, seed: int) -> PreTrainedModel:
+    """A network with random weights that are suitable to start training from.
+
+    transformers' initial weights are meant to be replaced by a checkpoint: normalisations start near 0 and block the
+    signal. Here they start at 1, convolutions as in He et al. (arXiv:1502.01852) and linear layers as in Glorot and
+    Bengio (2010). Layers that must start at 0 (offsets of boxes and of sampling points) and biases do not change.
+    """
+    torch.manual_seed(seed)
+    network = build_network(blueprint, attention="eager")
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+        elif isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(module, nn.Linear) and module.weight.any():
+            nn.init.xavier_uniform_(module.weight)
+    proposals = getattr(network.model, "enc_bbox_head", None)
+    if proposals is not None:
+        # A proposal's first box is its anchor, as in the authors' code.
+        nn.init.zeros_(proposals.layers[-1].weight)
+        nn.init.zeros_(proposals.layers[-1].bias)
+    return network
+
+
+def train(network: PreTrainedModel, blueprint: DetrBlueprint, task: Task, recipe: DetrRecipe) -> PreTrainedModel:
+    """Trains a network from its present weights, or resumes a killed run; returns the averaged network.
+
+    Raises:
+        TrainingError: the loss is not finite.
+        DataError: an image cannot be read.
+        ParameterError: the image processor is unknown, or the recipe does not fit the network.
+    """
+    start = [t.cpu().numpy().tobytes() for t in network.state_dict().values()]
+    identity = digest(json.dumps([asdict(recipe), asdict(blueprint)]), task.training.digest(), *start)
+    run = DetrRun(network, blueprint, recipe, task, identity)
+    averaged = run.go()
+    if recipe.patience is not None:
+        averaged.load_state_dict(torch.load(run.best_file, map_location="cpu", weights_only=True))
+    return averaged
+
+
+def evaluate(
+    network: PreTrainedModel, blueprint: DetrBlueprint, samples: Samples, recipe: DetrRecipe
+) -> dict[str, Any]:
+    """Metrics of a network in evaluation mode; see `farther.metrics.closed_set.evaluate`."""
+    columns, background = blueprint.columns()
+    header = Header(classes=columns, background_index=background, activation=blueprint.family.activation)
+    processor = make_processor(blueprint.processor)
+    selection = Selection(score_threshold=0.01, iou=1.0, max_detections=100, per_query=blueprint.family.per_query)
+
+    def detect(images: list[np.ndarray], names: list[str]) -> Regions:
+        prepared = [prepare(processor, image) for image in images]
+        with torch.inference_mode():
+            return replay(network, header, prepared, selection, recipe.precision).regions(names)
+
+    return evaluate_on(samples, recipe.batch_size, recipe.workers, detect)
+
+
+#: Number of tokens assigned to each object in `one_to_many_loss`.
+TOKENS_PER_OBJECT = 6
+#: Weights of score, distance and overlap as in RT-DETR's loss, and the exponent that reduces easy negatives.
+SCORE_WEIGHT, DISTANCE_WEIGHT, OVERLAP_WEIGHT = 1.0, 5.0, 2.0
+NEGATIVE_WEIGHT, FOCUS = 0.75, 2.0
+
+
+@plain_dataclass(frozen=True)
+class Batch:
+    """Images and objects in the network's format.
+
+    Args:
+        pixels: Shape (B, 3, H, W).
+        mask: Shape (B, H, W): 1 inside the image, 0 in the padding.
+        labels: Per image `class_labels` (N,) and `boxes` (N, 4): centre and size, as fractions of the image.
+    """
+
+    pixels: Tensor
+    mask: Tensor
+    labels: list[dict[str, Tensor]]
+
+
+def make_batch(processor: BaseImageProcessor, samples: Sequence[Sample], device: torch.device) -> Batch:
+    """Samples, preprocessed as for inference; images of several shapes are padded to one."""
+    images = [np.ascontiguousarray(s.pixels) for s in samples]
+    try:
+        prepared = processor(images=images, input_data_format="channels_last", return_tensors="pt")
+    except (ValueError, RuntimeError) as error:
+        problem = f"the image processor cannot make one batch of these images: {first_line(error)}"
+        raise ParameterError(f"{problem}. Let it resize to one size, or pad") from None
+    pixels = prepared["pixel_values"].to(device)
+    mask = prepared.get("pixel_mask")
+    labels = [
+        {"class_labels": torch.from_numpy(s.labels).to(device), "boxes": _fractions(s).to(device)} for s in samples
+    ]
+    return Batch(pixels, torch.ones_like(pixels[:, 0]) if mask is None else mask.to(device), labels)
+
+
+def _fractions(sample: Sample) -> Tensor:
+    height, width = sample.pixels.shape[:2]
+    corners = torch.from_numpy(sample.boxes).float() / torch.tensor([width, height, width, height])
+    low, high = corners[:, :2], corners[:, 2:]
+    return torch.cat([(low + high) / 2, high - low], dim=1)
+
+
+def losses(network: PreTrainedModel, batch: Batch, precision: str, one_to_many: float) -> dict[str, Tensor]:
+    """Losses of a batch; "loss" is minimised, the others are its parts.
+
+    Args:
+        network: In training mode, prepared by `DetrRun`: its loss computes in float32.
+    """
+    with autocast(batch.pixels.device, precision):
+        output = network(pixel_values=batch.pixels, pixel_mask=batch.mask, labels=batch.labels)
+    # Terms of the other decoder layers, of proposals and of denoising have numbers in their names.
+    found = {name: value for name, value in output.loss_dict.items() if name.startswith("loss") and name[-1].isalpha()}
+    total = output.loss
+    if one_to_many > 0:
+        scores, boxes = output.get("enc_outputs_class"), output.get("enc_outputs_coord_logits")
+        if scores is None or boxes is None:
+            raise ParameterError(f"one_to_many: {network.config.model_type} has no proposals of an encoder to teach")
+        found["loss_one_to_many"] = one_to_many_loss(scores.float(), boxes.float().sigmoid(), batch.labels)
+        total = total + one_to_many * found["loss_one_to_many"]
+    return {"loss": total, **found}
+
+
+def one_to_many_loss(logits: Tensor, boxes: Tensor, labels: Sequence[dict[str, Tensor]]) -> Tensor:
+    """Loss of the encoder's proposals with several tokens per object.
+
+    DETR's losses match each object with one query. This avoids suppression, but gives little signal per step; an
+    additional one-to-many matching speeds up the first epochs (H-DETR, arXiv:2207.13080; RT-DETRv3, arXiv:2409.08475).
+    An object is assigned to the tokens with the highest √score · IoU, a token to its best object; the losses are those
+    of RT-DETR (varifocal, L1, GIoU; arXiv:2304.08069).
+
+    Args:
+        logits: Shape (B, T, K), of T tokens.
+        boxes: Shape (B, T, 4): centre and size, as fractions of the image.
+    """
+    score_loss = logits.new_zeros(())
+    box_loss = logits.new_zeros(())
+    assigned = 0
+    for image_logits, image_boxes, image_labels in zip(logits, boxes, labels, strict=True):
+        tokens, objects, overlaps = _assign(image_logits, image_boxes, image_labels)
+        target = torch.zeros_like(image_logits)
+        target[tokens, image_labels["class_labels"][objects]] = overlaps
+        weight = torch.where(target > 0, target, NEGATIVE_WEIGHT * image_logits.detach().sigmoid() ** FOCUS)
+        score_loss = score_loss + binary_cross_entropy_with_logits(image_logits, target, weight, reduction="sum")
+        found, wanted = image_boxes[tokens], image_labels["boxes"][objects]
+        distance = l1_loss(found, wanted, reduction="sum")
+        overlap = generalized_box_iou_loss(_corners(found), _corners(wanted), reduction="sum")
+        box_loss = box_loss + DISTANCE_WEIGHT * distance + OVERLAP_WEIGHT * overlap
+        assigned += len(tokens)
+    return (SCORE_WEIGHT * score_loss + box_loss) / max(1, assigned)
+
+
+@torch.no_grad()
+def _assign(logits: Tensor, boxes: Tensor, labels: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """Assigned tokens, their objects, and the IoU of their boxes: shape (M,) each."""
+    overlaps = box_iou(_corners(boxes), _corners(labels["boxes"]))
+    fit = logits.sigmoid()[:, labels["class_labels"]].sqrt() * overlaps
+    best = fit.topk(min(TOKENS_PER_OBJECT, len(fit)), dim=0).indices
+    chosen = torch.zeros_like(fit).scatter(0, best, fit.gather(0, best))
+    if chosen.shape[1] == 0:
+        nothing = best.new_zeros(0)
+        return nothing, nothing, chosen.new_zeros(0)
+    value, objects = chosen.max(dim=1)
+    tokens = torch.where(value > 0)[0]
+    objects = objects[tokens]
+    return tokens, objects, overlaps[tokens, objects]
+
+
+def _corners(boxes: Tensor) -> Tensor:
+    centre, half = boxes[..., :2], boxes[..., 2:] / 2
+    return torch.cat([centre - half, centre + half], dim=-1)

@@ -1,16 +1,43 @@
-"""The trainer of Faster R-CNN, with or without virtual outliers."""
+"""The trainer of Faster R-CNN, with or without virtual outliers (VOS; Du et al. 2022, arXiv:2202.01197)."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
 
+import torch
 from pydantic import Field
 from pydantic.dataclasses import dataclass
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, normalize
+from torchvision.models.detection import FasterRCNN
+from torchvision.models.detection.roi_heads import fastrcnn_loss
 
+from farther.detectors.networks.architectures import (
+    BACKGROUND,
+    ENERGY_HEAD,
+    Blueprint,
+    EnergyHead,
+    architecture_of,
+    build_network,
+)
+from farther.detectors.networks.box_variance import VARIANCE_HEAD, VarianceHead
+from farther.detectors.networks.checkpoint import load_network, save_checkpoint
+from farther.detectors.networks.detection import as_floats, autocast
+from farther.detectors.networks.faster_rcnn import detect_regions, propose
+from farther.detectors.networks.weights import floats, read_weights
+from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
+from farther.tables import Header
 from farther.tables.files import digest
-from farther_training.recipe import Count, FasterRCNNRecipe
+from farther_training.box_losses import variance_loss
+from farther_training.recipe import Count, FasterRCNNRecipe, Recipe, VirtualOutliers
+from farther_training.run import Run, TrainingError, evaluate_on, make_optimizer
+from farther_training.samples import Sample, Samples
 from farther_training.trainers import Job, Task, Trained, count_parameters, register
 
 
@@ -22,7 +49,7 @@ class FasterRCNNJob(Job):
     Args:
         architecture: See `farther.detectors.networks.architectures`.
         min_size, max_size: Shorter side of scaled images in pixels, and largest longer side.
-        initial_weights: See `farther_training.faster_rcnn.initial_weights`.
+        initial_weights: See `initial_weights`.
         recipe: Hyperparameters.
     """
 
@@ -33,10 +60,6 @@ class FasterRCNNJob(Job):
 
     def learn(self, task: Task) -> Trained:
         """See `Job.learn`."""
-        from farther.detectors.networks.architectures import Blueprint
-        from farther.detectors.networks.checkpoint import load_network, save_checkpoint
-        from farther_training.faster_rcnn import evaluate, initial_weights, train
-
         blueprint = Blueprint(self.architecture, task.training.classes, self.min_size, self.max_size)
         start = initial_weights(self.initial_weights, blueprint)
         network = train(blueprint, task, self.recipe, start)
@@ -62,3 +85,238 @@ class FasterRCNNJob(Job):
         }
         names = [name for name, is_added in added.items() if is_added]
         return " with ".join(["Faster R-CNN", " and ".join(names)] if names else ["Faster R-CNN"])
+
+
+#: Prefix of a classifier's layers in a detector.
+BODY = "backbone.body."
+
+#: Further weighted losses by name, from the features (M, D), labels (M,) and logits (M, K) of the sampled proposals
+#: (label 0 is the background).
+ExtraLosses = Callable[[Tensor, Tensor, Tensor], dict[str, Tensor]]
+
+
+class FasterRCNNRun(Run[FasterRCNN, FasterRCNNRecipe]):
+    """A training run of a Faster R-CNN, with an `EnergyHead` where the recipe has virtual outliers; see `Run`."""
+
+    def __init__(
+        self,
+        network: FasterRCNN,
+        recipe: FasterRCNNRecipe,
+        task: Task,
+        identity: str,
+        extra_losses: Sequence[ExtraLosses],
+    ):
+        optimizer = make_optimizer(recipe, [(1.0, list(network.parameters()))])
+        super().__init__(network, optimizer, recipe, task, identity)
+        self.extra_losses = (self.virtual_outlier_losses, *extra_losses)
+        self.queue: OutlierQueue | None = None
+        if recipe.virtual_outliers is not None:
+            last = network.roi_heads.box_predictor.cls_score
+            self.queue = OutlierQueue(recipe.virtual_outliers, last.out_features - 1, last.in_features)
+            self.queue.to(last.weight.device)
+
+    def compute_losses(self, batch: list[Sample]) -> dict[str, Tensor]:
+        """See `losses`."""
+        found = losses(self.network, batch, self.recipe, self.extra_losses)
+        return {"loss": torch.stack(list(found.values())).sum(), **found}
+
+    def virtual_outlier_losses(self, features: Tensor, labels: Tensor, logits: Tensor) -> dict[str, Tensor]:
+        """VOS's loss, as `ExtraLosses`; empty before its start, or while no class has filled its queue."""
+        known = labels > 0
+        if self.queue is None or not known.any():
+            return {}
+        self.queue.push(features.detach()[known], labels[known] - 1)
+        if self.step < self.queue.params.start * self.steps or not len(self.queue.full):
+            return {}
+        head: EnergyHead = self.network.get_submodule(ENERGY_HEAD)
+        classify = self.network.roi_heads.box_predictor.cls_score
+        return {"loss_virtual_outliers": outlier_loss(self.queue, head, classify, logits[known])}
+
+    def evaluate(self, samples: Samples) -> dict[str, Any]:
+        """See `evaluate`."""
+        return evaluate(self.averaged, samples, self.recipe)
+
+    def extra_state(self) -> dict[str, Any]:
+        """The queue of features."""
+        return {} if self.queue is None else dict(self.queue.state_dict())
+
+    def load_extra_state(self, state: dict[str, Any]) -> None:
+        """See `State.load_extra_state`."""
+        if self.queue is not None:
+            self.queue.load_state_dict(state)
+
+    def check_queue(self) -> None:
+        """Checks that virtual outliers were learned at all."""
+        if self.queue is not None and not len(self.queue.full):
+            most = int(self.queue.seen.max())
+            problem = f"no class ever filled its queue of {self.queue.params.queue} features: at most {most} were seen"
+            raise TrainingError(f"virtual_outliers: {problem}. Lower 'queue' or train for more epochs")
+
+
+def train(
+    blueprint: Blueprint,
+    task: Task,
+    recipe: FasterRCNNRecipe,
+    initial: Mapping[str, Tensor] | None = None,
+    extra_losses: Sequence[ExtraLosses] = (),
+) -> FasterRCNN:
+    """Trains a network, or resumes a killed run; returns the averaged network.
+
+    Raises:
+        TrainingError: the loss is not finite, or no class has enough objects for virtual outliers.
+        DataError: an image cannot be read.
+    """
+    described = json.dumps([asdict(recipe), asdict(blueprint)])
+    identity = digest(described, task.training.digest(), *(t.numpy().tobytes() for t in (initial or {}).values()))
+    torch.manual_seed(recipe.seed)
+    network = build_network(blueprint).to(task.device, memory_format=torch.channels_last)
+    if initial is not None:
+        network.load_state_dict(initial, strict=False)
+    if recipe.virtual_outliers is not None:
+        network.add_module(ENERGY_HEAD, EnergyHead(len(blueprint.classes)).to(task.device))
+    if recipe.box_loss != "smooth_l1":
+        last = network.roi_heads.box_predictor.cls_score
+        network.add_module(VARIANCE_HEAD, VarianceHead(last.in_features, last.out_features).to(task.device))
+    run = FasterRCNNRun(network, recipe, task, identity, extra_losses)
+    averaged = run.go()
+    run.check_queue()
+    return averaged
+
+
+def evaluate(network: FasterRCNN, samples: Samples, recipe: Recipe) -> dict[str, Any]:
+    """Metrics of a network in evaluation mode; see `farther.metrics.closed_set.evaluate`."""
+    header = Header(classes=(BACKGROUND, *samples.classes), background_index=0)
+    detect = partial(detect_regions, network, header, precision=recipe.precision)
+    return evaluate_on(samples, recipe.batch_size, recipe.workers, detect)
+
+
+def losses(
+    network: FasterRCNN, batch: list[Sample], recipe: FasterRCNNRecipe, extra_losses: Sequence[ExtraLosses] = ()
+) -> dict[str, Tensor]:
+    """Losses of a batch (Ren et al. 2015, arXiv:1506.01497, Equation 1, for both stages); their sum is minimised.
+
+    Args:
+        network: With a `VarianceHead`, if the recipe's `box_loss` teaches variances.
+        recipe: Its `precision` is that of the layers; the losses are computed in float32.
+    """
+    device = next(network.parameters()).device
+    given = [
+        {"boxes": torch.from_numpy(s.boxes).to(device), "labels": torch.from_numpy(s.labels).to(device) + 1}
+        for s in batch
+    ]
+    images, targets = network.transform([as_floats(s.pixels, device) for s in batch], given)
+    heads = network.roi_heads
+    with autocast(device, recipe.precision):
+        levels = {name: level.float() for name, level in network.backbone(images.tensors).items()}
+        seen = propose(network, images, levels)
+    anchor_labels, matched = network.rpn.assign_targets_to_anchors(seen.anchors, targets)
+    anchor_goals = network.rpn.box_coder.encode(matched, seen.anchors)
+    objectness, rpn_boxes = network.rpn.compute_loss(seen.objectness, seen.deltas, anchor_labels, anchor_goals)
+    with autocast(device, recipe.precision):
+        sampled, _, labels, goals = heads.select_training_samples(seen.proposals, targets)
+        features = heads.box_head(heads.box_roi_pool(levels, sampled, images.image_sizes))
+    features = features.float()
+    logits, deltas = heads.box_predictor(features)
+    classifier, boxes = fastrcnn_loss(logits, deltas, labels, goals)
+    if recipe.box_loss != "smooth_l1":
+        log_variances = network.get_submodule(VARIANCE_HEAD)(features)
+        boxes = variance_loss(recipe.box_loss, deltas, log_variances, labels, goals)
+    found = {
+        "loss_classifier": classifier,
+        "loss_boxes": boxes,
+        "loss_objectness": objectness,
+        "loss_rpn_boxes": rpn_boxes,
+    }
+    for extra in extra_losses:
+        found |= extra(features, torch.cat(labels), logits)
+    return found
+
+
+def initial_weights(path: Path | None, blueprint: Blueprint) -> dict[str, Tensor] | None:
+    """Weights of a file that fit a network; a last layer for other classes, for example, does not."""
+    if path is None:
+        if architecture_of(blueprint).is_frozen:
+            problem = "its first layers are frozen, so it must start from a checkpoint of the detector or its backbone"
+            raise ParameterError(f"training {blueprint.architecture!r}: parameter 'initial_weights': {problem}")
+        return None
+    network = build_network(blueprint)
+    expected = network.state_dict()
+    found = floats(read_weights(path))
+    if not any(name.startswith("backbone.") for name in found):
+        found = {BODY + name: tensor for name, tensor in found.items()}
+    fitting = {n: t for n, t in found.items() if n not in expected or t.shape == expected[n].shape}
+    loaded = network.load_state_dict(fitting, strict=False)
+    missing = [name for name in loaded.missing_keys if name.startswith(BODY)]
+    if missing:
+        problem = (
+            f"does not contain the backbone of {blueprint.architecture!r}: {missing[0]} is missing or has another shape"
+        )
+        raise DataError(problem, file=path)
+    return {n: t for n, t in network.state_dict().items() if n not in loaded.missing_keys}
+
+
+#: Added to the covariance's diagonal to make it invertible.
+RIDGE = 1e-4
+
+
+class OutlierQueue(nn.Module):
+    """The newest features (of dimension D) of each of C known classes, and virtual outliers drawn from them."""
+
+    features: Tensor
+    seen: Tensor
+
+    def __init__(self, params: VirtualOutliers, classes: int, dimensions: int):
+        super().__init__()
+        self.params = params
+        self.register_buffer("features", torch.zeros(classes, params.queue, dimensions))
+        self.register_buffer("seen", torch.zeros(classes, dtype=torch.int64))
+
+    @torch.no_grad()
+    def push(self, features: Tensor, classes: Tensor) -> None:
+        """Adds features, shape (N, D), of objects of known classes, shape (N,), and drops the oldest ones."""
+        for known in classes.unique().tolist():
+            new = features[classes == known][-self.params.queue :]
+            places = (self.seen[known] + torch.arange(len(new), device=new.device)) % self.params.queue
+            self.features[known, places] = new.float()
+            self.seen[known] += len(new)
+
+    @property
+    def full(self) -> Tensor:
+        """Classes with a full queue; only these have outliers."""
+        return torch.where(self.seen >= self.params.queue)[0]
+
+    @torch.no_grad()
+    def outliers(self) -> Tensor:
+        """Virtual outliers: the least likely of many points drawn from each class's Gaussian.
+
+        The Gaussians share one covariance (Du et al. 2022, Section 3.1). The density of a point mean + L z, with z
+        standard normal and L Lᵀ the covariance, falls with the length of z alone, and length and direction are
+        independent. So the lengths of all candidates are drawn, and directions for the longest only: the same
+        distribution as drawing every candidate.
+        """
+        queues = self.features[self.full]
+        means = queues.mean(dim=1)
+        centred = (queues - means[:, None]).flatten(0, 1)
+        dimensions = centred.shape[1]
+        covariance = centred.T @ centred / len(centred)
+        covariance.diagonal().add_(RIDGE)
+        factor = torch.linalg.cholesky(covariance)
+        # A squared length is χ² distributed with D degrees of freedom: twice a Gamma of shape D / 2.
+        shape = torch.full((len(means), self.params.candidates), dimensions / 2, device=means.device)
+        lengths = (2 * torch._standard_gamma(shape)).sqrt().topk(self.params.kept, dim=1).values
+        directions = normalize(torch.randn(*lengths.shape, dimensions, device=means.device), dim=-1)
+        return (means[:, None] + (lengths[..., None] * directions) @ factor.T).flatten(0, 1)
+
+
+def outlier_loss(queue: OutlierQueue, head: EnergyHead, classify: Callable[[Tensor], Tensor], logits: Tensor) -> Tensor:
+    """Weighted uncertainty loss (Du et al. 2022, Equation 6): known objects against virtual outliers.
+
+    Args:
+        classify: Maps features, shape (M, D), to logits, shape (M, 1 + C), the background first.
+        logits: Logits of the known objects of this batch, shape (N, 1 + C).
+    """
+    virtual = classify(queue.outliers())
+    found = head(torch.cat([virtual, logits])[:, 1:])
+    known = torch.ones(len(found), dtype=torch.int64, device=found.device)
+    known[: len(virtual)] = 0
+    return queue.params.weight * cross_entropy(found, known)
