@@ -13,12 +13,11 @@ from scipy.optimize import linear_sum_assignment
 from torch import nn
 
 from farther import detectors
-from farther.detectors.networks.detection import Selection
 from farther.detectors.networks.detr import FAMILIES, DetrBlueprint, build_network, class_head
 from farther.detectors.networks.detr_checkpoint import save_checkpoint
 from farther.detectors.networks.detr_inference import decoder_parts, pool_latent, select
-from farther.detectors.networks.pooling import Pooling
 from farther.detectors.networks.replay import Dropout
+from farther.detectors.settings import Pooling, Selection
 from farther.errors import DataError, FartherError, ParameterError
 
 CLASSES = ("cat", "dog", "bird", "cow")

@@ -380,8 +380,9 @@ def test_a_pickled_detector_prepares_without_the_network(small_weights, images):
     np.testing.assert_array_equal(pickle.loads(packed).prepare(images[0]), images[0])
 
 
-def test_names_of_detectors_cost_no_framework():
-    code = "import sys, farther.detectors as d; assert 'faster_rcnn' in d.names(); print('torch' in sys.modules)"
+def test_names_and_parameters_of_detectors_and_passes_cost_no_framework():
+    code = "import sys, farther.detectors as d, farther.detectors.passes as p; assert 'faster_rcnn' in d.names();"
+    code += "[one.get(name) for one in (d, p.PASSES) for name in one.names()]; print('torch' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
 

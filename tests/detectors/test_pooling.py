@@ -2,7 +2,8 @@ import pytest
 import torch
 from torchvision.ops import roi_align
 
-from farther.detectors.networks.pooling import Pooling, box_means, latent_means, pixels_to_cells
+from farther.detectors.networks.pooling import box_means, latent_means, pixels_to_cells
+from farther.detectors.settings import Pooling
 
 SIZES = [(7, 7), (1, 1), (2, 5), (12, 3), (80, 60)]
 

@@ -17,8 +17,8 @@ from farther.detectors.networks.architectures import Blueprint, build_network
 from farther.detectors.networks.checkpoint import save_checkpoint
 from farther.detectors.networks.classification import Classifier
 from farther.detectors.networks.faster_rcnn import propose
-from farther.detectors.networks.pooling import Pooling, latent_means, pixels_to_cells
-from farther.detectors.networks.taps import Layers
+from farther.detectors.networks.pooling import latent_means, pixels_to_cells
+from farther.detectors.settings import Layers, Pooling
 from farther.errors import DataError, ParameterError
 from farther.methods import FitError
 from farther.tables import Regions, RegionsFolder

@@ -10,8 +10,8 @@ from torchvision.ops import roi_align
 from farther import methods
 from farther.detectors.networks.classification import Classifier
 from farther.detectors.networks.grams import gram_rows
-from farther.detectors.networks.pooling import Pooling
-from farther.detectors.networks.taps import Layers, Taps
+from farther.detectors.networks.taps import Taps
+from farther.detectors.settings import Layers, Pooling
 from farther.errors import ParameterError
 from farther.methods import FitError
 from farther.tables import Regions

@@ -14,6 +14,7 @@ from PIL.Image import Image
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from farther.detectors.settings import Layers, Pooling, StoredColumns
 from farther.errors import DataError, ParameterError
 from farther.images.device import torch_device
 from farther.images.read import as_pixels
@@ -24,9 +25,7 @@ from farther.tables.files import digest
 if TYPE_CHECKING:
     import torch
 
-    from farther.detectors.networks.detection import StoredColumns
     from farther.detectors.networks.replay import Replay
-    from farther.detectors.networks.taps import Layers
 
 registry: Registry[Adapter] = Registry("detector", "farther.detectors")
 register = registry.register
@@ -234,7 +233,6 @@ class LayeredDetector(Detector):
 
     def layers(self) -> Layers:
         """The modules that are stored."""
-        from farther.detectors.networks.taps import Layers
 
         return Layers(self.latents, self.grams, self.gram_powers).only(self.computed)
 
@@ -277,8 +275,6 @@ class LatentDetector(LayeredDetector, BoxDetector):
 
     def stored_columns(self, *, all_levels: bool = False, log_scores: bool = False) -> StoredColumns:
         """What the network's inference stores; see `StoredColumns`."""
-        from farther.detectors.networks.detection import StoredColumns
-        from farther.detectors.networks.pooling import Pooling
 
         size, sampling = (9, 2) if self.protocol == "paper" else (16, -1)
         pooling = Pooling(

@@ -14,6 +14,7 @@ from farther.detectors.base import Count, register
 from farther.detectors.scaling import Scaled
 from farther.detectors.whole_images import ImageClassifier
 from farther.errors import DataError, ParameterError
+from farther.images.bounds import network_errors
 from farther.registry import STRICT, build
 
 if TYPE_CHECKING:
@@ -109,7 +110,6 @@ class Classifier(ImageClassifier):
         """See `Detector.network`."""
         from farther.detectors.networks.classification import Classifier
         from farther.detectors.networks.classifiers import default_latent, load_network
-        from farther.images.bounds import network_errors
 
         network = load_network(self.weights, self.blueprint).to(self.torch_device())
         preprocessing, architecture = self.blueprint.preprocessing, self.blueprint.architecture

@@ -1,24 +1,26 @@
-"""Base of the adapters of torchvision's one-stage detectors."""
+"""RetinaNet (Lin et al. 2017, "Focal Loss for Dense Object Detection") and FCOS (Tian et al. 2019, "FCOS: Fully
+Convolutional One-Stage Object Detection") as torchvision builds them.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from functools import cached_property
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.detectors.base import Count, LatentDetector
+from farther.detectors.base import Count, Fraction, LatentDetector, register
+from farther.detectors.settings import Selection
 from farther.errors import DataError
+from farther.images.bounds import network_errors
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 
 if TYPE_CHECKING:
-    from torchvision.models.detection import FCOS, RetinaNet
-
-    from farther.detectors.networks.detection import Selection
+    from torchvision.models import detection
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -54,14 +56,12 @@ class DenseDetector(LatentDetector):
         """Name of torchvision's function that builds the network."""
 
     @cached_property
-    def network(self) -> RetinaNet | FCOS:
+    def network(self) -> detection.RetinaNet | detection.FCOS:
         """See `Detector.network`."""
-        import torch
-
         from farther.detectors.networks.dense import load_dense_network
 
         network = load_dense_network(self.weights, self.builder, self.min_size, self.max_size, self.norm_epsilon)
-        return network.to(self.torch_device(), memory_format=torch.channels_last)
+        return network.to(self.torch_device())
 
     @cached_property
     def _header(self) -> Header:
@@ -89,7 +89,6 @@ class DenseDetector(LatentDetector):
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
         from farther.detectors.networks.dense import detect_regions
-        from farther.images.bounds import network_errors
 
         settings = self.selection(), self.precision, self.stored_columns()
         with network_errors(self.weights):
@@ -97,6 +96,46 @@ class DenseDetector(LatentDetector):
 
     def selection(self) -> Selection:
         """Which boxes are detections."""
-        from farther.detectors.networks.detection import Selection
 
         return Selection(self.score_threshold, self.nms_iou, self.max_detections, candidates=self.candidates)
+
+
+@register("retinanet")
+@dataclass(config=STRICT, kw_only=True)
+class RetinaNet(DenseDetector):
+    """torchvision's RetinaNet. Boxes, scores and labels are those of its own forward pass.
+
+    A box's score is the sigmoid of its class's logit. See `DenseDetector` for what is stored and its parameters.
+
+    Args:
+        architecture: "resnet50_fpn", or "resnet50_fpn_v2" (its head normalises groups of channels, its coarsest levels
+            follow the backbone).
+    """
+
+    architecture: Literal["resnet50_fpn", "resnet50_fpn_v2"] = "resnet50_fpn"
+
+    @property
+    def builder(self) -> str:
+        """See `DenseDetector.builder`."""
+        return f"retinanet_{self.architecture}"
+
+
+@register("fcos")
+@dataclass(config=STRICT, kw_only=True)
+class FCOS(DenseDetector):
+    """torchvision's FCOS. Boxes, scores and labels are those of its own forward pass.
+
+    The network also says how near each anchor is to the middle of its object, its centerness, and a box's score is
+    √(sigmoid(logit) · sigmoid(centerness)): it is not a function of the logits alone, which are the class's only. See
+    `DenseDetector` for what is stored and its parameters.
+
+    Args:
+        nms_iou: See `BoxDetector`; the default is torchvision's.
+    """
+
+    nms_iou: Fraction = 0.6
+
+    @property
+    def builder(self) -> str:
+        """See `DenseDetector.builder`."""
+        return "fcos_resnet50_fpn"

@@ -12,6 +12,9 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import Fraction, LatentDetector, register
+from farther.detectors.settings import Selection
+from farther.images.bounds import network_errors
+from farther.images.device import inference_mode, ordinary_tensors
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
@@ -20,7 +23,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
     from transformers.image_processing_utils import BaseImageProcessor
 
-    from farther.detectors.networks.detection import Selection
     from farther.detectors.networks.detr_checkpoint import DetrCheckpoint
     from farther.detectors.networks.detr_inference import Prepared
     from farther.detectors.networks.replay import GroupedReplay
@@ -131,17 +133,12 @@ class Detr(LatentDetector):
     def prepare(self, image: np.ndarray) -> Prepared:
         """The image, resized, rescaled, normalised and padded by the checkpoint's image processor."""
         from farther.detectors.networks.detr_inference import prepare
-        from farther.images.bounds import network_errors
 
         with network_errors(self.weights):
             return prepare(self.processor, image)
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from torch import inference_mode
-
-        from farther.images.bounds import network_errors
-
         detect = self._detection(prepared)  # loads the network, whose weights must be ordinary tensors
         with network_errors(self.weights), inference_mode():
             return detect().regions(image_ids)
@@ -149,7 +146,6 @@ class Detr(LatentDetector):
     def replay(self, prepared: list) -> GroupedReplay:
         """See `Detector.replay`: the rows are queries; those of RT-DETR and its like stay the same proposals."""
         from farther.detectors.networks.detr_inference import unit
-        from farther.detectors.networks.replay import ordinary_tensors
 
         with ordinary_tensors():
             found = self._detection(prepared)()
@@ -164,7 +160,6 @@ class Detr(LatentDetector):
 
     def selection(self) -> Selection:
         """Which boxes are detections."""
-        from farther.detectors.networks.detection import Selection
 
         usual = self.checkpoint.blueprint.family.per_query if self.protocol == "paper" else "one"
         return Selection(self.score_threshold, self.nms_iou, self.max_detections, self.per_query or usual)

@@ -1,4 +1,4 @@
-"""Faster R-CNN as torchvision builds it (Ren et al. 2015), with its checkpoints and those of Detectron2."""
+"""Faster R-CNN (Ren et al. 2015) and Mask R-CNN (He et al. 2017) of torchvision, and checkpoints of Detectron2."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pydantic.dataclasses import dataclass
 from farther.detectors.base import Count, LatentDetector, register
 from farther.detectors.scaling import Scaled, scale
 from farther.errors import DataError, ParameterError
+from farther.images.bounds import network_errors
+from farther.images.device import inference_mode, ordinary_tensors
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 
@@ -168,18 +170,12 @@ class FasterRCNN(LatentDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from torch import inference_mode
-
-        from farther.images.bounds import network_errors
-
         detect = self._detection(prepared)  # loads the network, whose weights must be ordinary tensors
         with network_errors(self.weights), inference_mode():
             return detect().regions(image_ids)
 
     def replay(self, prepared: list) -> FasterRCNNReplay:
         """See `Detector.replay`: the rows are proposals. Dropout is put behind each ReLU of the box head."""
-        from farther.detectors.networks.replay import ordinary_tensors
-
         with ordinary_tensors():
             return self._detection(prepared)()
 
@@ -195,3 +191,16 @@ class FasterRCNN(LatentDetector):
         state = super().__getstate__()
         # What `prepare` needs goes along, so that no worker process reads the checkpoint or imports torch for it.
         return {**state, "scaling": self.scaling} if "blueprint" in self.__dict__ else state
+
+
+@register("mask_rcnn")
+@dataclass(config=STRICT, kw_only=True)
+class MaskRCNN(FasterRCNN):
+    """torchvision's Mask R-CNN: its boxes, scores and labels, with everything that OOD scores read.
+
+    The masks are drawn in boxes that are already detected, so the boxes are those of a Faster R-CNN with the weights
+    that the mask branch does not use. Only that part is built and loaded: masks are neither computed nor stored. See
+    `FasterRCNN` for what is stored and for the parameters.
+    """
+
+    unused_weights: ClassVar[tuple[str, ...]] = ("roi_heads.mask_head.", "roi_heads.mask_predictor.")

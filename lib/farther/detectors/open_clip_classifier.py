@@ -15,6 +15,7 @@ from farther.detectors.base import register
 from farther.detectors.scaling import Scaled
 from farther.detectors.whole_images import ImageClassifier
 from farther.errors import ParameterError
+from farther.images.bounds import network_errors
 from farther.images.clip import HUB, LOCAL, Encoder, EncoderParams, Preprocessing
 from farther.registry import STRICT
 from farther.tables.folders import listed
@@ -81,7 +82,6 @@ class OpenClipClassifier(ImageClassifier):
             ParameterError: see `Encoder`; or `words` names a class that is not among the classes.
         """
         from farther.detectors.networks.zero_shot import zero_shot
-        from farther.images.bounds import network_errors
 
         unknown = sorted(set(self.words) - set(self.classes))
         if unknown:
@@ -102,8 +102,6 @@ class OpenClipClassifier(ImageClassifier):
 
     def prepare(self, image: np.ndarray) -> Scaled:
         """The image, prepared as the model's configuration says."""
-        from farther.images.bounds import network_errors
-
         with network_errors(self.weights):
             return Scaled(self.preprocessing.prepare(image).numpy(), (image.shape[0], image.shape[1]))
 

@@ -13,6 +13,9 @@ from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import Count, Detector, Fraction, register
 from farther.detectors.prompts import Prompts, Templates, Unknown
+from farther.detectors.settings import Selection
+from farther.images.bounds import network_errors
+from farther.images.device import inference_mode
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest
@@ -20,7 +23,6 @@ from farther.tables.files import digest
 if TYPE_CHECKING:
     from transformers.image_processing_utils import BaseImageProcessor
 
-    from farther.detectors.networks.detection import Selection
     from farther.detectors.networks.detr_inference import Prepared
     from farther.detectors.networks.open_vocabulary import OpenVocabularyNetwork
     from farther.detectors.networks.open_vocabulary_checkpoint import Folder
@@ -109,7 +111,6 @@ class OpenVocabulary(Detector):
             ParameterError: a prompt is too long for the text encoder, or the network cannot average templates.
         """
         from farther.detectors.networks.open_vocabulary_checkpoint import load_network, load_tokenizer
-        from farther.images.bounds import network_errors
 
         prompts = self.prompts  # a wrong prompt is refused before the weights are read
         network, tokenizer = load_network(self.folder).to(self.torch_device()), load_tokenizer(self.folder)
@@ -143,17 +144,13 @@ class OpenVocabulary(Detector):
     def prepare(self, image: np.ndarray) -> Prepared:
         """The image, resized, rescaled, normalised and padded by the checkpoint's image processor."""
         from farther.detectors.networks.detr_inference import prepare
-        from farther.images.bounds import network_errors
 
         with network_errors(self.weights):
             return prepare(self.processor, image)
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from torch import inference_mode
-
         from farther.detectors.networks.open_vocabulary import detect_regions
-        from farther.images.bounds import network_errors
 
         wanted = self.computed is None or "features" in self.computed
         settings = self.selection(), self.precision, self.features_dtype if wanted else None
@@ -162,7 +159,6 @@ class OpenVocabulary(Detector):
 
     def selection(self) -> Selection:
         """Which boxes are detections."""
-        from farther.detectors.networks.detection import Selection
 
         iou = self._kind.nms_iou if self.nms_iou is None else self.nms_iou
         return Selection(self.score_threshold, iou, self.max_detections, self._kind.per_query)

@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from farther.detectors.base import register
 from farther.detectors.scaling import Scaled
 from farther.detectors.whole_images import ImageClassifier
+from farther.images.bounds import network_errors
 from farther.registry import STRICT
 from farther.tables.files import digest
 
@@ -75,7 +76,6 @@ class TransformersClassifier(ImageClassifier):
     def network(self) -> Classifier:
         """See `Detector.network`."""
         from farther.detectors.networks.transformers_classifier import load_classifier
-        from farther.images.bounds import network_errors
 
         with network_errors(self.weights):
             sample = self.prepare(np.zeros((64, 64, 3), np.uint8)).pixels.shape[1:]
@@ -96,8 +96,6 @@ class TransformersClassifier(ImageClassifier):
 
     def prepare(self, image: np.ndarray) -> Scaled:
         """The image, resized, rescaled and normalised by the checkpoint's image processor."""
-        from farther.images.bounds import network_errors
-
         given = [np.ascontiguousarray(image)]
         with network_errors(self.weights):
             prepared = self.processor(images=given, input_data_format="channels_last", return_tensors="np")

@@ -10,6 +10,8 @@ from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import LayeredDetector
 from farther.errors import DataError
+from farther.images.bounds import network_errors
+from farther.images.device import inference_mode, ordinary_tensors
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 
@@ -53,18 +55,12 @@ class ImageClassifier(LayeredDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from torch import inference_mode
-
-        from farther.images.bounds import network_errors
-
         network = self.network  # whose weights must be ordinary tensors
         with network_errors(self.weights), inference_mode():
             return self._classified(network, prepared).regions(image_ids)
 
     def replay(self, prepared: list) -> Replay:
         """See `Detector.replay`."""
-        from farther.detectors.networks.replay import ordinary_tensors
-
         with ordinary_tensors():
             return self._classified(self.network, prepared)
 

@@ -12,6 +12,9 @@ from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import Count, Fraction, LatentDetector, register
 from farther.detectors.scaling import Scaled
+from farther.detectors.settings import Selection
+from farther.images.bounds import network_errors
+from farther.images.device import inference_mode, ordinary_tensors
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 
@@ -106,23 +109,16 @@ class Yolo(LatentDetector):
 
     def forward(self, prepared: list, image_ids: list[str]) -> Regions:
         """See `Detector.forward`."""
-        from torch import inference_mode
-
-        from farther.images.bounds import network_errors
-
         detect = self._detection(prepared)  # loads the network, whose weights must be ordinary tensors
         with network_errors(self.weights), inference_mode():
             return detect().regions(image_ids)
 
     def replay(self, prepared: list) -> GroupedReplay:
         """See `Detector.replay`: the rows are anchors."""
-        from farther.detectors.networks.replay import ordinary_tensors
-
         with ordinary_tensors():
             return self._detection(prepared)()
 
     def _detection(self, prepared: list) -> Callable[[], GroupedReplay]:
-        from farther.detectors.networks.detection import Selection
         from farther.detectors.networks.yolo import replay
 
         selection = Selection(self.score_threshold, self.nms_iou, self.max_detections)

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import Any
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, Any
 
 from farther.errors import DataError, FartherError, shorten
+
+if TYPE_CHECKING:
+    from torch import nn
 
 #: Largest number of layers (of a stack, or of repeats of one), side of an image in pixels, and other number.
 MOST_LAYERS, MOST_PIXELS, MOST = 256, 4_096, 2**22
@@ -56,6 +56,8 @@ def refuse_larger(path: str | Path, files: Sequence[str | Path], build: Callable
     Raises:
         DataError: it is larger, or the library cannot build it; names the file `path`.
     """
+    import torch
+
     with network_errors(path, "built"), torch.device("meta"):
         network = build()
     count = sum(tensor.numel() for tensor in chain(network.parameters(), network.buffers()))
@@ -77,8 +79,10 @@ def network_errors(path: str | Path, what: str = "run") -> Iterator[None]:
         if error.file is not None:
             raise
         raise DataError(error.problem, file=path, row=error.row, field=error.field) from error
-    except (FartherError, MemoryError, torch.OutOfMemoryError):
+    except (FartherError, MemoryError):
         raise
     except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, which this module does not load
+            raise
         text = f"{type(error).__name__}: {' '.join(str(error).split())[:400]}"
         raise DataError(f"the network or its processor cannot be {what}: {text}", file=path) from error

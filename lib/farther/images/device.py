@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from farther.errors import ParameterError, first_line
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 
 def torch_device(name: str) -> torch.device:
@@ -30,6 +31,18 @@ def torch_device(name: str) -> torch.device:
 def inference_mode() -> AbstractContextManager[Any]:
     """torch's, if the network uses torch: then it has imported it by now."""
     return sys.modules["torch"].inference_mode() if "torch" in sys.modules else nullcontext()
+
+
+@contextmanager
+def ordinary_tensors(images: Sequence[Tensor] = ()) -> Iterator[None]:
+    """Leaves torch's inference mode for a block, which keeps gradients only if one of the images requires them.
+
+    Tensors that are made in inference mode cannot take part in the computation of gradients later.
+    """
+    import torch
+
+    with torch.inference_mode(False), torch.set_grad_enabled(any(image.requires_grad for image in images)):
+        yield
 
 
 @contextmanager

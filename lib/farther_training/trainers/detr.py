@@ -19,10 +19,11 @@ from torchvision.ops import box_iou, generalized_box_iou_loss
 from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
-from farther.detectors.networks.detection import Selection, autocast
+from farther.detectors.networks.detection import autocast
 from farther.detectors.networks.detr import DetrBlueprint, build_network, in_float32, keep_exact
 from farther.detectors.networks.detr_checkpoint import find_checkpoint, load_network, save_checkpoint
 from farther.detectors.networks.detr_inference import make_processor, prepare, replay
+from farther.detectors.settings import Selection
 from farther.errors import ParameterError, first_line
 from farther.registry import STRICT
 from farther.tables import Header, Regions

@@ -19,9 +19,10 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 from tqdm import tqdm
 
-from farther.detectors.networks.detection import Selection, autocast
+from farther.detectors.networks.detection import autocast
 from farther.detectors.networks.yolo import YoloBlueprint, build_network, letterbox, padding_stride, replay
 from farther.detectors.networks.yolo_checkpoint import load_network, read_checkpoint, save_checkpoint
+from farther.detectors.settings import Selection
 from farther.registry import STRICT
 from farther.tables import Header, Regions
 from farther.tables.files import digest

@@ -12,11 +12,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from farther.detectors.networks.detection import autocast, to_numpy
-from farther.detectors.networks.replay import Answer, Dropout, ordinary_tensors
-from farther.detectors.networks.taps import NO_LAYERS, Layers, Taps
+from farther.detectors.networks.detection import autocast
+from farther.detectors.networks.replay import Answer, Dropout
+from farther.detectors.networks.taps import Taps
 from farther.detectors.scaling import Scaled
+from farther.detectors.settings import NO_LAYERS, Layers, to_numpy
 from farther.errors import DataError, ParameterError
+from farther.images.device import ordinary_tensors
 from farther.tables import Header, Regions
 
 #: Mean and standard deviation of each channel, of pixels from 0 to 1.

@@ -13,17 +13,10 @@ from torchvision.models.detection import FCOS, RetinaNet
 from torchvision.models.detection._utils import _topk_min
 from torchvision.ops import FrozenBatchNorm2d, batched_nms, clip_boxes_to_image
 
-from farther.detectors.networks.detection import (
-    Detections,
-    Selection,
-    StoredColumns,
-    autocast,
-    columns_of,
-    network_input,
-    pyramid_latent,
-    to_numpy,
-)
+from farther.detectors.networks.detection import Detections, autocast, columns_of, network_input, pyramid_latent
+from farther.detectors.networks.taps import Taps
 from farther.detectors.networks.weights import fill, read_weights
+from farther.detectors.settings import Selection, StoredColumns, to_numpy
 from farther.errors import DataError
 from farther.tables import Header, Regions
 
@@ -67,7 +60,7 @@ def load_dense_network(
     for module in network.modules():
         if isinstance(module, nn.BatchNorm2d | FrozenBatchNorm2d):
             module.eps = norm_epsilon
-    return network.eval()
+    return network.eval().to(memory_format=torch.channels_last)
 
 
 @torch.inference_mode()
@@ -91,7 +84,7 @@ def detect_regions(
     """
     device = next(network.parameters()).device
     batch = network_input(network.transform, images, device)
-    taps = stored.taps(network)
+    taps = Taps(network, stored.layers)
     with taps, autocast(device, precision):
         levels = [level.float() for level in network.backbone(batch.tensors).values()]
         answers = {name: answer.float() for name, answer in network.head(levels).items()}
@@ -105,7 +98,7 @@ def detect_regions(
     columns = columns_of(found, image_ids, frames)
     columns["logits"] = to_numpy(torch.cat([of_image[one.rows] for of_image, one in zip(logits, found, strict=True)]))
     height, width = batch.tensors.shape[2:]
-    latents = stored.tapped(taps, [one.boxes for one in found], (height, width))
+    latents = taps.over_boxes([one.boxes for one in found], (height, width), stored.pooling)
     if stored.wants("latent"):
         latents["latent"] = pyramid_latent(levels, FIRST_STRIDE, found, frames, stored)
     columns |= stored.arrays(latents)

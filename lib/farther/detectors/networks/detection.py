@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import torch
@@ -13,66 +12,8 @@ from torch import Tensor
 from torchvision.models.detection.image_list import ImageList
 from torchvision.models.detection.transform import GeneralizedRCNNTransform, resize_boxes
 
-from farther.detectors.networks.pooling import Pooling, latent_means, pixels_to_cells, published_cells
-from farther.detectors.networks.taps import NO_LAYERS, Layers, Taps
-
-PerQuery = Literal["several", "one"]
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which boxes are detections.
-
-    Args:
-        score_threshold: Boxes whose class scores no more than this are dropped.
-        iou: Of two boxes of one class that overlap more than this, the better one stays; 1 keeps both.
-        max_detections: Largest number per image.
-        per_query: For detection transformers. "several": a query counts for each class that scores high enough, as in
-            transformers' processors for sigmoid heads. "one": for its best class only.
-        candidates: For one-stage detectors: number of boxes per pyramid level, the best, that take part in suppression.
-    """
-
-    score_threshold: float
-    iou: float
-    max_detections: int
-    per_query: PerQuery = "several"
-    candidates: int = 1000
-
-
-@dataclass(frozen=True)
-class StoredColumns:
-    """Settings of what is stored.
-
-    Args:
-        pooling: Of `latent`.
-        dtype: Type of `features` and `latent`.
-        log_scores: For sigmoid heads: `logits` is log(sigmoid(logit)).
-        layers: Further modules, which give the columns `latent.<name>` and `gram.<name>`.
-        only: Names of the other optional columns that are computed; None for all.
-    """
-
-    pooling: Pooling
-    dtype: str = "float32"
-    log_scores: bool = False
-    layers: Layers = NO_LAYERS
-    only: frozenset[str] | None = None
-
-    def wants(self, column: str) -> bool:
-        """True if an optional column is computed."""
-        return self.only is None or column in self.only
-
-    def taps(self, network: torch.nn.Module) -> Taps:
-        """Hooks on the modules in `layers`."""
-        return Taps(network, self.layers)
-
-    def tapped(self, taps: Taps, boxes: Sequence[Tensor], size: tuple[int, int]) -> dict[str, Tensor]:
-        """The columns of `layers` of each image's boxes, in pixels of the network's input of this size."""
-        return taps.over_boxes(boxes, size, self.pooling)
-
-    def arrays(self, columns: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-        """Columns of features or activations as they are stored; those that are not wanted are left out."""
-        wanted = {name: values for name, values in columns.items() if self.wants(name)}
-        return {name: to_numpy(values).astype(self.dtype, copy=False) for name, values in wanted.items()}
+from farther.detectors.networks.pooling import latent_means, pixels_to_cells, published_cells
+from farther.detectors.settings import StoredColumns, to_numpy
 
 
 @dataclass
@@ -164,8 +105,3 @@ def columns_of(found: Sequence[Detections], image_ids: Sequence[str], frames: Se
         "score": to_numpy(torch.cat([one.scores for one in found])),
         "label": to_numpy(torch.cat([one.labels for one in found])).astype(np.int16),
     }
-
-
-def to_numpy(tensor: Tensor) -> np.ndarray:
-    """The same values in an array on the CPU, floating-point ones in float32."""
-    return tensor.float().cpu().numpy() if tensor.is_floating_point() else tensor.cpu().numpy()

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from farther.detectors.networks.detection import PerQuery
+from farther.detectors.settings import PerQuery
 from farther.errors import ParameterError, shorten
 from farther.tables.header import Activation
 

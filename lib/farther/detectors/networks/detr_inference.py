@@ -16,18 +16,14 @@ from torchvision.ops import batched_nms
 from transformers import PreTrainedModel
 from transformers.image_processing_utils import BaseImageProcessor
 
-from farther.detectors.networks.detection import (
-    Detections,
-    Selection,
-    StoredColumns,
-    autocast,
-    to_numpy,
-)
+from farther.detectors.networks.detection import Detections, autocast
 from farther.detectors.networks.detr import class_head, family_of
-from farther.detectors.networks.pooling import Pooling, box_means, published_cells
-from farther.detectors.networks.replay import Answer, Candidates, Dropout, GroupedReplay, ordinary_tensors
-from farther.detectors.networks.taps import NO_LAYERS, Taps, answering, kept_calls
+from farther.detectors.networks.pooling import box_means, published_cells
+from farther.detectors.networks.replay import Answer, Candidates, Dropout, GroupedReplay
+from farther.detectors.networks.taps import Taps, answering, kept_calls
+from farther.detectors.settings import NO_LAYERS, Pooling, Selection, StoredColumns, to_numpy
 from farther.errors import DataError, ParameterError
+from farther.images.device import ordinary_tensors
 from farther.tables import Header
 
 #: Index of the latent map among those that were flattened into the encoder's tokens: of stride 32, or the coarsest.
@@ -109,7 +105,7 @@ class DetrGroup:
         self._masks = [torch.ones(self._pixels.shape[2:]) if image.mask is None else image.mask for image in images]
         self.images = list(self._pixels)
         self._sizes = [image.original for image in images]
-        self._taps = Taps(network, NO_LAYERS) if stored is None else stored.taps(network)
+        self._taps = Taps(network, NO_LAYERS if stored is None else stored.layers)
         before = [network.get_submodule(name) for name in BEFORE_DECODER]
         scorer = _scorer(network)
         with self._taps, kept_calls([*before, *([] if scorer is None else [scorer])]) as kept:
@@ -194,7 +190,7 @@ class DetrGroup:
         height, width = self._pixels.shape[2:]
         size = self._pixels.new_tensor([width, height, width, height])
         shown = [boxes * extent * size for boxes, extent in zip(self._placed, extents, strict=True)]
-        further = stored.tapped(self._taps, shown, (height, width))
+        further = self._taps.over_boxes(shown, (height, width), stored.pooling)
         if seen.latent is None or not stored.wants("latent"):
             return further
         means = []

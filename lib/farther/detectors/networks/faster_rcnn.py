@@ -26,16 +26,16 @@ from farther.detectors.networks.box_variance import VARIANCE_HEAD, corner_varian
 from farther.detectors.networks.detection import (
     Detections,
     Frame,
-    StoredColumns,
     as_floats,
     autocast,
     columns_of,
     network_input,
     pyramid_latent,
-    to_numpy,
 )
-from farther.detectors.networks.replay import Answer, Candidates, Dropout, ordinary_tensors
-from farther.detectors.networks.taps import NO_LAYERS, Taps
+from farther.detectors.networks.replay import Answer, Candidates, Dropout
+from farther.detectors.networks.taps import Taps
+from farther.detectors.settings import NO_LAYERS, StoredColumns, to_numpy
+from farther.images.device import ordinary_tensors
 from farther.tables import Header, Regions
 
 #: The part of a network that computes logits from pooled proposals.
@@ -261,7 +261,7 @@ class FasterRCNNReplay:
         """Pooled activations of the proposals given, or else of the network's, which are returned too."""
         network = self._network
         batch = self._transformed(images, scale)
-        taps = Taps(network, NO_LAYERS) if self._stored is None else self._stored.taps(network)
+        taps = Taps(network, NO_LAYERS if self._stored is None else self._stored.layers)
         with taps, autocast(batch.tensors.device, self._precision):
             levels = {name: level.float() for name, level in network.backbone(batch.tensors).items()}
             if proposals is None:
@@ -292,7 +292,7 @@ class FasterRCNNReplay:
         """The columns `latent` and `latent.<name>` of all rows."""
         if self._stored is None:
             return {}
-        further = self._stored.tapped(pooled.taps, [one.boxes for one in self._found], pooled.input_size)
+        further = pooled.taps.over_boxes([one.boxes for one in self._found], pooled.input_size, self._stored.pooling)
         if not self._stored.wants("latent"):
             return further
         stride = pooled.input_size[1] // pooled.shared[0].shape[-1]

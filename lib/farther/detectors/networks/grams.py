@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torchvision.ops import roi_align
 
-from farther.detectors.networks.pooling import Pooling
+from farther.detectors.settings import Pooling
 
 #: Boxes whose pooled maps are in memory at once.
 BOXES = 64

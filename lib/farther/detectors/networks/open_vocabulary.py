@@ -15,11 +15,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.models.grounding_dino import modeling_grounding_dino
 
-from farther.detectors.networks.detection import PerQuery, Selection, autocast, to_numpy
+from farther.detectors.networks.detection import autocast
 from farther.detectors.networks.detr import in_float32
 from farther.detectors.networks.detr_inference import Pairs, Prepared, candidates, corners
 from farther.detectors.networks.taps import answering, kept_calls
 from farther.detectors.prompts import Prompts
+from farther.detectors.settings import PerQuery, Selection, to_numpy
 from farther.errors import DataError, ParameterError, shorten
 from farther.tables import Header, Regions
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from farther.detectors.networks.detection import to_numpy
 from farther.detectors.networks.replay import Answer, Replay
+from farther.detectors.settings import to_numpy
 from farther.errors import ParameterError
 from farther.tables import Regions, RegionsFolder
 

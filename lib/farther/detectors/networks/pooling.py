@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torchvision.ops import MultiScaleRoIAlign, roi_align
 from torchvision.ops.poolers import LevelMapper
+
+from farther.detectors.settings import Pooling
 
 #: Maps with more cells are pooled sample by sample: a product with all cells costs more there.
 _FEW_CELLS = 4096
@@ -30,23 +30,6 @@ def fix_scales(pool: MultiScaleRoIAlign, first_stride: int) -> MultiScaleRoIAlig
     levels = {name: torch.zeros(1, 1, side, side) for name, side in zip(pool.featmap_names, sides, strict=True)}
     pool(levels, [torch.zeros(1, 4)], [(_SIDE, _SIDE)])
     return pool
-
-
-@dataclass(frozen=True)
-class Pooling:
-    """Pooling of activations over boxes.
-
-    Args:
-        size: Cells along one side of the grid.
-        sampling: Samples along one side of a cell; below 1 as many as fit.
-        all_levels: Pool each box from all pyramid levels, side by side; else from the level that fits its size.
-        published_rois: Place boxes as `published_cells` does.
-    """
-
-    size: int = 9
-    sampling: int = 2
-    all_levels: bool = False
-    published_rois: bool = False
 
 
 def pixels_to_cells(boxes: Tensor, levels: list[Tensor], first_stride: int) -> list[Tensor]:

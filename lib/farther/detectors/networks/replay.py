@@ -287,13 +287,3 @@ class GroupedReplay:
     def _place(self, number: int) -> tuple[Group, int]:
         """The group of an image, and its number in there."""
         return next((group, of.index(number)) for of, group in self._groups if number in of)
-
-
-@contextmanager
-def ordinary_tensors(images: Sequence[Tensor] = ()) -> Iterator[None]:
-    """Leaves torch's inference mode for a block, which keeps gradients only if one of the images requires them.
-
-    Tensors that are made in inference mode cannot take part in the computation of gradients later.
-    """
-    with torch.inference_mode(False), torch.set_grad_enabled(any(image.requires_grad for image in images)):
-        yield

@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from farther.detectors.networks.grams import box_gram_rows, gram_rows
-from farther.detectors.networks.pooling import Pooling, box_means
+from farther.detectors.networks.pooling import box_means
+from farther.detectors.settings import Layers, Pooling
 from farther.errors import ParameterError
 from farther.tables.regions import GRAM, LAYER
-
-
-@dataclass(frozen=True)
-class Layers:
-    """Inner modules whose activations are stored, by the names that `named_modules` gives them.
-
-    Args:
-        latents: Those whose averages are the columns `latent.<name>`.
-        grams: Those whose Gram matrices give the columns `gram.<name>`; see `gram_rows`.
-        powers: Number of powers of these.
-    """
-
-    latents: tuple[str, ...] = ()
-    grams: tuple[str, ...] = ()
-    powers: int = 5
-
-    def only(self, columns: Collection[str] | None) -> Layers:
-        """Those whose columns are listed; all for None."""
-        if columns is None:
-            return self
-        latents = tuple(name for name in self.latents if f"{LAYER}{name}" in columns)
-        return Layers(latents, tuple(name for name in self.grams if f"{GRAM}{name}" in columns), self.powers)
-
-
-NO_LAYERS = Layers()
 
 
 class Taps:

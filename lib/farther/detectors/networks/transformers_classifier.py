@@ -10,7 +10,6 @@ import torch
 from farther.detectors.networks.classification import Classifier, Normalisation, three_quarters_through
 from farther.detectors.networks.detr import quiet
 from farther.detectors.networks.pretrained import load_pretrained
-from farther.detectors.networks.taps import NO_LAYERS, Layers
 from farther.detectors.networks.transformers_files import (
     CONFIG,
     PROCESSOR,
@@ -19,6 +18,7 @@ from farther.detectors.networks.transformers_files import (
     read_description,
     weight_files,
 )
+from farther.detectors.settings import NO_LAYERS, Layers
 from farther.errors import DataError, ParameterError
 from farther.images.bounds import MOST_PIXELS, network_errors, refuse_larger
 

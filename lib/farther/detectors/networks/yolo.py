@@ -17,20 +17,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, logsigmoid
 
-from farther.detectors.networks.detection import (
-    Detections,
-    Selection,
-    StoredColumns,
-    autocast,
-    to_numpy,
-)
+from farther.detectors.networks.detection import Detections, autocast
 from farther.detectors.networks.pooling import latent_means, pixels_to_cells, published_cells
-from farther.detectors.networks.replay import Answer, Candidates, Dropout, GroupedReplay, ordinary_tensors
-from farther.detectors.networks.taps import NO_LAYERS, Taps, kept_calls
+from farther.detectors.networks.replay import Answer, Candidates, Dropout, GroupedReplay
+from farther.detectors.networks.taps import Taps, kept_calls
 from farther.detectors.networks.ultralytics_import import import_quietly
 from farther.detectors.networks.yolo_text import last_layer
 from farther.detectors.scaling import Scaled
+from farther.detectors.settings import NO_LAYERS, Selection, StoredColumns, to_numpy
 from farther.errors import DataError, ParameterError
+from farther.images.device import ordinary_tensors
 from farther.tables import Header
 
 import_quietly()
@@ -191,7 +187,7 @@ class YoloGroup:
         pixels = torch.from_numpy(np.stack([image.pixels for image in images])).to(next(network.parameters()).device)
         self._batch = pixels.permute(0, 3, 1, 2).float().div_(255)
         self.images = list(self._batch)
-        self._taps = Taps(network, NO_LAYERS) if stored is None else stored.taps(network)
+        self._taps = Taps(network, NO_LAYERS if stored is None else stored.layers)
         with self._taps:
             seen = run(network, self._batch, precision)
         self._levels, self._class_features = seen.levels, seen.class_features
@@ -264,7 +260,7 @@ class YoloGroup:
     def _latents(self, seen: Output, stored: StoredColumns) -> dict[str, Tensor]:
         """The columns `latent` and `latent.<name>` of all rows."""
         height, width = self._batch.shape[2:]
-        further = stored.tapped(self._taps, self._shown, (height, width))
+        further = self._taps.over_boxes(self._shown, (height, width), stored.pooling)
         if not stored.wants("latent"):
             return further
         stride = width // seen.backbone.shape[-1]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from farther.detectors.networks.classification import Classifier, three_quarters_through
-from farther.detectors.networks.taps import NO_LAYERS, Layers
 from farther.detectors.scaling import Scaled
+from farther.detectors.settings import NO_LAYERS, Layers
 from farther.images.clip import Encoder
 
 

@@ -13,9 +13,11 @@ from pydantic import Field, PositiveFloat
 from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import Fraction
+from farther.detectors.faster_rcnn import FasterRCNN
 from farther.detectors.passes.base import Pass, register_pass
 from farther.detectors.passes.dropout import KEPT
 from farther.detectors.passes.moments import Moments
+from farther.detectors.settings import to_numpy
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
 from farther.tables import Regions
@@ -90,8 +92,6 @@ class Augment(Pass):
         header = self.header(detector)
         moments = Moments(header)
         if _has_proposals(detector):
-            from farther.detectors.networks.detection import to_numpy
-
             replay: Any = detector.replay([views.prepared[0] for views in prepared])
             found = replay.regions(image_ids)
             moments.add(found.logits, found.box)
@@ -197,6 +197,4 @@ def add_matched(moments: Moments, found: Regions, seen: Regions, iou: float) -> 
 
 def _has_proposals(detector: Detector) -> bool:
     """True if the rows of a view are the same proposals."""
-    from farther.detectors.faster_rcnn import FasterRCNN
-
     return isinstance(detector, FasterRCNN)

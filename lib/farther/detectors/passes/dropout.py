@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.detectors.passes.base import Pass, check_replay, network_of, register_pass
 from farther.detectors.passes.moments import Moments
+from farther.detectors.settings import to_numpy
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -59,7 +60,6 @@ class DropoutPass(Pass):
 
     def forward(self, detector: Detector, prepared: list, image_ids: list[str]) -> Regions:
         """See `Pass.forward`."""
-        from farther.detectors.networks.detection import to_numpy
         from farther.detectors.networks.replay import Dropout
 
         replay = detector.replay(prepared)

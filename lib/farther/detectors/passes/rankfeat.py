@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.detectors.passes.base import Pass, check_replay, network_of, register_pass
 from farther.detectors.passes.dropout import KEPT
+from farther.detectors.settings import to_numpy
 from farther.registry import STRICT
 from farther.tables import Regions
 
@@ -57,7 +58,6 @@ class RankFeat(Pass):
         """See `Pass.forward`."""
         import torch
 
-        from farther.detectors.networks.detection import to_numpy
         from farther.detectors.networks.rank_one import again_without
 
         replay, network = detector.replay(prepared), network_of(detector)

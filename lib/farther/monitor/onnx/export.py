@@ -18,13 +18,11 @@ from torch import Tensor, nn
 
 from farther.detectors.base import Detector, LatentDetector
 from farther.detectors.classifier import Classifier
+from farther.detectors.dense import FCOS, RetinaNet
 from farther.detectors.detr import Detr
-from farther.detectors.faster_rcnn import FasterRCNN
-from farther.detectors.fcos import FCOS
-from farther.detectors.mask_rcnn import MaskRCNN
+from farther.detectors.faster_rcnn import FasterRCNN, MaskRCNN
 from farther.detectors.networks.architectures import MSRA
 from farther.detectors.open_clip_classifier import OpenClipClassifier
-from farther.detectors.retinanet import RetinaNet
 from farther.detectors.transformers_classifier import TransformersClassifier
 from farther.detectors.yolo import Yolo
 from farther.errors import ParameterError, shorten

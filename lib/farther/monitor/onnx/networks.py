@@ -21,9 +21,9 @@ from farther.detectors.base import Detector
 from farther.detectors.dense import DenseDetector
 from farther.detectors.detr import Detr
 from farther.detectors.faster_rcnn import FasterRCNN
-from farther.detectors.networks.detection import Selection, StoredColumns
 from farther.detectors.networks.pooling import fitting_levels
 from farther.detectors.networks.taps import Taps
+from farther.detectors.settings import Selection, StoredColumns
 from farther.detectors.whole_images import ImageClassifier
 from farther.detectors.yolo import Yolo
 from farther.tables.regions import LAYER

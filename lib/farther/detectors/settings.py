@@ -1,0 +1,111 @@
+"""Which boxes of a network are detections, and what is stored of them: settings of inference, which load no PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from farther.tables.regions import GRAM, LAYER
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PerQuery = Literal["several", "one"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which boxes are detections.
+
+    Args:
+        score_threshold: Boxes whose class scores no more than this are dropped.
+        iou: Of two boxes of one class that overlap more than this, the better one stays; 1 keeps both.
+        max_detections: Largest number per image.
+        per_query: For detection transformers. "several": a query counts for each class that scores high enough, as in
+            transformers' processors for sigmoid heads. "one": for its best class only.
+        candidates: For one-stage detectors: number of boxes per pyramid level, the best, that take part in suppression.
+    """
+
+    score_threshold: float
+    iou: float
+    max_detections: int
+    per_query: PerQuery = "several"
+    candidates: int = 1000
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """Pooling of activations over boxes.
+
+    Args:
+        size: Cells along one side of the grid.
+        sampling: Samples along one side of a cell; below 1 as many as fit.
+        all_levels: Pool each box from all pyramid levels, side by side; else from the level that fits its size.
+        published_rois: Place boxes as `published_cells` does.
+    """
+
+    size: int = 9
+    sampling: int = 2
+    all_levels: bool = False
+    published_rois: bool = False
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Inner modules whose activations are stored, by the names that `named_modules` gives them.
+
+    Args:
+        latents: Those whose averages are the columns `latent.<name>`.
+        grams: Those whose Gram matrices give the columns `gram.<name>`; see `gram_rows`.
+        powers: Number of powers of these.
+    """
+
+    latents: tuple[str, ...] = ()
+    grams: tuple[str, ...] = ()
+    powers: int = 5
+
+    def only(self, columns: Collection[str] | None) -> Layers:
+        """Those whose columns are listed; all for None."""
+        if columns is None:
+            return self
+        latents = tuple(name for name in self.latents if f"{LAYER}{name}" in columns)
+        return Layers(latents, tuple(name for name in self.grams if f"{GRAM}{name}" in columns), self.powers)
+
+
+NO_LAYERS = Layers()
+
+
+@dataclass(frozen=True)
+class StoredColumns:
+    """Settings of what is stored.
+
+    Args:
+        pooling: Of `latent`.
+        dtype: Type of `features` and `latent`.
+        log_scores: For sigmoid heads: `logits` is log(sigmoid(logit)).
+        layers: Further modules, which give the columns `latent.<name>` and `gram.<name>`.
+        only: Names of the other optional columns that are computed; None for all.
+    """
+
+    pooling: Pooling
+    dtype: str = "float32"
+    log_scores: bool = False
+    layers: Layers = NO_LAYERS
+    only: frozenset[str] | None = None
+
+    def wants(self, column: str) -> bool:
+        """True if an optional column is computed."""
+        return self.only is None or column in self.only
+
+    def arrays(self, columns: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+        """Columns of features or activations as they are stored; those that are not wanted are left out."""
+        wanted = {name: values for name, values in columns.items() if self.wants(name)}
+        return {name: to_numpy(values).astype(self.dtype, copy=False) for name, values in wanted.items()}
+
+
+def to_numpy(tensor: Tensor) -> np.ndarray:
+    """The same values in an array on the CPU, floating-point ones in float32."""
+    return tensor.float().cpu().numpy() if tensor.is_floating_point() else tensor.cpu().numpy()
