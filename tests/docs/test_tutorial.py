@@ -62,6 +62,7 @@ def block_with(kind: str, word: str) -> str:
 def finished(evaluated):
     """The project at the end of section 4."""
     project = evaluated
+    Path("extensions").mkdir()
     for text in blocks("python"):
         Path(text.splitlines()[0].removeprefix("# ")).write_text(text, encoding="utf-8")
     subprocess.run([sys.executable, "draw.py"], check=True)
