@@ -92,8 +92,10 @@ class Registry(Generic[T]):
             if name in self.modules:
                 importlib.import_module(self.modules[name])
             extensions.load(name)
+            if name in self._classes:
+                return self._classes[name]
         try:
-            return self._classes[choose(self.kind, name, {*self.modules, *self._classes})]
+            return self._classes[choose(self.kind, name, self.names())]
         except ParameterError as error:
             raise ParameterError(f"{error}. Files in {extensions.FOLDER}/ may register more") from None
 
