@@ -153,7 +153,7 @@ def metrics(
     elif name:
         facts = asdict(chosen[0]) | {"latex": "", "higher_is_better": better[chosen[0].higher_is_better]}
         facts["formula"] = re.sub(r"\{(\w+)\}", r"\1", chosen[0].formula)
-        print(table(("", ""), [(key, text) for key, text in facts.items() if text]))
+        print(table(("", ""), [(key, "yes" if text is True else text) for key, text in facts.items() if text]))
     else:
         rows = [(one.name, better[one.higher_is_better], one.meaning) for one in chosen]
         print(table(("name", "better", "meaning"), rows))

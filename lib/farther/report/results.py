@@ -31,9 +31,6 @@ SHOWN: tuple[Metric, ...] = (*OOD, *OPEN_SET)
 #: Metrics that methods are compared by: those with charts.
 CHARTED = tuple(METRICS[name] for name in COMPARED)
 
-#: Metrics that are numbers of objects or detections, not fractions.
-NUMBERS = ("tp_u", "fp_u", "fn_missed", "fn_misclassified", "aose", "unknown_objects", "open_world_a_ose")
-
 #: Section of a metric → what its values come from, and the keys of these numbers in sections of an evaluation.
 COUNTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "ood": ("detections", "ood", ("id_regions", "ood_regions")),
@@ -303,8 +300,8 @@ def values(
                     "value": value,
                     "low": interval and interval[0],
                     "high": interval and interval[1],
-                    "text": _count(value) if metric.name in NUMBERS else percent(value),
-                    "interval": "" if metric.name in NUMBERS else between(interval),
+                    "text": _count(value) if metric.is_count else percent(value),
+                    "interval": "" if metric.is_count else between(interval),
                     "is_few": _is_few(metric, measured, few),
                     "is_tied": _is_tied(method, _within(measured, "against_best").get(metric.name)),
                 }

@@ -13,75 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any
 
 from farther.tables.documents import parse_yaml
-
-Group = Literal[
-    "ood",
-    "ood_per_image",
-    "full_spectrum",
-    "gtu",
-    "uu",
-    "correct_id",
-    "open_set",
-    "known",
-    "open_world",
-    "pairs",
-    "recognition",
-    "misclassification",
-    "costs",
-    "classifier",
-    "detector",
-    "error_budget",
-    "split",
-]
-
-#: What names begin with in groups whose sections name the same metrics as other sections.
-PREFIXES: dict[str, str] = {
-    "ood_per_image": "per_image_",
-    "full_spectrum": "full_spectrum_",
-    "gtu": "gtu_",
-    "uu": "uu_",
-    "correct_id": "correct_id_",
-    "known": "known_",
-    "open_world": "open_world_",
-    "pairs": "pairs_",
-    "misclassification": "misclassification_",
-    "error_budget": "gain_",
-}
-
-_OVER = "over the {id_regions} regions of the ID test split (positives) and the {ood_regions} of this split"
-#: Further sides that are separated: words of the title, meaning, and what the formula is taken over.
-_SIDES: dict[Group, tuple[str, str, str]] = {
-    "ood_per_image": (
-        "per image",
-        "Of images, each with the score of its least in-distribution detection.",
-        "over the {id_images} images of the ID test split (positives) and the {ood_images} of this split",
-    ),
-    "full_spectrum": (
-        "full-spectrum",
-        "Shifted ID images count as in-distribution (Yang et al., 2023, arXiv:2306.09301).",
-        "over the {id_regions} regions of the ID test split and of shifted ID images (positives) and the {ood_regions} "
-        "of this split",
-    ),
-    "gtu": (
-        "GTU",
-        "Of the detections in OOD images only those that lie on a labelled unknown object.",
-        f"{_OVER} that lie on a labelled unknown object",
-    ),
-    "uu": (
-        "UU",
-        "Of the detections in OOD images only those that lie on no object: on unlabelled ones, or on background.",
-        f"{_OVER} that lie on no object",
-    ),
-    "correct_id": (
-        "of correct ID",
-        "Of the detections in ID images only those of the right class.",
-        "over the {id_regions} regions of the ID test split whose class is right (positives) and the {ood_regions} of "
-        "this split",
-    ),
-}
 
 
 @dataclass(frozen=True)
@@ -93,28 +27,33 @@ class Metric:
         title: Its name in tables and charts.
         latex: Its symbol in LaTeX.
         higher_is_better: None where neither direction is better.
-        group: The section of an evaluation that holds it: "ood", those of `_SIDES`, "open_set", "known", "open_world",
-            "pairs" and "recognition" of a method on a split; "misclassification" and "costs" of a method on the ID
-            split; "classifier", "detector" and "error_budget" of a run on the ID split; "split" of a detector on one.
+        group: The section of an evaluation that holds it: of a method on a split one of `farther.evaluation.groups`;
+            "misclassification" and "costs" of a method on the ID split; "classifier", "detector" and "error_budget" of
+            a run on the ID split; "split" of a detector on one.
         meaning: One sentence.
         formula: How it is computed; {names} are counts stored beside the value.
         source: The publication that defines it.
+        ranked: Whether methods are compared with the best one by it; it needs a direction.
+        averaged: Whether its means over the near, far and farther splits are given.
+        is_count: Whether it is a number of objects or detections, not a fraction.
     """
 
     name: str
     title: str
     latex: str
     higher_is_better: bool | None
-    group: Group
+    group: str
     meaning: str
     formula: str
     source: str
+    ranked: bool = False
+    averaged: bool = False
+    is_count: bool = False
 
     @property
     def key(self) -> str:
         """Its key within the section `group` of an evaluation."""
-        prefix = PREFIXES.get(self.group, "")
-        return self.name.removeprefix(prefix)
+        return self.name.removeprefix(PREFIXES.get(self.group, ""))
 
     @property
     def arrow(self) -> str:
@@ -138,30 +77,34 @@ class Metric:
 
 
 def _read() -> Iterator[Metric]:
-    text = files(__name__).joinpath("metrics.yaml").read_text(encoding="utf-8")
-    groups = parse_yaml(text)
-    sources = groups.pop("sources")
-    for group, given in groups.items():
-        metrics = [Metric(name=name, group=group, **fields) for name, fields in given.items()]
-        metrics = [replace(metric, source=metric.source.format_map(sources)) for metric in metrics]
-        yield from (replace(metric, formula=metric.formula.replace("<over>", _OVER)) for metric in metrics)
-        if group == "ood":
-            yield from (_again(metric, side) for side in _SIDES for metric in metrics)
+    for group, metrics in _CONTENT.items():
+        alike = {name: of for name, of in _GROUPS.items() if of.get("like") == group}
+        for name, of_group in {group: _GROUPS.get(group, {}), **alike}.items():
+            yield from (_metric(metric, name, of_group, fields) for metric, fields in metrics.items())
 
 
-def _again(metric: Metric, side: Group) -> Metric:
-    """The same metric over other regions."""
-    words, meaning, over = _SIDES[side]
+def _metric(name: str, group: str, of_group: Mapping[str, Any], fields: Mapping[str, Any]) -> Metric:
+    """A metric of metrics.yaml, or the same one of another group, over other regions."""
+    metric = Metric(name=name, group=group, **fields)
+    source, formula = metric.source.format_map(_SOURCES), metric.formula.replace("<over>", of_group.get("over", ""))
+    metric = replace(metric, source=source, formula=formula)
+    if "like" not in of_group:
+        return metric
     return replace(
         metric,
-        name=f"{PREFIXES[side]}{metric.name}",
-        title=f"{metric.title} {words}",
-        latex=f"{metric.latex} {words}",
-        group=side,
-        meaning=f"{metric.meaning} {meaning}",
-        formula=metric.formula.replace("<over>", over),
+        name=f"{of_group['prefix']}{name}",
+        title=f"{metric.title} {of_group['title']}",
+        latex=f"{metric.latex} {of_group['title']}",
+        meaning=f"{metric.meaning} {of_group['meaning']}",
+        averaged=of_group.get("averaged", False),
     )
 
+
+_CONTENT = parse_yaml(files(__name__).joinpath("metrics.yaml").read_text(encoding="utf-8"))
+_SOURCES, _GROUPS = _CONTENT.pop("sources"), _CONTENT.pop("groups")
+
+#: What names begin with in groups whose sections name the same metrics as other sections.
+PREFIXES: dict[str, str] = {group: of["prefix"] for group, of in _GROUPS.items() if "prefix" in of}
 
 #: Every metric by its name.
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _read()}
@@ -169,25 +112,10 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _read()}
 #: Metrics of a metrics file, by which methods are compared: detections wherever they lie, then unknown objects.
 COMPARED = ("auroc", "fpr95", "nose", "ap_u", "p_u", "r_u")
 
+_NOT_COMPARED = tuple(metric for metric in METRICS.values() if metric.name not in COMPARED)
+
 #: Metrics of a method on a split that have a best method, with intervals of the difference to it.
-RANKED = (
-    *COMPARED,
-    "fpr95_ood_positive",
-    "aupr_in",
-    "aupr_out",
-    "detection_error",
-    "ap_u_11",
-    *(metric.name for metric in METRICS.values() if metric.group in (*_SIDES, "known", "pairs", "recognition")),
-    "open_world_u_recall",
-    "open_world_a_ose",
-)
+RANKED = (*COMPARED, *(metric.name for metric in _NOT_COMPARED if metric.ranked))
 
 #: Metrics of a method on a split of which the means over near, far and farther splits are given.
-AVERAGED = (
-    *COMPARED,
-    *(
-        name
-        for name in RANKED
-        if METRICS[name].group in ("ood", "full_spectrum", "recognition") and name not in COMPARED
-    ),
-)
+AVERAGED = (*COMPARED, *(metric.name for metric in _NOT_COMPARED if metric.averaged))
