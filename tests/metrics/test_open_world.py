@@ -76,7 +76,7 @@ def test_only_the_most_confident_detections_of_an_image_count():
 
 def test_a_replicate_counts_each_image_as_often_as_it_was_drawn():
     mixed, outcome, _ = measured([False] * 6)
-    drawn = mixed.counted(outcome, np.array([[1, 1], [0, 3], [2, 0]]))
+    drawn = mixed.metrics(outcome, np.array([[1, 1], [0, 3], [2, 0]]))
     assert drawn["a_ose"].tolist() == [2, 6, 0]
     np.testing.assert_array_equal(drawn["u_recall"], [0.5, 0.5, np.nan])
 

@@ -1,4 +1,4 @@
-"""Metrics over all of a benchmark: means over splits, open-set recognition, errors on ID images, classifiers."""
+"""Metrics over all of a benchmark: means over splits, errors on ID images, classifiers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from farther.evaluation import intervals
-from farther.evaluation.inputs import RunInputs, TestSplit
-from farther.metrics import classification, misclassification, ood
-from farther.metrics.bootstrap import ImageDraws
+from farther.evaluation.inputs import RunInputs
+from farther.metrics import classification, misclassification
 from farther.metrics.catalogue import AVERAGED, METRICS
-from farther.metrics.two_sides import measure
 from farther.metrics.weighting import ratio, value
 
 
@@ -44,34 +42,6 @@ def means(
             "intervals": intervals.within({m: np.mean(of, axis=0) for m, of in drawn.items()}),
         }
     return found
-
-
-def recognition(
-    inputs: RunInputs,
-    split: TestSplit,
-    id_scores: np.ndarray,
-    scores: np.ndarray,
-    draws: tuple[ImageDraws, ImageDraws] | None = None,
-) -> dict[str, Any]:
-    """Open-set recognition by a classifier: OSCR, and AUROC as a mean over unknown classes; replicates with `draws`.
-
-    Args:
-        id_scores, scores: Of ID images, and of the split's.
-        draws: Of ID images and of the split's.
-    """
-    classified, correct = inputs.classified, inputs.is_correct
-    negative = scores[split.is_ood]
-    if draws is None:
-        (accuracy,) = classification.metrics(classified)["accuracy"]
-        at = ood.auroc(id_scores[correct], negative)
-        macro = classification.macro_auroc(id_scores, negative, split.categories[split.is_ood])
-        return {"oscr": classification.oscr(value(accuracy), at), "macro_auroc": macro}
-    of_id, of_split = draws[0].rows(inputs.id_regions.image_id), draws[1].rows(split.regions.image_id)[split.is_ood]
-    replicates = classification.metrics(classified, draws[0].of(classified.images))["accuracy"]
-    sides = ((id_scores[correct], of_id[correct]), (negative, of_split))
-    at_correct = measure({"auroc": ood.METRICS["auroc"]}, *sides, names=("id_scores", "ood_scores"))["auroc"]
-    macro = classification.macro_auroc(id_scores, negative, split.categories[split.is_ood], of_id, of_split)
-    return {"oscr": classification.oscr(replicates, at_correct), "macro_auroc": macro}
 
 
 def errors(inputs: RunInputs, id_scores: np.ndarray) -> dict[str, Any]:

@@ -32,8 +32,6 @@ from farther.evaluation.methods import Evaluated, read_methods
 from farther.evaluation.parts import Parts
 from farther.evaluation.threshold import stored_threshold
 from farther.evaluation.write import write_run
-from farther.metrics.catalogue import COMPARED
-from farther.metrics.user_defined import create_all
 
 
 def evaluate_run(
@@ -56,7 +54,7 @@ def evaluate_run(
     """
     files, settings = inputs.files, inputs.settings
     applicable, refused = read_methods(files, list(methods))
-    parts = Parts(inputs, create_all(settings.user_defined, taken=COMPARED), code)
+    parts = Parts(inputs, code)
     detector, each = parts.all(applicable)
     parts.keep_only(list(each))
     chosen = stored_threshold(files.threshold)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from farther.errors import DataError
 from farther.evaluation.files import RunSplit
+from farther.evaluation.settings import EvaluationSettings
 from farther.metrics import image_pairs
-from farther.metrics.bootstrap import ImageDraws
-from farther.metrics.outcomes import Settings, Split
+from farther.metrics.outcomes import Outcome, Settings, Split
+from farther.metrics.weighting import ImageWeights
 from farther.tables import Regions
 
 
@@ -29,6 +29,7 @@ class PairedSplit:
 
     Attributes:
         base: The split of the images without unknown objects.
+        counts: Numbers of images and of scenes.
 
     Raises:
         DataError: no image has a partner, or the pattern confuses two images of `base`.
@@ -59,28 +60,22 @@ class PairedSplit:
         self._with = Split.of(objects, regions[self._rows], settings)
         self._without = Split.of(objects, copies, settings)
         self._scene = np.array([self._base_of[image] for image in objects.image_id], dtype=object)
+        self.counts = {"images": len(self._base_of), "scenes": len(set(self._base_of.values()))}
 
-    def metrics(self, is_unknown: np.ndarray, base_is_unknown: np.ndarray) -> dict[str, Any]:
-        """Numbers of images and scenes, and `farther.metrics.image_pairs.metrics`.
+    def match(self, is_unknown: np.ndarray, base_is_unknown: np.ndarray) -> tuple[Outcome, Outcome]:
+        """The outcomes of the images with unknown objects, and of those without them.
 
         Args:
             is_unknown: Regions of the images with unknown objects, at or above t*, that are flagged.
             base_is_unknown: The same of all stored regions of the images without them.
         """
-        numbers = {"images": len(self._base_of), "scenes": len(set(self._base_of.values()))}
-        return numbers | image_pairs.metrics(*self._outcomes(is_unknown, base_is_unknown))
-
-    def replicates(
-        self, is_unknown: np.ndarray, base_is_unknown: np.ndarray, replicates: int, seed: int
-    ) -> dict[str, np.ndarray]:
-        """Replicates of the differences; scenes are drawn, each with all its images."""
-        draws = ImageDraws(self._base_of.values(), replicates, seed)
-        outcomes = self._outcomes(is_unknown, base_is_unknown)
-        return image_pairs.metrics(*outcomes, weights=draws.of(self._scene))
-
-    def _outcomes(self, is_unknown: np.ndarray, base_is_unknown: np.ndarray) -> tuple[Any, Any]:
         flagged = base_is_unknown[self._above][self._copied]
         return self._with.match(is_unknown[self._rows]), self._without.match(flagged)
+
+    def weights(self, settings: EvaluationSettings, seed: int) -> ImageWeights | None:
+        """Weights of the objects: scenes are drawn, each with all its images; None without replicates."""
+        draws = settings.draws(self._base_of.values(), seed)
+        return None if draws is None else draws.of(self._scene)
 
 
 def _names(split: RunSplit, by: str) -> dict[str, str]:

@@ -17,8 +17,10 @@ from farther.evaluation.image_pairs import PairedSplit
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.sweeps import Step
 from farther.evaluation.threshold import read_threshold
+from farther.evaluation.weights import Weights
 from farther.metrics.bootstrap import ImageDraws
 from farther.metrics.boxes import Pairs
+from farther.metrics.catalogue import COMPARED
 from farther.metrics.classification import Classified
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.error_diagnosis import TOUCH
@@ -26,6 +28,7 @@ from farther.metrics.matching import not_of_known, true_classes
 from farther.metrics.misclassification import is_correct
 from farther.metrics.open_world import MixedImages
 from farther.metrics.outcomes import Settings, Split
+from farther.metrics.user_defined import create_all
 from farther.metrics.weighting import ImageWeights, joined
 from farther.tables import Objects, Regions
 
@@ -43,14 +46,19 @@ class RunInputs:
         roles: What the benchmark's splits are for.
         settings: How the run is evaluated.
 
+    Attributes:
+        user_defined: The user-defined metrics that are asked for, by name.
+
     Raises:
         DataError: an input is absent or wrong; names file, row and field.
+        ParameterError: see `farther.metrics.user_defined.create_all`.
     """
 
     def __init__(self, files: RunFiles, roles: Roles, settings: EvaluationSettings):
         self.files = files
         self.roles = roles
         self.settings = settings
+        self.user_defined = create_all(settings.user_defined, taken=COMPARED)
         self.threshold = read_threshold(files.threshold)
         self.id_split = self.read(settings.id_split)
         self.tested = [self.read(name) for name in roles.test]
@@ -197,12 +205,20 @@ class TestSplit:
         return self._stored_is_ood[self.above]
 
     @cached_property
-    def sides(self) -> dict[str, np.ndarray]:
-        """The detections of `is_ood` that lie on a labelled unknown object (`gtu`), and on no object at all (`uu`)."""
-        near, (on_unknown, on_object) = self.split.candidates, np.zeros((2, len(self.regions)), dtype=bool)
-        on_unknown[near.region[self.split.is_counted[near.target]]] = True
-        on_object[near.region] = True
-        return {"gtu": on_unknown & self.is_ood, "uu": ~on_object & self.is_ood}
+    def on_unknown(self) -> np.ndarray:
+        """Detections of `is_ood` that lie on a labelled unknown object, bool."""
+        return self._near(self.split.is_counted) & self.is_ood
+
+    @cached_property
+    def on_nothing(self) -> np.ndarray:
+        """Detections of `is_ood` that lie on no labelled object, bool."""
+        return ~self._near(np.ones_like(self.split.is_counted)) & self.is_ood
+
+    def _near(self, objects: np.ndarray) -> np.ndarray:
+        """Regions at or above t* that lie on one of some objects, bool."""
+        near, found = self.split.candidates, np.zeros(len(self.regions), dtype=bool)
+        found[near.region[objects[near.target]]] = True
+        return found
 
     @cached_property
     def mixed(self) -> MixedImages:
@@ -214,15 +230,24 @@ class TestSplit:
         )
 
     @cached_property
-    def mixed_weights(self) -> ImageWeights | None:
-        """How often each of `mixed.split.images` is drawn, shape (B, I); None without replicates."""
-        id_draws = self.inputs.id_draws
-        if id_draws is None or self.draws is None:
+    def weights(self) -> Weights | None:
+        """How often images are drawn; None without replicates."""
+        inputs, settings = self.inputs, self.inputs.settings
+        if inputs.id_draws is None or self.draws is None:
             return None
-        names = np.concatenate([id_draws.names, [f"{self.name}/{name}" for name in self.draws.names]])
+        return Weights(
+            id_images=inputs.id_draws,
+            images=self.draws,
+            spectrum=inputs.spectrum_draws if inputs.shifted else None,
+            mixed=None if inputs.whole_images else self._mixed_weights(inputs.id_draws, self.draws),
+            scenes=None if self.pairs is None else self.pairs.weights(settings, self._seed),
+        )
+
+    def _mixed_weights(self, id_draws: ImageDraws, draws: ImageDraws) -> ImageWeights:
+        names = np.concatenate([id_draws.names, [f"{self.name}/{name}" for name in draws.names]])
         order = np.argsort(names)
         place = order[np.searchsorted(names[order], self.mixed.split.images)]
-        return joined(id_draws.weights, self.draws.weights)[:, place]
+        return joined(id_draws.weights, draws.weights)[:, place]
 
     @cached_property
     def draws(self) -> ImageDraws | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from threading import Lock
@@ -14,7 +14,6 @@ from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.methods import Evaluated, Method, evaluate_method
 from farther.keyed import Keyed
-from farther.metrics.user_defined import UserDefinedMetric
 from farther.tables.documents import read_sealed, write_sealed
 from farther.tables.files import digest
 from farther.tables.schema import Schema, check
@@ -40,16 +39,14 @@ class Parts:
 
     Args:
         inputs: The run's inputs.
-        user_defined: The user-defined metrics.
         code: Digest of the code of metrics.
 
     Attributes:
         computed: Names of the parts that were computed.
     """
 
-    def __init__(self, inputs: RunInputs, user_defined: Mapping[str, UserDefinedMetric], code: str):
+    def __init__(self, inputs: RunInputs, code: str):
         self._inputs = inputs
-        self._user_defined = user_defined
         self._kept = Keyed(inputs.files.parts)
         self._outcomes = Keyed(inputs.files.outcomes)
         self._writing = Lock()
@@ -108,7 +105,7 @@ class Parts:
         fitted = json.dumps(method.fitted, sort_keys=True)
         key = digest(self._shared, method.name, repr(method.tau), fitted, *(p for p in scores if p.is_file()))
         if not (self._kept.is_current(item, key) and self._outcomes.is_current(method.name, key)):
-            evaluated = evaluate_method(method, self._inputs, self._user_defined)
+            evaluated = evaluate_method(method, self._inputs)
             with self._writing, self._outcomes.make(method.name, key) as folder:
                 folder.mkdir()  # a benchmark may have no OOD split
                 for split in inputs.test_splits:

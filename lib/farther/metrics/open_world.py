@@ -107,13 +107,17 @@ class MixedImages:
         """The outcomes when these regions are flagged as unknown: ndarray of shape (N,), bool, of all regions."""
         return self.split.match(is_unknown[self.rows])
 
-    def metrics(self, outcome: Outcome) -> dict[str, Any]:
+    def metrics(self, outcome: Outcome, weights: ImageWeights | None = None) -> dict[str, Any]:
         """All metrics of a method.
 
         Args:
             outcome: From `match`.
+            weights: How often each of `split.images` counts in each of B replicates, ndarray of shape (B, I); once when
+                None.
 
         Returns:
+            With weights u_recall and a_ose only, ndarrays of shape (B,), NaN for None.
+
             unknown_objects, task: The number of labelled unknown objects, and OpenDet's task.
             u_recall: Share of the unknown objects that a detection flagged as unknown matches (Gupta et al., 2022,
                 OW-DETR, arXiv:2112.01513).
@@ -136,27 +140,23 @@ class MixedImages:
         >>> found["u_recall"], found["a_ose"], found["ap_k_before"], found["ap_k"]
         (1.0, 0, 0.5, 1.0)
         """
+        counted = self._counted(outcome, weights)
+        if weights is not None:
+            return counted
         kept = known_classes.of_kept(outcome, self.known, WI_RECALL)
         detections = outcome.split.detections
         counts = np.bincount(detections.label[outcome.misclassifies], minlength=len(detections.classes)).tolist()
         return {
             "task": self.task,
             "unknown_objects": int(np.sum(outcome.of_object != NOT_COUNTED)),
-            **plain(self.counted(outcome)),
+            **plain(counted),
             "wi": kept["wi"],
             "ap_k_before": self.ap_before,
             "ap_k": kept["ap_k"],
             "a_ose_by_class": {name: n for name, n in sorted(zip(detections.classes, counts, strict=True)) if n},
         }
 
-    def counted(self, outcome: Outcome, weights: ImageWeights | None = None) -> dict[str, np.ndarray]:
-        """u_recall and a_ose, ndarrays of shape (B,).
-
-        Args:
-            outcome: From `match`.
-            weights: How often each of `split.images` counts in each of B replicates, ndarray of shape (B, I); once when
-                None.
-        """
+    def _counted(self, outcome: Outcome, weights: ImageWeights | None) -> dict[str, np.ndarray]:
         split = self.split
         objects = row_weights(weights, split.object_image, len(split.images))
         regions = row_weights(weights, split.detections.image, len(split.images))

@@ -1,0 +1,38 @@
+"""Groups of metrics of a method on an OOD split, one file per group.
+
+A group says which cases have its metrics, how they are computed, and which table of the report shows them. Evaluation,
+report and commands go through `GROUPS`; `farther/metrics/catalogue/metrics.yaml` describes each metric.
+"""
+
+from __future__ import annotations
+
+from farther.evaluation.groups.base import MetricGroup
+from farther.evaluation.groups.full_spectrum import FullSpectrum
+from farther.evaluation.groups.known import Known
+from farther.evaluation.groups.ood import Detections
+from farther.evaluation.groups.ood_per_image import PerImage
+from farther.evaluation.groups.open_set import OpenSet
+from farther.evaluation.groups.open_world import OpenWorld
+from farther.evaluation.groups.pairs import Pairs
+from farther.evaluation.groups.recognition import Recognition
+from farther.evaluation.groups.sides import CorrectId, OnNothing, OnUnknown
+from farther.evaluation.groups.user_defined import UserDefined
+
+#: All groups by name, in the order of their tables in the report.
+GROUPS: dict[str, MetricGroup] = {
+    group.name: group
+    for group in (
+        OpenSet(),
+        Detections(),
+        PerImage(),
+        FullSpectrum(),
+        OnUnknown(),
+        OnNothing(),
+        CorrectId(),
+        OpenWorld(),
+        Known(),
+        Pairs(),
+        Recognition(),
+        UserDefined(),
+    )
+}

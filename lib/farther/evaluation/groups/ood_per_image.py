@@ -1,0 +1,22 @@
+"""Separation of whole images."""
+
+from __future__ import annotations
+
+from farther.evaluation.case import Side, SplitCase
+from farther.evaluation.groups.base import Separation, Table
+
+
+class PerImage(Separation):
+    """Images with detections, each with the score of its least in-distribution one."""
+
+    name = "ood_per_image"
+    table = Table(
+        "per-image", "separation of whole images, each with the score of its least in-distribution detection (%)"
+    )
+    columns = ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error")
+    unit = "images"
+    sizes = ("id_images", "ood_images")
+
+    def sides(self, case: SplitCase) -> tuple[Side, Side]:
+        """Images."""
+        return case.method.of_id_images, case.of_ood_images

@@ -1,0 +1,30 @@
+"""Open-world detection: ID images mixed with those of a split, at all confidences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farther.evaluation.case import SplitCase
+from farther.evaluation.groups.base import MetricGroup, Table
+from farther.evaluation.weights import Weights
+
+
+class OpenWorld(MetricGroup):
+    """See `farther.metrics.open_world`."""
+
+    name = "open_world"
+    table = Table(
+        "open-world",
+        "open-world metrics in ID test images mixed with those of a split, 100 detections per image (%)",
+    )
+    columns = ("u_recall", "a_ose", "wi", "ap_k_before", "ap_k")
+    unit = "objects"
+    sizes = ("unknown_objects",)
+
+    def applies(self, case: SplitCase) -> bool:
+        """For detectors of objects."""
+        return not case.inputs.whole_images
+
+    def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
+        """See `MixedImages.metrics`."""
+        return case.split.mixed.metrics(case.mixed_outcome, weights.mixed)

@@ -1,0 +1,30 @@
+"""User-defined metrics: those that a project asks for in `evaluate.user_defined`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from farther.evaluation.case import SplitCase
+from farther.evaluation.groups.base import MetricGroup
+from farther.evaluation.weights import ONCE, Weights
+from farther.metrics.user_defined import Case
+
+
+class UserDefined(MetricGroup):
+    """See `farther.metrics.user_defined`; they are stored in the files of metrics too, and have no table."""
+
+    name = "user_defined"
+
+    def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
+        """The metrics by name; no replicates, as their formulas take no weights."""
+        if weights is not ONCE:
+            return {}
+        given = Case(
+            id_regions=case.inputs.id_regions,
+            id_scores=case.method.of_id.scores,
+            regions=case.split.regions,
+            scores=case.regions.scores,
+            tau=case.method.tau,
+            outcome=case.outcome,
+        )
+        return {name: metric.compute(given) for name, metric in case.inputs.user_defined.items()}
