@@ -7,49 +7,13 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-from farther.metrics.catalogue import METRICS
+from farther.evaluation.groups import GROUPS
+from farther.evaluation.groups.base import Table
+from farther.metrics.catalogue import METRICS, Metric
 from farther.report.listing import Listing, between, percent
 from farther.report.overview import id_images
 from farther.report.results import VALUES, Run
 from farther.report.tables import ResultTable
-
-#: Groups of metrics of a method on a split: file name, caption, and the metrics.
-GROUPS = {
-    "counts": (
-        "numbers of unknown objects and of false unknowns, and AP_U at 11 recalls (%)",
-        ("tp_u", "aose", "fn_missed", "fp_u", "ap_u_11"),
-    ),
-    "separation": (
-        "further metrics of the separation of detections (%)",
-        ("fpr95_ood_positive", "aupr_in", "aupr_out", "detection_error"),
-    ),
-    "per-image": (
-        "separation of whole images, each with the score of its least in-distribution detection (%)",
-        tuple(f"per_image_{name}" for name in ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error")),
-    ),
-    "full-spectrum": (
-        "separation where shifted ID images count as in-distribution (%)",
-        tuple(f"full_spectrum_{name}" for name in ("auroc", "fpr95", "aupr_in", "aupr_out", "detection_error")),
-    ),
-    "sides": (
-        "separation from the detections on labelled unknown objects (GTU) and on no object (UU), and of the ID "
-        "detections of the right class (%)",
-        tuple(f"{side}_{name}" for side in ("gtu", "uu", "correct_id") for name in ("auroc", "fpr95", "aupr_out")),
-    ),
-    "open-world": (
-        "open-world metrics in ID test images mixed with those of a split, 100 detections per image (%)",
-        tuple(f"open_world_{name}" for name in ("u_recall", "a_ose", "wi", "ap_k_before", "ap_k")),
-    ),
-    "known": (
-        "known classes in the images that also show unknown objects (%)",
-        tuple(f"known_{name}" for name in ("ap_k", "p_k", "r_k", "map", "wi")),
-    ),
-    "pairs": (
-        "images with unknown objects against the same images without them: difference (percentage points)",
-        ("pairs_found", "pairs_misclassified", "pairs_known"),
-    ),
-    "recognition": ("open-set recognition by a classifier (%)", ("oscr", "macro_auroc")),
-}
 
 #: Metrics of the table of costs: of the detector alone, by kind of detector, then of a method.
 DETECTOR = {True: ("accuracy", "ece"), False: ("map50", "map")}
@@ -60,14 +24,16 @@ ID_IMAGES = "ID test images"
 
 
 def further_tables(run: Run) -> Iterator[ResultTable]:
-    """A table of each of `GROUPS` that the run has values of: methods as rows."""
-    for name, (caption, names) in GROUPS.items():
-        metrics = tuple(METRICS[metric] for metric in names)
+    """The tables of `farther.evaluation.groups` that the run has values of: methods as rows."""
+    shown: dict[Table, list[Metric]] = {}
+    for group in GROUPS.values():
+        if group.table is not None:
+            shown.setdefault(group.table, []).extend(group.shown)
+    for table, metrics in shown.items():
         cells = run.values_of(metrics)
         if len(cells):
-            yield ResultTable(
-                f"{run.name}-{name}", f"{run.full_title}: {caption}.", {"Method": "label"}, metrics, cells
-            )
+            name, caption = f"{run.name}-{table.name}", f"{run.full_title}: {table.caption}."
+            yield ResultTable(name, caption, {"Method": "label"}, tuple(metrics), cells)
 
 
 def cost_tables(benchmark: str, runs: Sequence[Run]) -> Iterator[ResultTable]:

@@ -13,6 +13,7 @@ import polars as pl
 from farther import curation, methods
 from farther.errors import DataError, ParameterError, shorten
 from farther.evaluation.files import RunFiles, read_evaluation
+from farther.evaluation.groups import GROUPS
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.kinds import POST_HOC, kind_of
 from farther.report.listing import ABSENT, between, percent
@@ -30,19 +31,6 @@ SHOWN: tuple[Metric, ...] = (*OOD, *OPEN_SET)
 
 #: Metrics that methods are compared by: those with charts.
 CHARTED = tuple(METRICS[name] for name in COMPARED)
-
-#: Section of a metric → what its values come from, and the keys of these numbers in sections of an evaluation.
-COUNTED: dict[str, tuple[str, str, tuple[str, ...]]] = {
-    "ood": ("detections", "ood", ("id_regions", "ood_regions")),
-    "full_spectrum": ("detections", "full_spectrum", ("id_regions", "ood_regions")),
-    **{side: ("detections", side, ("id_regions", "ood_regions")) for side in ("gtu", "uu", "correct_id")},
-    "ood_per_image": ("images", "ood_per_image", ("id_images", "ood_images")),
-    "recognition": ("detections", "ood", ("id_regions", "ood_regions")),
-    "open_set": ("objects", "open_set", ("unknown_objects",)),
-    "known": ("objects", "open_set", ("unknown_objects",)),
-    "open_world": ("objects", "open_world", ("unknown_objects",)),
-    "pairs": ("images", "pairs", ("images",)),
-}
 
 #: Values from fewer detections or objects are printed grey and are never the best; `report.few` is another number.
 FEW = 30
@@ -302,7 +290,7 @@ def values(
                     "high": interval and interval[1],
                     "text": _count(value) if metric.is_count else percent(value),
                     "interval": "" if metric.is_count else between(interval),
-                    "is_few": _is_few(metric, measured, few),
+                    "is_few": GROUPS[metric.group].is_from_few(measured, few),
                     "is_tied": _is_tied(method, _within(measured, "against_best").get(metric.name)),
                 }
                 rows.append({**place, **of_value})
@@ -329,13 +317,6 @@ def with_best(values: pl.DataFrame) -> pl.DataFrame:
 
 def _count(value: float | None) -> str:
     return ABSENT if value is None else f"{int(value):,}"
-
-
-def _is_few(metric: Metric, measured: Mapping[str, Any], few: int) -> bool:
-    """True if a value comes from fewer detections, images or objects, of either side, than `few`."""
-    _, section, names = COUNTED[metric.group]
-    counts = [_within(measured, section).get(name) for name in names]
-    return any(count is not None and count < few for count in counts)
 
 
 def _is_tied(method: str, compared: Mapping[str, Any] | None) -> bool:

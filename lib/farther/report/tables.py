@@ -12,10 +12,11 @@ from typing import Any
 
 import polars as pl
 
+from farther.evaluation.groups import GROUPS
 from farther.metrics.catalogue import METRICS, RANKED, Metric
 from farther.report.documented import note_on
 from farther.report.listing import ABSENT, percent
-from farther.report.results import COUNTED, OOD, OPEN_SET, SHOWN, VALUES, Run, read_runs, title_of
+from farther.report.results import OOD, OPEN_SET, SHOWN, VALUES, Run, read_runs, title_of
 
 #: The two kinds of tables, unknown objects first: name, metrics and caption.
 _Kind = tuple[str, tuple[Metric, ...], str]
@@ -59,7 +60,8 @@ class ResultTable:
     @property
     def counted(self) -> str:
         """What its values come from: detections, objects or images."""
-        return COUNTED.get(self.metrics[0].group, ("detections",))[0]
+        group = GROUPS.get(self.metrics[0].group)
+        return "detections" if group is None else group.unit
 
     @property
     def columns(self) -> list[tuple[str, Metric]]:

@@ -129,30 +129,27 @@ def _of_id_images(project: Project, report: dict[str, Any], method: str, metric:
 def _of_split(project: Project, report: dict[str, Any], method: str, split: str, metric: Metric) -> dict[str, Any]:
     """A metric of a method on an OOD split."""
     from farther.evaluation.files import RunFiles
+    from farther.evaluation.groups import GROUPS
 
     run, id_split = report["run"], report["settings"]["id_split"]
     evaluated = _evaluated(report, method)
     if split not in evaluated["splits"]:
         raise ParameterError(f"{split!r} is the ID split, which OOD splits are compared with: name one of these")
     results = evaluated["splits"][split]
+    group = GROUPS[metric.group]
     if metric.key not in (results.get(metric.group) or {}):
-        needs = {
-            "full_spectrum": "a benchmark with shifted splits is needed",
-            "recognition": "it is a metric of image classifiers",
-        }.get(metric.group, "see section 'evaluate' of params.yaml")
-        raise ParameterError(f"{metric.name} was not evaluated for {run} on {split}: {needs}")
+        raise ParameterError(f"{metric.name} was not evaluated for {run} on {split}: {group.needs}")
     best = results.get("against_best", {}).get(metric.name)
     found = {
         "value": metric.of(results),
-        "formula": _filled(metric.formula, {**results["ood"], **results["open_set"], **results[metric.group]}),
+        "formula": _filled(metric.formula, results[metric.group]),
         "interval": results.get("intervals", {}).get(metric.name),
         "against_best": best if best and best["best"] != method else None,
         **_of_method(project, report, method),
     }
-    roles = RunFiles(run, report["benchmark"], project.artifacts).roles
-    shifted = list(roles.shifted) if metric.group == "full_spectrum" else []
-    files = [f"artifacts/metrics/{run}/{split}/{method}.json", *_method_files(report, method, [split, id_split])]
-    files += [f"artifacts/scores/{run}/{method}/{name}.parquet" for name in shifted]
+    more = group.read_splits(RunFiles(run, report["benchmark"], project.artifacts).roles, split)
+    scored = list(dict.fromkeys([split, id_split, *more]))
+    files = [f"artifacts/metrics/{run}/{split}/{method}.json", *_method_files(report, method, scored)]
     return _explained(report, metric, found, [id_split, split], files)
 
 
