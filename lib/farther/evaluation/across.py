@@ -10,7 +10,7 @@ import numpy as np
 from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs
 from farther.metrics import classification, misclassification
-from farther.metrics.catalogue import AVERAGED, METRICS
+from farther.metrics.catalogue import METRICS
 from farther.metrics.weighting import ratio, value
 
 
@@ -33,7 +33,7 @@ def means(
     found: dict[str, Any] = {}
     for name in dict.fromkeys(distance[split] for split in distance if split in results):
         splits = [split for split in results if distance.get(split) == name]
-        metrics = [METRICS[m] for m in AVERAGED if all(METRICS[m].group in results[s] for s in splits)]
+        metrics = [m for m in METRICS.values() if m.averaged and all(m.group in results[s] for s in splits)]
         values = {metric.name: [metric.of(results[split]) for split in splits] for metric in metrics}
         drawn = {m: [replicates[s][m] for s in splits] for m in values if all(m in replicates[s] for s in splits)}
         found[name] = {

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from farther.metrics import bootstrap
-from farther.metrics.catalogue import METRICS, RANKED
+from farther.metrics.catalogue import METRICS
 
 
 def within(replicates: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float] | None]:
@@ -21,7 +21,7 @@ def against_best(
     replicates: Mapping[str, Mapping[str, np.ndarray]],
     comparisons: bootstrap.Comparisons,
 ) -> dict[str, dict[str, Any]]:
-    """The difference of each method from the best one, for each metric in `farther.metrics.catalogue.RANKED`.
+    """The difference of each method from the best one, for each metric that methods are ranked by.
 
     Args:
         results: Results of each method on one split, by section.
@@ -33,8 +33,9 @@ def against_best(
         left out, and so are methods without the metric.
     """
     differences: dict[str, dict[str, Any]] = {name: {} for name in replicates}
-    for name in RANKED:
-        metric = METRICS[name]
+    for name, metric in METRICS.items():
+        if not metric.ranked:
+            continue
         values = {method: value for method in replicates if (value := metric.of(results[method])) is not None}
         if not values:
             continue

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from farther.evaluation.groups import GROUPS
-from farther.metrics.catalogue import METRICS, RANKED, Metric
+from farther.metrics.catalogue import METRICS, Metric
 from farther.report.documented import note_on
 from farther.report.listing import ABSENT, percent
 from farther.report.results import OOD, OPEN_SET, SHOWN, VALUES, Run, read_runs, title_of
@@ -284,7 +284,7 @@ def to_csv(runs: Sequence[Run]) -> str:
     """
     place = ("run", "benchmark", "split", "dataset", "distance", "method", "kind", "metric")
     columns = (*place, "value", "low", "high", "images", "objects", "detections")
-    ranked = [METRICS[name] for name in RANKED if METRICS[name] not in SHOWN]
+    ranked = [metric for metric in METRICS.values() if metric.ranked and metric not in SHOWN]
     frames = [run.with_kind(frame) for run in runs for frame in (run.values, run.values_of(ranked))]
     values = pl.concat([pl.DataFrame(schema={**VALUES, "kind": pl.String}), *frames]).select(columns)
     return values.with_columns(pl.col(pl.String).str.replace(r"^([=+\-@\t\r])", "'$1")).write_csv()

@@ -111,11 +111,3 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _read()}
 
 #: Metrics of a metrics file, by which methods are compared: detections wherever they lie, then unknown objects.
 COMPARED = ("auroc", "fpr95", "nose", "ap_u", "p_u", "r_u")
-
-_NOT_COMPARED = tuple(metric for metric in METRICS.values() if metric.name not in COMPARED)
-
-#: Metrics of a method on a split that have a best method, with intervals of the difference to it.
-RANKED = (*COMPARED, *(metric.name for metric in _NOT_COMPARED if metric.ranked))
-
-#: Metrics of a method on a split of which the means over near, far and farther splits are given.
-AVERAGED = (*COMPARED, *(metric.name for metric in _NOT_COMPARED if metric.averaged))

@@ -1,0 +1,91 @@
+"""A group of metrics that is added to the registered ones reaches evaluation, report and commands by itself."""
+
+import shutil
+
+import pytest
+import yaml
+
+from farther.command.comparison import compared_methods
+from farther.command.explain.number import explain_number
+from farther.command.project import Project
+from farther.evaluation.evaluate import evaluate_run
+from farther.evaluation.files import RunFiles
+from farther.evaluation.groups import GROUPS
+from farther.evaluation.groups.base import MetricGroup, Table
+from farther.evaluation.inputs import RunInputs
+from farther.evaluation.settings import EvaluationSettings
+from farther.evaluation.weights import ONCE
+from farther.metrics.catalogue import METRICS, PREFIXES, Metric
+from farther.metrics.weighting import each_once, plain, ratio
+from farther.report.metric_groups import further_tables
+from farther.report.results import read_runs
+from farther.report.tables import to_csv
+from farther.tables.documents import write_json
+
+
+class Flagged(MetricGroup):
+    """The share of a split's detections that a method flags."""
+
+    name = "flagged"
+    table = Table("flagged", "detections that are flagged (%)")
+    columns = ("share",)
+    sizes = ("regions",)
+
+    def counts(self, case):
+        return {"regions": len(case.regions)}
+
+    def values(self, case, weights):
+        rows = weights.rows(case.regions.image_id) or each_once(len(case.regions))
+        found = {"share": ratio(rows[case.is_unknown].total(), rows.total())}
+        return plain(found) if weights is ONCE else found
+
+
+@pytest.fixture
+def project(evaluated, tmp_path, params, monkeypatch):
+    """The project of `tests/report/conftest.py`, evaluated with one more group."""
+    metric = Metric(
+        name="flagged_share",
+        title="Flagged",
+        latex="Flagged",
+        higher_is_better=True,
+        group="flagged",
+        meaning="Share of the detections that are flagged.",
+        formula="flagged / {regions} regions",
+        source="defined here",
+        ranked=True,
+        averaged=True,
+    )
+    monkeypatch.setitem(PREFIXES, "flagged", "flagged_")
+    monkeypatch.setitem(METRICS, "flagged_share", metric)
+    monkeypatch.setitem(GROUPS, "flagged", Flagged())
+    shutil.copytree(evaluated, tmp_path, dirs_exist_ok=True)
+    from tests.report.conftest import Project as Miniature
+
+    files = RunFiles("pets-net", "pets", tmp_path / "artifacts")
+    write_json(tmp_path / "artifacts/splits/pets/roles.json", Miniature(tmp_path).benchmark.roles)
+    inputs = RunInputs(files, files.roles, EvaluationSettings(replicates=20))
+    evaluate_run(inputs, list(params["methods"]), code="with the group")
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
+    return Project(tmp_path / "params.yaml", tmp_path)
+
+
+def test_an_added_group_is_evaluated_compared_tabulated_and_explained(project, params):
+    run = read_runs(params, project.artifacts)[0]
+    near, far = (run.details(split, "msp") for split in ("photos_near", "photos_far"))
+    # One of the two detections in near photos lies below τ, and the one in far photos; see conftest.PHOTOS.
+    assert (near["flagged"], far["flagged"]) == ({"regions": 2, "share": 0.5}, {"regions": 1, "share": 1})
+    low, high = near["intervals"]["flagged_share"]
+    assert 0 <= low <= 0.5 <= high <= 1
+    assert near["against_best"]["flagged_share"]["best"] in run.methods
+    assert run.method("msp")["means"]["near"]["flagged_share"] == 0.5
+
+    table = next(table for table in further_tables(run) if table.name == "pets-net-flagged")
+    cells = table.cells.filter(method="msp").select("split_title", "text").iter_rows()
+    assert dict(cells) == {"photos near": "50.0", "photos far": "100.0"}
+    assert "pets-net,pets,photos_near,photos,near,msp,post-hoc,flagged_share,0.5" in to_csv([run])
+
+    explained = explain_number(project, "pets-net", "msp", "photos_near", "flagged_share")
+    assert (explained["value"], explained["formula"]) == (0.5, "flagged / 2 regions")
+    assert explained["interval"] == [low, high]
+    (change,) = compared_methods(project.artifacts, "pets-net", ("msp", "energy"), ["photos_near"], ["flagged_share"])
+    assert change.before == 0.5 and change.p is not None
