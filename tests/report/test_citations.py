@@ -8,10 +8,10 @@ from farther.report.documented import texts_of
 from farther.report.papers.pages import PAPERS
 
 
-def test_every_paper_and_every_method_with_an_identifier_is_cited(tmp_path):
+def test_every_paper_and_every_method_with_an_identifier_is_cited():
     assert all(CITATION.fullmatch(paper.citation) for paper in PAPERS)
     methods = [name for name in names() if get(name).__module__.startswith("farther.methods")]
-    references = [r for name in methods for text in texts_of(name, {}, tmp_path) for r in text.references]
+    references = [r for name in methods for text in texts_of(name, {}) for r in text.references]
     text = bibtex([paper.citation for paper in PAPERS], references)
     first = {found[1] for reference in references if (found := re.search(r"arXiv:([\d.]+\d)", reference))}
     assert len(first) > 15 and not {identifier for identifier in first if identifier not in text}

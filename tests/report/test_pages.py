@@ -3,6 +3,7 @@
 import base64
 import io
 import shutil
+import sys
 
 import pytest
 from PIL import Image
@@ -120,16 +121,14 @@ def test_a_choice_among_methods_explains_each_of_them(project, params, read):
     assert any(text.startswith("best_of_two — The best of knn, msp.") for text in methods)
 
 
-def test_a_user_defined_method_has_a_page_too(project, params, read):
-    own = project / "data" / "methods"
-    own.mkdir(parents=True)
-    (own / "report_constant.py").write_text(
+def test_a_user_defined_method_has_a_page_too(project, params, read, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (project / "extensions").mkdir()
+    (project / "extensions/constant_of_report.py").write_text(
         "import numpy as np\n"
-        "from pydantic.dataclasses import dataclass\n"
-        "from farther.methods.base import Method, register\n"
-        "from farther.registry import STRICT\n"
+        "from farther import Method, register\n"
         '@register("report_constant")\n'
-        "@dataclass(config=STRICT, kw_only=True)\n"
         "class Constant(Method):\n"
         '    """Always one."""\n'
         '    title = "Constant one"\n'
