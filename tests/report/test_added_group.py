@@ -14,7 +14,6 @@ from farther.evaluation.groups import GROUPS
 from farther.evaluation.groups.base import MetricGroup, Table
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
-from farther.evaluation.weights import ONCE
 from farther.metrics.catalogue import METRICS, PREFIXES, Metric
 from farther.metrics.weighting import each_once, plain, ratio
 from farther.report.metric_groups import further_tables
@@ -37,7 +36,7 @@ class Flagged(MetricGroup):
     def values(self, case, weights):
         rows = weights.rows(case.regions.image_id) or each_once(len(case.regions))
         found = {"share": ratio(rows[case.is_unknown].total(), rows.total())}
-        return plain(found) if weights is ONCE else found
+        return found if weights.are_drawn else plain(found)
 
 
 @pytest.fixture

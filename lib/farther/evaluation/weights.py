@@ -30,6 +30,11 @@ class Weights:
     mixed: ImageWeights | None = None
     scenes: ImageWeights | None = None
 
+    @property
+    def are_drawn(self) -> bool:
+        """Whether they are those of replicates."""
+        return self.images is not None
+
     def of(self, images: np.ndarray) -> ImageWeights | None:
         """Weights of images of the OOD split, shape (B, I)."""
         return None if self.images is None else self.images.of(images)

@@ -6,7 +6,7 @@ from typing import Any
 
 from farther.evaluation.case import SplitCase
 from farther.evaluation.groups.base import MetricGroup, Table
-from farther.evaluation.weights import ONCE, Weights
+from farther.evaluation.weights import Weights
 from farther.metrics import classification, ood
 from farther.metrics.two_sides import measure
 from farther.metrics.weighting import value
@@ -36,6 +36,6 @@ class Recognition(MetricGroup):
         accuracy = classification.metrics(classified, weights.of_id(classified.images))["accuracy"]
         id_rows = weights.id_rows(of_id.image_id)
         return {
-            "oscr": classification.oscr(value(accuracy[0]) if weights is ONCE else accuracy, at_right),
+            "oscr": classification.oscr(accuracy if weights.are_drawn else value(accuracy[0]), at_right),
             "macro_auroc": classification.macro_auroc(of_id.scores, of_ood.scores, category, id_rows, rows),
         }

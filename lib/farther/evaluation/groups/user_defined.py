@@ -6,7 +6,7 @@ from typing import Any
 
 from farther.evaluation.case import SplitCase
 from farther.evaluation.groups.base import MetricGroup
-from farther.evaluation.weights import ONCE, Weights
+from farther.evaluation.weights import Weights
 from farther.metrics.user_defined import Case
 
 
@@ -17,7 +17,7 @@ class UserDefined(MetricGroup):
 
     def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
         """The metrics by name; no replicates, as their formulas take no weights."""
-        if weights is not ONCE:
+        if weights.are_drawn:
             return {}
         given = Case(
             id_regions=case.inputs.id_regions,
