@@ -95,7 +95,7 @@ class KNN(Method):
         self.stored_ = self._all_compared(regions, count)
         if self.index == "approximate":
             if not has_faiss():
-                raise FitError(f"{self.name}: index='approximate' needs FAISS: pip install 'farther[fast]'")
+                raise FitError(f"{self.name}: index='approximate' needs FAISS: pip install 'farther[fast]' on Linux")
             drawn = np.random.default_rng(self.seed).permutation(count)[:RECALL_SAMPLE]
             queries = self.stored_[drawn]
             self.centroids_ = cell_centroids(self.stored_, self.seed)
