@@ -197,7 +197,8 @@ class Progress:
     def end(self) -> None:
         """Prints how many stages ran."""
         kept = len(self.unchanged - set(self.ran))
-        print(f"{len(self.ran)} stages ran in {_clock(time.monotonic() - self.start)}; {kept} were up to date.")
+        ran = f"{len(self.ran)} stage{'' if len(self.ran) == 1 else 's'}"
+        print(f"{ran} ran in {_clock(time.monotonic() - self.start)}; {kept} were up to date.")
 
     def _take(self, source: str, line: str) -> None:
         """Takes a line of DVC or of a stage; an empty source means that time passed, "bar" an unfinished line."""
