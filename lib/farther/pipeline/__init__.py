@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from farther.errors import ParameterError
 from farther.tables.documents import read_yaml
 from farther.tables.files import inside
 from farther.tables.writing import write_aside
@@ -58,11 +59,16 @@ def write_pipeline(folder: Path, *, clip: bool) -> None:
     """Writes dvc.yaml, templates of its plots, the folders that stages depend on, and what git and DVC leave out.
 
     A dvc.yaml that is there and differs becomes dvc.yaml.earlier. Files of other names stay as they are.
+
+    Raises:
+        ParameterError: there is a dvc.yaml.earlier, which would be lost.
     """
     folder.mkdir(parents=True, exist_ok=True)
     text, file = dvc_yaml(DEMO if clip else (*DEMO, *CLIP)), folder / "dvc.yaml"
     if file.exists() and file.read_text(encoding="utf-8") != text:
-        file.replace(folder / "dvc.yaml.earlier")
+        if (kept := folder / "dvc.yaml.earlier").exists():
+            raise ParameterError(f"{kept} is there: move it away, as the dvc.yaml of now gets its name")
+        file.replace(kept)
     file.write_text(text, encoding="utf-8")
     shutil.copytree(ROOT / ".dvc/plots", folder / ".dvc/plots", dirs_exist_ok=True)
     for name in FOLDERS:
