@@ -231,3 +231,24 @@ def test_a_user_defined_method_is_scored_and_only_a_change_of_its_code_fits_it_a
     file.write_text(SHARPNESS.replace("self.scale *", "2 * self.scale *"))
     stage(project, "code_digests")
     assert evaluate_anew(project).startswith("demo: fitted sharpness; scored coco_choose, ")
+
+
+def test_a_second_evaluation_writes_and_deletes_nothing(project, evaluate):
+    evaluate(project)
+    before = {file: file.read_bytes() for file in (project / "artifacts").rglob("*") if file.is_file()}
+    evaluate(project)
+    assert {file: file.read_bytes() for file in (project / "artifacts").rglob("*") if file.is_file()} == before
+
+
+def test_a_method_that_fails_takes_no_result_of_the_others_with_it(project):
+    (project / "extensions").mkdir()
+    (project / "extensions/mine.py").write_text(SHARPNESS.replace("self.scale *", "self.scales *"))
+    change(project, methods={"sharpness": {}})
+    stage(project, "code_digests")
+    done = stage(project, "evaluate", "demo")
+    assert done.returncode == 1
+    assert "methods.sharpness: extensions/mine.py, line 23: AttributeError: " in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert read(project, "evaluation/demo.json")["methods"].keys() == {"msp", "knn"}
+    change(project, methods={"sharpness": {"method": "msp"}})
+    assert evaluate_anew(project).startswith("demo: fitted sharpness; scored ")

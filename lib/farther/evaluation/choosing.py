@@ -107,7 +107,7 @@ def store_choice(inputs: RunInputs, methods: Sequence[str], budget: Budget, code
             file = kept.path(measured_item(name))
             known |= measured_from_json(read_sealed(file, f"delete {file}"), file)
     choices = choose(inputs, methods, budget, known)
-    for name in methods:
+    for name in dict.fromkeys(one.method for one in choices.settings):  # those that apply
         with kept.make(measured_item(name), keys[name]) as path:
             write_sealed(path, measured_to_json({one: known[one] for one in choices.settings if one.method == name}))
     with kept.make(CHOICE, key) as path:  # last: where it is current, all of them are there
