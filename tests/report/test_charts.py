@@ -4,14 +4,13 @@ import csv
 import re
 from itertools import pairwise
 
-import polars as pl
 import pytest
 import vl_convert
 
 from farther.errors import DataError
 from farther.report.charts import curves
 from farther.report.charts import results as charts
-from farther.report.charts.vega import DASHES, Axis, keys, line_rows, lines
+from farther.report.charts.vega import DASHES, Axis, keys, line_group, series
 from farther.report.results import CHARTED, OPEN_SET, Run, read_runs
 
 
@@ -58,8 +57,8 @@ def test_each_place_for_a_figure_has_its_specification(report, read):
 def test_a_line_is_drawn_along_its_points():
     # Twelve points: as text, 10 and 11 would come before 2.
     x = [k / 11 for k in range(12)]
-    text = line_rows(pl.DataFrame({"series": ["a"] * 12, "x": x, "y": [value**2 for value in x]}))
-    chart = lines("t", "d", text, keys(["a"], DASHES), Axis("x"), Axis("y"))
+    points = series({"a": [(value, value**2) for value in x]})
+    (chart,) = line_group("t", "d", points, Axis("x"), Axis("y")).charts
     svg = vl_convert.vegalite_to_svg({**chart.spec, "width": 300})
     path = next(d for d in re.findall(r'd="(M[^"]+)"', svg) if d.count("L") == 11)
     xs = [float(x) for x in re.findall(r"[ML]([\d.]+),", path)]

@@ -70,6 +70,7 @@ def content(drift: Drift) -> dict[str, Any]:
 
 def _charts(drift: Drift) -> Iterator[Any]:
     from farther.report.charts import vega as vl
+    from farther.report.charts.vega import Key
 
     for name, title in TITLES.items():
         rows = []
@@ -82,33 +83,30 @@ def _charts(drift: Drift) -> Iterator[Any]:
         if not rows:
             continue
         x = vl.number("last", title="images", axis={"format": "~s", "tickCount": 5})
-        y = vl.number("share", title=None, axis=vl.PERCENT)
-        scale = {"domain": ["inside", "outside"], "range": [INSIDE, OUTSIDE]}
-        tooltip = [
-            vl.number("last", title="up to image", format=","),
-            *(vl.number(field, format=".1%") for field in ("share", "low", "high")),
-        ]
-        band = {"x": x, "y": vl.number("low", axis=vl.PERCENT, title=None), "y2": {"field": "high"}}
-        body = {
-            "height": 220,
-            "layer": [
-                {"mark": {"type": "area", "color": BAND, "opacity": 0.35}, "encoding": band},
-                {
-                    "mark": {"type": "rule", "color": VALIDATION, "strokeDash": [4, 4]},
-                    "encoding": {"y": {"datum": drift.validation.share(name)}},
-                },
-                {"mark": {"type": "line", "color": INSIDE}, "encoding": {"x": x, "y": y}},
-                {
-                    "mark": {"type": "point", "filled": True, "opacity": 1, "size": 45},
-                    "encoding": {
-                        "x": x,
-                        "y": y,
-                        "color": vl.named("where", scale=scale, legend=None),
-                        "tooltip": tooltip,
-                    },
-                },
-            ],
-        }
+        axis: dict[str, Any] = {"title": None, "axis": vl.PERCENT}
+        legend = (Key("inside", INSIDE, "●"), Key("outside", OUTSIDE, "●"))
         outside = sum(row["where"] == "outside" for row in rows)
         words = f"{title}, over {len(rows)} windows; {outside} outside the interval. Share {SHARES[name]}."
-        yield vl.chart(title, words, pl.DataFrame(rows), body)
+        yield vl.chart(
+            title,
+            words,
+            pl.DataFrame(rows),
+            vl.layer(
+                {"type": "area", "color": BAND, "opacity": 0.35},
+                x=x,
+                y=vl.number("low", **axis),
+                y2={"field": "high"},
+            ),
+            vl.layer(
+                {"type": "rule", "color": VALIDATION, "strokeDash": [4, 4]}, y={"datum": drift.validation.share(name)}
+            ),
+            vl.layer({"type": "line", "color": INSIDE}, x=x, y=vl.number("share", **axis)),
+            vl.layer(
+                vl.points(45),
+                x=x,
+                y=vl.number("share", **axis),
+                tooltip=vl.tooltip("last:, up to image", "share:.1%", "low:.1%", "high:.1%"),
+                **vl.by("where", legend),
+            ),
+            height=220,
+        )

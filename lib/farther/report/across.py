@@ -147,34 +147,23 @@ def ranks(runs: Sequence[Run]) -> vl.ChartGroup | None:
         order = sorted(methods, key=lambda name: -auroc[name])
         for place, name in enumerate(order, start=1):
             rows.append({"side": side, "rank": place, "method": title_of(name), "auroc": round(auroc[name], 4)})
-    shared = {
-        "x": vl.named("side", title=None, sort=list(sides), scale={"padding": 0.3}, axis={"labelAngle": 0}),
-        "y": vl.number(
+    text = vl.said("{method} on {side}: {rank} ({auroc:.1%})", rows)
+    counted = f"classifiers: {len(sides['whole images'])}; detectors: {len(sides['objects'])}"
+    drawn = vl.chart(
+        "Rank by mean AUROC, 1 is best",
+        f"Rank of each method by its AUROC, averaged over splits and runs ({counted}). {text}.",
+        pl.DataFrame(rows),
+        vl.layer({"type": "line", "strokeWidth": 2}),
+        vl.layer(vl.points(70), **vl.by("method", legend, shape=vl.SHAPES)),
+        height=60 + 28 * len(methods),
+        x=vl.named("side", title=None, sort=list(sides), scale={"padding": 0.3}, axis={"labelAngle": 0}),
+        y=vl.number(
             "rank", title="rank", scale={"reverse": True, "domain": [1, len(methods)]}, axis={"tickMinStep": 1}
         ),
-        "color": vl.named("method", scale=vl.colours(legend), legend=None),
-        "tooltip": [
-            vl.named("method"),
-            vl.named("side"),
-            vl.number("rank"),
-            vl.number("auroc", format=".1%", title="AUROC"),
-        ],
-    }
-    body = {
-        "height": 60 + 28 * len(methods),
-        "layer": [
-            {"mark": {"type": "line", "strokeWidth": 2}, "encoding": shared},
-            {
-                "mark": {"type": "point", "filled": True, "size": 70, "opacity": 1},
-                "encoding": {**shared, "shape": vl.named("method", scale=vl.marks(legend, vl.SHAPES), legend=None)},
-            },
-        ],
-    }
-    said = "; ".join(f"{row['method']} on {row['side']}: {row['rank']} ({percent(row['auroc'])}%)" for row in rows)
-    counted = f"classifiers: {len(sides['whole images'])}; detectors: {len(sides['objects'])}"
-    words = f"Rank of each method by its AUROC, averaged over splits and runs ({counted}). {said}."
-    chart = vl.chart("Rank by mean AUROC, 1 is best", words, pl.DataFrame(rows), body)
-    return vl.ChartGroup(legend, (chart,))
+        tooltip=vl.tooltip("method", "side", "rank:", "auroc:.1% AUROC"),
+        **vl.by("method", legend),
+    )
+    return vl.ChartGroup(legend, (drawn,))
 
 
 def _mean_auroc(runs: Iterable[Run]) -> dict[str, float]:

@@ -121,70 +121,71 @@ def pruned(edges: pl.DataFrame, least: int, most: int) -> pl.DataFrame:
 
 def class_graph(run: str, graph: pl.DataFrame) -> vl.Chart:
     """The class graph, one component below the other: other classes on the left, ID classes on the right."""
-    places: dict[tuple[str, str], float] = {}
-    height = 0.0
-    for component in graph.partition_by("component", maintain_order=True):
-        left, right = (list(dict.fromkeys(component[name])) for name in ("category", "id_class"))
-        rows = max(len(left), len(right))
-        for side, names in (("category", left), ("id_class", right)):
-            step = rows / len(names)
-            places |= {(side, name): height + (number + 0.5) * step for number, name in enumerate(names)}
-        height += rows + 1
-    edges = graph.with_columns(
-        x=pl.lit(0.0),
-        x2=pl.lit(1.0),
-        y=pl.Series([places["category", name] for name in graph["category"]]),
-        y2=pl.Series([places["id_class", name] for name in graph["id_class"]]),
+    ends = {"category": ("x", "y"), "id_class": ("x2", "y2")}
+    # Of a component, the classes of a side are evenly spread over as many rows as its longer side has.
+    names = pl.concat(
+        [graph.select("component", name=side, side=pl.lit(side)).unique(maintain_order=True) for side in ends]
     )
-    nodes = [{"name": name, "side": side, "x": float(side == "id_class"), "y": y} for (side, name), y in places.items()]
-    hidden: dict[str, Any] = {"axis": None}
-    y_scale = {"domain": [0, height], "reverse": True, "nice": False}
-    across = {"domain": [-0.6, 1.6]}
-    of_edges = {
-        "mark": {"type": "rule", "opacity": 0.6, "color": "#777777"},
-        "encoding": {
-            "x": vl.number("x", scale=across, **hidden),
-            "x2": {"field": "x2"},
-            "y": vl.number("y", scale=y_scale, **hidden),
-            "y2": {"field": "y2"},
-            "strokeWidth": vl.number("objects", scale={"range": [1, 7]}, legend=None),
-            "tooltip": [vl.named("category"), vl.named("id_class", title="taken for"), vl.number("objects")],
-        },
+    counts = names.group_by("component", "side").len().group_by("component").agg(rows=pl.max("len"))
+    tops = counts.sort("component").with_columns(top=pl.col("rows").cum_sum() - pl.col("rows") + pl.col("component"))
+    within = (pl.int_range(pl.len()) + 0.5) * pl.col("rows") / pl.len()
+    nodes = names.join(tops, on="component", maintain_order="left").select(
+        "name",
+        "side",
+        x=(pl.col("side") == "id_class").cast(pl.Float64),
+        y=pl.col("top") + within.over("component", "side"),
+    )
+    height = int(tops["rows"].sum()) + len(tops)
+    edges = graph
+    for side, (x, y) in ends.items():
+        places = nodes.filter(side=side).select(pl.col("name").alias(side), pl.col("x").alias(x), pl.col("y").alias(y))
+        edges = edges.join(places, on=side, maintain_order="left")
+    place: dict[str, Any] = {
+        "x": vl.number("x", scale={"domain": [-0.6, 1.6]}, axis=None),
+        "y": vl.number("y", scale={"domain": [0, height], "reverse": True, "nice": False}, axis=None),
     }
-    place = {"x": vl.number("x", scale=across, **hidden), "y": vl.number("y", scale=y_scale, **hidden)}
-    layers: list[dict[str, Any]] = [of_edges]
+    layers = []
     for side, key, shape, align, shift in (
         ("category", OTHER, "circle", "right", -8),
         ("id_class", KNOWN, "square", "left", 8),
     ):
-        data = {"values": [node for node in nodes if node["side"] == side]}
-        point = {"type": "point", "filled": True, "shape": shape, "color": key.colour, "size": 60}
+        rows = nodes.filter(side=side).to_dicts()
         text = {"type": "text", "align": align, "dx": shift, "fontSize": 11}
         layers += [
-            {"data": data, "mark": point, "encoding": place},
-            {"data": data, "mark": text, "encoding": {**place, "text": vl.named("name")}},
+            vl.layer({"type": "point", "filled": True, "shape": shape, "color": key.colour, "size": 60}, rows),
+            vl.layer(text, rows, text=vl.named("name")),
         ]
-    count = graph["component"].n_unique()
-    words = "; ".join(f"{a} as {b} {n}" for a, b, n in graph.select("category", "id_class", "objects").iter_rows())
-    title = f"Other classes and the ID classes they are taken for: {count} separate groups"
-    body = {"height": max(80, round(17 * height)), "layer": layers}
-    return vl.chart(title, f"{run}: objects by class and prediction: {words}.", edges, body)
+    return vl.chart(
+        f"Other classes and the ID classes they are taken for: {len(tops)} separate groups",
+        f"{run}: objects by class and prediction: {vl.said('{category} as {id_class} {objects}', graph)}.",
+        edges,
+        vl.layer(
+            {"type": "rule", "opacity": 0.6, "color": "#777777"},
+            x2={"field": "x2"},
+            y2={"field": "y2"},
+            strokeWidth=vl.number("objects", scale={"range": [1, 7]}, legend=None),
+            tooltip=vl.tooltip("category", "id_class taken for", "objects:"),
+        ),
+        *layers,
+        height=max(80, round(17 * height)),
+        **place,
+    )
 
 
 def _similarities(run: str, side: str, rows: Sequence[Mapping[str, Any]]) -> vl.Chart:
     """The classes whose predictions are the most and the least similar to them, or the predictions."""
     shown = rows if len(rows) <= 2 * ENDS else [*rows[:ENDS], *rows[-ENDS:]]
     frame = pl.DataFrame([{"class": row[side], **row} for row in shown])
-    what = "class" if side == "category" else "predicted ID class"
-    body = {
-        "height": {"step": 17},
-        "mark": {"type": "bar", "color": (OTHER if side == "category" else KNOWN).colour},
-        "encoding": {
-            "x": vl.number("similarity", title="similarity of class and prediction", scale={"domain": [0, 1]}),
-            "y": vl.named("class", sort=frame["class"].to_list(), title=None),
-            "tooltip": [vl.named("class"), vl.number("similarity", format=".3f"), vl.number("objects")],
-        },
-    }
+    what, key = ("class", OTHER) if side == "category" else ("predicted ID class", KNOWN)
     part = "all" if len(shown) == len(rows) else f"the {ENDS} highest and lowest"
-    words = ", ".join(f"{row[side]} {row['similarity']:.2f}" for row in shown)
-    return vl.chart(f"Similarity of predictions by {what}: {part}", f"{run}: {words}.", frame, body)
+    text = vl.said("{class} {similarity:.2f}", frame).replace("; ", ", ")
+    return vl.chart(
+        f"Similarity of predictions by {what}: {part}",
+        f"{run}: {text}.",
+        frame,
+        vl.layer({"type": "bar", "color": key.colour}),
+        step=17,
+        x=vl.number("similarity", title="similarity of class and prediction", scale=vl.UNIT),
+        y=vl.named("class", sort=frame["class"].to_list(), title=None),
+        tooltip=vl.tooltip("class", "similarity:.3f", "objects:"),
+    )

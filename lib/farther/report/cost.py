@@ -125,46 +125,38 @@ def _point(row: Mapping[str, Any], metric: str) -> dict[str, Any]:
 
 
 def _chart(run: str, metric: str, points: Sequence[Mapping[str, Any]], legend: Sequence[vl.Key]) -> vl.Chart:
-    title = METRICS[metric].title
-    x = vl.number(
-        "ms",
-        title="further ms per image",
-        scale={"type": "log", "nice": True},
-        axis={"tickCount": 4, "format": "~g", "labelOverlap": True},
-    )
-    colour = vl.named("method", scale=vl.colours(legend), legend=None)
-    signed = {"axis": {"format": "+~%", "tickCount": 5}, "title": f"gain in {title}"}
-    tooltip = [
-        vl.named("method"),
-        vl.number("gain", format="+.1%", title=f"gain in {title}"),
-        vl.number("low", format="+.1%", title="from"),
-        vl.number("high", format="+.1%", title="to"),
-        vl.number("ms", format=".3~g", title="further ms per image"),
-        vl.named("passes", title="further passes"),
-    ]
-    body = {
-        "height": 230,
-        "layer": [
-            {"mark": {"type": "rule", "strokeDash": [3, 3], "color": "#777777"}, "encoding": {"y": {"datum": 0}}},
-            {
-                "mark": {"type": "rule", "strokeWidth": 2, "opacity": 0.6},
-                "encoding": {"x": x, "y": vl.number("low", **signed), "y2": {"field": "high"}, "color": colour},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
-                "encoding": {
-                    "x": x,
-                    "y": vl.number("gain", **signed),
-                    "color": colour,
-                    "shape": vl.named("method", scale=vl.marks(legend, vl.SHAPES), legend=None),
-                    "tooltip": tooltip,
-                },
-            },
-        ],
+    gain = f"gain in {METRICS[metric].title}"
+    signed = {"axis": {"format": "+~%", "tickCount": 5}, "title": gain}
+    text = vl.said("{method}: {points:+.1f} at {ms:.3g} ms", ({**p, "points": 100 * p["gain"]} for p in points))
+    words = "over the detector's confidence, in points, by further milliseconds per image"
+    ticks = {"tickCount": 4, "format": "~g", "labelOverlap": True}
+    place: dict[str, Any] = {
+        "x": vl.number("ms", title="further ms per image", scale={"type": "log", "nice": True}, axis=ticks)
     }
-    said = "; ".join(f"{p['method']}: {100 * p['gain']:+.1f} at {p['ms']:.3g} ms" for p in points)
-    words = f"Gain in {title} over the detector's confidence, in points, by further milliseconds per image. {said}."
-    return vl.chart(run, words, pl.DataFrame(points, infer_schema_length=None), body)
+    return vl.chart(
+        run,
+        f"{gain.capitalize()} {words}. {text}.",
+        pl.DataFrame(points, infer_schema_length=None),
+        vl.layer({"type": "rule", "strokeDash": [3, 3], "color": "#777777"}, y={"datum": 0}),
+        vl.layer(
+            {"type": "rule", "strokeWidth": 2, "opacity": 0.6},
+            **place,
+            y=vl.number("low", **signed),
+            y2={"field": "high"},
+            **vl.by("method", legend),
+        ),
+        vl.layer(
+            vl.points(80),
+            **place,
+            y=vl.number("gain", **signed),
+            tooltip=vl.tooltip(
+                *("method", f"gain:+.1% {gain}", "low:+.1% from", "high:+.1% to"),
+                *("ms:.3~g further ms per image", "passes further passes"),
+            ),
+            **vl.by("method", legend, shape=vl.SHAPES),
+        ),
+        height=230,
+    )
 
 
 def _listing(run: str, rows: Sequence[Mapping[str, Any]]) -> Listing:

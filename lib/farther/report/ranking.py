@@ -50,41 +50,29 @@ def _ranks(values: pl.DataFrame, name: str) -> vl.Chart | None:
         return None
     metric = METRICS[name]
     found = mean_ranks(table.select(methods).to_numpy(), higher_is_better=bool(metric.higher_is_better))
-    half = found.critical_difference / 2
-    rows = [
-        {
-            "method": title_of(method),
-            "rank": round(rank, 3),
-            "low": round(rank - half, 3),
-            "high": round(rank + half, 3),
-        }
-        for method, rank in sorted(zip(methods, found.ranks.tolist(), strict=True), key=lambda pair: pair[1])
-    ]
-    shared = {"y": vl.named("method", title=None, sort=[row["method"] for row in rows])}
-    tooltip = [vl.named("method"), vl.number("rank", title="mean rank", format=".2f")]
-    body = {
-        "height": {"step": 24},
-        "layer": [
-            {
-                "mark": {"type": "rule", "strokeWidth": 5, "opacity": 0.35, "color": vl.COLOURS[0]},
-                "encoding": {
-                    **shared,
-                    "x": vl.number("low", title="mean rank, 1 is best", scale={"zero": False, "nice": True}),
-                    "x2": {"field": "high"},
-                },
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1, "color": vl.COLOURS[0]},
-                "encoding": {**shared, "x": vl.number("rank"), "tooltip": tooltip},
-            },
-        ],
-    }
-    said = "; ".join(f"{row['method']} {row['rank']:.2f}" for row in rows)
-    test = f"critical difference {found.critical_difference:.2f}, Friedman's p {found.p:.2g}"
-    words = (
-        f"Mean rank of each method by {metric.title} over {found.count} pairs of detector and split ({test}): {said}."
+    half, rank = found.critical_difference / 2, pl.col("rank")
+    rows = (
+        pl.DataFrame({"method": list(map(title_of, methods)), "rank": found.ranks})
+        .sort("rank", maintain_order=True)
+        .with_columns(rank.round(3), low=(rank - half).round(3), high=(rank + half).round(3))
     )
-    return vl.chart(f"{metric.title} {metric.arrow}: {test}", words, pl.DataFrame(rows), body)
+    test = f"critical difference {found.critical_difference:.2f}, Friedman's p {found.p:.2g}"
+    over = f"Mean rank of each method by {metric.title} over {found.count} pairs of detector and split ({test})"
+    return vl.chart(
+        f"{metric.title} {metric.arrow}: {test}",
+        f"{over}: {vl.said('{method} {rank:.2f}', rows)}.",
+        rows,
+        vl.layer(
+            {"type": "rule", "strokeWidth": 5, "opacity": 0.35, "color": vl.COLOURS[0]},
+            x=vl.number("low", title="mean rank, 1 is best", scale=vl.ROUND),
+            x2={"field": "high"},
+        ),
+        vl.layer(
+            vl.points(80, color=vl.COLOURS[0]), x=vl.number("rank"), tooltip=vl.tooltip("method", "rank:.2f mean rank")
+        ),
+        step=24,
+        y=vl.named("method", title=None, sort=rows["method"].to_list()),
+    )
 
 
 def _agreement(values: pl.DataFrame) -> vl.ChartGroup | None:
@@ -105,27 +93,22 @@ def _agreement(values: pl.DataFrame) -> vl.ChartGroup | None:
     agreement = matrix["classic"]["open_set"]
     legend = vl.keys([row["method"] for row in rows], vl.SHAPES)
     titles = [METRICS[name].title for name in (CLASSIC, OPEN_SET)]
-    axis = {"scale": {"domain": [1, len(methods)], "padding": 12, "reverse": True}}
-    body = {
-        "height": 280,
-        "mark": {"type": "point", "filled": True, "size": 110, "opacity": 0.9},
-        "encoding": {
-            "x": vl.number("classic", title=f"mean rank by {titles[0]}", **axis),
-            "y": vl.number("open_set", title=f"mean rank by {titles[1]}", **axis),
-            "color": vl.named("method", scale=vl.colours(legend), legend=None),
-            "shape": vl.named("method", scale=vl.marks(legend, vl.SHAPES), legend=None),
-            "tooltip": [
-                vl.named("method"),
-                vl.number("classic", title=titles[0]),
-                vl.number("open_set", title=titles[1]),
-            ],
-        },
-    }
     found = "not defined" if agreement is None else f"{agreement:+.2f}"
     title = f"Spearman's correlation of the two rankings: {found}"
-    said = "; ".join(f"{row['method']} {row['classic']:.2f} and {row['open_set']:.2f}" for row in rows)
-    chart = vl.chart(title, f"Mean rank by {titles[0]} and by {titles[1]}. {title}. {said}.", pl.DataFrame(rows), body)
-    return vl.ChartGroup(legend, (chart,))
+    text = vl.said("{method} {classic:.2f} and {open_set:.2f}", rows)
+    axis = {"scale": {"domain": [1, len(methods)], "padding": 12, "reverse": True}}
+    drawn = vl.chart(
+        title,
+        f"Mean rank by {titles[0]} and by {titles[1]}. {title}. {text}.",
+        pl.DataFrame(rows),
+        vl.layer(vl.points(110, 0.9)),
+        height=280,
+        x=vl.number("classic", title=f"mean rank by {titles[0]}", **axis),
+        y=vl.number("open_set", title=f"mean rank by {titles[1]}", **axis),
+        tooltip=vl.tooltip("method", f"classic: {titles[0]}", f"open_set: {titles[1]}"),
+        **vl.by("method", legend, shape=vl.SHAPES),
+    )
+    return vl.ChartGroup(legend, (drawn,))
 
 
 def _gaps(values: pl.DataFrame) -> vl.ChartGroup | None:
@@ -142,34 +125,22 @@ def _gaps(values: pl.DataFrame) -> vl.ChartGroup | None:
     rows = pairs.with_columns(gap=pl.col("far") - pl.col("near")).sort("gap", "method")
     rows = rows.with_columns(pl.col("method").map_elements(title_of, return_dtype=pl.String))
     legend = (vl.Key("near", vl.COLOURS[0], "●"), vl.Key("far", vl.COLOURS[1], "■"))
-    order = rows["method"].to_list()
     ends = rows.unpivot(["near", "far"], index=["method", "runs", "gap"], variable_name="distance", value_name="value")
-    shared = {"y": vl.named("method", title=None, sort=order)}
-    body = {
-        "height": {"step": 24},
-        "encoding": shared,
-        "layer": [
-            {
-                "mark": {"type": "line", "strokeWidth": 2, "color": "#9AA5B1"},
-                "encoding": {"x": vl.number("value"), "detail": vl.named("method")},
-            },
-            {
-                "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
-                "encoding": {
-                    "x": vl.number("value", title="mean AUROC", axis=vl.PERCENT, scale={"zero": False, "nice": True}),
-                    "color": vl.named("distance", scale=vl.colours(legend), legend=None),
-                    "shape": vl.named("distance", scale=vl.marks(legend, vl.SHAPES), legend=None),
-                    "tooltip": [
-                        vl.named("method"),
-                        vl.named("distance"),
-                        vl.number("value", format=".1%"),
-                        vl.number("gap", format="+.1%", title="far − near"),
-                        vl.number("runs", title="detectors"),
-                    ],
-                },
-            },
-        ],
-    }
-    said = "; ".join(f"{row['method']} {100 * row['gap']:+.1f} points" for row in rows.iter_rows(named=True))
-    chart = vl.chart("AUROC on near and far splits", f"Far minus near: {said}.", ends.sort("method", "distance"), body)
-    return vl.ChartGroup(legend, (chart,))
+    text = vl.said("{method} {points:+.1f} points", rows.with_columns(points=100 * pl.col("gap")))
+    drawn = vl.chart(
+        "AUROC on near and far splits",
+        f"Far minus near: {text}.",
+        ends.sort("method", "distance"),
+        vl.layer(
+            {"type": "line", "strokeWidth": 2, "color": "#9AA5B1"}, x=vl.number("value"), detail=vl.named("method")
+        ),
+        vl.layer(
+            vl.points(80),
+            x=vl.number("value", title="mean AUROC", axis=vl.PERCENT, scale=vl.ROUND),
+            tooltip=vl.tooltip("method", "distance", "value:.1%", "gap:+.1% far − near", "runs: detectors"),
+            **vl.by("distance", legend, shape=vl.SHAPES),
+        ),
+        step=24,
+        y=vl.named("method", title=None, sort=rows["method"].to_list()),
+    )
+    return vl.ChartGroup(legend, (drawn,))

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import polars as pl
-
-from farther.report.charts.vega import DASHES, Axis, ChartGroup, keys, line_rows, lines
+from farther.report.charts.vega import Axis, ChartGroup, line_group, series
 from farther.report.listing import Listing, between
 from farther.report.overview import IMAGES, images
 from farther.report.results import Run
@@ -124,9 +122,9 @@ def _classes(aware: Mapping[str, Any]) -> Listing | None:
 
 def _uncertainty(aware: Mapping[str, Any]) -> ChartGroup:
     """Histograms of image uncertainty, and AP of ID and shifted images by it (Figure 2)."""
-    series = {name: values["histogram"] for name, values in aware["images"].items()}
-    series["AP of ID and shifted"] = aware["map_by_uncertainty"]
-    points = {name: [((n + 0.5) / len(y), value) for n, value in enumerate(y)] for name, y in series.items()}
+    bins = {name: values["histogram"] for name, values in aware["images"].items()}
+    bins["AP of ID and shifted"] = aware["map_by_uncertainty"]
+    points = {name: [((n + 0.5) / len(y), value) for n, value in enumerate(y)] for name, y in bins.items()}
     words = "Share of the images in each bin of uncertainty, and AP of the ID and shifted images in it."
     return _chart("Image uncertainty", words, points, "uncertainty", "share of images; AP")
 
@@ -161,17 +159,7 @@ def _ious(aware: Mapping[str, Any]) -> ChartGroup:
 def _chart(
     title: str, words: str, points: Mapping[str, Sequence[tuple[float | None, float | None]]], x: str, y: str
 ) -> ChartGroup:
-    rows = [
-        {"series": name, "x": float(a), "y": float(b)}
-        for name, values in points.items()
-        for a, b in values
-        if a is not None and b is not None
-    ]
-    if not rows:
-        return ChartGroup((), ())
-    legend = keys([name for name in points if any(row["series"] == name for row in rows)], DASHES)
-    frame = line_rows(pl.DataFrame(rows))
-    return ChartGroup(legend, (lines(title, words, frame, legend, Axis(x, domain=None), Axis(y)),))
+    return line_group(title, words, series(points), Axis(x, domain=None), Axis(y))
 
 
 def _listing(caption: str, rows: Sequence[Mapping[str, Any]]) -> Listing | None:

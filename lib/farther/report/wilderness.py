@@ -161,37 +161,28 @@ def _errors(name: str, wild: Mapping[str, Any]) -> vl.ChartGroup:
                 }
             )
     if not rows:
-        return vl.ChartGroup((), ())
-    body = {
-        "height": 240,
-        "mark": {"type": "bar", "width": {"band": 0.9}},
-        "encoding": {
-            "x": vl.named(
-                "recall",
-                type="ordinal",
-                title="recall of known objects",
-                axis={**vl.PERCENT, "labelAngle": 0, "labelOverlap": True},
-            ),
-            "y": vl.number("share", title="share of detections", axis=vl.PERCENT),
-            "color": vl.named("cause", scale=vl.colours(tuple(used.values())), legend=None),
-            "order": vl.number("order"),
-            "tooltip": [
-                vl.number("recall", format="~%"),
-                vl.named("cause"),
-                vl.number("share", format=".1%"),
-                vl.named("interval", title="95% interval (%)"),
-                vl.number("detections", title="all detections"),
-            ],
-        },
-    }
+        return vl.ChartGroup()
     at = errors["recalls"].index(RECALL)
     words = "; ".join(f"{key.name} {percent(errors['shares'][cause][at])}%" for cause, key in used.items())
-    text = (
-        f"{name}: causes of wrong detections by recall; the rest up to 100% is correct. At recall {RECALL:g}: {words}."
+    drawn = vl.chart(
+        "Causes of errors by recall",
+        f"{name}: causes of wrong detections by recall; the rest up to 100% is correct. At recall {RECALL:g}: {words}.",
+        pl.DataFrame(rows),
+        vl.layer({"type": "bar", "width": {"band": 0.9}}),
+        x=vl.named(
+            "recall",
+            type="ordinal",
+            title="recall of known objects",
+            axis={**vl.PERCENT, "labelAngle": 0, "labelOverlap": True},
+        ),
+        y=vl.number("share", title="share of detections", axis=vl.PERCENT),
+        order=vl.number("order"),
+        tooltip=vl.tooltip(
+            "recall:~%", "cause", "share:.1%", "interval 95% interval (%)", "detections: all detections"
+        ),
+        **vl.by("cause", list(used.values())),
     )
-    return vl.ChartGroup(
-        tuple(used.values()), (vl.chart("Causes of errors by recall", text, pl.DataFrame(rows), body),)
-    )
+    return vl.ChartGroup(tuple(used.values()), (drawn,))
 
 
 def _f1(name: str, wild: Mapping[str, Any]) -> vl.ChartGroup:
@@ -199,37 +190,27 @@ def _f1(name: str, wild: Mapping[str, Any]) -> vl.ChartGroup:
     points = wild["operating_points"]
     mean = points["betas"][BETA]["mean"]
     if mean is None or len(points["ratios"]) < 2:
-        return vl.ChartGroup((), ())
+        return vl.ChartGroup()
     words = f"{name}: F1, mean over the classes, by the ratio of images without known objects to images with them."
-    lines = zip(THRESHOLDS, (mean["f"], mean["f_of_closed"]), strict=True)
-    drawn = {title: list(zip(points["ratios"], f, strict=True)) for title, f in lines}
-    axes = vl.Axis("wilderness ratio: OOD images per ID image", "~g", None), vl.Axis("F1", domain=None)
-    return _lines("F1 by wilderness ratio", words, drawn, axes)
+    drawn = {
+        title: zip(points["ratios"], f, strict=True)
+        for title, f in zip(THRESHOLDS, (mean["f"], mean["f_of_closed"]), strict=True)
+    }
+    axes = vl.Axis(curves.RATIO, "~g", None), vl.Axis("F1", domain=None)
+    return vl.line_group("F1 by wilderness ratio", words, vl.series(drawn), *axes)
 
 
 def _background(name: str, wild: Mapping[str, Any]) -> vl.ChartGroup:
     """Distributions of class against background probability (Figure 8), cumulated: their values at 0 are rejected."""
     background = wild["background"]
     if background is None:
-        return vl.ChartGroup((), ())
+        return vl.ChartGroup()
     words = (
         f"{name}: class probability minus background probability. The background is more probable in "
         f"{percent(background['rejected_known'])}% of the correct detections of known objects and "
         f"{percent(background['rejected_unknown'])}% of the detections of unknown objects."
     )
     ends = [2 * (n + 1) / BINS - 1 for n in range(BINS)]
-    drawn = {
-        title: list(zip(ends, accumulate(background[side]["histogram"]), strict=False)) for side, title in SIDES.items()
-    }
+    drawn = {title: zip(ends, accumulate(background[side]["histogram"]), strict=False) for side, title in SIDES.items()}
     axes = vl.Axis("class − background probability, at most", "~g", (-1, 1)), vl.Axis("share of detections")
-    return _lines("Class against background probability", words, drawn, axes)
-
-
-def _lines(
-    title: str, words: str, points: Mapping[str, Sequence[tuple[float, float]]], axes: tuple[vl.Axis, vl.Axis]
-) -> vl.ChartGroup:
-    rows = [{"series": name, "x": x, "y": y} for name, of in points.items() for x, y in of]
-    if not rows:
-        return vl.ChartGroup((), ())
-    legend = vl.keys([name for name, of in points.items() if of], vl.DASHES)
-    return vl.ChartGroup(legend, (vl.lines(title, words, vl.line_rows(pl.DataFrame(rows)), legend, *axes),))
+    return vl.line_group("Class against background probability", words, vl.series(drawn), *axes)

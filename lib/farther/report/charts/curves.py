@@ -27,7 +27,8 @@ SWEEPS = {
 #: Metrics that are drawn over it.
 SWEPT = ("nose", "r_u", "p_u")
 
-EMPTY = vl.ChartGroup((), ())
+#: Title of the axis of wilderness.
+RATIO = "wilderness ratio: OOD images per ID image"
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,8 @@ class RunCurves:
         for split in self.run.splits:
             curves = table.filter(split=split.name).partition_by("series", maintain_order=True)
             if curves:
-                rows = vl.line_rows(pl.concat(_thinned(curve, points) for curve in curves))
                 words = f"{title} of {self.run.full_title} on {split.title}."
+                rows = pl.concat(_thinned(curve, points) for curve in curves)
                 charts.append(vl.lines(split.title, words, rows, self._legend, x, y))
         return vl.ChartGroup(self._legend, tuple(charts))
 
@@ -69,25 +70,18 @@ class RunCurves:
                     title = METRICS[name].title
                     words = f"{title} of {self.run.full_title} on {split.title} by {x.title}."
                     y = vl.Axis(title, domain=None)
-                    charts.append(vl.lines(f"{split.title}: {title}", words, vl.line_rows(rows), self._legend, x, y))
+                    charts.append(vl.lines(f"{split.title}: {title}", words, rows, self._legend, x, y))
         return vl.ChartGroup(self._legend, tuple(charts))
 
     def no_detection(self) -> vl.ChartGroup:
         """Share of images without a detection by operating threshold, one line per split."""
-        table = vl.read_csv(
-            self.folder / "confidence.csv", {"split": pl.String, "t": pl.Float64, "no_detection": pl.Float64}
-        )
         titles = {split.name: split.title for split in self.run.splits}
-        points = table.drop_nulls().unique(["split", "t"], keep="last", maintain_order=True)
-        points = points.filter(pl.col("split").is_in(list(titles)))
-        if points.is_empty():
-            return EMPTY
-        rows = points.select(series=pl.col("split").replace(titles), x="t", y="no_detection")
-        present = rows["series"].unique()
-        legend = vl.keys([title for title in titles.values() if title in present], vl.DASHES)
+        table = self._titled("confidence.csv", "split", titles, {"t": pl.Float64, "no_detection": pl.Float64})
+        # The file repeats them for each method.
+        rows = table.drop_nulls().unique(["series", "t"], keep="last", maintain_order=True)
         words = f"Images of each split without a detection of {self.run.full_title}, by operating threshold."
         axes = (vl.Axis("operating threshold t*", domain=None), vl.Axis("images without detections"))
-        return vl.ChartGroup(legend, (vl.lines("Images without detections", words, vl.line_rows(rows), legend, *axes),))
+        return vl.line_group("Images without detections", words, rows.select("series", x="t", y="no_detection"), *axes)
 
     def wilderness(self) -> vl.ChartGroup:
         """Wilderness impact over the wilderness ratio, one line per recall (Dhamija et al., 2020)."""
@@ -100,30 +94,25 @@ class RunCurves:
         rows = vl.read_csv(self.folder / "reliability.csv", types).drop_nulls("confidence")
         if rows.is_empty():
             return None
-        place = {
-            "x": vl.number("confidence", title="confidence", axis=vl.PERCENT, scale=vl.UNIT),
-            "y": vl.number("performance", title="precision × mean IoU", axis=vl.PERCENT, scale=vl.UNIT),
-        }
-        shown = [vl.number("confidence", format=".1%"), vl.number("performance", format=".1%"), vl.number("detections")]
-        size = vl.number("detections", scale={"type": "sqrt", "range": [25, 350]}, legend=None)
-        ends = [{"confidence": end, "performance": end} for end in (0, 1)]
-        body = {
-            "height": 240,
-            "encoding": place,
-            "layer": [
-                {"data": {"values": ends}, "mark": {"type": "line", "color": "#767676", "strokeDash": [4, 4]}},
-                {"mark": {"type": "line", "color": vl.COLOURS[0], "strokeWidth": 2}},
-                {
-                    "mark": {"type": "point", "color": vl.COLOURS[0], "filled": True, "opacity": 1},
-                    "encoding": {"size": size, "tooltip": shown},
-                },
-            ],
-        }
-        words = f"Reliability of {self.run.full_title}: on the dashed line, confidence equals precision × mean IoU. "
-        words += "; ".join(
-            f"{c:.2f}: {p:.2f}" for c, p in rows.select("confidence", "performance").iter_rows() if p is not None
+        title = self.run.full_title
+        text = vl.said("{confidence:.2f}: {performance:.2f}", rows.drop_nulls("performance"))
+        return vl.chart(
+            f"{title}: reliability on the ID test set",
+            f"Reliability of {title}: on the dashed line, confidence equals precision × mean IoU. {text}.",
+            rows,
+            vl.layer(
+                {"type": "line", "color": "#767676", "strokeDash": [4, 4]},
+                [{"confidence": end, "performance": end} for end in (0, 1)],
+            ),
+            vl.layer({"type": "line", "color": vl.COLOURS[0], "strokeWidth": 2}),
+            vl.layer(
+                {"type": "point", "color": vl.COLOURS[0], "filled": True, "opacity": 1},
+                size=vl.number("detections", scale={"type": "sqrt", "range": [25, 350]}, legend=None),
+                tooltip=vl.tooltip("confidence:.1%", "performance:.1%", "detections:"),
+            ),
+            x=vl.number("confidence", title="confidence", axis=vl.PERCENT, scale=vl.UNIT),
+            y=vl.number("performance", title="precision × mean IoU", axis=vl.PERCENT, scale=vl.UNIT),
         )
-        return vl.chart(f"{self.run.full_title}: reliability on the ID test set", f"{words}.", rows, body)
 
     @property
     def _legend(self) -> tuple[vl.Key, ...]:
@@ -131,9 +120,16 @@ class RunCurves:
 
     def _of_methods(self, name: str, numbers: Mapping[str, type[pl.DataType]]) -> pl.DataFrame:
         """The rows of the drawn methods, in their order; `series` is a method's label."""
-        table = vl.read_csv(self.folder / name, {"split": pl.String, "method": pl.String, **numbers})
-        labels = pl.DataFrame({"method": self.methods, "series": [self.run.label(method) for method in self.methods]})
-        return labels.join(table, on="method", maintain_order="left_right")
+        titles = {method: self.run.label(method) for method in self.methods}
+        return self._titled(name, "method", titles, {"split": pl.String, **numbers})
+
+    def _titled(
+        self, name: str, key: str, titles: Mapping[str, str], types: Mapping[str, type[pl.DataType]]
+    ) -> pl.DataFrame:
+        """The rows of a file whose `key` has a title, in the order of the titles, with these as `series`."""
+        table = vl.read_csv(self.folder / name, {key: pl.String, **types})
+        series = pl.DataFrame({key: list(titles), "series": list(titles.values())}, schema_overrides={key: pl.String})
+        return series.join(table, on=key, maintain_order="left_right")
 
 
 def _thinned(curve: pl.DataFrame, points: int) -> pl.DataFrame:
@@ -146,7 +142,7 @@ def wilderness_of(folders: Mapping[str, Path], recall: str) -> vl.ChartGroup:
     frames = [
         _wilderness(folder).filter(recall=recall).with_columns(series=pl.lit(run)) for run, folder in folders.items()
     ]
-    return _wilderness_chart(pl.concat(frames), f"Wilderness impact at recall {recall}") if frames else EMPTY
+    return _wilderness_chart(pl.concat(frames), f"Wilderness impact at recall {recall}")
 
 
 def _wilderness(folder: Path) -> pl.DataFrame:
@@ -155,11 +151,6 @@ def _wilderness(folder: Path) -> pl.DataFrame:
 
 
 def _wilderness_chart(points: pl.DataFrame, title: str) -> vl.ChartGroup:
-    if points.is_empty():
-        return EMPTY
-    legend = vl.keys(points["series"].unique(maintain_order=True), vl.DASHES)
-    x = vl.Axis("wilderness ratio: OOD images per ID image", "~g", None)
-    y = vl.Axis("wilderness impact", "~g", None)
     words = f"{title}, by the ratio of images without known objects to images with them; lower is better."
-    rows = vl.line_rows(points.rename({"ratio": "x", "impact": "y"}))
-    return vl.ChartGroup(legend, (vl.lines(title, words, rows, legend, x, y),))
+    axes = vl.Axis(RATIO, "~g", None), vl.Axis("wilderness impact", "~g", None)
+    return vl.line_group(title, words, points.select("series", x="ratio", y="impact"), *axes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -17,20 +18,19 @@ PRINTED = 0.055
 
 def panels(rows: pl.DataFrame) -> vl.ChartGroup:
     """One chart per panel of `farther.report.distances.Distances.rows`."""
-    found = tuple(_panel(title, rows.filter(panel=title)) for title in rows["panel"].unique(maintain_order=True))
-    return vl.ChartGroup(OUTCOME_KEYS, found)
+    found = (_panel(title, rows.filter(panel=title)) for title in rows["panel"].unique(maintain_order=True))
+    return vl.ChartGroup(OUTCOME_KEYS, tuple(found))
 
 
 def figure(rows: pl.DataFrame) -> dict[str, Any]:
     """All panels in one specification, for files: SVG, PNG and PDF."""
     found = []
     for panel in panels(rows).charts:
-        bars = rows.filter(panel=panel.title)["distance"].n_unique()
-        body = {key: value for key, value in panel.spec.items() if key not in ("width", "description")}
-        bar, *others = body["layer"]
-        legend = {"title": None, "orient": "top", "direction": "horizontal"}
-        bar = {**bar, "encoding": {**bar["encoding"], "color": {**bar["encoding"]["color"], "legend": legend}}}
-        found.append({**body, "layer": [bar, *others], "width": 64 * bars, "height": 260, "title": panel.title})
+        spec = copy.deepcopy(panel.spec)
+        spec["layer"][0]["encoding"]["color"]["legend"] = {"title": None, "orient": "top", "direction": "horizontal"}
+        width = 64 * rows.filter(panel=panel.title)["distance"].n_unique()
+        del spec["description"]
+        found.append({**spec, "width": width, "height": 260, "title": panel.title})
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
         "background": "white",
@@ -68,56 +68,40 @@ def _panel(title: str, rows: pl.DataFrame) -> vl.Chart:
         whisker_low=pl.when(is_top).then(1 - pl.col("high")).otherwise("low"),
         whisker_high=pl.when(is_top).then(1 - pl.col("low")).otherwise("high"),
     )
-    order = parts["at"].unique(maintain_order=True).to_list()
-    x = vl.named(
-        "at",
-        title=None,
-        sort=order,
-        axis={"labelAngle": 0, "labelExpr": "split(datum.label, '|')", "ticks": False, "domain": False},
+    whiskers = vl.layer(
+        {"type": "rule", "strokeWidth": 1.5, "color": vl.INK, "xOffset": 17},
+        y=vl.number("whisker_low", title=None),
+        y2={"field": "whisker_high"},
     )
-    tooltip = [
-        vl.named("distance"),
-        vl.named("run"),
-        vl.named("outcome"),
-        vl.number("share", format=".1%"),
-        vl.number("low", format=".1%", title="95% interval from"),
-        vl.number("high", format=".1%", title="to"),
-        vl.number("objects", title="unknown objects"),
-    ]
-    whiskers = {"filter": "datum.outcome != 'missed' && isValid(datum.low)"}
-    body = {
-        "height": 230,
-        "encoding": {"x": x},
-        "layer": [
-            {
-                "mark": {"type": "bar", "stroke": "white", "strokeWidth": 1, "width": {"band": 0.8}},
-                "encoding": {
-                    "y": vl.number("start", title=None, scale=vl.UNIT, axis=vl.PERCENT),
-                    "y2": {"field": "end"},
-                    "color": vl.named("outcome", scale=vl.colours(OUTCOME_KEYS), legend=None),
-                    "tooltip": tooltip,
-                },
-            },
-            {
-                "transform": [whiskers],
-                "mark": {"type": "rule", "strokeWidth": 1.5, "color": vl.INK, "xOffset": 17},
-                "encoding": {"y": vl.number("whisker_low", title=None), "y2": {"field": "whisker_high"}},
-            },
-            {
-                "mark": {"type": "text", "fontSize": 13, "fontWeight": 600, "xOffset": -5},
-                "encoding": {
-                    "y": vl.number("middle", title=None),
-                    "text": vl.named("text"),
-                    "color": {"condition": {"test": "datum.outcome == 'found'", "value": "white"}, "value": vl.INK},
-                },
-            },
-        ],
-    }
-    text = "; ".join(
-        f"{row['distance']} ({row['objects']} objects): {100 * row['share']:.0f}% {row['outcome']}"
-        for row in rows.iter_rows(named=True)
-    )
+    text = vl.said("{distance} ({objects} objects): {share:.0%} {outcome}", rows)
     shares = ("share", "low", "high", "start", "end", "middle", "whisker_low", "whisker_high")
     names = ("at", "distance", "run", "outcome", "objects", "text")
-    kept = parts.select(*names, *(pl.col(name).round(4) for name in shares))
-    return vl.chart(title, f"Outcomes of unknown objects with {title}. {text}.", kept, body)
+    return vl.chart(
+        title,
+        f"Outcomes of unknown objects with {title}. {text}.",
+        parts.select(*names, *(pl.col(name).round(4) for name in shares)),
+        vl.layer(
+            {**vl.STACKED, "width": {"band": 0.8}},
+            y=vl.number("start", title=None, scale=vl.UNIT, axis=vl.PERCENT),
+            y2={"field": "end"},
+            tooltip=vl.tooltip(
+                *("distance", "run", "outcome", "share:.1%", "low:.1% 95% interval from", "high:.1% to"),
+                "objects: unknown objects",
+            ),
+            **vl.by("outcome", OUTCOME_KEYS),
+        ),
+        {"transform": [{"filter": "datum.outcome != 'missed' && isValid(datum.low)"}], **whiskers},
+        vl.layer(
+            {"type": "text", "fontSize": 13, "fontWeight": 600, "xOffset": -5},
+            y=vl.number("middle", title=None),
+            text=vl.named("text"),
+            color={"condition": {"test": "datum.outcome == 'found'", "value": "white"}, "value": vl.INK},
+        ),
+        height=230,
+        x=vl.named(
+            "at",
+            title=None,
+            sort=parts["at"].unique(maintain_order=True).to_list(),
+            axis={"labelAngle": 0, "labelExpr": "split(datum.label, '|')", "ticks": False, "domain": False},
+        ),
+    )

@@ -27,24 +27,24 @@ def known(run: Run) -> vl.Chart | None:
     rows = [
         {"kind": kind, **_gain(of["gain"], of.get("interval")), "errors": of["count"]} for kind, of in kinds.items()
     ]
-    y = vl.named("kind", title=None, sort=list(KINDS))
-    tooltip = [vl.named("kind"), vl.number("gain", format="+.1%", title="mAP50 gained"), vl.number("errors")]
-    body = {
-        "height": {"step": 26},
-        "encoding": {"y": y},
-        "layer": [
-            {
-                "mark": {"type": "bar", "color": vl.COLOURS[4]},
-                "encoding": {"x": vl.number("gain", title=None, axis=_POINTS), "tooltip": tooltip},
-            },
-            {
-                "mark": {"type": "rule", "strokeWidth": 1.5, "color": "#000000"},
-                "encoding": {"x": vl.number("low", title=None), "x2": {"field": "high"}},
-            },
-        ],
-    }
-    said = "; ".join(f"{row['kind']} {100 * (row['gain'] or 0):+.1f} points" for row in rows)
-    return vl.chart("Known objects: mAP50 gained", f"mAP50 gained by correcting each kind: {said}.", _frame(rows), body)
+    text = vl.said("{kind} {points:+.1f} points", ({**row, "points": 100 * (row["gain"] or 0)} for row in rows))
+    return vl.chart(
+        "Known objects: mAP50 gained",
+        f"mAP50 gained by correcting each kind: {text}.",
+        _frame(rows),
+        vl.layer(
+            {"type": "bar", "color": vl.COLOURS[4]},
+            x=vl.number("gain", title=None, axis=_POINTS),
+            tooltip=vl.tooltip("kind", "gain:+.1% mAP50 gained", "errors:"),
+        ),
+        vl.layer(
+            {"type": "rule", "strokeWidth": 1.5, "color": "#000000"},
+            x=vl.number("low", title=None),
+            x2={"field": "high"},
+        ),
+        step=26,
+        y=vl.named("kind", title=None, sort=list(KINDS)),
+    )
 
 
 def unknown(run: Run, method: str) -> vl.ChartGroup | None:
@@ -66,20 +66,18 @@ def unknown(run: Run, method: str) -> vl.ChartGroup | None:
 
 
 def _dots(metric: str, rows: Sequence[dict[str, Any]], legend: Sequence[vl.Key], run: Run) -> vl.Chart:
-    body = {
-        "height": {"step": 26},
-        "mark": {"type": "point", "filled": True, "size": 70, "opacity": 0.9},
-        "encoding": {
-            "x": vl.number("gain", title=None, axis=_POINTS),
-            "y": vl.named("kind", title=None, sort=list(KINDS), axis={"grid": True, "ticks": False}),
-            "color": vl.named("split", scale=vl.colours(legend), legend=None),
-            "shape": vl.named("split", scale=vl.marks(legend, vl.SHAPES), legend=None),
-            "tooltip": [vl.named("kind"), vl.named("split"), vl.number("gain", format="+.1%"), vl.number("errors")],
-        },
-    }
-    words = f"{TITLES[metric]} by correcting each kind of error on unknown objects, {run.full_title}; the table holds "
-    frame = _frame(rows).drop("metric")
-    return vl.chart(TITLES[metric], f"{words}the values.", frame, body)
+    words = f"{TITLES[metric]} by correcting each kind of error on unknown objects, {run.full_title}"
+    return vl.chart(
+        TITLES[metric],
+        f"{words}; the table holds the values.",
+        _frame(rows).drop("metric"),
+        vl.layer(vl.points(70, 0.9)),
+        step=26,
+        x=vl.number("gain", title=None, axis=_POINTS),
+        y=vl.named("kind", title=None, sort=list(KINDS), axis={"grid": True, "ticks": False}),
+        tooltip=vl.tooltip("kind", "split", "gain:+.1%", "errors:"),
+        **vl.by("split", legend, shape=vl.SHAPES),
+    )
 
 
 def listing(run: Run, method: str) -> Listing | None:
@@ -126,26 +124,17 @@ def overview(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup | None:
 
 def _heat_map(title: str, rows: Sequence[dict[str, Any]], order: Sequence[str]) -> vl.Chart:
     frame = _frame(rows).drop_nulls("gain").with_columns(points=100 * pl.col("gain"))
-    deepest = max(0.01, *frame["gain"])
-    ink = {"condition": {"test": f"datum.gain * 2 > {deepest}", "value": "white"}, "value": vl.INK}
-    colour = vl.number("gain", scale={"domain": [0, deepest], "range": [vl.PALE, vl.DEEP]}, legend=None)
-    body = {
-        "height": {"step": 28},
-        "encoding": {
-            "x": vl.named("kind", title=None, sort=list(KINDS), axis={"labelAngle": -35, "orient": "top"}),
-            "y": vl.named("run", title=None, sort=list(order), axis={"labelLimit": 220}),
-            "tooltip": [vl.named("run"), vl.named("kind"), vl.number("gain", format="+.1%")],
-        },
-        "layer": [
-            {"mark": {"type": "rect", "stroke": "white"}, "encoding": {"color": colour}},
-            {
-                "mark": {"type": "text", "fontSize": 11},
-                "encoding": {"text": vl.number("points", format=".1f"), "color": ink},
-            },
-        ],
-    }
-    said = "; ".join(f"{r['run']}, {r['kind']} {100 * r['gain']:.1f} points" for r in frame.iter_rows(named=True))
-    return vl.chart(title, f"{title} by correcting each kind of error: {said}.", frame, body)
+    return vl.heat_map(
+        title,
+        f"{title} by correcting each kind of error: {vl.said('{run}, {kind} {points:.1f} points', frame)}.",
+        frame,
+        "gain",
+        vl.number("points", format=".1f"),
+        step=28,
+        x=vl.named("kind", title=None, sort=list(KINDS), axis={"labelAngle": -35, "orient": "top"}),
+        y=vl.named("run", title=None, sort=list(order), axis={"labelLimit": 220}),
+        tooltip=vl.tooltip("run", "kind", "gain:+.1%"),
+    )
 
 
 def _gain(gain: float | None, interval: Sequence[float] | None = None) -> dict[str, float | None]:

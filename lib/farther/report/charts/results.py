@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -34,10 +33,8 @@ def outcomes_by_split(shown: Sequence[tuple[Run, str]]) -> vl.ChartGroup:
     """Outcomes of unknown objects for several detectors, one chart per split."""
     rows, order = _outcomes(shown).with_columns(row="run"), [run.full_title for run, _ in shown]
     charts = [
-        _outcome_chart(
-            split.title, f"Outcomes of unknown objects in {split.title}", rows.filter(split=split.title), order
-        )
-        for split in (shown[0][0].splits if shown else ())
+        _outcome_chart(title, f"Outcomes of unknown objects in {title}", rows.filter(split=title), order)
+        for title in (split.title for split in shown[0][0].splits)
     ]
     return vl.ChartGroup(OUTCOME_KEYS, tuple(charts))
 
@@ -51,31 +48,23 @@ def _outcomes(shown: Sequence[tuple[Run, str]]) -> pl.DataFrame:
             for order, (outcome, key) in enumerate(OUTCOMES.items()):
                 place = {"run": run.full_title, "split": split.title, "outcome": key.name, "order": order}
                 rows.append({**place, "objects": counts.get(outcome, 0)})
-    types = {"run": pl.String, "split": pl.String, "outcome": pl.String, "order": pl.Int64, "objects": pl.Int64}
     total = pl.col("objects").sum().over("run", "split")
-    frame = pl.DataFrame(rows, schema=types).filter(total > 0)
-    return frame.with_columns(share=(pl.col("objects") / total).round(4))
+    return pl.DataFrame(rows).filter(total > 0).with_columns(share=(pl.col("objects") / total).round(4))
 
 
 def _outcome_chart(title: str, shows: str, rows: pl.DataFrame, order: Sequence[str]) -> vl.Chart:
-    body = {
-        "height": {"step": 34},
-        "mark": {"type": "bar", "stroke": "white", "strokeWidth": 1},
-        "encoding": {
-            "x": vl.number("share", title="share of unknown objects", axis=vl.PERCENT, scale=vl.UNIT),
-            "y": vl.named("row", title=None, sort=list(order)),
-            "color": vl.named("outcome", scale=vl.colours(OUTCOME_KEYS), legend=None),
-            "order": vl.number("order"),
-            "tooltip": [
-                vl.named("row", title="of"),
-                vl.named("outcome"),
-                vl.number("share", format=".1%"),
-                vl.number("objects"),
-            ],
-        },
-    }
-    text = "; ".join(f"{r['row']}: {100 * r['share']:.0f}% {r['outcome']}" for r in rows.iter_rows(named=True))
-    return vl.chart(title, f"{shows}. {text}.", rows.drop("run", "split"), body)
+    return vl.chart(
+        title,
+        f"{shows}. {vl.said('{row}: {share:.0%} {outcome}', rows)}.",
+        rows.drop("run", "split"),
+        vl.layer(vl.STACKED),
+        step=34,
+        x=vl.number("share", title="share of unknown objects", axis=vl.PERCENT, scale=vl.UNIT),
+        y=vl.named("row", title=None, sort=list(order)),
+        order=vl.number("order"),
+        tooltip=vl.tooltip("row of", "outcome", "share:.1%", "objects:"),
+        **vl.by("outcome", OUTCOME_KEYS),
+    )
 
 
 def families(values: pl.DataFrame, metrics: Sequence[Metric]) -> vl.ChartGroup:
@@ -85,35 +74,32 @@ def families(values: pl.DataFrame, metrics: Sequence[Metric]) -> vl.ChartGroup:
         .group_by("metric", "family", split="split_title", maintain_order=True)
         .agg(pl.col("value").mean(), methods=pl.len())
     )
-    present = [family for family in FAMILIES if family in means["family"]]
-    legend = tuple(vl.Key(family, vl.COLOURS[FAMILIES.index(family)], "■") for family in present)
+    legend = tuple(
+        vl.Key(family, colour, "■")
+        for family, colour in zip(FAMILIES, vl.COLOURS, strict=False)
+        if family in means["family"]
+    )
     splits = values["split_title"].unique(maintain_order=True).to_list()
-    charts = [
+    charts = (
         _family_chart(metric, means.filter(metric=metric.name).drop("metric"), splits, legend) for metric in metrics
-    ]
+    )
     return vl.ChartGroup(legend, tuple(charts))
 
 
 def _family_chart(metric: Metric, rows: pl.DataFrame, splits: list[str], legend: Sequence[vl.Key]) -> vl.Chart:
-    body = {
-        "height": 190,
-        "mark": "bar",
-        "encoding": {
-            "x": vl.named("split", title=None, sort=splits, axis={"labelAngle": -35}),
-            "xOffset": vl.named("family", sort=[key.name for key in legend]),
-            "y": vl.number("value", title=None, axis=vl.PERCENT),
-            "color": vl.named("family", scale=vl.colours(legend), legend=None),
-            "tooltip": [
-                vl.named("split"),
-                vl.named("family"),
-                vl.number("value", format=".1%", title=metric.title),
-                vl.number("methods", title="values averaged"),
-            ],
-        },
-    }
-    text = "; ".join(f"{r['split']}, {r['family']}: {100 * r['value']:.1f}%" for r in rows.iter_rows(named=True))
-    shows = f"{metric.title} by split, averaged over the methods of each family. {text}."
-    return vl.chart(f"{metric.title} {metric.arrow}", shows, rows, body)
+    text = vl.said("{split}, {family}: {value:.1%}", rows)
+    return vl.chart(
+        f"{metric.title} {metric.arrow}",
+        f"{metric.title} by split, averaged over the methods of each family. {text}.",
+        rows,
+        vl.layer("bar"),
+        height=190,
+        x=vl.named("split", title=None, sort=splits, axis={"labelAngle": -35}),
+        xOffset=vl.named("family", sort=[key.name for key in legend]),
+        y=vl.number("value", title=None, axis=vl.PERCENT),
+        tooltip=vl.tooltip("split", "family", f"value:.1% {metric.title}", "methods: values averaged"),
+        **vl.by("family", legend),
+    )
 
 
 def methods(run: Run) -> vl.ChartGroup:
@@ -128,33 +114,25 @@ def detectors(runs: Sequence[Run], method: str) -> vl.ChartGroup:
 
 
 def _dots(values: pl.DataFrame, shows: str) -> vl.ChartGroup:
-    splits = values["split_title"].unique(maintain_order=True)
-    legend = vl.keys(splits, vl.SHAPES)
+    legend = vl.keys(values["split_title"].unique(maintain_order=True), vl.SHAPES)
     order = values["row"].unique(maintain_order=True).to_list()
     rows = values.select("metric", "row", pl.col("value").round(4), split="split_title").drop_nulls("value")
-    of_metric = {metric: rows.filter(metric=metric.name) for metric in CHARTED}
-    charts = [_dot_chart(metric, of, order, legend, shows) for metric, of in of_metric.items() if len(of)]
+    charts = (
+        vl.chart(
+            f"{metric.title} {metric.arrow}",
+            f"{metric.title} {shows}; the tables hold the same values.",
+            of_metric.drop("metric"),
+            vl.layer(vl.points(70, 0.9)),
+            step=20,
+            x=vl.number("value", title=None, axis=vl.PERCENT, scale={**vl.ROUND, "padding": 8}),
+            y=vl.named("row", title=None, sort=order, axis={"grid": True, "ticks": False}),
+            tooltip=vl.tooltip("row of", "split", f"value:.1% {metric.title}"),
+            **vl.by("split", legend, shape=vl.SHAPES),
+        )
+        for metric in CHARTED
+        if len(of_metric := rows.filter(metric=metric.name))
+    )
     return vl.ChartGroup(legend, tuple(charts))
-
-
-def _dot_chart(metric: Metric, rows: pl.DataFrame, order: list[str], legend: Sequence[vl.Key], shows: str) -> vl.Chart:
-    body = {
-        "height": {"step": 20},
-        "mark": {"type": "point", "filled": True, "size": 70, "opacity": 0.9},
-        "encoding": {
-            "x": vl.number("value", title=None, axis=vl.PERCENT, scale={"zero": False, "nice": True, "padding": 8}),
-            "y": vl.named("row", title=None, sort=order, axis={"grid": True, "ticks": False}),
-            "color": vl.named("split", scale=vl.colours(legend), legend=None),
-            "shape": vl.named("split", scale=vl.marks(legend, vl.SHAPES), legend=None),
-            "tooltip": [
-                vl.named("row", title="of"),
-                vl.named("split"),
-                vl.number("value", format=".1%", title=metric.title),
-            ],
-        },
-    }
-    words = f"{metric.title} {shows}; the tables hold the same values."
-    return vl.chart(f"{metric.title} {metric.arrow}", words, rows.drop("metric"), body)
 
 
 def correlations(values: pl.DataFrame) -> vl.Chart | None:
@@ -166,29 +144,23 @@ def correlations(values: pl.DataFrame) -> vl.Chart | None:
     titles = {metric.name: metric.title for metric in CHARTED}
     order = list(titles.values())
     cells = pl.DataFrame(
-        [
-            {"first": titles[a], "second": titles[b], "value": None if value is None else round(value, 4)}
-            for a, others in found.items()
-            for b, value in others.items()
-        ],
+        [(titles[a], titles[b], value) for a, others in found.items() for b, value in others.items()],
         schema={"first": pl.String, "second": pl.String, "value": pl.Float64},
-    )
-    # Blue, white and orange are told apart with any colour vision, and each cell holds its number.
-    scale = {"domain": [-1, 0, 1], "range": ["#E69F00", "#F7F7F7", "#4C9BD0"]}
-    shown = vl.number("value", format="+.2f")
-    body = {
-        "height": {"step": 44},
-        "encoding": {
-            "x": vl.named("second", title=None, sort=order, axis={"labelAngle": 0, "orient": "top"}),
-            "y": vl.named("first", title=None, sort=order),
-            "tooltip": [vl.named("first"), vl.named("second"), shown],
-        },
-        "layer": _tiles(vl.number("value", scale=scale, legend=None), shown, 13, {"value": vl.INK}),
-    }
-    pairs = ((a, b, v) for a, b, v in cells.iter_rows() if v is not None and order.index(a) < order.index(b))
-    text = "; ".join(f"{a} and {b} {value:+.2f}" for a, b, value in pairs)
-    return vl.chart(
-        "Correlations among metrics", f"Pearson's, over {len(rows)} rows of the tables: {text}.", cells, body
+        orient="row",
+    ).with_columns(pl.col("value").round(4))
+    pairs = [row for row in cells.drop_nulls().to_dicts() if order.index(row["first"]) < order.index(row["second"])]
+    return vl.heat_map(
+        "Correlations among metrics",
+        f"Pearson's, over {len(rows)} rows of the tables: {vl.said('{first} and {second} {value:+.2f}', pairs)}.",
+        cells,
+        "value",
+        vl.number("value", format="+.2f"),
+        # Blue, white and orange are told apart with any colour vision, and each cell holds its number.
+        scale={"domain": [-1, 0, 1], "range": ["#E69F00", "#F7F7F7", "#4C9BD0"]},
+        step=44,
+        x=vl.named("second", title=None, sort=order, axis={"labelAngle": 0, "orient": "top"}),
+        y=vl.named("first", title=None, sort=order),
+        tooltip=vl.tooltip("first", "second", "value:+.2f"),
     )
 
 
@@ -211,26 +183,15 @@ def confusion(run: Run, shown: int) -> vl.Chart | None:
     total = cells.group_by("category").agg(pl.col("detections").sum())
     ranked = total.sort("detections", "category", descending=[True, False])["category"].head(shown)
     cells = ranked.to_frame().join(cells, on="category", maintain_order="left_right")
-    deepest = max(cells["detections"])
-    colour = vl.number("detections", scale={"domain": [0, deepest], "range": [vl.PALE, vl.DEEP]}, legend=None)
-    readable = {"condition": {"test": f"datum.detections * 2 > {deepest}", "value": "white"}, "value": vl.INK}
-    body = {
-        "height": {"step": 22},
-        "encoding": {
-            "x": vl.named("class", title="detected as", axis={"labelAngle": -45, "orient": "top"}),
-            "y": vl.named("category", title=None, sort=ranked.to_list()),
-            "tooltip": [vl.named("category"), vl.named("class"), vl.number("detections")],
-        },
-        "layer": _tiles(colour, vl.number("detections"), 12, readable),
-    }
-    text = "; ".join(f"{category} as {taken} {count}" for category, taken, count in cells.iter_rows())
     part = "" if len(ranked) == len(total) else f" ({len(ranked)} of {len(total)} categories)"
-    return vl.chart(f"Unknown objects detected as known classes{part}", f"Detections by category: {text}.", cells, body)
-
-
-def _tiles(colour: Mapping[str, Any], text: Mapping[str, Any], size: int, ink: Mapping[str, Any]) -> list[Any]:
-    """The layers of a heat map: coloured tiles, and numbers on them."""
-    return [
-        {"mark": {"type": "rect", "stroke": "white"}, "encoding": {"color": colour}},
-        {"mark": {"type": "text", "fontSize": size}, "encoding": {"text": text, "color": ink}},
-    ]
+    return vl.heat_map(
+        f"Unknown objects detected as known classes{part}",
+        f"Detections by category: {vl.said('{category} as {class} {detections}', cells)}.",
+        cells,
+        "detections",
+        vl.number("detections"),
+        step=22,
+        x=vl.named("class", title="detected as", axis={"labelAngle": -45, "orient": "top"}),
+        y=vl.named("category", title=None, sort=ranked.to_list()),
+        tooltip=vl.tooltip("category", "class", "detections:"),
+    )

@@ -25,21 +25,20 @@ def image_fates(benchmark: str, counts: pl.DataFrame) -> vl.ChartGroup:
     `counts` has the columns dataset, subset, fate, reason and images.
     """
     legend = _distances(counts["fate"])
-    body = {
-        "height": {"step": 34},
-        "mark": {"type": "bar", "stroke": "white", "strokeWidth": 1},
-        "encoding": {
-            "x": vl.number("images", title="images", axis={"tickCount": 5}),
-            "y": vl.named("source", title=None),
-            "color": vl.named("fate", scale=vl.colours(legend), legend=None),
-            "order": vl.number("order"),
-            "tooltip": [vl.named("source"), vl.named("fate", title="outcome"), vl.named("reason"), vl.number("images")],
-        },
-    }
     rows = counts.with_row_index("order").with_columns(source=pl.concat_str("dataset", "subset", separator=" "))
-    text = "; ".join(f"{r['source']}: {r['images']} {r['fate']}, {r['reason']}" for r in rows.iter_rows(named=True))
-    words = f"Outcome of each image in {benchmark}. {text}."
-    return vl.ChartGroup(legend, (vl.chart("Images of the sources", words, rows, body),))
+    drawn = vl.chart(
+        "Images of the sources",
+        f"Outcome of each image in {benchmark}. {vl.said('{source}: {images} {fate}, {reason}', rows)}.",
+        rows,
+        vl.layer(vl.STACKED),
+        step=34,
+        x=vl.number("images", title="images", axis={"tickCount": 5}),
+        y=vl.named("source", title=None),
+        order=vl.number("order"),
+        tooltip=vl.tooltip("source", "fate outcome", "reason", "images:"),
+        **vl.by("fate", legend),
+    )
+    return vl.ChartGroup(legend, (drawn,))
 
 
 def categories(distances: Mapping[str, str], counts: Mapping[str, pl.DataFrame], shown: int) -> vl.ChartGroup | None:
@@ -55,20 +54,19 @@ def categories(distances: Mapping[str, str], counts: Mapping[str, pl.DataFrame],
 
 
 def _category_chart(split: str, key: vl.Key, counts: pl.DataFrame, shown: int) -> vl.Chart:
-    top = counts.head(shown)
-    body = {
-        "height": {"step": 17},
-        "mark": {"type": "bar", "color": key.colour},
-        "encoding": {
-            "x": vl.number("objects", title="objects", axis={"tickCount": 4, "tickMinStep": 1}),
-            "y": vl.named("category", sort=top["category"].to_list(), title=None),
-            "tooltip": [vl.named("category"), vl.number("objects"), vl.number("images")],
-        },
-    }
-    title = title_of_split(split)
+    top, title = counts.head(shown), title_of_split(split)
     part = "all" if len(top) == len(counts) else f"{len(top)} of"
-    text = ", ".join(f"{category} {objects}" for category, objects in top.select("category", "objects").iter_rows())
-    return vl.chart(f"{title}: {part} {len(counts)} categories", f"Objects by category in {title}: {text}.", top, body)
+    text = vl.said("{category} {objects}", top).replace("; ", ", ")
+    return vl.chart(
+        f"{title}: {part} {len(counts)} categories",
+        f"Objects by category in {title}: {text}.",
+        top,
+        vl.layer({"type": "bar", "color": key.colour}),
+        step=17,
+        x=vl.number("objects", title="objects", axis={"tickCount": 4, "tickMinStep": 1}),
+        y=vl.named("category", sort=top["category"].to_list(), title=None),
+        tooltip=vl.tooltip("category", "objects:", "images:"),
+    )
 
 
 def similarity(benchmark: str, distances: Mapping[str, str], bins: pl.DataFrame) -> vl.ChartGroup:
@@ -79,23 +77,21 @@ def similarity(benchmark: str, distances: Mapping[str, str], bins: pl.DataFrame)
         distances: OOD split → its distance from ID.
         bins: split, similarity (middle of a bin), fraction (share of the split's images in it).
     """
-    rank = list(DISTANCE_KEYS).index
-    names = sorted(bins["split"].unique(maintain_order=True), key=lambda split: rank(distances.get(split, "ID")))
-    legend, seen = [], list[str]()
+    of_split = {split: distances.get(split, "ID") for split in bins["split"].unique(maintain_order=True)}
+    names = sorted(of_split, key=lambda split: list(DISTANCE_KEYS).index(of_split[split]))
+    legend: list[vl.Key] = []
     for split in names:
-        distance = distances.get(split, "ID")
         # The colour tells the distance, the dashes tell apart the splits of one distance.
-        keyed = vl.Key(title_of_split(split), DISTANCE_KEYS[distance].colour, list(vl.DASHES)[seen.count(distance) % 3])
-        legend.append(keyed)
-        seen.append(distance)
+        colour = DISTANCE_KEYS[of_split[split]].colour
+        earlier = sum(key.colour == colour for key in legend)
+        legend.append(vl.Key(title_of_split(split), colour, list(vl.DASHES)[earlier % 3]))
     weighted = pl.col("similarity").dot("fraction") / pl.col("fraction").sum()
     mean = dict(bins.group_by("split").agg(weighted).iter_rows())
     text = "; ".join(f"{title_of_split(split)}: {mean[split]:.3f}" for split in names)
     words = f"CLIP similarity of images to ID images in {benchmark}; means by split: {text}."
     points = bins.select(series=pl.col("split").str.replace_all("_", " "), x="similarity", y="fraction")
     x, y = vl.Axis("largest cosine to an ID image", "~g", None), vl.Axis("share of images", domain=None)
-    similar = vl.lines("CLIP similarity to ID images", words, vl.line_rows(points), legend, x, y)
-    return vl.ChartGroup(tuple(legend), (similar,))
+    return vl.ChartGroup(tuple(legend), (vl.lines("CLIP similarity to ID images", words, points, legend, x, y),))
 
 
 def _distances(present: Iterable[str]) -> tuple[vl.Key, ...]:

@@ -26,9 +26,14 @@ SHAPES = {"●": "circle", "■": "square", "▲": "triangle-up", "◆": "diamon
 PALE, DEEP = "#F2F6FA", "#08519C"
 INK = "#111111"
 
+#: The mark of stacked bars.
+STACKED: dict[str, Any] = {"type": "bar", "stroke": "white", "strokeWidth": 1}
+
 #: Axes and scales of shares.
 PERCENT: dict[str, Any] = {"format": "~%", "tickCount": 5, "labelSeparation": 6}
 UNIT: dict[str, Any] = {"domain": [0, 1]}
+#: A scale that ends at round numbers near the values.
+ROUND: dict[str, Any] = {"zero": False, "nice": True}
 
 
 @dataclass(frozen=True)
@@ -53,32 +58,55 @@ class Chart:
 class ChartGroup:
     """Charts that share a legend."""
 
-    legend: tuple[Key, ...]
-    charts: tuple[Chart, ...]
+    legend: tuple[Key, ...] = ()
+    charts: tuple[Chart, ...] = ()
 
 
 #: Vega reads all columns of CSV as text unless their types are given.
 CSV = {"type": "csv", "parse": {"x": "number", "y": "number", "point": "number"}}
 
-
-def chart(title: str, description: str, rows: pl.DataFrame | str, body: Mapping[str, Any]) -> Chart:
-    """A chart as wide as its place on the page, which sets its fonts."""
-    data = {"values": rows, "format": CSV} if isinstance(rows, str) else {"values": rows.to_dicts()}
-    height = {"height": _height(rows, body)} if isinstance(rows, pl.DataFrame) and "height" in body else {}
-    return Chart(title, description, {"width": "container", "description": description, "data": data, **body, **height})
+Channel = Mapping[str, Any]
 
 
-def _height(rows: pl.DataFrame, body: Mapping[str, Any]) -> int | float:
-    """The height of a chart; where it is given as a step, that of all its rows, as Vega-Lite would compute it.
+def chart(
+    title: str,
+    description: str,
+    rows: pl.DataFrame | str,
+    *layers: dict[str, Any],
+    height: float = 240,
+    step: float | None = None,
+    **encoding: Any,
+) -> Chart:
+    """A chart as wide as its place on the page, which sets its fonts.
 
-    With a step, Vega-Lite warns that it cannot fit the chart's height to its place.
+    Args:
+        title, description: Its heading, and the chart in words.
+        rows: Its data; a text is CSV, see `line_rows`.
+        layers: From `layer`, the lowest first.
+        height: In pixels.
+        step: Height of each row of a chart whose y has names, instead of `height`. Given as Vega-Lite's own step,
+            Vega-Lite would warn that it cannot fit the chart's height to its place.
+        encoding: Channels that all layers have.
     """
-    height = body["height"]
-    if isinstance(height, Mapping):
-        layers: list[Mapping[str, Any]] = [body, *body.get("layer", ())]
-        y = next(layer["encoding"]["y"] for layer in layers if "y" in layer.get("encoding", {}))
-        height = height["step"] * max(rows[y["field"]].n_unique(), 1)
-    return height
+    if isinstance(rows, pl.DataFrame) and step is not None:
+        height = step * max(rows[encoding["y"]["field"]].n_unique(), 1)
+    data = {"values": rows, "format": CSV} if isinstance(rows, str) else {"values": rows.to_dicts()}
+    body: dict[str, Any] = {"encoding": encoding, "layer": list(layers)}
+    if len(layers) == 1:
+        body = {**layers[0], "encoding": {**encoding, **layers[0]["encoding"]}}
+    spec = {"width": "container", "description": description, "data": data, **body, "height": height}
+    return Chart(title, description, spec)
+
+
+def layer(mark: str | Channel, rows: Sequence[Mapping[str, Any]] | None = None, /, **encoding: Any) -> dict[str, Any]:
+    """A mark with its channels, and its own data where it has some."""
+    data = {} if rows is None else {"data": {"values": rows}}
+    return {**data, "mark": mark, "encoding": encoding}
+
+
+def points(size: int, opacity: float = 1, **style: Any) -> dict[str, Any]:
+    """The mark of filled points."""
+    return {"type": "point", "filled": True, "size": size, "opacity": opacity, **style}
 
 
 def number(field: str, **options: Any) -> dict[str, Any]:
@@ -91,19 +119,82 @@ def named(field: str, **options: Any) -> dict[str, Any]:
     return {"field": field, "type": "nominal", **options}
 
 
-def colours(legend: Sequence[Key]) -> dict[str, Any]:
-    """The colour of each entry."""
-    return {"domain": [key.name for key in legend], "range": [key.colour for key in legend]}
+def tooltip(*fields: str) -> list[dict[str, Any]]:
+    """What is shown where one points at: fields as "name", or "name:format" for numbers, both with or without a title.
+
+    >>> tooltip("fate outcome", "share:.1%")[1]
+    {'field': 'share', 'type': 'quantitative', 'format': '.1%'}
+    """
+    shown = []
+    for text in fields:
+        place, _, title = text.partition(" ")
+        field, is_number, format_ = place.partition(":")
+        options = {name: value for name, value in (("format", format_), ("title", title)) if value}
+        shown.append(number(field, **options) if is_number else named(field, **options))
+    return shown
 
 
-def marks(legend: Sequence[Key], by_letter: Mapping[str, Any]) -> dict[str, Any]:
-    """The dashes (`DASHES`) or shapes (`SHAPES`) of each entry, by its letter."""
-    return {"domain": [key.name for key in legend], "range": [by_letter[key.letter] for key in legend]}
+def by(field: str, legend: Sequence[Key], **letters: Mapping[str, Any]) -> dict[str, Any]:
+    """Channels that tell apart the entries of a legend.
+
+    Args:
+        field: Holds the entries' names.
+        legend: The entries.
+        letters: `shape=SHAPES` or `strokeDash=DASHES`, beside the colour.
+    """
+    names = [key.name for key in legend]
+    ranges = {"color": [key.colour for key in legend]}
+    ranges |= {channel: [of[key.letter] for key in legend] for channel, of in letters.items()}
+    return {
+        channel: named(field, scale={"domain": names, "range": values}, legend=None)
+        for channel, values in ranges.items()
+    }
 
 
 def keys(names: Iterable[str], letters: Iterable[str]) -> tuple[Key, ...]:
     """A legend of names that differ in colour and, between neighbours, in their letters."""
     return tuple(Key(*parts) for parts in zip(names, cycle(COLOURS), cycle(letters), strict=False))
+
+
+def said(template: str, rows: pl.DataFrame | Iterable[Mapping[str, Any]]) -> str:
+    """The rows in words, one after the other.
+
+    >>> said("{name} {share:.0%}", [{"name": "near", "share": 0.25}, {"name": "far", "share": 0.5}])
+    'near 25%; far 50%'
+    """
+    return "; ".join(template.format_map(row) for row in (rows.to_dicts() if isinstance(rows, pl.DataFrame) else rows))
+
+
+def heat_map(
+    title: str,
+    description: str,
+    cells: pl.DataFrame,
+    value: str,
+    text: Channel,
+    scale: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Chart:
+    """Tiles with numbers.
+
+    Args:
+        title, description, cells, options: As of `chart`.
+        value: Field of the colours.
+        text: Channel of the numbers.
+        scale: Of the colours; from pale to deep when None.
+    """
+    ink: dict[str, Any] = {"value": INK}
+    if scale is None:
+        deepest = max(0.01, *cells[value])
+        scale = {"domain": [0, deepest], "range": [PALE, DEEP]}
+        ink = {"condition": {"test": f"datum.{value} * 2 > {deepest}", "value": "white"}, "value": INK}
+    return chart(
+        title,
+        description,
+        cells,
+        layer({"type": "rect", "stroke": "white"}, color=number(value, scale=scale, legend=None)),
+        layer({"type": "text", "fontSize": 12}, text=text, color=ink),
+        **options,
+    )
 
 
 @dataclass(frozen=True)
@@ -123,7 +214,7 @@ class Axis:
     @property
     def channel(self) -> dict[str, Any]:
         """Its title, ticks and range."""
-        scale: dict[str, Any] = {"zero": False, "nice": True} if self.domain is None else {"domain": list(self.domain)}
+        scale: dict[str, Any] = ROUND if self.domain is None else {"domain": list(self.domain)}
         return {"title": self.title, "axis": {"format": self.format, "tickCount": 5}, "scale": scale}
 
     @property
@@ -132,21 +223,34 @@ class Axis:
         return {"title": self.title, "format": ".1%" if self.format == "~%" else ".3~f"}
 
 
-def lines(title: str, description: str, rows: str, legend: Sequence[Key], x: Axis, y: Axis) -> Chart:
-    """A line chart."""
-    body = {
-        "height": 240,
-        "mark": {"type": "line", "strokeWidth": 2},
-        "encoding": {
-            "x": number("x", **x.channel),
-            "y": number("y", **y.channel),
-            "color": named("series", scale=colours(legend), legend=None),
-            "strokeDash": named("series", scale=marks(legend, DASHES), legend=None),
-            "order": number("point"),
-            "tooltip": [named("series"), number("x", **x.tooltip), number("y", **y.tooltip)],
-        },
-    }
-    return chart(title, description, rows, body)
+def lines(title: str, description: str, points: pl.DataFrame, legend: Sequence[Key], x: Axis, y: Axis) -> Chart:
+    """A line chart of points with the columns series, x and y."""
+    return chart(
+        title,
+        description,
+        line_rows(points),
+        layer({"type": "line", "strokeWidth": 2}),
+        x=number("x", **x.channel),
+        y=number("y", **y.channel),
+        order=number("point"),
+        tooltip=[named("series"), number("x", **x.tooltip), number("y", **y.tooltip)],
+        **by("series", legend, strokeDash=DASHES),
+    )
+
+
+def line_group(title: str, description: str, points: pl.DataFrame, x: Axis, y: Axis) -> ChartGroup:
+    """A line chart with the legend of its series; without a chart where there are no points."""
+    if points.is_empty():
+        return ChartGroup()
+    legend = keys(points["series"].unique(maintain_order=True), DASHES)
+    return ChartGroup(legend, (lines(title, description, points, legend, x, y),))
+
+
+def series(points: Mapping[str, Iterable[tuple[float | None, float | None]]]) -> pl.DataFrame:
+    """Lines by their names as a frame for `line_group`; points without a number are left out."""
+    schema = {"series": pl.String, "x": pl.Float64, "y": pl.Float64}
+    rows = [(name, x, y) for name, of in points.items() for x, y in of]
+    return pl.DataFrame(rows, schema=schema, orient="row", strict=False).drop_nulls()
 
 
 def line_rows(points: pl.DataFrame) -> str:
