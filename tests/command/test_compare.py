@@ -10,8 +10,8 @@ import yaml
 from dvc.repo import Repo
 
 from farther.command import main
-from farther.command.compare import changes
-from farther.command.comparison import Change, Subject, open_side
+from farther.command.comparison import Change, changes
+from farther.command.stored_metrics import Subject, open_metrics
 from farther.errors import ParameterError
 from farther.evaluation.evaluate import evaluate_run
 from farther.evaluation.files import Roles, RunFiles
@@ -142,7 +142,7 @@ def test_what_is_neither_path_nor_revision_is_an_error(tmp_path, capsys, monkeyp
     assert main(["compare", "nonsense"]) == 2
     assert "not a file, a folder, or a revision" in capsys.readouterr().err
     with pytest.raises(ParameterError):
-        open_side("--output=x", tmp_path)
+        open_metrics("--output=x", tmp_path)
 
 
 # ------------------------------------------------------------------- with evaluations
@@ -319,5 +319,5 @@ def test_a_commit_with_itself_differs_in_nothing(history, capsys, monkeypatch):
 
 def test_changes_are_of_both_sides_names():
     subject = Subject("r", "s", "m")
-    found = {row.metric: (row.before, row.after) for row in changes({subject: {"a": 1.0}}, {subject: {"b": 2.0}})}
+    found = {row.metric: (row.before, row.after) for row in changes({subject: {"a": 1.0}}, {subject: {"b": 2.0}}, {})}
     assert found == {"a": (1.0, None), "b": (None, 2.0)}

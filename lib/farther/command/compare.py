@@ -8,9 +8,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from farther.command.comparison import Change, Side, Values, compared_methods, open_side, tested_changes
+from farther.command.comparison import Change, changes, compared_methods, tested_changes
 from farther.command.output import as_json, coloured, markdown, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
+from farther.command.stored_metrics import open_metrics
 from farther.errors import ParameterError, choose
 
 
@@ -54,14 +55,11 @@ def compare(
             raise ParameterError("--methods compares two methods of one run: name it with --run, and omit A and B")
         project = Project(params)
         name = choose("run", run[0], project.section("detectors"))
-        rows, names = compared_methods(project.artifacts, name, methods, split or [], metric or []), methods
+        rows = compared_methods(project.artifacts, name, methods, split or [], metric or [])
     else:
-        names = (a or "HEAD", b or "workspace")
-        before, after = (_opened(name) for name in names)
         wanted = {"run": run, "split": split, "method": method, "metric": metric}
-        rows = _chosen(changes(before.values, after.values), wanted)
-        if not no_test:
-            rows, notes = tested_changes(rows, before, after)
+        rows, notes = _of_sides(a or "HEAD", b or "workspace", wanted, test=not no_test)
+    names = methods or (a or "HEAD", b or "workspace")
     rows = [row for row in rows if all or row.before != row.after]
     if sort == "change":
         rows.sort(key=lambda row: -abs(row.change or 0.0))
@@ -74,31 +72,16 @@ def compare(
     return 1 if check and any(row.result == "worse" for row in rows) else 0
 
 
-def _opened(name: str) -> Side:
-    side = open_side(name, Path())
-    if not side.values:
-        raise ParameterError(f"{name} has no metrics of runs: expected artifacts/metrics/RUN/SPLIT/METHOD.json")
-    return side
-
-
-def changes(before: Values, after: Values) -> list[Change]:
-    """Each metric that either side has, in the order of the names."""
-    rows = []
-    for subject in sorted(set(before) | set(after)):
-        ours, theirs = before.get(subject, {}), after.get(subject, {})
-        rows += [Change(subject, name, ours.get(name), theirs.get(name)) for name in dict.fromkeys([*ours, *theirs])]
-    return rows
-
-
-def _chosen(rows: list[Change], wanted: Mapping[str, list[str] | None]) -> list[Change]:
-    """The rows that have the wanted names; names the first unknown one where none has all of them."""
-    chosen = [row for row in rows if all(not names or row.names[kind] in names for kind, names in wanted.items())]
-    if not chosen:
-        for kind, names in wanted.items():
-            for name in names or ():
-                choose(kind, name, {row.names[kind] for row in rows} - {""})
-        raise ParameterError("no metric has all of these: omit --run, --split, --method or --metric")
-    return chosen
+def _of_sides(a: str, b: str, wanted: Mapping[str, list[str] | None], *, test: bool) -> tuple[list[Change], list[str]]:
+    """How the metrics of two commits, folders or files differ, and notes on what could not be tested."""
+    before, after = (open_metrics(name, Path()) for name in (a, b))
+    for side in (before, after):
+        if not side.values:
+            raise ParameterError(
+                f"{side.name} has no metrics of runs: expected artifacts/metrics/RUN/SPLIT/METHOD.json"
+            )
+    rows = changes(before.values, after.values, wanted)
+    return tested_changes(rows, before, after) if test else (rows, [])
 
 
 def _shown(rows: Sequence[Change], notes: Sequence[str], names: tuple[str, str], *, by_name: bool) -> str:

@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from farther.command.project import PARAMS, git, option
+from farther.command.committed import uncommitted
+from farther.command.project import PARAMS, option
 from farther.errors import ParameterError, choose, shorten
 
 #: The folder that profiles name for data.
@@ -59,7 +60,7 @@ def profile(
     source = known[choose("profile", name, known)]
     text = placed(read_text(source), data)
     replaces = PARAMS.exists() and read_text(PARAMS) != text
-    if replaces and not force and git(Path(), "status", "--porcelain", "--", str(PARAMS)) != "":
+    if replaces and not force and uncommitted(Path(), str(PARAMS)) != []:
         raise ParameterError(f"{PARAMS} has changes that git has not recorded; commit them, or add --force")
     with write_aside(PARAMS) as aside:
         aside.write_text(text, encoding="utf-8")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -67,17 +66,6 @@ class Project:
 
         benchmarks = self.section("benchmarks")
         return benchmark(name, benchmarks[choose("benchmark", name, benchmarks)])
-
-
-def git(folder: Path, *arguments: str) -> str | None:
-    """What git prints; None where it fails, or is not installed."""
-    try:
-        done: Any = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=False, timeout=60
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def _names_in(section: str) -> Callable[[str], list[str]]:

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from farther.command.comparison import since_commit
 from farther.command.output import table
 from farther.command.project import PARAMS, Params, Project
+from farther.command.stored_metrics import since_commit
 
 #: Differences up to this are of rounding: another processor adds in another order.
 ROUNDING = 1e-6

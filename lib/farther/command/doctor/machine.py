@@ -12,8 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from farther.command.committed import uncommitted
 from farther.command.output import size
-from farther.command.project import Project, git
+from farther.command.project import Project
 from farther.errors import DataError
 
 
@@ -178,12 +179,11 @@ def gpu(project: Project) -> list[Finding]:
 
 def repository(project: Project) -> list[Finding]:
     """Whether git and DVC know the project, and what they have not recorded."""
-    changed = git(project.folder, "status", "--porcelain")
+    changed = uncommitted(project.folder)
     if changed is None:
         return [Finding("repository", "git", "note", "no repository here: DVC needs one (git init; dvc init)")]
-    count = len(changed.splitlines())
-    state = f"{count} changes not committed" if count else "all committed"
-    findings = [Finding("repository", "git", "note" if count else "ok", state)]
+    state = f"{len(changed)} changes not committed" if changed else "all committed"
+    findings = [Finding("repository", "git", "note" if changed else "ok", state)]
     if not (project.folder / ".dvc").is_dir():
         return [*findings, Finding("repository", "DVC", "missing", "not initialised", {"remedy": "dvc init"})]
     lock = project.folder / "dvc.lock"
