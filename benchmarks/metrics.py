@@ -27,8 +27,11 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from farther.metrics import bootstrap, closed_set, known_classes, ood, open_set, operating_threshold
-from farther.metrics.outcomes import Settings, Split
+from farther.metrics import closed_set, ood, open_set
+from farther.metrics.closed_set import operating_threshold
+from farther.metrics.open_set import known_classes
+from farther.metrics.open_set.outcomes import Settings, Split
+from farther.metrics.statistics import bootstrap
 from farther.tables import Objects, Regions
 
 #: The task of a benchmark run: methods, splits, detections and objects per split.

@@ -21,7 +21,8 @@ import numpy as np
 from farther import detectors, methods
 from farther.datasets import image_roots
 from farther.detectors.inference import InferenceParams, infer_splits
-from farther.metrics import ood, open_set, operating_threshold
+from farther.metrics import ood, open_set
+from farther.metrics.closed_set import operating_threshold
 from farther.metrics.matching import not_of_known
 from farther.params import section
 from farther.scoring.fit import fit_method

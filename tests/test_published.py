@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from farther.metrics import correlation
+from farther.metrics.statistics import correlation
 
 FOLDER = Path(__file__).parents[1] / "data" / "published"
 WHERE = ("detector", "id", "ood")

@@ -18,7 +18,7 @@ from farther.evaluation.files import Roles, RunFiles
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.paired import StoredEvaluation, compare
 from farther.evaluation.settings import EvaluationSettings
-from farther.metrics import bootstrap
+from farther.metrics.statistics import bootstrap
 from farther.registry import build
 from farther.tables import Images, Scores
 

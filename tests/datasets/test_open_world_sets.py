@@ -7,7 +7,7 @@ import pytest
 from farther import datasets
 from farther.curation import TablesFolder, benchmark, curate
 from farther.datasets.ingest import ingest
-from farther.metrics.image_pairs import base_images
+from farther.metrics.open_set.image_pairs import base_images
 from farther.params import parse
 
 ROOT = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from PIL import Image
 from torchvision.models import resnet18
 from farther import datasets, detectors, methods
 from farther.datasets.ingest import ingest
-from farther.metrics.outcomes import Split
+from farther.metrics.open_set.outcomes import Split
 from farther.metrics.user_defined import METRICS, Case, create_all
 from farther.tables import Objects, Regions
 from pathlib import Path

@@ -22,13 +22,13 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("tables", "datasets", "detectors", "methods", "curation", "similarity", "monitor", "report")
 #: Modules of `farther.metrics` that only the others use.
 INTERNAL = {
-    "boxes",
-    "matched_detections",
+    "closed_set.matched_detections",
     "matching",
+    "matching.boxes",
+    "ood.two_sides",
     "precision_recall",
-    "self_aware_images",
-    "self_aware_matches",
-    "two_sides",
+    "self_awareness.images",
+    "self_awareness.matches",
     "weighting",
 }
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
@@ -72,8 +72,8 @@ def public_names() -> set[str]:
         for package in PACKAGES
         for name in importlib.import_module(f"farther.{package}").__all__
     }
-    for module in pkgutil.iter_modules(farther.metrics.__path__, "farther.metrics."):
-        if module.name.rpartition(".")[2] not in INTERNAL:
+    for module in pkgutil.walk_packages(farther.metrics.__path__, "farther.metrics."):
+        if module.name.removeprefix("farther.metrics.") not in INTERNAL:
             names |= {
                 f"{module.name}.{name}"
                 for name, value in vars(importlib.import_module(module.name)).items()

@@ -15,9 +15,11 @@ from farther.evaluation.inputs import RunInputs
 from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.threshold import ThresholdSettings, choose_threshold
 from farther.evaluation.wilderness import WildImages
-from farther.metrics import bootstrap, error_diagnosis, weighting
+from farther.metrics import weighting
 from farther.metrics.catalogue import COMPARED, METRICS
 from farther.metrics.closed_set import ClosedSet
+from farther.metrics.errors import error_diagnosis
+from farther.metrics.statistics import bootstrap
 from farther.tables import Header, Images, Objects, Regions, Scores
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]

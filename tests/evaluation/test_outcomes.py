@@ -5,7 +5,7 @@ import pytest
 
 from farther.errors import DataError
 from farther.metrics import open_set
-from farther.metrics.outcomes import Settings, Split
+from farther.metrics.open_set.outcomes import Settings, Split
 from farther.tables import ObjectOutcomes, RegionOutcomes
 
 FIRST, SECOND, THIRD, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [400, 0, 500, 100], [700, 700, 800, 800]

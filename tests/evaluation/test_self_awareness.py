@@ -10,7 +10,7 @@ from farther.evaluation.self_aware_run import SelfAwareRun
 from farther.evaluation.self_awareness import evaluate_self_awareness
 from farther.evaluation.settings import EvaluationSettings
 from farther.metrics import self_awareness
-from farther.metrics.image_uncertainty import of_confidence
+from farther.metrics.self_awareness.image_uncertainty import of_confidence
 from farther.tables import Images, Objects, Regions
 
 FIRST, SECOND, NOWHERE = (0, 0, 100, 100), (200, 0, 300, 100), (700, 700, 800, 800)

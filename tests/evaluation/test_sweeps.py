@@ -6,7 +6,7 @@ import pytest
 from farther.errors import DataError
 from farther.evaluation import sweeps
 from farther.metrics import closed_set, ood, open_set
-from farther.metrics.outcomes import Split
+from farther.metrics.open_set.outcomes import Split
 
 FIRST, SECOND = [0, 0, 100, 100], [200, 0, 300, 100]
 

@@ -5,7 +5,8 @@ import pytest
 from scipy.special import softmax
 
 from farther.errors import DataError
-from farther.metrics import background_probability, bootstrap
+from farther.metrics.statistics import bootstrap
+from farther.metrics.wilderness import background_probability
 from farther.tables import Regions
 
 CLASSES = ("cat", "dog", "nothing")

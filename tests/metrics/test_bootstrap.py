@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError, ParameterError
-from farther.metrics import bootstrap, closed_set, known_classes, ood, open_set, self_awareness, weighting
-from farther.metrics.outcomes import Settings, Split
-from farther.metrics.self_aware_matches import match
+from farther.metrics import closed_set, ood, open_set, self_awareness, weighting
+from farther.metrics.open_set import known_classes
+from farther.metrics.open_set.outcomes import Settings, Split
+from farther.metrics.self_awareness.matches import match
+from farther.metrics.statistics import bootstrap
 
 IMAGES = [f"{number:03d}" for number in range(12)]
 

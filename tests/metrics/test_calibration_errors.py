@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from farther.errors import ParameterError
-from farther.metrics import calibration, calibration_errors
+from farther.metrics.self_awareness import calibration, calibration_errors
 
 FIRST, SECOND, FAR = (0, 0, 10, 10), (20, 0, 30, 10), (50, 50, 60, 60)
 

@@ -6,7 +6,8 @@ from scipy.special import softmax
 from sklearn.metrics import accuracy_score, auc, log_loss
 
 from farther.errors import DataError
-from farther.metrics import classification, ood
+from farther.metrics import ood
+from farther.metrics.ood import classification
 from farther.metrics.weighting import RowWeights
 from farther.tables import Objects, Regions
 

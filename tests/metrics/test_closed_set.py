@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError
-from farther.metrics import boxes, closed_set, precision_recall
+from farther.metrics import closed_set, precision_recall
+from farther.metrics.matching import boxes
 from farther.metrics.weighting import row_weights
 from farther.tables import Objects
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from farther.errors import ParameterError
-from farther.metrics import bootstrap
+from farther.metrics.statistics import bootstrap
 
 
 def simulated(seed, better=0.0, methods=6, images=60):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from farther.metrics.conformal import corrected, images_needed, largest_within, zero_count_limit
+from farther.metrics.statistics.conformal import corrected, images_needed, largest_within, zero_count_limit
 
 
 def test_the_largest_threshold_leaves_the_next_loss_out():

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from farther.errors import ParameterError
-from farther.metrics import correlation
+from farther.metrics.statistics import correlation
 
 
 @pytest.mark.parametrize("kind", ["pearson", "spearman"])

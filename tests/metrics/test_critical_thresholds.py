@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet
-from farther.metrics.critical_thresholds import known_objects, unknown_objects
-from farther.metrics.outcomes import FOUND, MISCLASSIFIED, Settings, Split
+from farther.metrics.open_set.critical_thresholds import known_objects, unknown_objects
+from farther.metrics.open_set.outcomes import FOUND, MISCLASSIFIED, Settings, Split
 
 CAT, FOX, BEAR = [0, 0, 100, 100], [200, 0, 300, 100], [400, 0, 500, 100]
 

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from tidecv import TIDE, Data
 
-from farther.metrics import error_budget, open_set
-from farther.metrics.bootstrap import ImageDraws
+from farther.metrics import open_set
 from farther.metrics.closed_set import ClosedSet
-from farther.metrics.error_diagnosis import TOUCH
-from farther.metrics.outcomes import Settings, Split
+from farther.metrics.errors import error_budget
+from farther.metrics.errors.error_diagnosis import TOUCH
+from farther.metrics.open_set.outcomes import Settings, Split
+from farther.metrics.statistics.bootstrap import ImageDraws
 
 NAMES = dict(zip(error_budget.KINDS, ("Cls", "Loc", "Both", "Dupe", "Bkg", "Miss"), strict=True))
 

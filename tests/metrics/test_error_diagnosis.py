@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from farther.errors import ParameterError
-from farther.metrics import error_diagnosis, wilderness
-from farther.metrics.bootstrap import ImageDraws
+from farther.metrics import wilderness
 from farther.metrics.closed_set import ClosedSet
+from farther.metrics.errors import error_diagnosis
+from farther.metrics.statistics.bootstrap import ImageDraws
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError
-from farther.metrics import image_pairs
-from farther.metrics.outcomes import Settings, Split
+from farther.metrics.open_set import image_pairs
+from farther.metrics.open_set.outcomes import Settings, Split
 from farther.tables import Objects, Regions
 
 CAR, SIGN, DOG = [0, 0, 10, 10], [20, 0, 30, 10], [40, 0, 50, 10]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farther.errors import DataError, ParameterError
-from farther.metrics.image_uncertainty import (
+from farther.metrics.self_awareness.image_uncertainty import (
     AGGREGATES,
     NO_DETECTION,
     aggregate,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from farther.metrics import misclassification
+from farther.metrics.ood import misclassification
 from farther.metrics.weighting import RowWeights
 from farther.tables import Objects, Regions
 

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from farther.errors import DataError, ParameterError
-from farther.metrics import closed_set, known_classes, open_set
-from farther.metrics.outcomes import Settings, Split
+from farther.metrics import closed_set, open_set
+from farther.metrics.open_set import known_classes
+from farther.metrics.open_set.outcomes import Settings, Split
 from farther.tables import Objects, Regions
 
 FIRST, SECOND, THIRD, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [400, 0, 500, 100], [700, 700, 800, 800]

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from farther.metrics.open_world import MAX_DETECTIONS, MixedImages
+from farther.metrics.open_set.open_world import MAX_DETECTIONS, MixedImages
 from farther.tables import Objects, Regions
 
 CLASSES = ("cat", "dog", "unknown")

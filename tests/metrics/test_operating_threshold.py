@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from farther.errors import DataError, ParameterError
-from farther.metrics import closed_set, operating_threshold
+from farther.metrics import closed_set
+from farther.metrics.closed_set import operating_threshold
 from farther.tables import Regions
 
 FIRST, SECOND, NOWHERE = [0, 0, 10, 10], [50, 0, 60, 10], [80, 80, 90, 90]

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import friedmanchisquare, rankdata
 
 from farther.errors import ParameterError
-from farther.metrics.ranking import mean_ranks
+from farther.metrics.statistics.ranking import mean_ranks
 
 #: Demšar (2006), Table 5 (a): critical values of the Nemenyi test at 0.05 for 2 to 10 methods.
 DEMSAR = {2: 1.960, 3: 2.343, 4: 2.569, 5: 2.728, 6: 2.850, 7: 2.949, 8: 3.031, 9: 3.102, 10: 3.164}

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from farther.errors import ParameterError
-from farther.metrics import calibration, self_awareness
-from farther.metrics.boxes import is_among
-from farther.metrics.self_aware_detector import SelfAwareDetector
-from farther.metrics.self_aware_images import Images
-from farther.metrics.self_aware_matches import match
+from farther.metrics import self_awareness
+from farther.metrics.matching.boxes import is_among
+from farther.metrics.self_awareness import calibration
+from farther.metrics.self_awareness.detector import SelfAwareDetector
+from farther.metrics.self_awareness.images import Images
+from farther.metrics.self_awareness.matches import match
 
 FIRST = (0, 0, 10, 10)
 

@@ -12,8 +12,9 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression
 
 from farther.errors import ParameterError
-from farther.metrics import calibration, self_awareness
-from farther.metrics.self_aware_matches import match
+from farther.metrics import self_awareness
+from farther.metrics.self_awareness import calibration
+from farther.metrics.self_awareness.matches import match
 
 FIRST, SECOND, NOWHERE = [0, 0, 100, 100], [200, 0, 300, 100], [700, 700, 800, 800]
 HALF_OF_SECOND = [200, 0, 300, 55]

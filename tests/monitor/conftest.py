@@ -16,9 +16,9 @@ from farther.detectors.inference import InferenceParams, infer_splits
 from farther.detectors.passes import infer_passes, read_passes
 from farther.evaluation.files import RunFiles
 from farther.images.plan import Plan
-from farther.metrics import image_uncertainty
-from farther.metrics.calibration import Linear
-from farther.metrics.self_aware_detector import SelfAwareDetector
+from farther.metrics.self_awareness import image_uncertainty
+from farther.metrics.self_awareness.calibration import Linear
+from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.monitor import BundleSource, Monitor, write_bundle
 from farther.scoring.entries import read_entry
 from farther.scoring.inputs import FitSettings, RunRegions

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from farther.evaluation.files import RunFiles
-from farther.metrics.bootstrap import interval
+from farther.metrics.statistics.bootstrap import interval
 from farther.report import headline
 from farther.report.charts.distances import drawn, panels
 from farther.report.distances import Distances, Shares

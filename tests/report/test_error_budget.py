@@ -2,7 +2,7 @@
 
 import pytest
 
-from farther.metrics.error_budget import KINDS
+from farther.metrics.errors.error_budget import KINDS
 from farther.report.charts import error_budget
 from farther.report.results import read_run
 from farther.tables.documents import read_json

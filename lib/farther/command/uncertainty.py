@@ -54,7 +54,8 @@ def uncertainty(
     import numpy as np
 
     from farther.evaluation.files import RunFiles, RunSplit
-    from farther.metrics import image_uncertainty, ood
+    from farther.metrics import ood
+    from farther.metrics.self_awareness import image_uncertainty
 
     project = Project(params)
     entry = project.section("detectors")[choose("run", run, project.section("detectors"))]

@@ -61,7 +61,7 @@ class OodSplit:
         candidates: A file of candidates (see `farther.curation.candidates`): of the subset, only images that it lists.
         admit: `reviewed`: an image enters only by a reviewer's decision; `all`: unless rules or reviewers remove it. By
             default `reviewed` with `candidates` and `all` without.
-        pairs: Images that the unknown objects were added to; see `farther.metrics.image_pairs`.
+        pairs: Images that the unknown objects were added to; see `farther.metrics.open_set.image_pairs`.
         assigned: `by rules`; or `as published` for a subset that is a curated split already: only reviewers' decisions
             change it.
     """

@@ -9,8 +9,8 @@ import numpy as np
 
 from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs
-from farther.metrics import classification, misclassification
 from farther.metrics.catalogue import METRICS
+from farther.metrics.ood import classification, misclassification
 from farther.metrics.weighting import ratio, value
 
 

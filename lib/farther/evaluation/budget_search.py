@@ -11,7 +11,7 @@ import numpy as np
 from farther.evaluation.choice import Budget, Setting
 from farther.evaluation.trade_offs import IdSteps, OodSteps, Steps
 from farther.methods.base import LABELLED_UNKNOWN
-from farther.metrics.conformal import corrected, largest_within
+from farther.metrics.statistics.conformal import corrected, largest_within
 
 #: A method and a value of t*.
 Candidate = tuple[str, float]

@@ -9,7 +9,7 @@ import numpy as np
 
 from farther.evaluation.inputs import RunInputs, TestSplit
 from farther.metrics import ood
-from farther.metrics.outcomes import Outcome, Split
+from farther.metrics.open_set.outcomes import Outcome, Split
 
 
 @dataclass(frozen=True)

@@ -43,8 +43,8 @@ from farther.evaluation.methods import read_methods
 from farther.evaluation.parts import CHOICE, as_text, key_of, measured_item
 from farther.evaluation.trade_offs import IdImages, IdSteps, OodImages, OodSteps, Steps, halves
 from farther.keyed import Keyed
-from farther.metrics import bootstrap
-from farther.metrics.conformal import images_needed, zero_count_limit
+from farther.metrics.statistics import bootstrap
+from farther.metrics.statistics.conformal import images_needed, zero_count_limit
 from farther.metrics.weighting import ImageWeights, ratio
 from farther.tables.documents import read_sealed, write_json, write_sealed
 from farther.tables.files import digest

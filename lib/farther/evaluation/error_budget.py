@@ -8,9 +8,9 @@ import numpy as np
 
 from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs, TestSplit
-from farther.metrics import error_budget
 from farther.metrics.closed_set import ClosedSet
-from farther.metrics.outcomes import Outcome
+from farther.metrics.errors import error_budget
+from farther.metrics.open_set.outcomes import Outcome
 from farther.metrics.weighting import value
 
 

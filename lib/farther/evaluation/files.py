@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError
-from farther.metrics import background_probability
-from farther.metrics.boxes import image_numbers, is_among
+from farther.metrics.matching.boxes import image_numbers, is_among
+from farther.metrics.wilderness import background_probability
 from farther.tables import Images, Objects, Regions, RegionsFolder, Scores
 from farther.tables.documents import read_sealed
 from farther.tables.files import digest, inside
@@ -194,7 +194,7 @@ class RunSplit:
         return regions
 
     def read_margins(self) -> np.ndarray | None:
-        """Of each stored region, see `farther.metrics.background_probability.margins`; None where it does not apply."""
+        """`background_probability.margins` of each stored region; None where they do not apply."""
         if not background_probability.applies(self.folder):
             return None
         each = (background_probability.margins(batch) for batch in self.folder.batches(()))

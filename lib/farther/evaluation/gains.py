@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from farther.evaluation.methods import Evaluated
-from farther.metrics import bootstrap
 from farther.metrics.catalogue import METRICS
+from farther.metrics.statistics import bootstrap
 
 #: Method that the others are compared with, and the metrics of the comparison.
 BASELINE = "confidence"

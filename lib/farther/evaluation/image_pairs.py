@@ -10,8 +10,8 @@ import numpy as np
 from farther.errors import DataError
 from farther.evaluation.files import RunSplit
 from farther.evaluation.settings import EvaluationSettings
-from farther.metrics import image_pairs
-from farther.metrics.outcomes import Outcome, Settings, Split
+from farther.metrics.open_set import image_pairs
+from farther.metrics.open_set.outcomes import Outcome, Settings, Split
 from farther.metrics.weighting import ImageWeights
 from farther.tables import Regions
 

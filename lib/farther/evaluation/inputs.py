@@ -18,16 +18,16 @@ from farther.evaluation.settings import EvaluationSettings
 from farther.evaluation.sweeps import Step
 from farther.evaluation.threshold import read_threshold
 from farther.evaluation.weights import Weights
-from farther.metrics.bootstrap import ImageDraws
-from farther.metrics.boxes import Pairs
 from farther.metrics.catalogue import COMPARED
-from farther.metrics.classification import Classified
 from farther.metrics.closed_set import ClosedSet
-from farther.metrics.error_diagnosis import TOUCH
+from farther.metrics.errors.error_diagnosis import TOUCH
 from farther.metrics.matching import not_of_known, true_classes
-from farther.metrics.misclassification import is_correct
-from farther.metrics.open_world import MixedImages
-from farther.metrics.outcomes import Settings, Split
+from farther.metrics.matching.boxes import Pairs
+from farther.metrics.ood.classification import Classified
+from farther.metrics.ood.misclassification import is_correct
+from farther.metrics.open_set.open_world import MixedImages
+from farther.metrics.open_set.outcomes import Settings, Split
+from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.user_defined import create_all
 from farther.metrics.weighting import ImageWeights, joined
 from farther.tables import Objects, Regions

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from farther.metrics import bootstrap
 from farther.metrics.catalogue import METRICS
+from farther.metrics.statistics import bootstrap
 
 
 def within(replicates: Mapping[str, np.ndarray]) -> dict[str, tuple[float, float] | None]:
-    """The interval of each metric; see `farther.metrics.bootstrap.interval`."""
+    """The interval of each metric; see `farther.metrics.statistics.bootstrap.interval`."""
     return {name: bootstrap.interval(values) for name, values in replicates.items()}
 
 
@@ -26,7 +26,7 @@ def against_best(
     Args:
         results: Results of each method on one split, by section.
         replicates: {method: {metric: ndarray of shape (B,)}}, all of the same draws.
-        comparisons: see `farther.metrics.bootstrap.compare_with`.
+        comparisons: see `farther.metrics.statistics.bootstrap.compare_with`.
 
     Returns:
         {method: {metric: {"best": method, "interval" of the difference to it, "p"}}}; metrics that no method has are

@@ -21,7 +21,7 @@ from farther.evaluation.inputs import RunInputs
 from farther.evaluation.threshold import read_threshold
 from farther.evaluation.weights import ONCE
 from farther.metrics import open_set
-from farther.metrics.outcomes import Outcome
+from farther.metrics.open_set.outcomes import Outcome
 from farther.tables.documents import read_json, read_sealed, write_sealed
 from farther.tables.files import digest
 from farther.tables.parquet import read_parquet, write_parquet

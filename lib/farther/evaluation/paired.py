@@ -14,7 +14,7 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles, read_evaluation
-from farther.metrics import bootstrap
+from farther.metrics.statistics import bootstrap
 from farther.tables.files import inside
 from farther.tables.parquet import read_parquet
 
@@ -83,7 +83,7 @@ class StoredEvaluation:
 
 
 def compare(first: Replicates, second: Replicates) -> dict[str, dict[str, Any]]:
-    """For each metric the 95% interval of second − first, and p; see `farther.metrics.bootstrap.compare`.
+    """For each metric the 95% interval of second − first, and p; see `farther.metrics.statistics.bootstrap.compare`.
 
     Raises:
         DataError: the two are of different draws of images, so they are not paired.

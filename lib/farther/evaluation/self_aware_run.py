@@ -15,11 +15,12 @@ import numpy as np
 
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs
-from farther.metrics import calibration, self_awareness
-from farther.metrics.bootstrap import ImageDraws
-from farther.metrics.self_aware_detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
-from farther.metrics.self_aware_images import Images
-from farther.metrics.self_aware_matches import Matched
+from farther.metrics import self_awareness
+from farther.metrics.self_awareness import calibration
+from farther.metrics.self_awareness.detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
+from farther.metrics.self_awareness.images import Images
+from farther.metrics.self_awareness.matches import Matched
+from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import ImageWeights, plain, ratio
 
 #: Shifted images of this severity or more may be rejected without loss (Section 6: 5 of 1, 3 and 5).

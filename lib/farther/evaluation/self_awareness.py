@@ -12,10 +12,11 @@ from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.self_aware_run import SelfAwareRun, rejected
 from farther.evaluation.sweeps import mean_average_precision
-from farther.metrics import calibration, calibration_errors, closed_set, image_uncertainty, ood, self_awareness
-from farther.metrics.boxes import image_numbers, is_among
-from farther.metrics.self_aware_detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
-from farther.metrics.self_aware_images import ANY_OVERLAP, Images
+from farther.metrics import closed_set, ood, self_awareness
+from farther.metrics.matching.boxes import image_numbers, is_among
+from farther.metrics.self_awareness import calibration, calibration_errors, image_uncertainty
+from farther.metrics.self_awareness.detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
+from farther.metrics.self_awareness.images import ANY_OVERLAP, Images
 from farther.metrics.weighting import plain
 from farther.tables import Regions
 

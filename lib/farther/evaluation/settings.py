@@ -9,13 +9,13 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from farther.evaluation.sweeps import CONFIDENCES, KEPT
-from farther.metrics import calibration, image_uncertainty
-from farther.metrics.bootstrap import MOST_IMAGES, Comparisons, ImageDraws
 from farther.metrics.closed_set import COCO_IOUS
 from farther.metrics.ood import Aupr
-from farther.metrics.outcomes import Protocol
-from farther.metrics.self_aware_detector import ImageThreshold
-from farther.metrics.self_aware_matches import TRUE_POSITIVE_IOU
+from farther.metrics.open_set.outcomes import Protocol
+from farther.metrics.self_awareness import calibration, image_uncertainty
+from farther.metrics.self_awareness.detector import ImageThreshold
+from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
+from farther.metrics.statistics.bootstrap import MOST_IMAGES, Comparisons, ImageDraws
 from farther.registry import STRICT
 
 #: Choices of `EvaluationSettings.separation`: sections of a method's results on a split.
@@ -27,9 +27,9 @@ class SelfAwarenessSettings:
     """How a run is made self-aware: section `evaluate.self_awareness` of params.yaml.
 
     Args:
-        aggregate: see `farther.metrics.image_uncertainty.aggregate`.
+        aggregate: see `farther.metrics.self_awareness.image_uncertainty.aggregate`.
         image_threshold: "pseudo_ood" or "keep_95"; by default the former where the benchmark has such images.
-        calibrator: see `farther.metrics.calibration.fit`.
+        calibrator: see `farther.metrics.self_awareness.calibration.fit`.
         iou: Smallest IoU of a true positive.
     """
 
@@ -58,10 +58,10 @@ class EvaluationSettings:
         recomputed_replicates: The same for the metrics of wilderness, which are computed anew in each replicate: about
             0.1 s each on 20,000 regions; 0 for none.
         drawn_images: Most images of a split that the bootstrap draws one by one; those of a larger one are drawn in
-            1,024 random groups, see `farther.metrics.bootstrap`.
+            1,024 random groups, see `farther.metrics.statistics.bootstrap`.
         seed: Seed of the bootstrap, and of the order in which wild images are added.
         comparisons: "all_pairs" allows for the number of methods in comparisons with the best one; "single" compares
-            each with the best as if there were no other. See `farther.metrics.bootstrap.compare_with`.
+            each with the best as if there were no other. See `farther.metrics.statistics.bootstrap.compare_with`.
         kept: Shares of ID regions that τ keeps, for the curves over τ.
         confidences: Operating thresholds for the curves over t*.
         supercategories: {category: supercategory}, for metrics by supercategory; none when empty.

@@ -15,8 +15,8 @@ from farther.errors import DataError
 from farther.methods.base import LABELLED_UNKNOWN
 from farther.metrics import ood, open_set
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet
-from farther.metrics.matched_detections import Matched
-from farther.metrics.outcomes import Split
+from farther.metrics.closed_set.matched_detections import Matched
+from farther.metrics.open_set.outcomes import Split
 from farther.metrics.weighting import mean_of_defined, value
 
 #: Shares of the ID regions that τ keeps.

@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.errors import DataError, shorten
 from farther.evaluation.files import RunFiles, RunSplit
-from farther.metrics import operating_threshold
+from farther.metrics.closed_set import operating_threshold
 from farther.metrics.matching import true_classes
 from farther.registry import STRICT
 from farther.tables.documents import read_json, write_json
@@ -25,7 +25,8 @@ class ThresholdSettings:
 
     Args:
         split: ID split it is chosen on.
-        rule, tolerance: see `farther.metrics.operating_threshold.choose`. Classifiers of whole images always have 0.
+        rule, tolerance: see `farther.metrics.closed_set.operating_threshold.choose`; always 0 for classifiers of
+            whole images.
     """
 
     split: str = "val"

@@ -10,9 +10,9 @@ import numpy as np
 
 from farther.evaluation.files import RunSplit
 from farther.evaluation.inputs import RunInputs, TestSplit
-from farther.metrics.boxes import places
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet
-from farther.metrics.critical_thresholds import known_objects, unknown_objects
+from farther.metrics.matching.boxes import places
+from farther.metrics.open_set.critical_thresholds import known_objects, unknown_objects
 from farther.metrics.weighting import ImageWeights, joined, mean_of_defined
 
 

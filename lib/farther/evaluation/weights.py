@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from farther.metrics.bootstrap import ImageDraws
+from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import ImageWeights, RowWeights
 
 

@@ -10,12 +10,15 @@ import numpy as np
 
 from farther.evaluation import intervals
 from farther.evaluation.inputs import RunInputs, named_together
-from farther.metrics import background_probability, bootstrap, error_diagnosis, wilderness
-from farther.metrics.bootstrap import ImageDraws
-from farther.metrics.boxes import is_among, places_among, sorted_together
+from farther.metrics import wilderness
 from farther.metrics.closed_set import ClosedSet
+from farther.metrics.errors import error_diagnosis
 from farther.metrics.matching import true_classes
+from farther.metrics.matching.boxes import is_among, places_among, sorted_together
+from farther.metrics.statistics import bootstrap
+from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import joined, value
+from farther.metrics.wilderness import background_probability
 
 #: The recall at which unknown objects are confused with classes (Dhamija et al., 2020, Figures 3 and 4).
 DIAGNOSIS_RECALL = 0.3
@@ -59,7 +62,7 @@ class WildImages:
         Returns:
             As `farther.metrics.wilderness.evaluate`, with intervals for `recomputed_replicates`; and
 
-            confusion: see `farther.metrics.error_diagnosis.confusion`, at the recall `diagnosis_recall`.
+            confusion: see `farther.metrics.errors.error_diagnosis.confusion`, at the recall `diagnosis_recall`.
             errors, background: see the methods.
             operating_points: see `farther.metrics.wilderness.Wilderness.best_thresholds`.
         """
@@ -119,7 +122,7 @@ class WildImages:
         Returns:
             None where the detector has no column for the background; else
 
-            rejected_known, rejected_unknown, auroc, intervals: see `farther.metrics.background_probability.metrics`.
+            rejected_known, rejected_unknown, auroc, intervals: see `background_probability.metrics`.
             known, unknown: `histogram`, and `classes` by the class predicted.
         """
         of_known = self._closed.read_margins()
@@ -162,7 +165,7 @@ class WildImages:
         return np.concatenate([of_part.astype(np.int8) for of_part in each])
 
     def _confusion(self, points: dict[str, float | None]) -> dict[str, dict[str, int]]:
-        """`farther.metrics.error_diagnosis.confusion` of both parts."""
+        """`farther.metrics.errors.error_diagnosis.confusion` of both parts."""
         found = [error_diagnosis.confusion(*part, points) for part in self._parts]
         counts = sum((Counter({(k, c): n for k, of in one.items() for c, n in of.items()}) for one in found), Counter())
         table: dict[str, dict[str, int]] = {}

@@ -20,7 +20,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from farther.errors import ParameterError
-from farther.metrics.outcomes import Outcome
+from farther.metrics.open_set.outcomes import Outcome
 from farther.registry import STRICT, Registry
 from farther.tables import Regions
 

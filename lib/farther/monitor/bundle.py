@@ -21,7 +21,7 @@ from farther.detectors import Detector
 from farther.detectors.passes import Pass, read_passes
 from farther.errors import DataError
 from farther.methods import Method, load
-from farther.metrics.self_aware_detector import SelfAwareDetector
+from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.monitor.bundle_info import BundleInfo
 from farther.monitor.drift import Rates
 from farther.registry import build

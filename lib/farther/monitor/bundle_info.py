@@ -32,7 +32,7 @@ class BundledDetector(Schema):
 
 
 class _Calibrator(Schema, extra="forbid"):
-    """A class of `farther.metrics.calibration`, and its values."""
+    """A class of `farther.metrics.self_awareness.calibration`, and its values."""
 
 
 class _Curve(_Calibrator):
@@ -66,7 +66,7 @@ class _Polyline(_Calibrator):
 
 
 class SelfAware(Schema, extra="forbid"):
-    """The values of `farther.metrics.self_aware_detector.SelfAwareDetector`."""
+    """The values of `farther.metrics.self_awareness.detector.SelfAwareDetector`."""
 
     confidence_thresholds: dict[str, float | None]
     calibrators: dict[str, Annotated[_Curve | _Steps | _Polyline, Field(discriminator="type")]]

@@ -19,7 +19,7 @@ from farther.evaluation.files import RunFiles, RunSplit, aligned_scores
 from farther.evaluation.threshold import read_threshold, stored_threshold
 from farther.images.plan import StreamParams
 from farther.methods import Method, load, not_applicable
-from farther.metrics.self_aware_detector import SelfAwareDetector
+from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.monitor.bundle import CHECKPOINT, FILE, FORMAT, METHOD, VERSION, Bundle, code_digest, header_digest
 from farther.monitor.drift import Rates
 from farther.scoring.entries import Entry

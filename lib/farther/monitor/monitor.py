@@ -18,7 +18,7 @@ from farther.detectors.known_classes import renamed
 from farther.errors import DataError, ParameterError
 from farther.images.device import inference_mode
 from farther.images.read import as_pixels, load
-from farther.metrics import calibration
+from farther.metrics.self_awareness import calibration
 from farther.monitor.bundle import Bundle, header_digest
 from farther.tables import Header, Regions
 

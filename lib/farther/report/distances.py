@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from farther.evaluation.files import RunFiles
-from farther.metrics.bootstrap import interval
+from farther.metrics.statistics.bootstrap import interval
 from farther.report.results import DISTANCES, Run, read_runs, title_of
 from farther.tables.table import read_parquet
 

@@ -9,8 +9,8 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.evaluation.files import RunFiles, RunSplit
-from farther.metrics.boxes import is_among
-from farther.metrics.self_aware_detector import SelfAwareDetector
+from farther.metrics.matching.boxes import is_among
+from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.report.results import Run
 from farther.tables import Images, ObjectOutcomes, Objects, RegionOutcomes, RegionsFolder, Scores
 

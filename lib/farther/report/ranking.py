@@ -7,9 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from farther.metrics import correlation
 from farther.metrics.catalogue import METRICS
-from farther.metrics.ranking import mean_ranks
+from farther.metrics.statistics import correlation
+from farther.metrics.statistics.ranking import mean_ranks
 from farther.report.charts import vega as vl
 from farther.report.results import Run, title_of
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from farther.metrics.background_probability import BINS
+from farther.metrics.wilderness.background_probability import BINS
 from farther.report.charts import curves
 from farther.report.charts import vega as vl
 from farther.report.listing import Listing, between, percent

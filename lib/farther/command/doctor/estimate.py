@@ -273,8 +273,9 @@ def _matching(regions: Regions, settings: Any) -> Callable[[], None]:
     """Evaluates one method on a split that is like its ID split: every third region lies on an object."""
     import numpy as np
 
-    from farther.metrics import bootstrap, ood, open_set
-    from farther.metrics.outcomes import Settings, Split
+    from farther.metrics import ood, open_set
+    from farther.metrics.open_set.outcomes import Settings, Split
+    from farther.metrics.statistics import bootstrap
     from farther.tables import Objects
 
     some = regions[::3]

@@ -7,11 +7,11 @@ from typing import Any
 from farther.evaluation.case import SplitCase
 from farther.evaluation.groups.base import MetricGroup, Table
 from farther.evaluation.weights import Weights
-from farther.metrics import known_classes
+from farther.metrics.open_set import known_classes
 
 
 class Known(MetricGroup):
-    """Known objects of the split; see `farther.metrics.known_classes`."""
+    """Known objects of the split; see `farther.metrics.open_set.known_classes`."""
 
     name = "known"
     table = Table("known", "known classes in the images that also show unknown objects (%)")
@@ -25,7 +25,7 @@ class Known(MetricGroup):
         return case.split.data.shows_known
 
     def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
-        """See `farther.metrics.known_classes.metrics`."""
+        """See `farther.metrics.open_set.known_classes.metrics`."""
         outcome = case.paper_outcome
         return known_classes.metrics(
             outcome,

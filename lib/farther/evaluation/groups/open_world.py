@@ -10,7 +10,7 @@ from farther.evaluation.weights import Weights
 
 
 class OpenWorld(MetricGroup):
-    """See `farther.metrics.open_world`."""
+    """See `farther.metrics.open_set.open_world`."""
 
     name = "open_world"
     table = Table(

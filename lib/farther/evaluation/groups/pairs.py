@@ -9,11 +9,11 @@ from farther.evaluation.case import SplitCase
 from farther.evaluation.files import Roles
 from farther.evaluation.groups.base import MetricGroup, Table
 from farther.evaluation.weights import Weights
-from farther.metrics import image_pairs
+from farther.metrics.open_set import image_pairs
 
 
 class Pairs(MetricGroup):
-    """Differences between the images of a pair; see `farther.metrics.image_pairs`."""
+    """Differences between the images of a pair; see `farther.metrics.open_set.image_pairs`."""
 
     name = "pairs"
     table = Table(
@@ -34,7 +34,7 @@ class Pairs(MetricGroup):
         return case.split.pairs.counts if case.split.pairs else {}
 
     def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
-        """See `farther.metrics.image_pairs.metrics`."""
+        """See `farther.metrics.open_set.image_pairs.metrics`."""
         return image_pairs.metrics(*case.pair_outcomes, weights=weights.scenes) if case.pair_outcomes else {}
 
     def read_splits(self, roles: Roles, split: str) -> Sequence[str]:

@@ -7,13 +7,14 @@ from typing import Any
 from farther.evaluation.case import SplitCase
 from farther.evaluation.groups.base import MetricGroup, Table
 from farther.evaluation.weights import Weights
-from farther.metrics import classification, ood
-from farther.metrics.two_sides import measure
+from farther.metrics import ood
+from farther.metrics.ood import classification
+from farther.metrics.ood.two_sides import measure
 from farther.metrics.weighting import value
 
 
 class Recognition(MetricGroup):
-    """OSCR, and AUROC as a mean over unknown classes; see `farther.metrics.classification`."""
+    """OSCR, and AUROC as a mean over unknown classes; see `farther.metrics.ood.classification`."""
 
     name = "recognition"
     table = Table("recognition", "open-set recognition by a classifier (%)")
@@ -27,7 +28,7 @@ class Recognition(MetricGroup):
         return case.inputs.whole_images
 
     def values(self, case: SplitCase, weights: Weights) -> dict[str, Any]:
-        """See `farther.metrics.classification.oscr` and `macro_auroc`."""
+        """See `farther.metrics.ood.classification.oscr` and `macro_auroc`."""
         classified, of_id, of_ood = case.inputs.classified, case.method.of_id, case.of_ood
         right, category = of_id[case.inputs.is_correct], case.split.categories[case.split.is_ood]
         rows = weights.rows(of_ood.image_id)

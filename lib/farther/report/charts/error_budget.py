@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from farther.metrics.catalogue import METRICS
-from farther.metrics.error_budget import KINDS, OF_UNKNOWN
+from farther.metrics.errors.error_budget import KINDS, OF_UNKNOWN
 from farther.report.charts import vega as vl
 from farther.report.listing import Listing, between, percent
 from farther.report.results import Run

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from farther.metrics import correlation
 from farther.metrics.catalogue import Metric
+from farther.metrics.statistics import correlation
 from farther.report.charts import vega as vl
 from farther.report.results import CHARTED, Run, title_of
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from farther.errors import DataError
 from farther.metrics import ood
-from farther.metrics.two_sides import measure
+from farther.metrics.ood.two_sides import measure
 from farther.metrics.weighting import RowWeights, each_once, plain, ratio
 from farther.tables import Regions, RegionsFolder
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from farther.metrics import ood
 from farther.metrics.matching import true_classes
-from farther.metrics.two_sides import Metric, Reached, measure
+from farther.metrics.ood.two_sides import Metric, Reached, measure
 from farther.metrics.weighting import RowWeights, ratio
 from farther.tables import Objects, Regions
 

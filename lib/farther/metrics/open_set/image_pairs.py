@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from farther.errors import DataError
-from farther.metrics.outcomes import FOUND, KEPT, MISCLASSIFIED, Outcome
+from farther.metrics.open_set.outcomes import FOUND, KEPT, MISCLASSIFIED, Outcome
 from farther.metrics.weighting import ImageWeights, plain, ratio
 from farther.tables import Regions
 

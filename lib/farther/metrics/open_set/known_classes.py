@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError
-from farther.metrics import error_diagnosis, open_set
-from farther.metrics.boxes import places
+from farther.metrics import open_set
 from farther.metrics.closed_set import ClosedSet
-from farther.metrics.outcomes import KEPT, Outcome, Split
+from farther.metrics.errors import error_diagnosis
+from farther.metrics.matching.boxes import places
+from farther.metrics.open_set.outcomes import KEPT, Outcome, Split
 from farther.metrics.precision_recall import IGNORED, TRUE
 from farther.metrics.weighting import ImageWeights, mean_of_defined, plain, ratio
 from farther.tables import Regions
@@ -49,7 +50,7 @@ def metrics(
         DataError: the settings name no known classes.
         ParameterError: the recall is not above 0 and at most 1.
 
-    >>> from farther.metrics.outcomes import Settings, Split
+    >>> from farther.metrics.open_set.outcomes import Settings, Split
     >>> from farther.tables import Objects
     >>> cat, fox = [0, 0, 10, 10], [20, 0, 30, 10]
     >>> objects = Objects(image_id=["a", "a"], object_id=[0, 1], box=[cat, fox], category=["cat", "fox"])

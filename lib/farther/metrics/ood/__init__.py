@@ -11,8 +11,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from farther.errors import DataError, ParameterError, shorten
-from farther.metrics.boxes import image_numbers
-from farther.metrics.two_sides import Metric, Reached, checked, measure
+from farther.metrics.matching.boxes import image_numbers
+from farther.metrics.ood.two_sides import Metric, Reached, checked, measure
 from farther.metrics.weighting import RowWeights
 
 #: How the area under a precision–recall curve is taken; see `evaluate`.

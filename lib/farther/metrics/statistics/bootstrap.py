@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics.boxes import places
+from farther.metrics.matching.boxes import places
 from farther.metrics.weighting import GroupWeights, ImageWeights, RowWeights, defined, row_weights
 from farther.tables import Objects, Regions
 

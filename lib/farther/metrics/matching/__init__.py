@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from farther.metrics.boxes import Pairs, image_numbers, is_among, pairs
+from farther.metrics.matching.boxes import Pairs, image_numbers, is_among, pairs
 from farther.tables import Objects, Regions, TrueClasses
 
 

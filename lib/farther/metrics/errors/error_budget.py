@@ -29,11 +29,11 @@ from typing import Any
 import numpy as np
 
 from farther.metrics import open_set
-from farther.metrics.boxes import Pairs, pairs
 from farther.metrics.closed_set import ClosedSet
-from farther.metrics.error_diagnosis import TOUCH
-from farther.metrics.matched_detections import Matched
-from farther.metrics.outcomes import (
+from farther.metrics.closed_set.matched_detections import Matched
+from farther.metrics.errors.error_diagnosis import TOUCH
+from farther.metrics.matching.boxes import Pairs, pairs
+from farther.metrics.open_set.outcomes import (
     FALSE_UNKNOWN,
     FOUND,
     IGNORED,

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from farther.metrics.boxes import is_among
 from farther.metrics.matching import above_of_class
-from farther.metrics.outcomes import Protocol
-from farther.metrics.self_aware_matches import TRUE_POSITIVE_IOU, Matched, MatchedClass, match
+from farther.metrics.matching.boxes import is_among
+from farther.metrics.open_set.outcomes import Protocol
+from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU, Matched, MatchedClass, match
 from farther.metrics.weighting import ImageWeights, columns, mean_of_defined, plain, ratio, value
 from farther.tables import Objects, Regions
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from farther.errors import DataError, ParameterError
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet
-from farther.metrics.matched_detections import Matched
+from farther.metrics.closed_set.matched_detections import Matched
 from farther.metrics.weighting import defined
 from farther.tables import Objects, Regions
 

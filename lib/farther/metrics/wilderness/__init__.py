@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics.boxes import image_numbers, places_among
 from farther.metrics.closed_set import ClosedSet
+from farther.metrics.matching.boxes import image_numbers, places_among
 from farther.metrics.precision_recall import FALSE, TRUE, average_precision
 from farther.metrics.weighting import mean_if_all_defined, mean_of_defined, value
 from farther.tables import Objects, Regions

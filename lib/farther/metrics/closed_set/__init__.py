@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from farther.errors import DataError
-from farther.metrics.boxes import AREA_RANGES, ROWS, Pairs, areas, image_numbers, pairs, places_among
-from farther.metrics.matched_detections import Matched
+from farther.metrics.closed_set.matched_detections import Matched
 from farther.metrics.matching import assign, best_of_each_class, falling_in_groups
+from farther.metrics.matching.boxes import AREA_RANGES, ROWS, Pairs, areas, image_numbers, pairs, places_among
 from farther.metrics.precision_recall import FALSE, IGNORED, TRUE
 from farther.metrics.weighting import ImageWeights, mean_of_defined, plain, value
 from farther.tables import Objects, Regions

@@ -3,7 +3,8 @@
 A method flags each region as unknown (its score is below τ) or keeps it as the known class it was detected as. Ground
 truth boxes tell which regions lie on an unknown object. Formulas: FMIYC (arXiv:2506.14008), Section 4.2 and Appendix D.
 
-`farther.metrics.outcomes` says how regions are matched to objects, and what `protocol="published-code"` changes.
+`farther.metrics.open_set.outcomes` says how regions are matched to objects, and what the protocol "published-code"
+changes.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from farther.metrics.boxes import image_numbers
-from farther.metrics.outcomes import (
+from farther.metrics.matching.boxes import image_numbers
+from farther.metrics.open_set.outcomes import (
     FALSE_UNKNOWN,
     FOUND,
     MISCLASSIFIED,
@@ -50,7 +51,7 @@ def evaluate(
         objects: Ground truth of the split's images.
         regions: N detections in them, those at or above the operating threshold.
         is_unknown: ndarray of shape (N,), bool: the region's OOD score is below τ.
-        iou, protocol, known_classes: see `farther.metrics.outcomes.Settings`.
+        iou, protocol, known_classes: see `farther.metrics.open_set.outcomes.Settings`.
         unknown_score: ndarray of shape (N,), higher means more likely unknown (minus the OOD score), for AP_U.
 
     Returns:

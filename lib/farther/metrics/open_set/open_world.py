@@ -23,11 +23,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from farther.metrics import known_classes
-from farther.metrics.boxes import image_numbers, sorted_together
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import falling_in_groups, ranks_within
-from farther.metrics.outcomes import FOUND, NOT_COUNTED, Detections, Outcome, Settings, Split
+from farther.metrics.matching.boxes import image_numbers, sorted_together
+from farther.metrics.open_set import known_classes
+from farther.metrics.open_set.outcomes import FOUND, NOT_COUNTED, Detections, Outcome, Settings, Split
 from farther.metrics.weighting import ImageWeights, plain, ratio, row_weights
 from farther.tables import Objects, Regions
 
@@ -123,7 +123,7 @@ class MixedImages:
                 OW-DETR, arXiv:2112.01513).
             a_ose: Detections kept as a known class that lie on an unknown object (Miller et al., 2018,
                 arXiv:1710.06677; counted as in the code of Joseph et al., 2021), and a_ose_by_class, by that class.
-            wi: Wilderness impact at a recall of 0.8; see `farther.metrics.known_classes.metrics`.
+            wi: Wilderness impact at a recall of 0.8; see `farther.metrics.open_set.known_classes.metrics`.
             ap_k_before, ap_k: Mean average precision (all points) of the known classes, of all detections and of those
                 that the method does not flag; detections that the detector labels as unknown count in neither.
 

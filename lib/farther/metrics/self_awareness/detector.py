@@ -11,11 +11,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from farther.errors import ParameterError
-from farther.metrics import calibration, image_uncertainty
-from farther.metrics.boxes import is_among
 from farther.metrics.matching import above_of_class
-from farther.metrics.self_aware_images import Images
-from farther.metrics.self_aware_matches import TRUE_POSITIVE_IOU
+from farther.metrics.matching.boxes import is_among
+from farther.metrics.self_awareness import calibration, image_uncertainty
+from farther.metrics.self_awareness.images import Images
+from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
 from farther.tables import Objects, Regions
 
 #: How the image threshold is taken: from pseudo-OOD images, or so that 95% of the ID validation images are accepted.
@@ -34,7 +34,7 @@ class SelfAwareDetector:
         calibrators: By class; empty without calibration.
         image_threshold: Largest uncertainty of an image that is accepted; None accepts every image.
         aggregate: How an image's uncertainty follows from those of its detections; see
-            `farther.metrics.image_uncertainty.aggregate`.
+            `farther.metrics.self_awareness.image_uncertainty.aggregate`.
     """
 
     confidence_thresholds: dict[str, float | None]

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from farther.errors import ParameterError, choose
-from farther.metrics.self_aware_matches import TRUE_POSITIVE_IOU, MatchedClass, match
+from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU, MatchedClass, match
 from farther.tables import Objects, Regions
 
 Kind = Literal["linear", "histogram", "isotonic", "temperature", "platt"]
@@ -107,7 +107,7 @@ def of_matched(kind: Kind, matched: Mapping[str, MatchedClass]) -> dict[str, Cal
 
     Args:
         kind: One of `Kind`.
-        matched: Those of each class; see `farther.metrics.self_aware_matches.match`.
+        matched: Those of each class; see `farther.metrics.self_awareness.matches.match`.
 
     Raises:
         ParameterError: the kind is unknown.

@@ -10,7 +10,7 @@ import polars as pl
 
 from farther.errors import DataError
 from farther.metrics import ood
-from farther.metrics.two_sides import measure
+from farther.metrics.ood.two_sides import measure
 from farther.metrics.weighting import ImageWeights, RowWeights, columns, defined, mean_of_defined, ratio, value
 from farther.tables import Objects, Regions
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from farther.errors import ParameterError
-from farther.metrics.boxes import Pairs, image_numbers, is_among, pairs, places_among
 from farther.metrics.closed_set import ClosedSet
-from farther.metrics.matched_detections import Matched
+from farther.metrics.closed_set.matched_detections import Matched
 from farther.metrics.matching import above_of_class
+from farther.metrics.matching.boxes import Pairs, image_numbers, is_among, pairs, places_among
 from farther.metrics.precision_recall import TRUE
 from farther.metrics.weighting import LEVELS, ImageWeights, RowWeights, accumulated, blocks, ratio
 from farther.tables import Objects, Regions

@@ -10,11 +10,12 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from farther.metrics import image_uncertainty, self_awareness
-from farther.metrics.boxes import is_among
+from farther.metrics import self_awareness
 from farther.metrics.closed_set import ClosedSet
 from farther.metrics.matching import above_of_class
-from farther.metrics.self_aware_matches import Matched, of_closed_set
+from farther.metrics.matching.boxes import is_among
+from farther.metrics.self_awareness import image_uncertainty
+from farther.metrics.self_awareness.matches import Matched, of_closed_set
 from farther.tables import Objects, Regions
 
 #: Smallest IoU that is one: any overlap counts.
@@ -65,7 +66,7 @@ class Images:
         return {}
 
     def uncertainty(self, aggregate: str) -> np.ndarray:
-        """Uncertainty of each image; see `farther.metrics.image_uncertainty.of_confidence`."""
+        """Uncertainty of each image; see `farther.metrics.self_awareness.image_uncertainty.of_confidence`."""
         if aggregate not in self._uncertainties:
             found = image_uncertainty.of_confidence(self.regions, self.names, aggregate)
             self._uncertainties[aggregate] = found
@@ -92,7 +93,7 @@ class Images:
         score: np.ndarray | None = None,
         rejected: np.ndarray | None = None,
     ) -> Matched:
-        """As `farther.metrics.self_aware_matches.match`.
+        """As `farther.metrics.self_awareness.matches.match`.
 
         Args:
             iou: Smallest overlap of a detection and its object.

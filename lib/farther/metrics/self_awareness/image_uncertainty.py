@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics.boxes import image_numbers
+from farther.metrics.matching.boxes import image_numbers
 from farther.tables import Regions
 
 #: The aggregates of the paper's Table 2.

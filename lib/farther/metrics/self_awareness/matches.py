@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from farther.errors import ParameterError
-from farther.metrics.boxes import overlaps
 from farther.metrics.closed_set import ClosedSet
+from farther.metrics.matching.boxes import overlaps
 from farther.metrics.precision_recall import IGNORED, TRUE
 from farther.tables import Objects, Regions
 

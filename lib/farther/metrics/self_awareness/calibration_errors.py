@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from farther.errors import ParameterError
-from farther.metrics.self_aware_images import ANY_OVERLAP
-from farther.metrics.self_aware_matches import Matched, match
 from farther.metrics.self_awareness import BINS
+from farther.metrics.self_awareness.images import ANY_OVERLAP
+from farther.metrics.self_awareness.matches import Matched, match
 from farther.metrics.weighting import defined, mean_of_defined, value
 from farther.tables import Objects, Regions
 
@@ -119,7 +119,7 @@ def of_matched(anywhere: Matched, at_half: Matched) -> dict[str, float | None]:
     """As `evaluate`, of matched detections.
 
     Args:
-        anywhere, at_half: Matched at `ANY_OVERLAP` and at `PRECISION_IOU` (`farther.metrics.self_aware_matches`).
+        anywhere, at_half: Matched at `ANY_OVERLAP` and at `PRECISION_IOU` (`farther.metrics.self_awareness.matches`).
     """
     return {"laece_0": _laece_0(anywhere), "laace_0": _laace_0(anywhere), "d_ece": _d_ece(at_half)}
 

@@ -40,8 +40,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from farther.errors import DataError, ParameterError
-from farther.metrics.boxes import AREA_RANGES, Pairs, areas, image_numbers, is_among, pairs, places_among
 from farther.metrics.matching import assign, ranks
+from farther.metrics.matching.boxes import AREA_RANGES, Pairs, areas, image_numbers, is_among, pairs, places_among
 from farther.tables import ObjectOutcomes, Objects, RegionOutcomes, Regions
 
 Protocol = Literal["paper", "published-code"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from farther.metrics.closed_set import COCO_IOUS, ClosedSet
-from farther.metrics.outcomes import FOUND, MISCLASSIFIED, Split
+from farther.metrics.open_set.outcomes import FOUND, MISCLASSIFIED, Split
 
 
 @dataclass(frozen=True)

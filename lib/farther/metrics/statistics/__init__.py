@@ -1,0 +1,1 @@
+"""Statistics of metrics: intervals and comparisons, mean ranks, correlations, and thresholds with a guarantee."""
