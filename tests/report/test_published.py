@@ -8,17 +8,31 @@ import polars as pl
 import pytest
 
 from farther.errors import DataError, ParameterError
-from farther.report import build, published
+from farther.report import build
+from farther.report.papers.published import PLACE, Published
+from farther.report.papers.table import PRINTED
 from farther.report.settings import Counterpart
 
-PLACE = ("faster_rcnn", "voc", "coco_near", "msp")
-TABLES = Path(__file__).parents[2] / published.FOLDER
+KEY = dict(zip(PLACE, ("faster_rcnn", "voc", "coco_near", "msp"), strict=True))
+ALL = Published.read(Path(__file__).parents[2] / PRINTED)
+FASTER_RCNN = Counterpart(detector="faster_rcnn", id="voc")
+
+MEAN = {"f": [0.9, 0.8], "precision": [0.9, 0.8], "recall": [0.9, 0.8], "threshold": [0.5, 0.75]}
+WILD = {
+    "map_closed": 0.8,
+    "map_open": None,
+    "at_recall": {"0.1": {"average_impact": 0.03}},
+    "background": {"known": {"classes": {"boat": {"mean": 0.5, "sd": 0.25}}}},
+    "operating_points": {"ratios": [0.0, 1.0], "betas": {"1": {"classes": {"cow": MEAN}}}},
+}
 
 
-def printed(method: str, **metrics: float) -> pl.DataFrame:
-    place = dict(zip(published.PLACE, (*PLACE[:3], method), strict=True))
-    origin = {"origin": "FMIYC, Tables 8 to 25"}
-    return pl.DataFrame([{**place, "metric": name, "published": value, **origin} for name, value in metrics.items()])
+def printed(method: str = "msp", **metrics: float) -> Published:
+    rows = [
+        {**KEY, "method": method, "metric": name, "published": value, "origin": "FMIYC, Tables 8 to 25"}
+        for name, value in metrics.items()
+    ]
+    return Published(pl.DataFrame(rows), {})
 
 
 def texts(table) -> list[list[str]]:
@@ -29,17 +43,19 @@ def heads(table) -> list[str]:
     return [head.replace("\N{NO-BREAK SPACE}", " ") for head, _ in table.heads]
 
 
+# ------------------------------------------------------------------------------------------------------------- methods
+
+
 def test_values_of_both_kinds_of_table_come_together():
-    rows = published.read(TABLES).filter(**dict(zip(published.PLACE, PLACE, strict=True)))
     # Tables 8 and 17: MSP of Faster R-CNN on COCO-Near.
     expected = {"auroc": 0.738, "fpr95": 0.883, "nose": 0.335, "ap_u": 0.074, "p_u": 0.654, "r_u": 0.102}
-    assert dict(rows.select("metric", "published").iter_rows()) == expected
+    assert dict(ALL.methods.filter(**KEY).select("metric", "published").iter_rows()) == expected
 
 
 def test_a_comparable_run_shows_the_difference_in_points(make_run):
     run = make_run({"msp": {"auroc": 0.75, "nose": None}, "other": {"auroc": 0.5}})
     counterpart = Counterpart(detector="faster_rcnn", id="voc", comparable=True)
-    table = published.beside(run, counterpart, printed("msp", auroc=0.738, nose=0.335))
+    (table,) = printed(auroc=0.738, nose=0.335).beside(run, counterpart)
     assert heads(table)[:5] == ["Split", "Method", "AUROC ↑ ours (%)", "AUROC ↑ published (%)", "AUROC ↑ difference"]
     assert heads(table)[5:] == ["nOSE ↓ ours (%)", "nOSE ↓ published (%)", "nOSE ↓ difference"]
     assert texts(table) == [["coco near", "MSP", "75.0", "73.8", "+1.2", "—", "33.5", "—"]]
@@ -47,23 +63,20 @@ def test_a_comparable_run_shows_the_difference_in_points(make_run):
 
 
 def test_values_that_are_not_comparable_are_context_and_no_difference_is_shown(make_run):
-    run = make_run({"msp": {"auroc": 0.75}})
-    table = published.beside(run, Counterpart(detector="faster_rcnn", id="voc"), printed("msp", auroc=0.738))
+    (table,) = printed(auroc=0.738).beside(make_run({"msp": {"auroc": 0.75}}), FASTER_RCNN)
     assert texts(table) == [["coco near", "MSP", "75.0", "73.8"]]
     assert heads(table)[2:] == ["AUROC ↑ ours (%)", "AUROC ↑ published (%)"]
     assert "NOT comparable" in table.caption
 
 
 def test_each_variant_of_lard_is_beside_the_best_of_them(make_run):
-    run = make_run({"lard_gmm": {"auroc": 0.7}})
-    table = published.beside(run, Counterpart(detector="faster_rcnn", id="voc"), printed("lard", auroc=0.738))
+    (table,) = printed("lard", auroc=0.738).beside(make_run({"lard_gmm": {"auroc": 0.7}}), FASTER_RCNN)
     assert [row[1] for row in texts(table)] == ["LaRD (GMM)"]
 
 
 def test_means_over_the_splits_of_a_distance_are_beside_those_of_openood(make_run):
-    run = make_run({"msp": {"auroc": 0.75}})
     counterpart = Counterpart(detector="resnet18_32x32", id="cifar10", comparable=True)
-    table = published.beside(run, counterpart, published.read(TABLES))
+    (table,) = ALL.beside(make_run({"msp": {"auroc": 0.75}}), counterpart)
     assert texts(table) == [["near, mean over its splits", "MSP", "75.0", "88.0", "-13.0"]]
     assert "OpenOOD v1.5" in table.caption
     assert "LaRD" not in table.caption
@@ -75,36 +88,89 @@ def test_full_spectrum_means_are_averaged_over_seeds_beside_published_ones(make_
         for value in (0.5, 0.75)
     ]
     counterpart = Counterpart(detector="resnet50", id="imagenet", comparable=True)
-    table = published.beside(seeds[0], counterpart, published.read(TABLES), seeds)
+    (table,) = ALL.beside(seeds[0], counterpart, seeds)
     assert heads(table)[-3:] == [f"AUROC full-spectrum ↑ {one}" for one in ("ours (%)", "published (%)", "difference")]
     assert texts(table)[0][-3:] == ["62.5", "60.8", "+1.7"]  # MSP of ResNet-50, near
 
 
-def test_nothing_in_common_gives_no_table(make_run):
-    counterpart = Counterpart(detector="faster_rcnn", id="voc")
-    assert published.beside(make_run({"new": {}}), counterpart, printed("msp", auroc=0.738)) is None
-    other = Counterpart(detector="fcos", id="voc")
-    assert published.beside(make_run({"msp": {"auroc": 0.5}}), other, printed("msp", auroc=0.738)) is None
+def test_nothing_in_common_gives_no_rows(make_run):
+    (table,) = printed(auroc=0.738).beside(make_run({"new": {}}), FASTER_RCNN)
+    assert len(table) == 0
+    assert not list(
+        printed(auroc=0.7).beside(make_run({"msp": {"auroc": 0.5}}), Counterpart(detector="fcos", id="voc"))
+    )
 
 
-def test_damaged_tables_are_named(tmp_path):
-    file = tmp_path / "fmiyc_ood.csv"
-    file.write_text("detector,id,ood,method,auroc\nd,voc,s,msp,73.8\n")
-    with pytest.raises(DataError, match=r"fmiyc_ood\.csv.*row 0.*'auroc'.*expected a fraction.*73\.8"):
-        published.read(tmp_path)
-    file.write_text("detector,id,method,auroc\n")
-    with pytest.raises(DataError, match="'ood': there is no such column"):
-        published.read(tmp_path)
-    assert published.read(tmp_path / "nowhere").is_empty()
+# ---------------------------------------------------------------------------------------------------------- wilderness
+
+
+@pytest.fixture
+def wilderness(make_run):
+    def tables(detector, comparable=False, **changed):
+        run = make_run({}, {"wilderness": WILD | changed})
+        found = ALL.beside(run, Counterpart(detector=detector, id="voc", comparable=comparable))
+        return [table for table in found if "Overlooked Elephant" in table.caption and len(table)]
+
+    return tables
+
+
+def test_each_value_of_wilderness_is_beside_the_printed_one_with_the_difference(wilderness):
+    tables = wilderness("faster_rcnn", comparable=True)
+    assert [table.caption.split("Table ")[1][0] for table in tables] == ["1", "2", "3"]
+    assert heads(tables[0]) == [
+        f"mAP {kind} {one}" for kind in ("closed", "open") for one in ("ours (%)", "published (%)", "difference")
+    ]
+    assert texts(tables[0]) == [["80.0", "81.9", "-1.9", "—", "77.1", "—"]]
+    assert texts(tables[1]) == [
+        ["0.1", "3.0", "1.9", "+1.0"],
+        ["0.3", "—", "3.8", "—"],
+        ["0.5", "—", "9.7", "—"],
+    ]
+    boat = next(row for row in texts(tables[2]) if row[0] == "boat")
+    assert boat == ["boat", "0.500", "0.387", "+0.113", "0.250", "0.684", "-0.434"]
+
+
+def test_operating_points_are_those_of_the_printed_class_ratio_and_beta(wilderness):
+    *_, points = wilderness("retinanet")
+    rows = {(row[1], row[2]): row[3:] for row in texts(points)}
+    assert rows["1", "1"] == ["80.0", "72.0", "80.0", "70.9", "80.0", "73.8", "0.750", "0.650"]
+    assert rows["0", "1"][0] == "90.0"
+    assert rows["1", "0.5"][0] == rows["4.25", "1"][0] == "—"
+    assert "NOT comparable" in points.caption
+
+
+def test_detectors_that_a_table_of_wilderness_lacks_have_none(wilderness):
+    assert [len(wilderness(name)) for name in ("mask_rcnn", "yolov2", "dropout_sampling", "yolov8")] == [1, 2, 2, 0]
+    background = wilderness("faster_rcnn", background=None)[2]
+    assert {row[1] for row in texts(background)} == {"—"}
+    assert ("retinanet", "voc") in ALL.detectors
+
+
+# --------------------------------------------------------------------------------------------------- files and the page
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "problem"),
+    [
+        ("fmiyc_ood.csv", "detector,id,ood,method,auroc\nd,voc,s,msp,73.8\n", r"row 0.*'auroc'.*a fraction.*73\.8"),
+        ("fmiyc_ood.csv", "detector,id,method,auroc\n", "'ood': there is no such column"),
+        ("elephant_map.csv", "detector,id,map_closed\nd,voc,0.5\n", "'map_open': there is no such column"),
+    ],
+)
+def test_damaged_tables_are_named(tmp_path, file, text, problem):
+    assert Published.read(tmp_path).detectors == set()
+    (tmp_path / file).write_text(text)
+    with pytest.raises(DataError, match=rf"{file}.*{problem}"):
+        Published.read(tmp_path)
 
 
 def test_the_page_shows_them_where_a_run_names_its_counterpart(built, params, tmp_path):
     root = tmp_path / "project"
     shutil.copytree(built, root)
-    folder = root / published.FOLDER
+    folder = root / PRINTED
     folder.mkdir(parents=True)
     with (folder / "fmiyc_ood.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([[*published.PLACE, "auroc"], ["faster_rcnn", "voc", "photos_near", "msp", 0.111]])
+        csv.writer(file).writerows([[*PLACE, "auroc"], ["faster_rcnn", "voc", "photos_near", "msp", 0.111]])
     report = {"examples": 0, "published": {"pets-net": {"detector": "faster_rcnn", "id": "voc"}}}
     build({**params, "report": report}, root)
     page = root / "artifacts" / "report" / "published.html"

@@ -13,7 +13,7 @@ import polars as pl
 
 from farther.errors import ParameterError
 from farther.evaluation.files import RunFiles
-from farther.report import documented, metric_groups, overview, problems, published, seeds, tables, wilderness
+from farther.report import documented, metric_groups, overview, problems, seeds, tables, wilderness
 from farther.report.charts import curves, error_budget
 from farther.report.charts import distances as distance_charts
 from farther.report.charts import results as charts
@@ -22,9 +22,9 @@ from farther.report.distances import Distances
 from farther.report.examples import examples
 from farther.report.listing import Listing
 from farther.report.outcomes import SplitOutcomes
-from farther.report.papers import Sources
 from farther.report.papers.pages import PAPERS
-from farther.report.published_wilderness import ElephantTables
+from farther.report.papers.published import Published
+from farther.report.papers.table import PRINTED, PaperTable, Sources
 from farther.report.results import CHARTED, OOD, OPEN_SET, SHOWN, VALUES, Run, title_of
 from farther.report.settings import Counterpart, ReportSettings
 from farther.report.splits import split_counts, splits_of
@@ -94,9 +94,10 @@ class Contents:
         return Distances(self.evaluated, self.artifacts, self.settings.method)
 
     @cached_property
-    def sources(self) -> Sources:
-        """What the pages of papers are made from."""
-        return Sources(self.evaluated, self.params, self.root, self.settings.published)
+    def papers(self) -> dict[str, list[PaperTable]]:
+        """Name of each paper → its tables."""
+        sources = Sources(self.evaluated, self.params, self.root, self.settings.published)
+        return {paper.name: paper.tables(sources) for paper in PAPERS}
 
     def by_benchmark(self) -> dict[str, list[Run]]:
         """Runs with values of methods, by their benchmark."""
@@ -299,18 +300,16 @@ class Contents:
 
     def published(self) -> dict[str, Any]:
         """Results beside published ones."""
-        wanted = self.settings.published
-        printed = published.read(self.root / published.FOLDER)
+        printed = Published.read(self.root / PRINTED)
         parts = {title: [r for r in self.evaluated if r.name in of] for title, of in self.settings.seeds.items()}
         means = seeds.merged([run for part in parts.values() for run in part], self.settings.seeds)
-        elephant = ElephantTables.read(self.root / published.FOLDER)
         found: dict[str, list[Listing]] = {}
         for run in [*self.evaluated, *means]:
-            if run.name in wanted:
-                counterpart = wanted[run.name]
-                _refuse_unknown(run.name, counterpart, {*published.detectors(printed), *elephant.detectors})
-                of_methods = published.beside(run, counterpart, printed, parts.get(run.name, ()))
-                found[run.full_title] = [*([of_methods] if of_methods else []), *elephant.beside(run, counterpart)]
+            counterpart = self.settings.published.get(run.name)
+            if counterpart is not None:
+                _refuse_unknown(run.name, counterpart, printed.detectors)
+                tables = printed.beside(run, counterpart, parts.get(run.name, ()))
+                found[run.full_title] = [table for table in tables if len(table)]
         return {"published": {name: of for name, of in found.items() if of}}
 
     def _plots(self, run: Run) -> Path:

@@ -10,13 +10,14 @@ from farther.datasets import image_roots
 from farther.errors import ParameterError
 from farther.keyed import Keyed
 from farther.registry import build as checked
-from farther.report import across, classes, cost, deploy, papers, seeds, self_awareness, tables
+from farther.report import across, classes, cost, deploy, seeds, self_awareness, tables
 from farther.report.charts import distances
 from farther.report.contents import FIGURES, Contents
 from farther.report.documented import texts_of
 from farther.report.gallery.page import PAGE as GALLERY
 from farther.report.gallery.page import Gallery
 from farther.report.outcomes import read_run_outcomes
+from farther.report.papers import pages as papers
 from farther.report.results import Run, read_runs
 from farther.report.settings import ReportSettings
 from farther.report.site import Site
@@ -105,9 +106,9 @@ def _pages(contents: Contents) -> Iterator[tuple[str, str, dict[str, Any]]]:
     yield "classes.html", "classes.html", classes.content(contents.evaluated)
     yield "deploy.html", "deploy.html", deploy.content(contents.evaluated, contents.artifacts)
     yield "charts.html", "charts.html", contents.charts()
-    yield "papers.html", "papers.html", papers.contents_of_list(contents.sources)
+    yield "papers.html", "papers.html", papers.contents_of_list(contents.papers)
     for paper in papers.PAPERS:
-        yield f"papers/{paper.name}.html", "paper.html", papers.contents_of(paper, contents.sources)
+        yield f"papers/{paper.name}.html", "paper.html", papers.contents_of(paper, contents.papers[paper.name])
     yield "published.html", "published.html", contents.published()
     yield "provenance.html", "provenance.html", contents.provenance()
     for method in contents.params["methods"]:

@@ -8,16 +8,12 @@ from typing import Any
 import polars as pl
 
 from farther.curation import Fates
+from farther.metrics.catalogue import Metric
 from farther.report.charts.vega import read_csv
 from farther.report.listing import Listing
-from farther.report.papers.table import PaperTable, Sources, listing
-from farther.report.results import OOD, OPEN_SET, Run
+from farther.report.papers.table import Paper, PaperTable, Sources, joined
+from farther.report.results import OOD, OPEN_SET, Run, title_of_split
 from farther.tables import Images
-
-ABSENT = {
-    "Table 7": "a summary of the metrics in words: see docs/metrics.md",
-    "Table 26": "hyperparameters of training: see the recipes in training/",
-}
 
 #: The benchmark that Tables 1 and 4 and Figure 3 (a) of the paper are about.
 REPLACED = "The paper's values are those of the benchmark that FMIYC replaces; profile vos"
@@ -28,178 +24,174 @@ ORDER = ("vim", "mahalanobis", "knn", "msp", "energy", "ash", "dice", "react", "
 #: Headings that differ from the metric's title.
 TITLES = {"auroc": "AUC"}
 
-#: Columns of Tables 8 to 13 and of Tables 14 to 25.
-COLUMNS = {"Tables 8 to 13": OOD, "Tables 14 to 25": tuple(metric for metric in OPEN_SET if metric.name != "missed")}
+#: Columns of Tables 14 to 25.
+OUTCOMES = tuple(metric for metric in OPEN_SET if metric.name != "missed")
 
 
 def tables(sources: Sources) -> list[PaperTable]:
     """Tables 1 to 6 and 8 to 25, and Figure 3 in numbers."""
+    table_1 = sources.printed("fmiyc_no_detection.csv", ("detector", "id", "ood"), ("no_detection",)).rows()
+    printed = ({"Model": name, f"ID {id_}: {ood} (%)": share} for name, id_, ood, share in table_1)
+    without_detection = "Share of the images without a detection at or above t*."
+    similarity = (
+        "Largest cosine of each image's CLIP embedding to that of an ID image: (a) the benchmark that FMIYC replaces, "
+        "(b) its own. The paper draws histograms without numbers: see page Splits for these."
+    )
+    quality = "mAP over IoU 0.50 … 0.95 on the ID test images. The printed values are of real images."
+    overlap = "Number of images of the OOD sources that contain ID classes, or parts of them."
+    printed_overlap = sources.printed("fmiyc_overlap.csv", ("id_class",), ("images",)).cast({"images": pl.Int64})
+    categories = {
+        "overlap": "Table 5: overlapping categories in each OOD dataset.",
+        "near": "Table 6: near categories in each OOD dataset.",
+    }
     return [
         PaperTable(
             "Table 1",
             "Images without a detection",
-            [*_no_detection(sources), *_printed_no_detection(sources)],
+            [
+                Listing.of(without_detection, joined(_no_detection(sources, table_1), "Model")),
+                Listing.of(
+                    "As printed.",
+                    joined(printed, "Model"),
+                ),
+            ],
             f"{REPLACED} has the images.",
         ),
-        PaperTable("Figure 3", "Similarity of the splits to ID images", _similarity(sources)),
-        PaperTable("Table 2", "Number of images", _images(sources)),
-        PaperTable("Table 3", "mAP of the detectors", _quality(sources)),
+        PaperTable("Figure 3", "Similarity of the splits to ID images", [Listing.of(similarity, _similarity(sources))]),
+        PaperTable(
+            "Table 2", "Number of images", [Listing.of("Number of images in each OOD split.", _images(sources))]
+        ),
+        PaperTable("Table 3", "mAP of the detectors", [Listing.of(quality, joined(_quality(sources), "Model"))]),
         PaperTable(
             "Table 4",
             "OOD images that show ID classes",
-            [*_overlap(sources), *_printed_overlap(sources)],
+            [
+                Listing.of(overlap, _overlap(sources)),
+                Listing(
+                    "As printed, for VOC.",
+                    printed_overlap.select(
+                        pl.col("id_class").alias("ID class"), Images=pl.col("images").cast(pl.Int64)
+                    ),
+                ),
+            ],
             f"Removed by the rules, so that they are in no split. {REPLACED} has the images. The authors looked "
             "at these, and so counted unlabelled objects too.",
         ),
         PaperTable(
             "Tables 5 and 6",
             "Categories that overlap with ID classes, and that are near to them",
-            list(_categories(sources)),
+            [
+                Listing.of(caption, joined(_categories(sources, kind), "ID dataset", "ID class"))
+                for kind, caption in categories.items()
+            ],
             "Those that rules placed images by.",
         ),
         PaperTable(
             "Tables 8 to 13",
             "AUROC and FPR95",
-            [_results(run, "Tables 8 to 13") for run in sources.detectors],
+            [_results(run, OOD, "detections") for run in sources.detectors],
             "In the paper's order of methods. Beside printed values: page Published, where a run has a counterpart. "
             "With intervals and the best marked: the detectors' pages.",
         ),
         PaperTable(
             "Tables 14 to 25",
             "Open-set metrics",
-            [_results(run, "Tables 14 to 25") for run in sources.detectors],
+            [_results(run, OUTCOMES, "objects") for run in sources.detectors],
         ),
     ]
 
 
-def _no_detection(sources: Sources) -> list[Listing]:
-    theirs = {(one["detector"], one["id"], one["ood"]): one["no_detection"] for one in _table_1(sources)}
-    rows: dict[str, dict[str, Any]] = {}
+def _no_detection(sources: Sources, printed: list[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    theirs = {tuple(place): share for *place, share in printed}
     for run in sources.detectors:
-        counterpart = sources.published.get(run.name)
-        row = rows.setdefault(run.title, {"Model": run.title})
         for split in run.splits:
             head = f"ID {run.known_title}: {split.title}"
-            row[f"{head}, {run.images(split.name):,} images (%)"] = run.no_detection(split.name)
-            value = counterpart and theirs.get((counterpart.detector, counterpart.id, split.name))
-            if value is not None:  # a split of the benchmark that the paper measured
-                row[f"{head}, as printed (%)"] = value
-    return listing("Share of the images without a detection at or above t*.", list(rows.values()))
+            share = run.no_detection(split.name)
+            yield {"Model": run.title, f"{head}, {run.images(split.name):,} images (%)": share}
+            # Printed for the splits of the benchmark that the paper measured.
+            if (value := theirs.get((*sources.counterpart(run), split.name))) is not None:
+                yield {"Model": run.title, f"{head}, as printed (%)": value}
 
 
-def _table_1(sources: Sources) -> list[dict[str, Any]]:
-    return sources.printed("fmiyc_no_detection.csv", ("detector", "id", "ood"), ("no_detection",)).to_dicts()
-
-
-def _similarity(sources: Sources) -> list[Listing]:
-    rows = []
-    for name, params in sources.params["benchmarks"].items():
+def _similarity(sources: Sources) -> Iterator[dict[str, Any]]:
+    for name, title in sources.benchmarks.items():
         file = sources.artifacts / "plots" / "similarity" / name / "histogram.csv"
         bins = read_csv(file, {"split": pl.String, "similarity": pl.Float64, "fraction": pl.Float64})
         mean = pl.col("similarity").dot("fraction") / pl.col("fraction").sum()
         for split, value in bins.group_by("split", maintain_order=True).agg(mean).iter_rows():
-            title = params.get("title") or name
-            rows.append({"ID": title, "Split": split.replace("_", " "), "Mean of the largest cosine": value})
-    caption = (
-        "Largest cosine of each image's CLIP embedding to that of an ID image: (a) the benchmark that FMIYC replaces, "
-    )
-    caption += "(b) its own. The paper draws histograms without numbers: see page Splits for these."
-    return listing(caption, rows)
+            yield {"ID": title, "Split": title_of_split(split), "Mean of the largest cosine": value}
 
 
-def _printed_no_detection(sources: Sources) -> list[Listing]:
-    rows: dict[str, dict[str, Any]] = {}
-    for one in _table_1(sources):
-        row = rows.setdefault(one["detector"], {"Model": one["detector"]})
-        row[f"ID {one['id']}: {one['ood']} (%)"] = one["no_detection"]
-    return listing("As printed.", list(rows.values()))
-
-
-def _images(sources: Sources) -> list[Listing]:
+def _images(sources: Sources) -> Iterator[dict[str, Any]]:
     printed = sources.printed("fmiyc_images.csv", ("id", "ood"), ("images",))
-    theirs = {(one["id"], one["ood"]): int(one["images"]) for one in printed.iter_rows(named=True)}
-    rows = []
-    for name, params in sources.params["benchmarks"].items():
-        for split in params["splits"]:
+    theirs = {(id_, ood): int(images) for id_, ood, images in printed.iter_rows()}
+    for name, title in sources.benchmarks.items():
+        for split in sources.params["benchmarks"][name]["splits"]:
             file = sources.artifacts / "splits" / name / split / "images.parquet"
             if file.exists():
-                row = {
-                    "ID": params.get("title") or name,
-                    "OOD": split.replace("_", " "),
-                    "Images": len(Images.read(file)),
-                }
-                rows.append({**row, "As printed": theirs.get((name, split))})
-    return listing("Number of images in each OOD split.", rows)
+                row = {"ID": title, "OOD": title_of_split(split), "Images": len(Images.read(file))}
+                yield {**row, "As printed": theirs.get((name, split))}
 
 
-def _quality(sources: Sources) -> list[Listing]:
+def _quality(sources: Sources) -> Iterator[dict[str, Any]]:
     printed = sources.printed("fmiyc_map.csv", ("detector", "id"), ("map",))
-    theirs = {(one["detector"], one["id"]): one["map"] for one in printed.iter_rows(named=True)}
-    rows: dict[str, dict[str, Any]] = {}
+    theirs = {(detector, id_): quality for detector, id_, quality in printed.iter_rows()}
     for run in sources.detectors:
-        counterpart = sources.published.get(run.name)
-        row = rows.setdefault(run.title, {"Model": run.title})
-        counts = run.evaluation.get("splits", {}).get(run.evaluation.get("settings", {}).get("id_split"), {})
-        row[f"{run.known_title}, {counts.get('images', 0):,} images (%)"] = run.detector.get("map")
-        value = counterpart and theirs.get((counterpart.detector, counterpart.id))
-        row[f"{run.known_title}, as printed (%)"] = value
-    caption = "mAP over IoU 0.50 … 0.95 on the ID test images. The printed values are of real images."
-    return listing(caption, list(rows.values()))
+        images = run.images(run.evaluation.get("settings", {}).get("id_split", ""))
+        yield {
+            "Model": run.title,
+            f"{run.known_title}, {images:,} images (%)": run.detector.get("map"),
+            f"{run.known_title}, as printed (%)": theirs.get(sources.counterpart(run)),
+        }
 
 
 def _fates(sources: Sources) -> Iterator[tuple[str, pl.DataFrame]]:
-    for name, params in sources.params["benchmarks"].items():
+    """Title of each benchmark, and dataset, kind of rule, category and known class of each image that a rule placed."""
+    for name, title in sources.benchmarks.items():
         file = sources.artifacts / "splits" / name / "fates.parquet"
         if file.exists():
             parts = pl.col("rule").str.extract_groups(r"^(?<kind>[^:]+): (?<category>.+?) → (?<known>.+)$")
-            yield (
-                params.get("title") or name,
-                Fates.read(file).frame.select("dataset", parts.alias("parts")).unnest("parts"),
-            )
+            yield title, Fates.read(file).frame.select("dataset", parts.alias("parts")).unnest("parts")
 
 
-def _overlap(sources: Sources) -> list[Listing]:
-    rows = []
+def _overlap(sources: Sources) -> Iterator[dict[str, Any]]:
     for title, fates in _fates(sources):
         removed = fates.filter(pl.col("kind").is_in(["ID class", "overlap"])).group_by("known").agg(images=pl.len())
         for known, images in removed.sort("images", "known", descending=[True, False]).iter_rows():
-            rows.append({"ID dataset": title, "ID class": known, "Images": images})
-    return listing("Number of images of the OOD sources that contain ID classes, or parts of them.", rows)
+            yield {"ID dataset": title, "ID class": known, "Images": images}
 
 
-def _printed_overlap(sources: Sources) -> list[Listing]:
-    printed = sources.printed("fmiyc_overlap.csv", ("id_class",), ("images",))
-    rows = [{"ID class": one["id_class"], "Images": int(one["images"])} for one in printed.iter_rows(named=True)]
-    return listing("As printed, for VOC.", rows)
+def _categories(sources: Sources, kind: str) -> Iterator[dict[str, Any]]:
+    for title, fates in _fates(sources):
+        found = fates.filter(kind=kind).group_by("known", "dataset").agg(pl.col("category").unique().sort())
+        for known, dataset, categories in found.sort("known", "dataset").iter_rows():
+            yield {"ID dataset": title, "ID class": known, dataset: ", ".join(categories)}
 
 
-def _categories(sources: Sources) -> Iterator[Listing]:
-    for kind, caption in (
-        ("overlap", "Table 5: overlapping categories in each OOD dataset."),
-        ("near", "Table 6: near categories in each OOD dataset."),
-    ):
-        rows: dict[tuple[str, str], dict[str, str]] = {}
-        for title, fates in _fates(sources):
-            found = fates.filter(kind=kind).group_by("known", "dataset").agg(pl.col("category").unique().sort())
-            for known, dataset, categories in found.sort("known", "dataset").iter_rows():
-                row = rows.setdefault((title, known), {"ID dataset": title, "ID class": known})
-                row[dataset] = ", ".join(categories)
-        yield from listing(caption, list(rows.values()))
+def _results(run: Run, metrics: tuple[Metric, ...], counted: str) -> Listing:
+    heads = {m.name: f"{TITLES.get(m.name, m.title)}\N{NO-BREAK SPACE}{m.arrow} (%)" for m in metrics}
+    cells = run.values.filter(pl.col("metric").is_in(list(heads)))
+    place = pl.col("method").replace_strict({name: n for n, name in enumerate(ORDER)}, default=len(ORDER))
+    rows = (
+        cells.with_columns(head=pl.concat_str("split_title", pl.col("metric").replace_strict(heads), separator=" "))
+        .pivot("head", index=["method", "label"], values="value")
+        .sort(place, maintain_order=True)
+        .drop("method")
+        .rename({"label": "Method"})
+    )
+    counts = dict(cells.drop_nulls(counted).select("split_title", counted).iter_rows())
+    numbers = "; ".join(f"{split}: {count:,} {counted}" for split, count in counts.items())
+    return Listing(f"{run.title} (ID: {run.known_title}). {numbers}.", rows)
 
 
-def _results(run: Run, number: str) -> Listing:
-    order = sorted(run.methods, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
-    values = {(row["split"], row["method"], row["metric"]): row["value"] for row in run.values.iter_rows(named=True)}
-    splits = [split for split in run.splits if any(split.name == key[0] for key in values)]
-    shown = ((metric.name, TITLES.get(metric.name, metric.title), metric.arrow) for metric in COLUMNS[number])
-    heads = {name: f"{title}\N{NO-BREAK SPACE}{arrow}" for name, title, arrow in shown}
-    rows = []
-    for method in order:
-        row: dict[str, Any] = {"Method": run.label(method)}
-        for split in splits:
-            row |= {f"{split.title} {head} (%)": values.get((split.name, method, name)) for name, head in heads.items()}
-        rows.append(row)
-    counted = "detections" if COLUMNS[number] == OOD else "objects"
-    counts = {row["split_title"]: row[counted] for row in run.values.iter_rows(named=True)}
-    numbers = "; ".join(f"{split}: {count:,} {counted}" for split, count in counts.items() if count is not None)
-    return Listing.of(f"{run.title} (ID: {run.known_title}). {numbers}.", rows)
+PAPER = Paper(
+    "fmiyc",
+    "FindMeIfYouCan",
+    "Montoya et al., 2025: FindMeIfYouCan: Bringing Open Set metrics to near, far and farther Out-of-Distribution "
+    "Object Detection. arXiv:2506.14008",
+    tables,
+    {
+        "Table 7": "a summary of the metrics in words: see docs/metrics.md",
+        "Table 26": "hyperparameters of training: see the recipes in training/",
+    },
+)

@@ -6,15 +6,8 @@ from collections.abc import Sequence
 
 from farther.report.listing import Listing
 from farther.report.overview import IMAGES, images
-from farther.report.papers.table import PaperTable, Sources, listing, together
+from farther.report.papers.table import Paper, PaperTable, Sources, together
 from farther.report.results import DISTANCES, Run, title_of
-
-ABSENT = {
-    "columns AD and OSR": "anomaly detection, and unknown classes of the ID dataset, are other benchmarks",
-    "rows of methods that train a network": "a trained network is a run here: each has a column",
-    "times": "times are of one machine; the page Cost has those of this one",
-    "Acc. of each method": "post-hoc methods do not change the network: the last row has the accuracy of each run",
-}
 
 
 def tables(sources: Sources) -> list[PaperTable]:
@@ -23,48 +16,46 @@ def tables(sources: Sources) -> list[PaperTable]:
         PaperTable(
             "Table 1",
             "OOD detection, near-OOD / far-OOD",
-            _table(sources.runs, "auroc"),
+            [_table(sources.runs, "auroc")],
             "AUROC, mean over the near and over the far (or farther) splits of each run. Classifiers first.",
         ),
         PaperTable(
             "Version 1.5, full spectrum",
             "The same where shifted ID images count as in-distribution",
-            _table(sources.runs, "full_spectrum_auroc"),
+            [_table(sources.runs, "full_spectrum_auroc")],
         ),
         PaperTable(
             "Version 1.5, FPR@95",
             "The same with the share of ID rejected when 95% of OOD are",
-            _table(sources.runs, "fpr95_ood_positive"),
+            [_table(sources.runs, "fpr95_ood_positive")],
         ),
     ]
 
 
-def _table(runs: Sequence[Run], metric: str) -> list[Listing]:
+def _table(runs: Sequence[Run], metric: str) -> Listing:
     ordered = sorted(runs, key=lambda run: not run.whole_images)
-    methods = dict.fromkeys(method for run in ordered for method in run.methods)
     rows, heads = [], [run.full_title for run in ordered]
-    for method in methods:
-        cells = {run.full_title: _near_far(run, method, metric) for run in ordered}
-        both = [pair for pair in cells.values() if pair is not None]
-        if both:
-            means = [_mean([pair[side] for pair in both]) for side in (0, 1)]
-            row = {"Method": title_of(method), **{head: pair and together(pair) for head, pair in cells.items()}}
-            rows.append({**row, "Avg.": together(means)})
+    for method in dict.fromkeys(method for run in ordered for method in run.methods):
+        pairs = [_near_far(run, method, metric) for run in ordered]
+        if any(any(value is not None for value in pair) for pair in pairs):
+            cells = {head: together(pair) for head, pair in zip(heads, pairs, strict=True)}
+            means = [_mean([pair[side] for pair in pairs]) for side in (0, 1)]
+            rows.append({"Method": title_of(method), **cells, "Avg.": together(means)})
     if rows:
         rows.append({"Method": IMAGES, **{run.full_title: images(run, with_known=True) for run in ordered}})
     if rows and metric == "auroc":
-        quality = {run.full_title: f"{_quality(run)}" for run in ordered}
+        quality = {
+            run.full_title: together([run.detector.get("accuracy" if run.whole_images else "map50")]) for run in ordered
+        }
         rows.append({"Method": "Accuracy or mAP50", **quality})
-    caption = "In per cent. Avg.: mean over the runs that the method applies to."
-    return listing(caption, rows, [*heads, "Avg."])
+    return Listing.of("In per cent. Avg.: mean over the runs that the method applies to.", rows, [*heads, "Avg."])
 
 
-def _near_far(run: Run, method: str, metric: str) -> list[float | None] | None:
+def _near_far(run: Run, method: str, metric: str) -> list[float | None]:
     """The means over near splits and over the others."""
     means = run.method(method).get("means", {})
-    near = means.get("near", {}).get(metric)
     far = next((means[name].get(metric) for name in DISTANCES[1:] if name in means), None)
-    return None if near is None and far is None else [near, far]
+    return [means.get("near", {}).get(metric), far]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -72,5 +63,15 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(given) / len(given) if given else None
 
 
-def _quality(run: Run) -> str:
-    return together([run.detector.get("accuracy" if run.whole_images else "map50")])
+PAPER = Paper(
+    "openood",
+    "OpenOOD",
+    "Yang et al., 2022: OpenOOD: Benchmarking Generalized Out-of-Distribution Detection. arXiv:2210.07242",
+    tables,
+    {
+        "columns AD and OSR": "anomaly detection, and unknown classes of the ID dataset, are other benchmarks",
+        "rows of methods that train a network": "a trained network is a run here: each has a column",
+        "times": "times are of one machine; the page Cost has those of this one",
+        "Acc. of each method": "post-hoc methods do not change the network: the last row has the accuracy of each run",
+    },
+)

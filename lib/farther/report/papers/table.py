@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import polars as pl
 
 from farther.report.charts.vega import read_csv
 from farther.report.listing import ABSENT, Listing, percent
+from farther.report.overview import IMAGES, images
 from farther.report.results import Run
 from farther.report.settings import Counterpart
 
@@ -25,14 +26,19 @@ class PaperTable:
     Args:
         number: Its number in the paper: "Table 2".
         title: What it shows.
-        listings: The values; empty where there are none, and `note` gives the reason.
+        listings: The values; where all are empty, the table is not on the page, and `note` gives the reason.
         note: Printed above the values.
     """
 
     number: str
     title: str
-    listings: Sequence[Listing] = ()
+    listings: Sequence[Listing]
     note: str = ""
+
+    @property
+    def is_shown(self) -> bool:
+        """True if there are values."""
+        return any(self.listings)
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,16 @@ class Sources:
         """The artifacts folder."""
         return self.root / "artifacts"
 
+    @property
+    def benchmarks(self) -> dict[str, str]:
+        """Name of each benchmark → its title."""
+        return {name: params.get("title") or name for name, params in self.params["benchmarks"].items()}
+
+    def counterpart(self, run: Run) -> tuple[str, str]:
+        """Detector and ID dataset that a run is compared with, "" where there is none."""
+        of = self.published.get(run.name)
+        return (of.detector, of.id) if of else ("", "")
+
     def printed(self, name: str, texts: Sequence[str], numbers: Sequence[str]) -> pl.DataFrame:
         """A file of printed values; without rows where it is absent."""
         columns = {**dict.fromkeys(texts, pl.String), **dict.fromkeys(numbers, pl.Float64)}
@@ -86,18 +102,35 @@ class Paper:
     absent: Mapping[str, str]
 
 
-def by_detector(run: Run) -> dict[str, str]:
-    """The first two cells of a row: the benchmark ("Dataset") and the detector."""
-    return {"Dataset": run.known_title, "Detector": run.title}
+#: Cells of a run's rows from a section of its evaluation: heading → value.
+Cells = Callable[[Run, Any], Iterable[Mapping[str, Any]]]
 
 
-def listing(
-    caption: str, rows: Sequence[Mapping[str, Any]], numbers: Sequence[str] = (), few: int = 0
-) -> list[Listing]:
-    """A listing in a list, all rows with the same headings; none without rows."""
-    heads = list(dict.fromkeys(head for row in rows for head in row))
-    same = [{head: row.get(head) for head in heads} for row in rows]
-    return [Listing.of(caption, same, numbers, few)] if rows else []
+def per_run(
+    caption: str, found: Iterable[tuple[Run, Any]], cells: Cells, numbers: Sequence[str] = (), *, first: str = ""
+) -> Listing:
+    """A table with the rows of each run, and their numbers of images in the last column, unless they have it before.
+
+    Args:
+        caption: One sentence.
+        found: The runs, and the section of their evaluation that the table is about.
+        cells: Makes the rows.
+        numbers: Text columns that are flush right.
+        first: Heading of the run's full title; without it, there are columns Dataset and Detector.
+    """
+    rows = []
+    for run, section in found:
+        name = {first: run.full_title} if first else {"Dataset": run.known_title, "Detector": run.title}
+        rows += [{**name, **row, IMAGES: images(run)} for row in cells(run, section)]
+    return Listing.of(caption, rows, [*numbers, IMAGES])
+
+
+def joined(rows: Iterable[Mapping[str, Any]], *keys: str) -> Iterator[dict[str, Any]]:
+    """The rows, those with the same values under some headings in one."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        found.setdefault(tuple(row[key] for key in keys), {}).update(row)
+    yield from found.values()
 
 
 def together(values: Sequence[float | None]) -> str:
