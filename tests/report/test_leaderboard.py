@@ -12,7 +12,7 @@ import pytest
 from farther.command import main
 from farther.command.committed import read_committed
 from farther.errors import DataError, ParameterError
-from farther.report.leaderboard import groups_of, read_entries
+from farther.report.leaderboard import ranked_together, read_stored_runs
 
 BEST = {"auroc": 0.9, "fpr95": 0.2, "nose": 0.1, "ap_u": 0.6, "p_u": 0.7, "r_u": 0.8}
 WORSE = {name: 1 - value for name, value in BEST.items()}
@@ -54,13 +54,13 @@ def commit(folder: Path, message: str) -> None:
 
 
 def entries(*names: object) -> list:
-    return [entry for name in names for entry in read_entries(**vars(read_committed(str(name))))]
+    return [entry for name in names for entry in read_stored_runs(**vars(read_committed(str(name))))]
 
 
 def test_runs_with_the_same_inputs_are_ranked_by_their_mean_rank(tmp_path):
     first = write_project(tmp_path / "first", {"msp": WORSE})
     second = write_project(tmp_path / "second", {"msp": BEST, "knn": {**BEST, "ap_u": None}}, "voc-b")
-    (group,) = groups_of(entries(first, second))
+    (group,) = ranked_together(entries(first, second))
     assert group.differences == []
     open_set, ood = group.tables
     ranks = open_set.cells.unique("rank", maintain_order=True).select("project", "method", "rank").rows()
@@ -79,8 +79,8 @@ def test_runs_with_the_same_inputs_are_ranked_by_their_mean_rank(tmp_path):
 def test_runs_with_other_inputs_are_not_ranked_together_and_the_difference_is_named(tmp_path, changed, difference):
     same = [write_project(tmp_path / name, {"msp": BEST}) for name in ("one", "two")]
     other = write_project(tmp_path / "other", {"msp": WORSE}, **changed)
-    groups = groups_of(entries(other, *same))
-    assert [len(group.entries) for group in groups] == [2, 1]
+    groups = ranked_together(entries(other, *same))
+    assert [len(group.runs) for group in groups] == [2, 1]
     assert groups[1].differences == [difference]
     assert groups[1].tables[0].cells["project"].unique().to_list() == [str(other)]
 
@@ -121,7 +121,7 @@ def test_a_revision_that_is_an_option_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('{"auroc": "<script>"}', r"coco_near/msp.json.*auroc.*expected a number, found '<script>'"),
+        ('{"auroc": "<script>"}', r"coco_near/msp.json.*auroc.*valid number, found .<script>."),
         ('{"auroc": NaN}', r"coco_near/msp.json.*auroc.*the number NaN is not finite"),
         ('{"auroc": ', r"coco_near/msp.json.*not JSON"),
         ("[1]", r"coco_near/msp.json.*expected metrics by name"),
@@ -140,7 +140,7 @@ def test_a_damaged_file_is_named_with_its_field(tmp_path, text, problem):
     md5 = hashlib.md5(json.dumps(listed).encode()).hexdigest()
     lock["stages"]["evaluate@voc-a"]["outs"][0]["md5"] = f"{md5}.dir"
     with pytest.raises(DataError, match=problem):
-        read_entries("p", {**files, "dvc.lock": json.dumps(lock).encode()})
+        read_stored_runs("p", {**files, "dvc.lock": json.dumps(lock).encode()})
 
 
 def test_metrics_that_were_changed_by_hand_are_refused(tmp_path):

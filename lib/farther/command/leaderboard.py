@@ -27,8 +27,8 @@ def leaderboard(
       farther leaderboard https://example.org/group/project.git@main
     """
     from farther.command.committed import read_committed
-    from farther.report.leaderboard import read_entries, write_leaderboard
+    from farther.report.leaderboard import read_stored_runs, write_leaderboard
 
-    entries = [entry for name in dict.fromkeys(projects) for entry in read_entries(**vars(read_committed(name)))]
-    groups = write_leaderboard(entries, out)
-    print(f"{len(entries)} runs in {groups} group{'' if groups == 1 else 's'}: {(out / 'index.html').resolve()}")
+    runs = [run for name in dict.fromkeys(projects) for run in read_stored_runs(**vars(read_committed(name)))]
+    groups = write_leaderboard(runs, out)
+    print(f"{len(runs)} runs in {groups} group{'' if groups == 1 else 's'}: {(out / 'index.html').resolve()}")

@@ -10,21 +10,23 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import polars as pl
+from pydantic import Field
 
 from farther.errors import DataError, FartherError
 from farther.metrics.catalogue import METRICS
-from farther.report.listing import ABSENT, Listing, percent
-from farther.report.results import OOD, OPEN_SET, VALUES, title_of
+from farther.report.listing import ABSENT, Listing
+from farther.report.results import OOD, OPEN_SET, VALUES, cell, title_of, title_of_split, with_best
 from farther.report.site import Site
 from farther.report.tables import ResultTable
 from farther.tables.documents import parse_json, parse_yaml, write_json
 from farther.tables.files import digest
+from farther.tables.schema import Schema, check
 from farther.tables.writing import write_aside
 
 #: All that the page shows, beside it.
@@ -41,8 +43,8 @@ PARAMETERS: dict[str, tuple[str, ...] | None] = {
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A run of a project.
+class StoredRun:
+    """A run of a project, as git keeps it.
 
     Args:
         project, commit, date, version: Where it is from; version of farther. "" where not known.
@@ -65,7 +67,34 @@ class Entry:
     values: dict[tuple[str, str], dict[str, float | None]]
 
 
-def read_entries(name: str, files: Mapping[str, bytes], commit: str = "", date: str = "") -> list[Entry]:
+class _File(Schema):
+    """An input or output of a stage."""
+
+    path: str
+    md5: str = ""
+
+
+class _LockedStage(Schema):
+    """What dvc.lock says about a stage."""
+
+    deps: list[_File] = Field(default_factory=list)
+    outs: list[_File] = Field(default_factory=list)
+    params: dict[str, dict[str, Any]] = Field(default_factory=dict)
+
+
+class _Lock(Schema):
+    """The content of dvc.lock."""
+
+    stages: dict[str, _LockedStage]
+
+
+class _Metrics(Schema):
+    """The metrics of a method on a split, of which `KEPT` are numbers."""
+
+    kept: dict[str, float | None]
+
+
+def read_stored_runs(name: str, files: Mapping[str, bytes], commit: str = "", date: str = "") -> list[StoredRun]:
     """The runs of a project whose metrics are stored.
 
     Args:
@@ -83,228 +112,181 @@ def read_entries(name: str, files: Mapping[str, bytes], commit: str = "", date: 
             metrics.setdefault(parts[2], {})["/".join(parts[3:])] = content
     if not metrics:
         raise DataError("no metrics of runs: expected RUN/SPLIT/METHOD.json", file=f"{name}: artifacts/metrics")
+    place = f"{name}: dvc.lock"
     if "dvc.lock" not in files:
-        raise DataError("absent: it has the digests of what metrics were computed from", file=f"{name}: dvc.lock")
-    lock = _mapping(parse_yaml(files["dvc.lock"].decode(errors="replace"), f"{name}: dvc.lock"), name, "the file")
-    stages = _mapping(lock.get("stages"), name, "stages")
+        raise DataError("absent: it has the digests of what metrics were computed from", file=place)
+    stages = check(_Lock, parse_yaml(files["dvc.lock"].decode(errors="replace"), place), place).stages
     found = re.search(rb'^__version__ = "([\w.+-]{1,40})"$', files.get("lib/farther/__init__.py", b""), re.MULTILINE)
     version = found[1].decode() if found else ""
-    entries = []
-    for run, texts in sorted(metrics.items()):
-        locked = _Locked(name, run, stages)
-        locked.check(texts)
-        title = str(locked.entry.get("title") or run)
-        values = dict(_values(f"{name}: artifacts/metrics/{run}", texts))
-        where = (name, commit, date, version, run, title, locked.benchmark)
-        entries.append(Entry(*where, locked.inputs, locked.checkpoint, locked.code, values))
-    return entries
+    return [
+        StoredRun(
+            name, commit, date, version, run, **_locked(name, run, stages, texts), values=_values(name, run, texts)
+        )
+        for run, texts in sorted(metrics.items())
+    ]
 
 
-def _mapping(value: Any, name: str, field: str) -> dict[str, Any]:
-    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise DataError("expected fields and values", file=f"{name}: dvc.lock", field=field)
-    return value
+def _locked(project: str, run: str, stages: Mapping[str, _LockedStage], texts: Mapping[str, bytes]) -> dict[str, Any]:
+    """What dvc.lock says about a run, whose metrics must be those that its stage wrote."""
+    stage, infer = (stages.get(f"{name}@{run}", _LockedStage()) for name in ("evaluate", "infer"))
+    params = stage.params.get("params.yaml", {})
+    entry = params.get(f"detectors.{run}")
+    entry = entry if isinstance(entry, dict) else {}
+    deps, outs = ({file.path: file.md5.removesuffix(".dir") for file in kind} for kind in (stage.deps, stage.outs))
+    splits = deps.get(f"artifacts/splits/{entry.get('benchmark')}")
+    if not splits:
+        problem = "no detector with the digest of its benchmark's splits"
+        raise DataError(problem, file=f"{project}: dvc.lock", field=f"stages.evaluate@{run}")
+    listed = [{"md5": hashlib.md5(texts[path]).hexdigest(), "relpath": path} for path in sorted(texts)]
+    if outs.get(f"artifacts/metrics/{run}") != hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest():
+        problem = "not the metrics that dvc.lock lists: run `dvc repro` in that project and commit both"
+        raise DataError(problem, file=f"{project}: artifacts/metrics/{run}")
+    benchmark, weights = str(entry["benchmark"]), entry.get("weights")
+    inputs = {"benchmark": benchmark, "splits": splits}
+    for section, names in PARAMETERS.items():
+        chosen = {key: value for key, value in sorted((params.get(section) or {}).items()) if not names or key in names}
+        inputs |= {f"{section}.{key}": json.dumps(value, default=str) for key, value in chosen.items()}
+    return {
+        "title": str(entry.get("title") or run),
+        "benchmark": benchmark,
+        "inputs": inputs,
+        "checkpoint": next((file.md5.removesuffix(".dir") for file in infer.deps if file.path == weights), ""),
+        "code": str(stage.params.get("artifacts/code.json", {}).get("evaluate", ""))[:16],
+    }
 
 
-class _Locked:
-    """What dvc.lock says about a run."""
-
-    def __init__(self, project: str, run: str, stages: Mapping[str, Any]):
-        self._project, self._run = project, run
-        self._field = f"stages.evaluate@{run}"
-        self._stage = _mapping(stages.get(f"evaluate@{run}"), project, self._field)
-        params = _mapping(self._stage.get("params"), project, f"{self._field}.params")
-        self._params = _mapping(params.get("params.yaml"), project, f"{self._field}.params.params.yaml")
-        self._infer = stages.get(f"infer@{run}")
-        code = params.get("artifacts/code.json")
-        self.code = str(code.get("evaluate", ""))[:16] if isinstance(code, dict) else ""
-        self.entry = _mapping(self._params.get(f"detectors.{run}"), project, f"{self._field}.params.detectors.{run}")
-        self.benchmark = str(self.entry.get("benchmark"))
-
-    def _files(self, stage: Mapping[str, Any], kind: str) -> dict[str, str]:
-        """Path → digest of the inputs ("deps") or outputs ("outs") of a stage."""
-        rows = stage.get(kind)
-        if not isinstance(rows, list) or not all(isinstance(row, dict) and "path" in row for row in rows):
-            raise DataError("expected paths and digests", file=f"{self._project}: dvc.lock", field=self._field)
-        return {str(row["path"]): str(row.get("md5", "")) for row in rows}
-
-    @property
-    def inputs(self) -> dict[str, str]:
-        """Digest of the splits, and the parameters that metrics depend on."""
-        path = f"artifacts/splits/{self.benchmark}"
-        splits = self._files(self._stage, "deps").get(path)
-        if not splits:
-            raise DataError(f"no digest of {path}", file=f"{self._project}: dvc.lock", field=f"{self._field}.deps")
-        found = {"benchmark": self.benchmark, "splits": splits.removesuffix(".dir")}
-        for section, names in PARAMETERS.items():
-            values = _mapping(self._params.get(section) or {}, self._project, f"{self._field}.params.{section}")
-            chosen = {key: value for key, value in sorted(values.items()) if names is None or key in names}
-            found |= {f"{section}.{key}": json.dumps(value, default=str) for key, value in chosen.items()}
-        return found
-
-    @property
-    def checkpoint(self) -> str:
-        """Digest of the checkpoint, "" where the run has none."""
-        weights = self.entry.get("weights")
-        if not isinstance(self._infer, dict) or not weights:
-            return ""
-        return self._files(self._infer, "deps").get(str(weights), "").removesuffix(".dir")
-
-    def check(self, texts: Mapping[str, bytes]) -> None:
-        """Refuses metrics that are not those that the stage wrote."""
-        listed = [{"md5": hashlib.md5(texts[path]).hexdigest(), "relpath": path} for path in sorted(texts)]
-        found = hashlib.md5(json.dumps(listed, sort_keys=True).encode()).hexdigest()
-        expected = self._files(self._stage, "outs").get(f"artifacts/metrics/{self._run}", "")
-        if expected.removesuffix(".dir") != found:
-            problem = "not the metrics that dvc.lock lists: run `dvc repro` in that project and commit both"
-            raise DataError(problem, file=f"{self._project}: artifacts/metrics/{self._run}")
-
-
-def _values(place: str, texts: Mapping[str, bytes]) -> Iterator[tuple[tuple[str, str], dict[str, float | None]]]:
-    """(split, method) and metrics of each file of a method on an OOD split."""
+def _values(project: str, run: str, texts: Mapping[str, bytes]) -> dict[tuple[str, str], dict[str, float | None]]:
+    """(split, method) → metrics, from the files of methods on OOD splits."""
+    found = {}
     for path, content in sorted(texts.items()):
         split, _, file = path.rpartition("/")
-        if not split or file == "detector.json":
-            continue
-        value = parse_json(content, f"{place}/{path}")
-        if not isinstance(value, dict):
-            raise DataError("expected metrics by name", file=f"{place}/{path}")
-        kept = {metric.name: value[metric.name] for metric in KEPT if metric.name in value}
-        for name, number in kept.items():
-            is_number = isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
-            if number is not None and not is_number:
-                raise DataError(f"expected a number, found {number!r:.60}", file=f"{place}/{path}", field=name)
-        if kept:
-            yield (split, file.removesuffix(".json")), kept
+        if split and file != "detector.json":
+            place = f"{project}: artifacts/metrics/{run}/{path}"
+            metrics = parse_json(content, place)
+            if not isinstance(metrics, dict):
+                raise DataError("expected metrics by name", file=place)
+            kept = {metric.name: metrics[metric.name] for metric in KEPT if metric.name in metrics}
+            if kept:
+                found[split, file.removesuffix(".json")] = check(_Metrics, {"kept": kept}, place).kept
+    return found
 
 
 @dataclass(frozen=True)
-class Group:
+class RankedRuns:
     """Runs with the same inputs, which are ranked together.
 
     Args:
         name: Its number.
-        entries: The runs.
+        runs: The runs.
         differences: What differs from the first group of the same benchmark, one sentence each.
     """
 
     name: str
-    entries: list[Entry]
+    runs: list[StoredRun]
     differences: list[str]
 
     @property
     def title(self) -> str:
         """The benchmark, and the number of the group."""
-        return f"{self.entries[0].benchmark}, group {self.name}"
+        return f"{self.runs[0].benchmark}, group {self.name}"
 
     @property
     def tables(self) -> list[ResultTable]:
         """Methods of all runs as rows, the best mean rank first."""
+        labels = {"Project": "project", "Detector": "detector", "Method": "label", "Mean rank": "rank"}
         found = []
-        for kind, metrics in (("open_set", OPEN_SET), ("ood", OOD)):
-            shown = tuple(metric for metric in metrics if metric in KEPT)
-            cells = _cells(self.entries, [metric.name for metric in shown])
-            if not cells.is_empty():
-                labels = {"Project": "project", "Detector": "detector", "Method": "label", "Mean rank": "rank"}
-                caption = (
-                    f"{self.title}: {'unknown objects' if kind == 'open_set' else 'separation of OOD from ID'} (%)."
-                )
-                found.append(ResultTable(f"group-{self.name}-{kind}", caption, labels, shown, cells))
+        for kind, words in (("open_set", "unknown objects"), ("ood", "separation of OOD from ID")):
+            metrics = tuple(metric for metric in KEPT if metric.group == kind)
+            cells = _cells(self.runs, [metric.name for metric in metrics])
+            if len(cells):
+                caption = f"{self.title}: {words} (%)."
+                found.append(ResultTable(f"group-{self.name}-{kind}", caption, labels, metrics, cells))
         return found
 
 
-def groups_of(entries: Sequence[Entry]) -> list[Group]:
+def ranked_together(runs: Sequence[StoredRun]) -> list[RankedRuns]:
     """The runs by their inputs, the groups of a benchmark after each other and the largest first."""
-    by_inputs: dict[str, list[Entry]] = {}
-    for entry in entries:
-        by_inputs.setdefault(json.dumps(entry.inputs, sort_keys=True), []).append(entry)
+    by_inputs: dict[str, list[StoredRun]] = {}
+    for run in runs:
+        by_inputs.setdefault(json.dumps(run.inputs, sort_keys=True), []).append(run)
     ordered = sorted(by_inputs.values(), key=lambda group: (group[0].benchmark, -len(group)))
-    first: dict[str, Entry] = {}
+    first: dict[str, dict[str, str]] = {}
     groups = []
     for number, group in enumerate(ordered, start=1):
-        reference = first.setdefault(group[0].benchmark, group[0])
-        groups.append(Group(str(number), group, _differences(group[0].inputs, reference.inputs)))
+        here, there = group[0].inputs, first.setdefault(group[0].benchmark, group[0].inputs)
+        pairs = {name: (here.get(name, "not set"), there.get(name, "not set")) for name in sorted({*here, *there})}
+        differences = [f"{name}: {a[:60]} instead of {b[:60]}" for name, (a, b) in pairs.items() if a != b]
+        groups.append(RankedRuns(str(number), group, differences))
     return groups
 
 
-def _differences(inputs: Mapping[str, str], reference: Mapping[str, str]) -> list[str]:
-    found = []
-    for name in sorted({*inputs, *reference}):
-        here, there = inputs.get(name, "not set"), reference.get(name, "not set")
-        if here != there:
-            found.append(f"{name}: {here[:60]} instead of {there[:60]}")
-    return found
-
-
-def _cells(entries: Sequence[Entry], metrics: Sequence[str]) -> pl.DataFrame:
+def _cells(runs: Sequence[StoredRun], metrics: Sequence[str]) -> pl.DataFrame:
     """One row per project, run, method, split and metric: those of `Run.values`, and the labels of the table."""
-    splits = sorted({split for entry in entries for split, _ in entry.values})
+    splits = sorted({split for run in runs for split, _ in run.values})
     rows = []
-    for number, entry in enumerate(entries):
-        for method in dict.fromkeys(method for _, method in entry.values):
-            about = {"run": str(number), "method": method, "label": title_of(method), "benchmark": entry.benchmark}
-            about |= {"project": entry.project, "detector": f"{entry.title} ({entry.run})"}
-            rows += [
-                {**about, "split": split, "split_title": split.replace("_", " "), "metric": metric}
-                | {"value": entry.values.get((split, method), {}).get(metric)}
-                for split in splits
-                for metric in metrics
-            ]
+    for number, run in enumerate(runs):
+        for method in dict.fromkeys(method for _, method in run.values):
+            about = {"run": str(number), "method": method, "label": title_of(method), "benchmark": run.benchmark}
+            about |= {"project": run.project, "detector": f"{run.title} ({run.run})"}
+            for split in splits:
+                values = run.values.get((split, method), {})
+                place = {**about, "split": split, "split_title": title_of_split(split)}
+                rows += [{**place, **cell(METRICS[metric], values.get(metric))} for metric in metrics]
     labels = dict.fromkeys(("project", "detector"), pl.String)
     cells = pl.DataFrame(rows, schema={**VALUES, **labels})
-    measured = cells.filter(pl.col("value").is_not_null().any().over("split", "metric"))
-    if measured.is_empty():
-        return measured
+    column = ("split", "metric")
+    measured = cells.filter(pl.col("value").is_not_null().any().over(column))
     rises = pl.col("metric").is_in([metric for metric in metrics if METRICS[metric].higher_is_better])
     # The better, the larger; a row without a value is last.
     quality = pl.when(rises).then(pl.col("value")).otherwise(-pl.col("value")).fill_null(-math.inf)
-    ranked = measured.with_columns(place=quality.rank("min", descending=True).over("split", "metric"))
-    shared = pl.col("value").is_not_null() & (pl.col("value").n_unique().over("split", "metric") > 1)
-    return (
-        ranked.with_columns(
-            rank=pl.col("place").mean().over("run", "method").round(1).cast(pl.String),
-            mean=pl.col("place").mean().over("run", "method"),
-            text=pl.col("value").map_elements(percent, pl.String, skip_nulls=False).fill_null(ABSENT),
-            is_best=(pl.col("place") == 1) & shared,
-            is_second=(pl.col("place") == 2) & shared,
-            is_tied=False,
-            is_few=False,
-        )
-        .sort("mean", maintain_order=True)
-        .drop("mean", "place")
+    ranked = (
+        measured.with_columns(rank=quality.rank("min", descending=True).over(column))
+        .with_columns(pl.col("rank").mean().over("run", "method"))
+        .sort("rank", maintain_order=True)
     )
+    return with_best(ranked.with_columns(pl.col("rank").round(1).cast(pl.String)), over=column)
 
 
-def write_leaderboard(entries: Sequence[Entry], out: str | Path) -> int:
+def write_leaderboard(runs: Sequence[StoredRun], out: str | Path) -> int:
     """Writes the page `index.html` into a folder; returns the number of groups.
 
     Raises:
         FartherError: the folder contains something other than an earlier page.
     """
-    out, groups = Path(out), groups_of(entries)
+    out, groups = Path(out), ranked_together(runs)
     if out.exists() and not (out / DATA).is_file() and (not out.is_dir() or any(out.iterdir())):
         raise FartherError(f"{out} contains something other than a leaderboard; choose another folder or empty it")
     with write_aside(out) as aside, Site(aside, {"index.html": "Leaderboard"}) as site:
         site.write("index.html", "leaderboard.html", groups=groups, provenance=_provenance(groups))
-        results = [{"/".join(key): found for key, found in entry.values.items()} for entry in entries]
-        about = [{key: value for key, value in vars(entry).items() if key != "values"} for entry in entries]
-        write_json(aside / DATA, [one | {"values": found} for one, found in zip(about, results, strict=True)])
+        about = [vars(run) | {"values": {"/".join(key): of for key, of in run.values.items()}} for run in runs]
+        write_json(aside / DATA, about)
     return len(groups)
 
 
-def _provenance(groups: Sequence[Group]) -> list[Listing]:
-    runs = [(group, entry) for group in groups for entry in group.entries]
-    projects = {entry.project: entry for _, entry in runs}
-    known = [
-        {"Project": e.project, "Commit": e.commit or ABSENT, "Date": e.date or ABSENT, "farther": e.version or ABSENT}
-        for e in projects.values()
+def _provenance(groups: Sequence[RankedRuns]) -> list[Listing]:
+    runs = [(group, run) for group in groups for run in group.runs]
+    projects = [
+        {
+            "Project": run.project,
+            "Commit": run.commit or ABSENT,
+            "Date": run.date or ABSENT,
+            "farther": run.version or ABSENT,
+        }
+        for run in {run.project: run for _, run in runs}.values()
     ]
     inputs = [
-        {"Group": group.name, "Project": entry.project, "Run": entry.run, "Checkpoint": entry.checkpoint or ABSENT}
-        | {"Splits": entry.inputs["splits"], "Code": entry.code or ABSENT, "Inputs": digest(json.dumps(entry.inputs))}
-        for group, entry in runs
+        {
+            "Group": group.name,
+            "Project": run.project,
+            "Run": run.run,
+            "Checkpoint": run.checkpoint or ABSENT,
+            "Splits": run.inputs["splits"],
+            "Code": run.code or ABSENT,
+            "Inputs": digest(json.dumps(run.inputs)),
+        }
+        for group, run in runs
     ]
     return [
-        Listing.of("Projects.", known),
+        Listing.of("Projects.", projects),
         Listing.of("Digests of inputs; runs with another digest of code were evaluated by other code.", inputs),
     ]

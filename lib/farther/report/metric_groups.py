@@ -10,9 +10,9 @@ import polars as pl
 from farther.evaluation.groups import GROUPS
 from farther.evaluation.groups.base import Table
 from farther.metrics.catalogue import METRICS, Metric
-from farther.report.listing import Listing, between, percent
+from farther.report.listing import Listing
 from farther.report.overview import id_images
-from farther.report.results import VALUES, Run
+from farther.report.results import VALUES, Run, cell
 from farther.report.tables import ResultTable
 
 #: Metrics of the table of costs: of the detector alone, by kind of detector, then of a method.
@@ -67,13 +67,9 @@ def _costs(run: Run, names: Sequence[str]) -> pl.DataFrame:
         within |= {name: within.get(key) for name, key in (("map50", "ap50"), ("map", "ap"))}
         for name in names:
             value = costs.get(name) if name in COSTS else run.detector.get(name)
-            bounds = within.get(name)
-            of_value = {"metric": name, "value": value, "text": percent(value), "interval": between(bounds)}
-            of_value |= {"low": bounds and bounds[0], "high": bounds and bounds[1], "is_tied": False}
-            of_value |= {"is_best": False, "is_second": False}
             few = counts.get("images") is not None and counts["images"] < run.few
             labels = {"method": method, "label": run.label(method), "family": run.family(method)}
-            rows.append({**place, **labels, **of_value, "is_few": few})
+            rows.append({**place, **labels, **cell(METRICS[name], value, within.get(name)), "is_few": few})
     return pl.DataFrame(rows, schema=VALUES).with_columns(detector=pl.lit(run.full_title))
 
 

@@ -16,7 +16,7 @@ from farther.evaluation.files import RunFiles, read_evaluation
 from farther.evaluation.groups import GROUPS
 from farther.metrics.catalogue import COMPARED, METRICS, Metric
 from farther.report.kinds import POST_HOC, kind_of
-from farther.report.listing import ABSENT, between, percent
+from farther.report.listing import between, percent
 from farther.tables.documents import read_json
 from farther.tables.files import inside
 
@@ -35,10 +35,11 @@ CHARTED = tuple(METRICS[name] for name in COMPARED)
 #: Values from fewer detections or objects are printed grey and are never the best; `report.few` is another number.
 FEW = 30
 
-#: Columns of `Run.values`: values as fractions, `text` in per cent; numbers of the OOD split, null where unknown.
+#: Columns of `Run.values`: values as fractions, `printed` and `text` in per cent; numbers of the OOD split, null where
+#: unknown.
 VALUES = {
     **dict.fromkeys(("run", "benchmark", "split", "dataset", "distance", "method", "metric"), pl.String),
-    **dict.fromkeys(("value", "low", "high"), pl.Float64),
+    **dict.fromkeys(("value", "low", "high", "printed"), pl.Float64),
     **dict.fromkeys(("text", "interval"), pl.String),
     **dict.fromkeys(("is_best", "is_second", "is_tied", "is_few"), pl.Boolean),
     **dict.fromkeys(("images", "objects", "detections"), pl.Int64),
@@ -284,12 +285,7 @@ def values(
                 value = found.get((split.name, method), {}).get(metric.name, metric.of(measured))
                 interval = _within(measured, "intervals").get(metric.name)
                 of_value = {
-                    "metric": metric.name,
-                    "value": value,
-                    "low": interval and interval[0],
-                    "high": interval and interval[1],
-                    "text": _count(value) if metric.is_count else percent(value),
-                    "interval": "" if metric.is_count else between(interval),
+                    **cell(metric, value, interval),
                     "is_few": GROUPS[metric.group].is_from_few(measured, few),
                     "is_tied": _is_tied(method, _within(measured, "against_best").get(metric.name)),
                 }
@@ -298,25 +294,38 @@ def values(
     return frame.with_columns(is_tied=pl.col("is_tied") & ~pl.col("is_best") & ~pl.col("is_few"))
 
 
-def with_best(values: pl.DataFrame) -> pl.DataFrame:
-    """The frame with `is_best` and `is_second` set by what is printed: equal numbers are marked alike.
+def cell(metric: Metric, value: float | None, interval: Sequence[float] | None = None) -> dict[str, Any]:
+    """A value as columns of `VALUES`: the number, its interval, both as they are printed, and the printed number."""
+    count = metric.is_count and value is not None
+    return {
+        "metric": metric.name,
+        "value": value,
+        "low": interval and interval[0],
+        "high": interval and interval[1],
+        "printed": value if count or value is None else round(100 * value, 1),
+        "text": f"{int(value or 0):,}" if count else percent(value),
+        "interval": "" if metric.is_count else between(interval),
+    }
 
-    None is marked where all methods of a split are equal, there is only one, the values come from few detections, or
+
+def with_best(values: pl.DataFrame, over: Sequence[str] = ("run", "split", "metric")) -> pl.DataFrame:
+    """The frame with `is_best` and `is_second` set by the printed numbers: equal ones are marked alike.
+
+    None is marked where all values that are compared are equal, there is only one, they come from few detections, or
     neither direction of the metric is better.
+
+    Args:
+        values: Rows with the columns `VALUES`.
+        over: Rows with the same values in these columns are compared.
     """
     higher, lower = ([m.name for m in METRICS.values() if m.higher_is_better is way] for way in (True, False))
-    number = pl.col("text").str.split(" ").list.first().str.replace_all(",", "").cast(pl.Float64, strict=False)
     sign = pl.when(pl.col("metric").is_in(higher)).then(1).when(pl.col("metric").is_in(lower)).then(-1)
-    key = pl.when(~pl.col("is_few")).then(sign * number)
-    place = key.rank("dense", descending=True).over("run", "split", "metric")
-    differ = key.drop_nulls().n_unique().over("run", "split", "metric") > 1
+    key = pl.when(pl.col("is_few").not_().fill_null(value=True)).then(sign * pl.col("printed"))
+    place = key.rank("dense", descending=True).over(over)
+    differ = key.drop_nulls().n_unique().over(over) > 1
     return values.with_columns(
         is_best=((place == 1) & differ).fill_null(value=False), is_second=((place == 2) & differ).fill_null(value=False)
     )
-
-
-def _count(value: float | None) -> str:
-    return ABSENT if value is None else f"{int(value):,}"
 
 
 def _is_tied(method: str, compared: Mapping[str, Any] | None) -> bool:

@@ -69,6 +69,7 @@ def _mean(title: str, runs: Sequence[Run]) -> Run:
     values = together.with_columns(
         run=pl.lit(title),
         value=pl.when(complete).then("value"),
+        printed=pl.when(complete).then((100 * pl.col("value")).round(1)),
         text=pl.when(complete & pl.col("sd").is_not_null()).then(text).otherwise(pl.lit(ABSENT)),
         low=pl.lit(None, pl.Float64),
         high=pl.lit(None, pl.Float64),
