@@ -260,7 +260,7 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
     ),
     "earlier version": (lambda: Path("lib").rename("old") and Path("lib").symlink_to("old"), "farther init --pipeline"),
     "absent folder": (removed("data/candidates"), "not there; stage 'curate' depends on it"),
-    "truncated annotations": (written(TRAIN, '{"images": [{"id": 1, "file'), "is the file whole?"),
+    "truncated annotations": (written(TRAIN, '{"images": [{"id": 1, "file'), "Is the file complete?"),
     "no images": (edits(ALL, lambda a: a.update(images=[], annotations=[])), "all has no image"),
     "absent image": (removed("photos/pets/val/val3.png"), "val3.png: the file does not exist (1 of 6 images of val)"),
     "text for an image": (

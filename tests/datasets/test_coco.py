@@ -171,7 +171,7 @@ def test_what_refers_to_nothing_is_dropped_and_listed(lay, field, value, kind):
         ("categories.1.id", 1, "categories[1]", "id", "id 1 occurs twice"),
         ("categories.1.name", "", "categories[1]", "name", "expected text, found ''"),
         ("annotations.2.id", 1768, "annotations[2]", "id", "id 1768 occurs twice"),
-        ("annotations.2.id", 2**63, None, None, "not JSON that can be read: parse error: integer overflow"),
+        ("annotations.2.id", 2**63, "images[3] or later", None, "not JSON: parse error: integer overflow"),
         ("annotations.2.image_id", 632.0, "annotations[2]", "image_id", "expected a whole number, found 632.0"),
         ("annotations.2.image_id", True, "annotations[2]", "image_id", "expected a whole number, found True"),
         ("annotations.2.bbox", [1, 2, 3], "annotations[2]", "bbox", "expected 4 numbers, found [1, 2, 3]"),
@@ -182,13 +182,13 @@ def test_what_refers_to_nothing_is_dropped_and_listed(lay, field, value, kind):
             "bbox",
             "expected a finite number, found [1, 2, '3', 4]",
         ),
-        ("annotations.2.bbox", [1, 2, 3, 10**400], None, None, "not JSON that can be read: parse error"),
-        ("annotations.2.bbox", [1, 2, 3, float("nan")], None, None, "not JSON that can be read: lexical error"),
+        ("annotations.2.bbox", [1, 2, 3, 10**400], "images[3] or later", None, "not JSON: parse error"),
+        ("annotations.2.bbox", [1, 2, 3, float("nan")], "images[3] or later", None, "not JSON: lexical error"),
         ("annotations.2.bbox", [9, 2, -3, 4], "annotations[2]", "bbox", "the size is negative"),
         ("annotations.2.bbox", [9, 2, 3, -4], "annotations[2]", "bbox", "the size is negative"),
         ("annotations.2.bbox", [9, 2, 3, True], "annotations[2]", "bbox", "expected a finite number"),
         ("annotations.2.iscrowd", "no", "annotations[2]", "iscrowd", "expected 0 or 1, found 'no'"),
-        ("annotations", {}, None, "annotations", "expected a list, found an object"),
+        ("annotations", {}, None, "annotations", "expected a list of objects"),
     ],
 )
 def test_a_wrong_value_is_an_error_that_names_file_row_and_field(lay, path, value, row, field, problem):
@@ -215,11 +215,14 @@ def test_a_missing_field_is_an_error_that_names_it(lay, field):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        (json.dumps(instances())[:-200], "not JSON that can be read: parse error: premature EOF; is the file whole"),
-        ("", "not JSON that can be read: parse error: premature EOF"),
-        (json.dumps(instances()).encode("utf-16"), "not JSON that can be read: lexical error"),
-        ("[]", "expected an object with images, found a list"),
-        ("[" * 100_000, "not JSON that can be read: nested more than 1000 levels deep"),
+        (
+            json.dumps(instances())[:-200],
+            r"row images\[3\] or later: not JSON: parse error: premature EOF.* Is the file complete\?",
+        ),
+        ("", "expected an object, found '' at its start"),
+        (json.dumps(instances()).encode("utf-16"), "expected an object, found"),
+        ("[]", r"expected an object, found '\[' at its start"),
+        ('{"images": ' + "[" * 100_000, r"row images\[0\] or later: not JSON: nested more than 1000 levels deep"),
         ("{}", "field 'images': the field is missing; expected a list"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -159,19 +159,19 @@ class Annotations:
 
     def __post_init__(self) -> None:
         box = self.objects.box
-        finite = np.isfinite(box).all(axis=1)
-        if not finite.all():
-            self._refuse(int(np.flatnonzero(~finite)[0]), "expected finite numbers, found")
-        ordered = (box[:, 0] <= box[:, 2]) & (box[:, 1] <= box[:, 3])
-        if not ordered.all():
-            self._refuse(int(np.flatnonzero(~ordered)[0]), "the size is negative: edges (xmin, ymin, xmax, ymax)")
+        for fits, problem in (
+            (np.isfinite(box).all(axis=1), "expected finite numbers, found"),
+            ((box[:, :2] <= box[:, 2:]).all(axis=1), "the size is negative: edges (xmin, ymin, xmax, ymax)"),
+        ):
+            if not fits.all():
+                index = int(np.argmin(fits))
+                problem = f"{problem} {', '.join(f'{edge:g}' for edge in box[index])}; correct or delete the row"
+                raise self.error(index, problem)
 
-    def _refuse(self, index: int, problem: str) -> None:
+    def error(self, index: int, problem: str) -> DataError:
+        """An error about the box of an object."""
         file, row = self.location(index)
-        edges = ", ".join(f"{edge:g}" for edge in self.objects.box[index])
-        raise DataError(
-            f"{problem} {edges}; correct or delete the row", file=self.root / file, row=row, field=self.box_field
-        )
+        return DataError(problem, file=self.root / file, row=row, field=self.box_field)
 
     def image_path(self, row: int) -> Path:
         """Path of an image's file."""
@@ -224,6 +224,13 @@ class Collector:
             raise location.error(f"image {image_id!r} occurs twice, first with the file {self._images[row][0]}")
         self._images.append((file, width, height))
         return row
+
+    def warn(
+        self, location: Location, kind: str, found: str, action: str, about: Literal["object", "dataset"] = "dataset"
+    ) -> None:
+        """Adds a warning; `location` is where the problem is, for the others see `DataWarning`."""
+        file = location.file.relative_to(self.root).as_posix()
+        self.warnings.append(DataWarning(kind, about, file, location.row, location.field, found, action))
 
     def annotated_by(self, path: Path) -> None:
         """Records the file that annotates the image added last, where each image has its own file."""
@@ -290,27 +297,31 @@ class Reader(ABC):
         root: The dataset's folder; all files are below it.
         missing_images: "error": an annotated image without a file is an error; "drop": it is dropped and listed.
         max_warnings: Share of images, or of objects, with a warning above which `ingest` is an error.
+        subset_names: Subsets to read. When empty, all that are present.
     """
 
     REGISTRY: ClassVar[Registry[Any]] = FORMATS
     #: Where the dataset, or tools that write the format, are described.
     SOURCE: ClassVar[str]
+    #: Names of the subsets that the dataset is published with.
+    ORIGINALS: ClassVar[tuple[str, ...]] = ()
 
     root: Path
     missing_images: Literal["error", "drop"] = "error"
     max_warnings: float = Field(default=0.05, ge=0, le=1)
+    subset_names: tuple[str, ...] = ()
 
     @abstractmethod
     def expects(self, subset: str) -> list[Expected]:
-        """Files and folders that a subset is read from, present or not."""
+        """Files and folders that a subset is read from, present or not; the first one tells whether it is there."""
 
-    @abstractmethod
     def subsets(self) -> list[str]:
-        """Names of the subsets that can be read.
+        """Names of the subsets that can be read: `subset_names`, else the `ORIGINALS` that are present.
 
         Raises:
             DataError: there is none.
         """
+        return list(self.subset_names) or self._present(self.ORIGINALS)
 
     @abstractmethod
     def read(self, subset: str) -> Annotations:
@@ -328,15 +339,14 @@ class Reader(ABC):
         """
         return iter(())
 
-    def _subsets_present(self, wanted: Sequence[str], files: Mapping[str, Sequence[str]]) -> list[str]:
-        """`wanted`; when empty, the format's standard subsets of which one of the files exists."""
-        if wanted:
-            return list(wanted)
+    def _present(self, names: Iterable[str]) -> list[str]:
+        """Those of some subsets whose annotations are there."""
         self._check_root()
-        present = [subset for subset, paths in files.items() if any(inside(self.root, path).exists() for path in paths)]
+        looked = {subset: self.expects(subset)[0].paths for subset in names}
+        present = [name for name, paths in looked.items() if any(inside(self.root, path).exists() for path in paths)]
         if not present:
-            looked = ", ".join(dict.fromkeys(path for paths in files.values() for path in paths))
-            raise DataError(f"no annotations found; looked for {looked}", file=self.root)
+            files = ", ".join(dict.fromkeys(path for paths in looked.values() for path in paths))
+            raise DataError(f"no annotations found; looked for {files}", file=self.root)
         return present
 
     def _check_root(self) -> None:
@@ -373,6 +383,15 @@ def create(format: str = "", **params: Any) -> Reader:
     return FORMATS.create(format, **params)
 
 
+def below(root: Path, name: str) -> Path:
+    """Path of a file or folder below a root; "." is the root itself.
+
+    Raises:
+        DataError: the name leads out of the root.
+    """
+    return root if name == "." else inside(root, name)
+
+
 def fill(pattern: str, subset: str) -> str:
     """`pattern` with the subset's name in place of `{subset}`."""
     return pattern.replace("{subset}", subset)
@@ -395,6 +414,6 @@ def image_file(root: Path, folder: str, name: str, location: Location) -> str:
         DataError: the name leads out of the folder.
     """
     try:
-        return inside(root if folder == "." else inside(root, folder), name).relative_to(root).as_posix()
+        return inside(below(root, folder), name).relative_to(root).as_posix()
     except DataError as error:
         raise location.error(error.problem) from None

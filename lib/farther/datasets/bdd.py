@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 from farther.datasets.base import (
     Annotations,
     Collector,
-    DataWarning,
+    Edges,
     Expected,
     Reader,
     fill,
@@ -24,8 +24,7 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.records import Record, records
-from farther.errors import DataError
+from farther.datasets.records import Location, Record, read_record, records
 from farther.registry import STRICT
 from farther.tables.documents import ANNOTATION_BYTES, read_json
 from farther.tables.folders import listed
@@ -40,8 +39,6 @@ RENAMED = {"bike": "bicycle", "motor": "motorcycle", "person": "pedestrian", "ca
 #: Names that the toolkit maps to a class and excludes from evaluation.
 IGNORED = {"other person": "pedestrian", "other vehicle": "car", "trailer": "truck"}
 
-ORIGINALS = ("train", "val", "test")
-
 RIDER, RIDDEN = "rider", ("bicycle", "motorcycle")
 
 #: Smallest IoU of a rider and its vehicle that `join_riders` accepts.
@@ -51,7 +48,7 @@ LEAST_OVERLAP = 0.1
 class _Labelled(NamedTuple):
     """An object as labelled: box, class, row of its label, and whether it is a crowd."""
 
-    box: tuple[float, float, float, float]
+    box: Edges
     category: str
     row: int
     is_crowd: bool
@@ -94,7 +91,8 @@ class BDD(Reader):
 
     SOURCE: ClassVar[str] = "bdd-data.berkeley.edu (Yu et al., 2020, doi:10.1109/CVPR42600.2020.00271)"
 
-    subset_names: tuple[str, ...] = ()
+    ORIGINALS: ClassVar[tuple[str, ...]] = ("train", "val", "test")
+
     labels: tuple[str, ...] = (
         "labels/det_20/det_{subset}.json",
         "labels/bdd100k_labels_images_{subset}.json",
@@ -106,10 +104,6 @@ class BDD(Reader):
     renamed: dict[str, str] = Field(default_factory=RENAMED.copy)
     ignored: dict[str, str] = Field(default_factory=IGNORED.copy)
     join_riders: bool = False
-
-    def subsets(self) -> list[str]:
-        """Names of the subsets; see `Reader`."""
-        return self._subsets_present(self.subset_names, {subset: fill_all(self.labels, subset) for subset in ORIGINALS})
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
@@ -135,23 +129,20 @@ class BDD(Reader):
         path, folder = self._first_present(self.labels, subset, "labels"), fill(self.images, subset)
         for frame in _frames(path):
             name, location = frame.text("name"), frame.location("name")
-            sides = frame.record("size") if frame.has("size") else frame
-            size = {"width": sides.size("width"), "height": sides.size("height")}
-            labelled: list[_Labelled] | None = [
+            sides = (frame.record("size") if frame.has("size") else frame).sides()
+            labelled = [
                 self._labelled(row, replace(label, row=f"{name} labels[{row}]"))
                 for row, label in enumerate(frame.records("labels") if frame.has("labels") else ())
                 if label.has("box2d")
             ]
-            if self.join_riders:
-                labelled = _joined(labelled or [])
-            if labelled is None:
-                kind, problem = "rider without vehicle", "a rider without a bicycle or motorcycle"
-                file = frame.file.relative_to(self.root).as_posix()
-                found.warnings.append(DataWarning(kind, "dataset", file, name, "box2d", problem, "image dropped"))
+            objects = _joined(labelled) if self.join_riders else labelled
+            if objects is None:
+                place, problem = Location(frame.file, name, "box2d"), "a rider without a bicycle or motorcycle"
+                found.warn(place, "rider without vehicle", problem, "image dropped")
                 continue
-            image = found.add_image(name, image_file(self.root, folder, name, location), location, **size)
+            image = found.add_image(name, image_file(self.root, folder, name, location), location, **sides)
             found.annotated_by(frame.file)
-            for one in labelled:
+            for one in objects:
                 found.add_object(image, one.box, categories.index(one.category), one.row, is_crowd=one.is_crowd)
 
     def _labelled(self, row: int, label: Record) -> _Labelled:
@@ -200,18 +191,10 @@ def _frames(path: Path) -> Iterator[Record]:
     """The frames of a label file, or of a folder of files of one image each, with `name` and `labels`."""
     if not path.is_dir():
         content = read_json(path, without=("poly2d",), limit=ANNOTATION_BYTES)
-        if isinstance(content, dict):
-            yield from Record(content, path).records("frames")
-        elif isinstance(content, list):
-            yield from records(content, path)
-        else:
-            raise DataError("expected a list of frames", file=path)
+        yield from Record(content, path).records("frames") if isinstance(content, dict) else records(content, path)
         return
     for file in listed(path, "*.json"):
-        content = read_json(file, without=("poly2d",))
-        if not isinstance(content, dict):
-            raise DataError("expected an object with name and frames", file=file)
-        image = Record(content, file)
+        image = read_record(file, without=("poly2d",))
         moments = list(image.records("frames"))
         if len(moments) != 1:
             raise image.error(f"expected the one frame of a still image, found {len(moments)}", "frames")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass as plain
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -19,36 +18,11 @@ from farther.tables.files import inside, regular_file
 #: Bytes of an image: red, green and blue planes of 32 × 32.
 PIXELS = 3 * 32 * 32
 
+#: Files of each subset that consists of several, or is called otherwise than its file.
+FILES = {"train": tuple(f"data_batch_{k}" for k in range(1, 6)), "test": ("test_batch",)}
 
-@plain(frozen=True)
-class _Version:
-    """A published dataset: files of each subset, file of the names, label bytes before each image, archives."""
-
-    subsets: dict[str, tuple[str, ...]]
-    names: tuple[str, ...]
-    label_bytes: int
-    folder: str
-    pickles: str
-    archive: str
-
-
-CIFAR10 = _Version(
-    subsets={"train": tuple(f"data_batch_{k}.bin" for k in range(1, 6)), "test": ("test_batch.bin",)},
-    names=("batches.meta.txt",),
-    label_bytes=1,
-    folder="cifar-10-batches-bin",
-    pickles="cifar-10-batches-py",
-    archive="cifar-10-binary.tar.gz",
-)
-
-CIFAR100 = _Version(
-    subsets={"train": ("train.bin",), "test": ("test.bin",)},
-    names=("coarse_label_names.txt", "fine_label_names.txt"),
-    label_bytes=2,
-    folder="cifar-100-binary",
-    pickles="cifar-100-python",
-    archive="cifar-100-binary.tar.gz",
-)
+#: File of the names of the classes, and the number of the byte before each image that has the label.
+LABELS = {10: ("batches.meta.txt", 0), 100: ("fine_label_names.txt", 1), "100 coarse": ("coarse_label_names.txt", 0)}
 
 
 @register("cifar")
@@ -67,64 +41,58 @@ class CIFAR(Reader):
     """
 
     SOURCE: ClassVar[str] = "www.cs.toronto.edu/~kriz/cifar.html (Krizhevsky, 2009)"
+    ORIGINALS: ClassVar[tuple[str, ...]] = ("train", "test")
 
     classes: Literal[10, 100, "100 coarse"] = 10
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        self._refuse_pickles()
-        files = {subset: [self._within(file) for file in files] for subset, files in self._version.subsets.items()}
-        return self._subsets_present((), files)
+        pickles = (f"{self._name}-batches-py", f"{self._name}-python", "batches.meta", "meta")
+        found = next((self.root / name for name in pickles if (self.root / name).exists()), None)
+        if found is not None and not any((self.root / self._files(one)[0]).exists() for one in self.ORIGINALS):
+            problem = "these are pickles, which run code when they are read; unpack "
+            problem += f"{self._archive} (the binary version of the same images) beside them"
+            raise DataError(problem, file=found)
+        return super().subsets()
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        version = self._version
-        files = (*version.subsets.get(subset, (f"{subset}.bin",)), version.names[-1])
-        return [Expected("images and labels" if file.endswith(".bin") else "names of the classes",
-                         (self._within(file),), version.archive) for file in files]  # fmt: skip
+        images = [Expected("images and labels", (file,), self._archive) for file in self._files(subset)]
+        return [*images, Expected("names of the classes", (self._within(LABELS[self.classes][0]),), self._archive)]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
-        self._refuse_pickles()
-        version, coarse = self._version, self.classes == "100 coarse"
-        names = inside(self.root, self._within(version.names[0 if coarse else -1]))
-        categories = [name for name in read_lines(names, self._absent) if name]
-        blocks = [
-            self._block(inside(self.root, self._within(file)), 0 if coarse else version.label_bytes - 1)
-            for file in version.subsets.get(subset, (f"{subset}.bin",))
-        ]
+        names, label = LABELS[self.classes]
+        categories = [name for name in read_lines(inside(self.root, self._within(names)), self._absent) if name]
+        blocks = [self._block(inside(self.root, file), label) for file in self._files(subset)]
         return labelled(self.root, subset, blocks, categories)
 
     @property
-    def _version(self) -> _Version:
-        return CIFAR10 if self.classes == 10 else CIFAR100
+    def _name(self) -> str:
+        return "cifar-10" if self.classes == 10 else "cifar-100"
+
+    @property
+    def _archive(self) -> str:
+        return f"{self._name}-binary.tar.gz"
 
     @property
     def _absent(self) -> str:
-        return f"the file does not exist; unpack {self._version.archive} here, or correct parameter 'root'"
+        return f"the file does not exist; unpack {self._archive} here, or correct parameter 'root'"
+
+    def _files(self, subset: str) -> list[str]:
+        """Files of a subset within the root."""
+        stems = FILES.get(subset, (subset,)) if self.classes == 10 else (subset,)
+        return [self._within(f"{stem}.bin") for stem in stems]
 
     def _within(self, file: str) -> str:
         """Path of a file within the root, which is the archive's folder or the folder that it lies in."""
-        folder = self._version.folder
+        folder = "cifar-10-batches-bin" if self.classes == 10 else "cifar-100-binary"
         return f"{folder}/{file}" if (self.root / folder).is_dir() else file
-
-    def _refuse_pickles(self) -> None:
-        """An error where only the Python version is there."""
-        version = self._version
-        binary = any((self.root / self._within(f)).exists() for files in version.subsets.values() for f in files)
-        pickles = [self.root / version.pickles, self.root / "batches.meta", self.root / "meta"]
-        found = next((path for path in pickles if path.exists()), None)
-        if found is not None and not binary:
-            raise DataError(
-                "these are pickles, which run code when they are read; unpack "
-                f"{version.archive} (the binary version of the same images) beside them",
-                file=found,
-            )
 
     def _block(self, path: Path, label: int) -> Block:
         """The images of one file; `label` is the index of the label's byte."""
         regular_file(path, self._absent)
-        length = self._version.label_bytes + PIXELS
+        length = PIXELS + (1 if self.classes == 10 else 2)
         content = np.fromfile(path, dtype=np.uint8)
         if not len(content) or len(content) % length:
             problem = f"expected images of {length} bytes each, found {len(content)} bytes; is the file whole?"

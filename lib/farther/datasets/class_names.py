@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from farther.datasets.records import are_texts
+from farther.datasets.records import are_texts, read_mapping
 from farther.errors import DataError, shorten
-from farther.tables.documents import read_yaml
 
 
 class ClassNames:
@@ -38,8 +37,8 @@ class ClassNames:
         self.path = Path(path)
         self._names: dict[str, dict[str, tuple[str, ...]]] = {}
         self._class_of: dict[tuple[str, str], str] = {}
-        for name, by_dataset in _read(self.path).items():
-            self._add(name, by_dataset)
+        for name, by_dataset in read_mapping(self.path, "a mapping from classes to names").items():
+            self._add(str(name), by_dataset)
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -80,10 +79,3 @@ class ClassNames:
                 if other != name:
                     problem = f"{called!r} of {dataset} is {other!r} too; a name belongs to one class"
                     raise DataError(problem, file=self.path, field=name)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    content = read_yaml(path)
-    if not isinstance(content, dict):
-        raise DataError(f"expected a mapping from classes to names, found {shorten(content)}", file=path)
-    return {str(name): by_dataset for name, by_dataset in content.items()}

@@ -70,8 +70,7 @@ class FMIYC(HuggingFace):
             found = shorten(row.values.get("categories"))
             problem = f"expected names with ids, or a name for each of {len(numbers)} objects, found {found}"
             raise row.error(f"{problem}; parameter 'categories' gives them", "categories")
-        known: dict[Any, str] = {}
-        numbered: dict[str, Any] = {}
+        known, numbered = dict[Any, str](), dict[str, Any]()
         for number, name in zip(ids, called, strict=True):
             if not isinstance(name, str) or not name or known.setdefault(number, name) != name:
                 raise row.error(f"the class {number!r} is called {name!r} and {known.get(number)!r}", "categories")

@@ -11,9 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from farther.datasets.records import are_texts
+from farther.datasets.records import are_texts, read_mapping
 from farther.errors import DataError, shorten
-from farther.tables.documents import read_yaml
 
 Scale = Literal["normalised", "raw"]
 
@@ -79,9 +78,9 @@ class ClassHierarchy(ABC):
     def _first(self, word: str) -> Node | None:
         """The node of a word's first sense."""
 
-    @abstractmethod
     def _exact(self, name: str) -> Node | None:
         """The node of a name in the mapping: a node's name, or a word."""
+        return self._first(name)
 
     def synsets(self, name: str) -> tuple[Node, ...]:
         """The nodes of a class name, as "horse.n.01"; () where there is none.
@@ -94,7 +93,13 @@ class ClassHierarchy(ABC):
         """
         if name not in self._found:
             given = self._given.get(name.casefold())
-            self._found[name] = self._looked_up(name) if given is None else self._mapped(name, given)
+            nodes = self._looked_up(name) if given is None else [self._exact(word) for word in given]
+            if given is not None and None in nodes:
+                problem = (
+                    f"the synset mapping of {name!r} names {given[nodes.index(None)]!r}, which this hierarchy lacks"
+                )
+                raise DataError(problem, file=self.path)
+            self._found[name] = tuple(node for node in nodes if node is not None)
         return self._found[name]
 
     def has(self, name: str) -> bool:
@@ -122,22 +127,11 @@ class ClassHierarchy(ABC):
 
         return max(found, key=rank, default=None)
 
-    def _mapped(self, name: str, words: Sequence[str]) -> tuple[Node, ...]:
-        found = []
-        for word in words:
-            node = self._exact(word)
-            if node is None:
-                problem = f"the synset mapping of {name!r} names {word!r}, which this hierarchy does not have"
-                raise DataError(problem, file=self.path)
-            found.append(node)
-        return tuple(found)
-
-    def _looked_up(self, name: str) -> tuple[Node, ...]:
+    def _looked_up(self, name: str) -> list[Node | None]:
         for whole in (name, name.partition("/")[0]):
             if (node := self._first(whole)) is not None:
-                return (node,)
-        words = [self._first(word) for word in re.findall(r"[^\W_]+", name)]
-        return tuple(node for node in words if node is not None)
+                return [node]
+        return [self._first(word) for word in re.findall(r"[^\W_]+", name)]
 
     def _pair(self, one: Node, other: Node, name: str) -> NameSimilarity:
         first, second = self._ancestors(one), self._ancestors(other)
@@ -192,9 +186,9 @@ class HierarchyFile(ClassHierarchy):
         self, path: str | Path, synsets: Mapping[str, Sequence[str]] | None = None, scale: Scale = "normalised"
     ):
         super().__init__(path, synsets, scale)
-        content = read_yaml(self.path)
-        if not isinstance(content, dict) or len(content) != 1:
-            raise DataError("expected one kind that contains all others", file=self.path)
+        content = read_mapping(self.path, "one kind that contains all others")
+        if len(content) != 1:
+            raise DataError(f"expected one kind that contains all others, found {len(content)}", file=self.path)
         self._parent: dict[Node, Node | None] = {}
         self._add(content, None)
 
@@ -227,9 +221,6 @@ class HierarchyFile(ClassHierarchy):
         node = word.strip().casefold()
         return node if node in self._parent else None
 
-    def _exact(self, name: str) -> Node | None:
-        return self._first(name)
-
 
 def read_synsets(path: str | Path) -> dict[str, tuple[str, ...]]:
     """Reads the mapping of class names to synsets.
@@ -241,16 +232,11 @@ def read_synsets(path: str | Path) -> dict[str, tuple[str, ...]]:
     Raises:
         DataError: the file is absent, is not YAML, or has another form; names the class.
     """
-    path = Path(path)
-    written = read_yaml(path)
-    if not isinstance(written, dict):
-        raise DataError("expected class names, each with its synset or synsets", file=path)
     mapping = {}
-    for name, words in written.items():
+    for name, words in read_mapping(Path(path), "class names, each with its synset or synsets").items():
         listed = [words] if isinstance(words, str) else words
         if not isinstance(name, str) or not are_texts(listed):
-            raise DataError(
-                f"expected a synset, a word, or a list of them; found {shorten(words)}", file=path, field=str(name)
-            )
+            problem = f"expected a synset, a word, or a list of them; found {shorten(words)}"
+            raise DataError(problem, file=path, field=str(name))
         mapping[name] = tuple(listed)
     return mapping

@@ -14,18 +14,9 @@ import numpy as np
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.base import (
-    Annotations,
-    Collector,
-    DataWarning,
-    Edges,
-    Expected,
-    Reader,
-    image_file,
-    register,
-)
+from farther.datasets.base import Annotations, Collector, DataWarning, Edges, Expected, Reader, image_file, register
 from farther.datasets.huggingface_files import METADATA, card, class_names, data_files, rows, schema_features, split_of
-from farther.datasets.records import Location, Record
+from farther.datasets.records import Record
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
 from farther.tables.files import inside
@@ -74,7 +65,6 @@ class HuggingFace(Reader):
 
     SOURCE: ClassVar[str] = "huggingface.co/datasets"
 
-    subset_names: tuple[str, ...] = ()
     config: str = ""
     files: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     image: str = "image"
@@ -87,10 +77,10 @@ class HuggingFace(Reader):
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        if self.subset_names:
-            return list(self.subset_names)
-        self._check_root()
-        subsets = list(self._shards())
+        subsets = list(self.subset_names)
+        if not subsets:
+            self._check_root()
+            subsets = list(self._shards())
         if not subsets:
             raise DataError(f"no annotations found; looked for *.parquet, *.arrow and {METADATA}", file=self.root)
         return subsets
@@ -108,58 +98,61 @@ class HuggingFace(Reader):
         if not shards:
             known = ", ".join(self._shards()) or "none"
             raise DataError(f"no files of the split {subset!r}; there are: {known}", file=self.root)
-        found = _Rows(self.root)
+        found, categories, holds = Collector(self.root), dict[str, int](), list[bool]()
+        numbered = 0
         for shard in shards:
-            self._add_shard(found, subset, shard)
+            path = inside(self.root, shard)
+            names = self._names(path)
+            for name in names:
+                categories.setdefault(name, len(categories))
+            for number, values in enumerate(rows(path)):
+                row = Record(values, path, str(number))
+                image_id = self._image_id(row, len(found.rows))
+                file, holds_image = self._file(row, subset, image_id)
+                image = found.add_image(image_id, file, row.location("image_id"), **row.sides())
+                found.annotated_by(path)
+                holds.append(holds_image)
+                records = list(self._records(row))
+                for index, (record, name) in enumerate(zip(records, self._classes(row, records, names), strict=True)):
+                    key = _first(record, OBJECT_ID)
+                    numbered += record.has(key)
+                    found.add_object(
+                        image,
+                        _edges(record.numbers(self.bbox, 4), self.box_format),
+                        categories.setdefault(name, len(categories)),
+                        index,
+                        object_id=record.integer(key) if record.has(key) else None,
+                        is_crowd=record.flag(_first(record, CROWD)),
+                        is_difficult=record.flag(_first(record, DIFFICULT)),
+                    )
         annotations = found.annotations(
             unit=self.box_unit,
-            categories=list(found.categories),
+            categories=list(categories),
             row="{image_id} " + (f"{self.objects}[{{row}}]" if self.objects else "[{row}]"),
             box_field=self.bbox,
-            embedded=(lambda: self._pictures(shards, found.holds)) if any(found.holds) else None,
+            embedded=(lambda: self._pictures(shards, holds)) if any(holds) else None,
         )
-        return found.numbered(annotations, shards[0])
-
-    def _add_shard(self, found: _Rows, subset: str, shard: str) -> None:
-        """Adds the images and objects of one file."""
-        path = inside(self.root, shard)
-        names = self._names(path)
-        for name in names:
-            found.categories.setdefault(name, len(found.categories))
-        for number, values in enumerate(rows(path)):
-            row = Record(values, path, str(number))
-            image_id = self._image_id(row, len(found.rows))
-            file, holds = self._file(row, subset, image_id)
-            size = {"width": row.size("width"), "height": row.size("height")}
-            image = found.add_image(image_id, file, row.location("image_id"), **size)
-            found.annotated_by(path)
-            found.holds.append(holds)
-            self._add_objects(found, image, row, names)
-
-    def _add_objects(self, found: _Rows, image: int, row: Record, names: list[str]) -> None:
-        """Adds the objects of one row."""
-        records = list(self._records(row))
-        for index, (record, name) in enumerate(zip(records, self._classes(row, records, names), strict=True)):
-            found.add_object(
-                image,
-                _edges(record.numbers(self.bbox, 4), self.box_format),
-                found.categories.setdefault(name, len(found.categories)),
-                index,
-                is_crowd=record.flag(_first(record, CROWD)),
-                is_difficult=record.flag(_first(record, DIFFICULT)),
-            )
-            key = _first(record, OBJECT_ID)
-            found.object_ids.append(record.integer(key) if record.has(key) else None)
+        return _with_unique_ids(annotations, shards[0]) if numbered else annotations
 
     def _records(self, row: Record) -> Iterator[Record]:
         """The objects of one row, each as a record."""
         value = row.values.get(self.objects) if self.objects else row.values
         if isinstance(value, dict):
-            yield from _from_lists(value, row, self.objects, (self.bbox, *CATEGORY, self.category, *CROWD, *DIFFICULT))
+            yield from self._from_lists(value, row)
         elif value is not None:
             yield from row.records(self.objects)
         elif self.objects not in row.values:
             raise row.error(f"the column is missing; there are {', '.join(row.values)}", self.objects)
+
+    def _from_lists(self, value: dict[str, Any], row: Record) -> Iterator[Record]:
+        """One record per entry of a record of lists; where the row is that record, only fields of objects count."""
+        wanted = value if self.objects else (self.bbox, *CATEGORY, self.category, *CROWD, *DIFFICULT)
+        lists = {key: values for key, values in value.items() if isinstance(values, list) and key in wanted}
+        if len({len(values) for values in lists.values()}) > 1:
+            found = ", ".join(f"{len(values)} × {key}" for key, values in lists.items())
+            raise row.error(f"expected lists of one length, found {found}", self.objects or None)
+        for index, values in enumerate(zip(*lists.values(), strict=True)):
+            yield Record(dict(zip(lists, values, strict=True)), row.file, f"{row.row} {self.objects}[{index}]")
 
     def _classes(self, row: Record, records: list[Record], names: list[str]) -> list[str]:
         """Name of the class of each object of a row; `names` are those that the features give to numbers."""
@@ -186,15 +179,14 @@ class HuggingFace(Reader):
         content = picture.get("bytes") if isinstance(picture, dict) else picture
         name = row.text("file_name") if row.has("file_name") else ""
         if isinstance(content, bytes):
-            location = Location(row.file, row.row, "file_name" if name else "image_id")
+            location = row.location("file_name" if name else "image_id")
             return image_file(self.root, ".", name or f"{subset}/{image_id}{_suffix(content)}", location), True
         if isinstance(picture, dict) and picture.get("path"):
             name = str(picture["path"])
         if not name or not (picture is None or isinstance(picture, dict)):
             raise row.error(f"expected the bytes or the path of an image, found {shorten(picture)}", self.image)
-        folder = row.file.parent if row.file.name == METADATA else self.root
-        location = Location(row.file, row.row, "file_name" if row.file.name == METADATA else self.image)
-        return image_file(self.root, folder.relative_to(self.root).as_posix(), name, location), False
+        folder, field = (row.file.parent, "file_name") if row.file.name == METADATA else (self.root, self.image)
+        return image_file(self.root, folder.relative_to(self.root).as_posix(), name, row.location(field)), False
 
     def _pictures(self, shards: list[str], holds: list[bool]) -> Iterator[tuple[int, bytes]]:
         """Row and bytes of each image that the files hold."""
@@ -262,9 +254,8 @@ class HuggingFace(Reader):
     def _configuration(self, configs: dict[str, dict[str, Any]]) -> str:
         """The requested configuration, or the default one of `README.md`."""
         marked = [name for name, config in configs.items() if config.get("default")]
-        chosen = self.config or next(iter([*marked, *(["default"] if "default" in configs else [])]), "")
-        if not chosen and len(configs) == 1:
-            chosen = next(iter(configs))
+        only = list(configs) if len(configs) == 1 else []
+        chosen = self.config or [*marked, *({"default"} & configs.keys()), *only, ""][0]
         if chosen not in configs:
             problem = f"no configuration {chosen!r}; parameter 'config' is one of {', '.join(configs)}"
             raise DataError(problem, file=self.root / "README.md", field="configs")
@@ -290,38 +281,16 @@ class HuggingFace(Reader):
         return shards
 
 
-class _Rows(Collector):
-    """Images and objects of a subset, with what only these formats have."""
-
-    def __init__(self, root: Path) -> None:
-        super().__init__(root)
-        self.holds: list[bool] = []
-        self.categories: dict[str, int] = {}
-        self.object_ids: list[int | None] = []
-
-    def numbered(self, annotations: Annotations, file: str) -> Annotations:
-        """The annotations with the dataset's object ids where these are unique, and a warning where they are not."""
-        ids = [number for number in self.object_ids if number is not None]
-        if not ids:
-            return annotations
-        count = len(annotations.objects)
-        if len(ids) == count == len(set(ids)):
-            objects = replace(annotations.objects, object_id=np.array(ids, dtype=np.int64))
-            return replace(annotations, objects=objects)
-        found = f"{len(set(ids))} ids of {count} objects"
-        warning = DataWarning("object ids not unique", "dataset", file, None, "id", found, "counted instead")
-        return replace(annotations, warnings=[*annotations.warnings, warning])
-
-
-def _from_lists(value: dict[str, Any], row: Record, column: str, wanted: tuple[str, ...]) -> Iterator[Record]:
-    """One record per entry of a record of lists; only `wanted` fields count where the row itself is that record."""
-    lists = {key: v for key, v in value.items() if isinstance(v, list) and (column or key in wanted)}
-    lengths = {key: len(values) for key, values in lists.items()}
-    if len(set(lengths.values())) > 1:
-        found = ", ".join(f"{count} × {key}" for key, count in lengths.items())
-        raise row.error(f"expected lists of one length, found {found}", column or None)
-    for index, values in enumerate(zip(*lists.values(), strict=True)):
-        yield Record(dict(zip(lists, values, strict=True)), row.file, f"{row.row} {column}[{index}]")
+def _with_unique_ids(annotations: Annotations, file: str) -> Annotations:
+    """The annotations with counted object ids, and a warning, where those of the dataset are not unique."""
+    ids = annotations.objects.object_id
+    unique = len(np.unique(ids))
+    if unique == len(ids):
+        return annotations
+    found = f"{unique} ids of {len(ids)} objects"
+    warning = DataWarning("object ids not unique", "dataset", file, None, "id", found, "counted instead")
+    objects = replace(annotations.objects, object_id=np.arange(len(ids)))
+    return replace(annotations, objects=objects, warnings=[*annotations.warnings, warning])
 
 
 def _first(record: Record, names: tuple[str, ...]) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.base import WHOLE_IMAGE, Annotations, Collector, DataWarning, Expected, Reader, register
+from farther.datasets.base import WHOLE_IMAGE, Annotations, Collector, Expected, Reader, below, register
 from farther.datasets.records import Location
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.files import inside
 from farther.tables.folders import files_below, in_unicode, listed
 
 #: Endings of the files that are images, in any case; those of torchvision.
@@ -48,7 +46,7 @@ class ImageFolder(Reader):
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
         self._check_root()
-        found = list(self.folders) or _folders(self.root)
+        found = list(self.subset_names or self.folders) or _folders(self.root)
         if not found:
             problem = "no folder of a subset; parameter 'folders' names them: folders: {test: .}"
             raise DataError(problem, file=self.root)
@@ -56,34 +54,29 @@ class ImageFolder(Reader):
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        return [
-            Expected("images" if self.category else "one folder of images per class", (self._folder(subset),), subset)
-        ]
+        what = "images" if self.category else "one folder of images per class"
+        return [Expected(what, (self.folders.get(subset, subset),), subset)]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
-        name = self._folder(subset)
-        folder = self.root if name == "." else inside(self.root, name)
+        name = self.folders.get(subset, subset)
+        folder = below(self.root, name)
         if not folder.is_dir():
             raise DataError("the folder does not exist; parameter 'folders' names the folder of a subset", file=folder)
         found = Collector(self.root)
         classes = {".": self.category} if self.category else self._classes(folder, found)
         categories = list(dict.fromkeys(classes.values()))
         for inner, category in classes.items():
-            images = list(_images(folder if inner == "." else folder / inner))
+            images = _images(below(folder, inner))
             if not images:
                 raise DataError(f"no image here; known endings: {', '.join(ENDINGS)}", file=folder / inner)
             for path in images:
-                row = found.add_image(
-                    path.relative_to(folder).as_posix(), path.relative_to(self.root).as_posix(), Location(path)
-                )
+                file = path.relative_to(self.root).as_posix()
+                row = found.add_image(path.relative_to(folder).as_posix(), file, Location(path))
                 found.add_object(row, WHOLE_IMAGE, categories.index(category), row)
         return found.annotations(
             unit="image", categories=categories, files=[name], row="{image_id}", box_field="the whole image"
         )
-
-    def _folder(self, subset: str) -> str:
-        return self.folders.get(subset, subset)
 
     def _classes(self, folder: Path, found: Collector) -> dict[str, str]:
         """Name of the class of each class folder; images beside them are listed."""
@@ -93,11 +86,35 @@ class ImageFolder(Reader):
             raise DataError(problem, file=folder)
         beside = sum(path.suffix.lower() in ENDINGS for path in listed(folder, "*") if path.is_file())
         if beside:
-            file = folder.relative_to(self.root).as_posix()
-            found.warnings.append(
-                DataWarning("images without a class", "dataset", file, None, None, f"{beside} images", "ignored")
-            )
+            found.warn(Location(folder), "images without a class", f"{beside} images", "ignored")
         return {name: self.renamed.get(name, name) for name in names}
+
+
+@register("sun397")
+@dataclass(config=STRICT, kw_only=True)
+class SUN397(ImageFolder):
+    """SUN397 (Xiao et al., 2010): each folder with images is a class, `a/abbey` or `a/apartment_building/outdoor`.
+
+    Its name is the path without the letter in front, as Places365 calls its classes: `apartment_building/outdoor`.
+
+    Errors: no folder with images below a letter.
+
+    Args:
+        folders: Folder of each subset within the root; all images are the subset `all`.
+        See `farther.datasets.image_folder.ImageFolder` for the others.
+    """
+
+    SOURCE: ClassVar[str] = "vision.princeton.edu/projects/2010/SUN (Xiao et al., 2010, doi:10.1109/CVPR.2010.5539970)"
+
+    folders: dict[str, str] = Field(default_factory=lambda: {"all": "."})
+
+    def _classes(self, folder: Path, found: Collector) -> dict[str, str]:
+        """Name of the class of each folder with images."""
+        parts = sorted({path.parent.relative_to(folder).parts for path in _images(folder)})
+        names = {"/".join(one): "/".join(one[1:]) for one in parts if len(one) > 1}
+        if not names:
+            raise DataError("no folder of a class, such as a/abbey", file=folder)
+        return {inner: self.renamed.get(name, name) for inner, name in names.items()}
 
 
 def _folders(folder: Path) -> list[str]:
@@ -105,7 +122,7 @@ def _folders(folder: Path) -> list[str]:
     return [path.name for path in listed(folder, "*") if path.is_dir()]
 
 
-def _images(folder: Path) -> Iterator[Path]:
+def _images(folder: Path) -> list[Path]:
     """The images at any depth below a folder, in torchvision's order."""
     images = (in_unicode(path) for path in files_below(folder) if path.name.lower().endswith(ENDINGS))
-    yield from sorted(images, key=lambda path: (str(path.parent), path.name))
+    return sorted(images, key=lambda path: (str(path.parent), path.name))

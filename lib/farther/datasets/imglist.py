@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from pydantic.dataclasses import dataclass
 
@@ -22,13 +23,12 @@ UNKNOWN = "unknown"
 ABSENT = "the list does not exist; parameters 'lists' and 'subset_names' say which to read"
 
 
-@dataclass
-class _Line:
-    """A line of a list."""
+class _Line(NamedTuple):
+    """A line of a list: path and label of an image, and its number."""
 
     image: str
     label: int
-    location: Location
+    row: int
 
 
 @register("imglist")
@@ -55,7 +55,6 @@ class ImgList(Reader):
 
     lists: str = "{subset}.txt"
     images: str = "."
-    subset_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     category: str = ""
 
@@ -87,27 +86,25 @@ class ImgList(Reader):
         names = self._names(lines)
         categories = sorted(set(names.values()), key=list(names.values()).index)
         found = Collector(self.root)
-        for row, line in enumerate(lines, start=1):
-            file = image_file(self.root, self.images, line.image, line.location)
-            image = found.add_image(line.image, file, line.location)
+        for line in lines:
+            location = Location(path, str(line.row), "path")
+            image = found.add_image(line.image, image_file(self.root, self.images, line.image, location), location)
             if line.label not in names:
                 known = f"-1 to {len(self.categories) - 1}, the labels of 'categories'"
-                raise Location(path, line.location.row, "label").error(f"expected {known}, found {line.label}")
-            found.add_object(image, WHOLE_IMAGE, categories.index(names[line.label]), row)
-        file = path.relative_to(self.root).as_posix()
+                raise replace(location, field="label").error(f"expected {known}, found {line.label}")
+            found.add_object(image, WHOLE_IMAGE, categories.index(names[line.label]), line.row)
+        file = fill(self.lists, subset)
         return found.annotations(unit="image", categories=categories, files=[file], row="{row}", box_field="label")
 
     def _lines(self, path: Path) -> Iterator[_Line]:
         """The lines of a list that are not empty."""
         for number, text in enumerate(read_lines(path, ABSENT), start=1):
             image, _, label = text.rpartition(" ")
-            location = Location(path, str(number), "path")
             if text and not (image and re.fullmatch(r"-?\d{1,9}", label)):
-                raise Location(path, str(number), "label").error(
-                    f"expected a path, a space and a whole number, found {shorten(text)}"
-                )
+                problem = f"expected a path, a space and a whole number, found {shorten(text)}"
+                raise DataError(problem, file=path, row=number, field="label")
             if text:
-                yield _Line(image.rstrip().lstrip("/"), int(label), location)
+                yield _Line(image.rstrip().lstrip("/"), int(label), number)
 
     def _names(self, lines: list[_Line]) -> dict[int, str]:
         """Name of the class of each label, in the order of the labels."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
@@ -108,10 +108,8 @@ def extract(annotations: Annotations, folder: Path) -> Annotations:
     """
     if annotations.embedded is None:
         return annotations
-    total = len(annotations.images)
-    for row, content in tqdm(
-        annotations.embedded(), total=total, desc="extracted", unit="image", leave=False, disable=None
-    ):
+    contents, count = annotations.embedded(), len(annotations.images)
+    for row, content in tqdm(contents, "extracted", count, unit="image", leave=False, disable=None):
         path = inside(folder, annotations.images.file[row])
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and path.read_bytes() != content:
@@ -138,10 +136,8 @@ def to_tables(annotations: Annotations, reader: Reader, name: str) -> tuple[Imag
         _refuse_missing(annotations, headers)
     readable = np.array([not header.problem for header in headers], dtype=bool)
     if not readable.any():
-        problem = "no image can be read; parameter 'root' says where the dataset lies"
-        raise DataError(
-            problem, file=annotations.root / annotations.files[0] if annotations.files else annotations.root
-        )
+        place = annotations.root.joinpath(*annotations.files[:1])
+        raise DataError("no image can be read; parameter 'root' says where the dataset lies", file=place)
     size = np.array([(header.width, header.height) for header in headers], dtype=np.int64)
     box, keep, box_warnings = _clip(annotations, size, readable)
     warnings = [*annotations.warnings, *_image_warnings(annotations, headers), *box_warnings]
@@ -202,20 +198,17 @@ def _refuse_missing(annotations: Annotations, headers: Sequence[_Header]) -> Non
         )
 
 
-def _image_warnings(annotations: Annotations, headers: Sequence[_Header]) -> list[DataWarning]:
+def _image_warnings(annotations: Annotations, headers: Sequence[_Header]) -> Iterator[DataWarning]:
     rows = annotations.images
-    warnings = []
-    for row, header in enumerate(headers):
-        file, annotated = rows.file[row], (int(rows.width[row]), int(rows.height[row]))
+    for file, *annotated, header in zip(rows.file, rows.width, rows.height, headers, strict=True):
+        kind, found, action = "image of another size", "", "the file's size counts"
         if header.problem:
             kind = "image missing" if header.is_missing else "image unreadable"
-            warnings.append(DataWarning(kind, "image", file, None, None, header.problem, "dropped with its objects"))
-        elif all(annotated) and annotated != (header.width, header.height):
+            found, action = header.problem, "dropped with its objects"
+        elif all(annotated) and annotated != [header.width, header.height]:
             found = f"{header.width}×{header.height}, annotated as {annotated[0]}×{annotated[1]}"
-            warnings.append(
-                DataWarning("image of another size", "image", file, None, None, found, "the file's size counts")
-            )
-    return warnings
+        if found:
+            yield DataWarning(kind, "image", file, None, None, found, action)
 
 
 def _clip(
@@ -270,10 +263,8 @@ def _refuse_many(annotations: Annotations, warnings: Sequence[DataWarning], limi
             counts = Counter(warning.kind for warning in found).most_common()
             kinds = ", ".join(f"{count} × {kind}" for kind, count in counts)
             first = found[0]
-            raise DataError(
+            problem = (
                 f"{len(found)} warnings about {total} {about}s, more than max_warnings: {limit:g} allows ({kinds}). "
-                f"The first: {first.kind}: {first.found}. Correct them, or raise max_warnings",
-                file=annotations.root / first.file,
-                row=first.row,
-                field=first.field,
             )
+            problem += f"The first: {first.kind}: {first.found}. Correct them, or raise max_warnings"
+            raise DataError(problem, file=annotations.root / first.file, row=first.row, field=first.field)

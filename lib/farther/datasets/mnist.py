@@ -42,38 +42,31 @@ class MNIST(Reader):
     """
 
     SOURCE: ClassVar[str] = "yann.lecun.com/exdb/mnist (LeCun et al., 1998, doi:10.1109/5.726791)"
+    ORIGINALS: ClassVar[tuple[str, ...]] = ("train", "test")
 
     categories: tuple[str, ...] = tuple("0123456789")
 
-    def subsets(self) -> list[str]:
-        """Names of the subsets; see `Reader`."""
-        return self._subsets_present((), {subset: self._paths(subset, "labels-idx1") for subset in PREFIXES})
-
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
-        kinds = {"images": "images-idx3", "labels": "labels-idx1"}
         return [
-            Expected(what, tuple(self._paths(subset, kind)), f"{PREFIXES.get(subset, subset)}-{kind}-ubyte.gz")
-            for what, kind in kinds.items()
+            Expected(what, self._paths(subset, kind), f"{PREFIXES.get(subset, subset)}-{kind}-ubyte.gz")
+            for what, kind in (("images", "images-idx3"), ("labels", "labels-idx1"))
         ]
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
-        _, pixels = self._array(subset, "images-idx3", 3)
-        path, labels = self._array(subset, "labels-idx1", 1)
+        images, path = (
+            self._first_present(self._paths(subset, kind), subset, "root") for kind in ("images-idx3", "labels-idx1")
+        )
+        pixels, labels = _read(images, 3), _read(path, 1)
         if len(pixels) != len(labels):
             raise DataError(f"{len(labels)} labels of {len(pixels)} images; are both files of {subset}?", file=path)
         return labelled(self.root, subset, [Block(path, pixels, labels)], self.categories)
 
-    def _paths(self, subset: str, kind: str) -> list[str]:
+    def _paths(self, subset: str, kind: str) -> tuple[str, ...]:
         """Paths within the root that a file may have."""
         name = f"{PREFIXES.get(subset, subset)}-{kind}-ubyte"
-        return [f"{folder}{name}{ending}" for folder in FOLDERS for ending in ("", ".gz")]
-
-    def _array(self, subset: str, kind: str, dimensions: int) -> tuple[Path, np.ndarray]:
-        """Path and content of a file."""
-        path = self._first_present(self._paths(subset, kind), subset, "root")
-        return path, _read(path, dimensions)
+        return tuple(f"{folder}{name}{ending}" for folder in FOLDERS for ending in ("", ".gz"))
 
 
 def _read(path: Path, dimensions: int) -> np.ndarray:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.base import (
-    Annotations,
-    Collector,
-    Expected,
-    Reader,
-    fill,
-    image_file,
-    register,
-)
+from farther.datasets.base import Annotations, Collector, Expected, Reader, fill, image_file, register
 from farther.datasets.records import Record, records
-from farther.errors import DataError, shorten
+from farther.errors import shorten
 from farther.registry import STRICT
 from farther.tables.documents import ANNOTATION_BYTES, read_json
 from farther.tables.files import inside
@@ -41,11 +32,6 @@ RENAMED = {
     "vehicle.truck": "truck",
 }
 
-ORIGINALS = ("train", "val", "mini", "test")
-
-#: Field that is dropped while parsing: outlines take most of the file.
-UNREAD = ("mask",)
-
 
 @register("nuimages")
 @dataclass(config=STRICT, kw_only=True)
@@ -67,13 +53,10 @@ class NuImages(Reader):
 
     SOURCE: ClassVar[str] = "nuscenes.org/nuimages (Caesar et al., 2020, doi:10.1109/CVPR42600.2020.01164)"
 
-    subset_names: tuple[str, ...] = ()
+    ORIGINALS: ClassVar[tuple[str, ...]] = ("train", "val", "mini", "test")
+
     tables: str = "v1.0-{subset}"
     renamed: dict[str, str] = Field(default_factory=RENAMED.copy)
-
-    def subsets(self) -> list[str]:
-        """Names of the subsets; see `Reader`."""
-        return self._subsets_present(self.subset_names, {s: [fill(self.tables, s)] for s in ORIGINALS})
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
@@ -90,10 +73,8 @@ class NuImages(Reader):
             if not record.flag("is_key_frame"):
                 skipped.add(token)
                 continue
-            location = record.location("filename")
-            file = image_file(self.root, ".", record.text("filename"), location)
-            size = {"width": record.size("width"), "height": record.size("height")}
-            found.add_image(token, file, record.location("token"), **size)
+            file = image_file(self.root, ".", record.text("filename"), record.location("filename"))
+            found.add_image(token, file, record.location("token"), **record.sides())
         called = {token: record.text("name") for token, record in self._table(folder, "category").items()}
         names = [self.renamed.get(name, name) for name in called.values() if not name.startswith("flat.")]
         categories = list(dict.fromkeys(names))
@@ -101,10 +82,9 @@ class NuImages(Reader):
             frame, category = record.text("sample_data_token"), record.text("category_token")
             if frame in skipped:
                 continue
-            if frame not in found.rows:
-                raise record.error(f"no frame of sample_data.json has the token {shorten(frame)}", "sample_data_token")
-            if category not in called:
-                raise record.error(f"no category has the token {shorten(category)}", "category_token")
+            for field, token, known in (("sample_data_token", frame, found.rows), ("category_token", category, called)):
+                if token not in known:
+                    raise record.error(f"no row has the token {shorten(token)}", field)
             name = self.renamed.get(called[category], called[category])
             if name in categories:
                 left, top, right, bottom = record.numbers("bbox", 4)
@@ -113,15 +93,10 @@ class NuImages(Reader):
         return found.annotations(categories=categories, files=[file], row="[{row}]", box_field="bbox")
 
     def _table(self, folder: str, name: str) -> dict[str, Record]:
-        """The rows of a table by their token."""
-        path: Path = inside(self.root, f"{folder}/{name}.json")
-        content = read_json(path, without=UNREAD, limit=ANNOTATION_BYTES)
-        if not isinstance(content, list):
-            raise DataError("expected a list of objects", file=path)
+        """The rows of a table by their token; outlines, which take most of the file, are dropped while parsing."""
+        path = inside(self.root, f"{folder}/{name}.json")
         rows: dict[str, Record] = {}
-        for record in records(content, path):
-            token = record.text("token")
-            if token in rows:
-                raise record.error(f"{shorten(token)} occurs twice", "token")
-            rows[token] = record
+        for record in records(read_json(path, without=("mask",), limit=ANNOTATION_BYTES), path):
+            if rows.setdefault(record.text("token"), record) is not record:
+                raise record.error(f"{record.text('token')!r} occurs twice", "token")
         return rows

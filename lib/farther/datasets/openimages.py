@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import polars as pl
@@ -26,15 +27,13 @@ from farther.datasets.base import (
     image_file,
     register,
 )
-from farther.datasets.records import Location, Record
+from farther.datasets.records import Location, read_record
 from farther.errors import DataError
 from farther.registry import STRICT
-from farther.tables.documents import read_json
 from farther.tables.files import csv_rows, inside, open_binary
 from farther.tables.folders import entries
 
 EDGES = ("XMin", "YMin", "XMax", "YMax")
-ORIGINALS = ("train", "validation", "test")
 
 #: A box: line, image, edges in fractions of the image, class (null without a description), and whether it is a group.
 _BOXES = pl.Schema(
@@ -72,7 +71,6 @@ class OpenImages(Reader):
     present` takes a part of the images.
 
     Args:
-        subset_names: Subsets to read. When empty, those of train, validation and test whose boxes are present.
         boxes: The CSV of a subset's boxes, within the root: the first of these that exists.
         classes: The CSV of class names: the first of these that exists.
         hierarchy: The JSON of the class hierarchy.
@@ -87,7 +85,8 @@ class OpenImages(Reader):
         "storage.googleapis.com/openimages (Kuznetsova et al., 2020, doi:10.1007/s11263-020-01316-z)"
     )
 
-    subset_names: tuple[str, ...] = ()
+    ORIGINALS: ClassVar[tuple[str, ...]] = ("train", "validation", "test")
+
     boxes: tuple[str, ...] = ("{subset}-annotations-bbox.csv", "oidv6-{subset}-annotations-bbox.csv")
     classes: tuple[str, ...] = ("class-descriptions-boxable.csv", "oidv7-class-descriptions-boxable.csv")
     hierarchy: str = "bbox_labels_600_hierarchy.json"
@@ -100,10 +99,6 @@ class OpenImages(Reader):
         "oidv6-{subset}-images-with-labels-with-rotation.csv",
         "image_ids_and_rotation.csv",
     )
-
-    def subsets(self) -> list[str]:
-        """Names of the subsets; see `Reader`."""
-        return self._subsets_present(self.subset_names, {subset: fill_all(self.boxes, subset) for subset in ORIGINALS})
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
@@ -120,11 +115,17 @@ class OpenImages(Reader):
         names = _class_names(self._first_present(self.classes, subset, "classes"))
         path = self._first_present(self.boxes, subset, "boxes")
         folders = fill_all(self.images, subset)
-        files = self._present(folders)
+        files = self._image_files(folders)
         file = path.relative_to(self.root).as_posix()
         boxes, unknown, left_out = _read_boxes(path, names, list(files) if self.select == "present" else None)
         images = self._images(path, folders[0], files, boxes)
-        parents, warnings = self._parents(names)
+        parents, warnings = dict[str, list[str]](), list[DataWarning]()
+        hierarchy = inside(self.root, self.hierarchy)
+        if hierarchy.exists():
+            parents = _ancestors(hierarchy, names)
+        else:
+            action = "no class has ancestors"
+            warnings.append(DataWarning("no class hierarchy", "dataset", self.hierarchy, None, None, "no file", action))
         for row, label in unknown:
             kind = "object of an unknown category"
             warnings.append(DataWarning(kind, "object", file, str(row), "LabelName", label, "dropped"))
@@ -150,16 +151,9 @@ class OpenImages(Reader):
         rows = iter(()) if path is None else csv_rows(path)
         header = next(rows, [])
         for row in rows:
-            known = dict(zip(header, row, strict=False))
-            yield (
-                known.get("ImageID", ""),
-                Credit(
-                    license=known.get("License", ""),
-                    license_url=known.get("License", ""),
-                    author=known.get("Author", ""),
-                    source_url=known.get("OriginalLandingURL", ""),
-                ),
-            )
+            known = defaultdict(str, zip(header, row, strict=False))
+            licence = known["License"]
+            yield known["ImageID"], Credit(licence, licence, known["Author"], known["OriginalLandingURL"])
 
     def _images(self, path: Path, folder: str, present: dict[str, str], boxes: pl.DataFrame) -> AnnotatedImages:
         """The images of folders and boxes, sorted."""
@@ -174,7 +168,7 @@ class OpenImages(Reader):
         files = np.array([found[image_id] for image_id in ids], dtype=object)
         return AnnotatedImages(np.array(ids, dtype=object), files, unknown, unknown)
 
-    def _present(self, folders: Sequence[str]) -> dict[str, str]:
+    def _image_files(self, folders: Sequence[str]) -> dict[str, str]:
         """Path within the root of each image file, by image id."""
         found: dict[str, str] = {}
         for folder in folders:
@@ -188,13 +182,6 @@ class OpenImages(Reader):
                         raise DataError(f"the image is also in {found[image_id]}", file=entry.path)
                     found[image_id] = inside(folder, entry.name).as_posix()
         return found
-
-    def _parents(self, names: dict[str, str]) -> tuple[dict[str, list[str]], list[DataWarning]]:
-        path = inside(self.root, self.hierarchy)
-        if not path.exists():
-            action = "no class has ancestors"
-            return {}, [DataWarning("no class hierarchy", "dataset", self.hierarchy, None, None, "no file", action)]
-        return _ancestors(path, names), []
 
 
 def _read_boxes(
@@ -254,10 +241,10 @@ def _objects(boxes: pl.DataFrame, images: AnnotatedImages) -> AnnotatedObjects:
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     """The wanted columns of a CSV of boxes, block by block, with a progress bar."""
     wanted = {"ImageID": pa.string(), "LabelName": pa.string(), **dict.fromkeys(EDGES, pa.float64())}
-    present = _header(path)
+    present = next(csv_rows(path), [])
     for column in wanted:
         if present.count(column) != 1:
-            problem = f"expected one such column, found {present.count(column)} among {', '.join(present)}"
+            problem = f"expected one such column, found {present.count(column)} among {', '.join(present) or 'none'}"
             raise DataError(problem, file=path, row=1, field=column)
     if "IsGroupOf" in present:
         wanted["IsGroupOf"] = pa.int8()
@@ -276,24 +263,11 @@ def _batches(path: Path) -> Iterator[pa.RecordBatch]:
             for batch in reader:
                 yield batch
                 progress.update(file.tell() - progress.n)
-    except pa.ArrowInvalid as error:
-        raise _csv_error(str(error), path, present) from None
-
-
-def _csv_error(message: str, path: Path, header: list[str]) -> DataError:
-    """pyarrow's message about a CSV file, with the line and the column's name taken out of it."""
-    row, column = re.search(r"Row #(\d+): ", message), re.search(r"In CSV column #(\d+): ", message)
-    problem = re.sub(r"In CSV column #\d+: |Row #\d+: ", "", message)
-    field = None if column is None else header[int(column[1])]
-    return DataError(problem, file=path, row=None if row is None else row[1], field=field)
-
-
-def _header(path: Path) -> list[str]:
-    rows = csv_rows(path)
-    first = next(rows, None)
-    if first is None:
-        raise DataError("the file is empty; expected a header with ImageID, LabelName, XMin, …", file=path, row=1)
-    return first
+    except pa.ArrowInvalid as error:  # its message says row and column
+        row, column = (re.search(rf"{name} #(\d+): ", str(error)) for name in ("Row", "In CSV column"))
+        problem = re.sub(r"In CSV column #\d+: |Row #\d+: ", "", str(error))
+        field = None if column is None else present[int(column[1])]
+        raise DataError(problem, file=path, row=None if row is None else row[1], field=field) from None
 
 
 def _class_names(path: Path) -> dict[str, str]:
@@ -316,10 +290,7 @@ def _class_names(path: Path) -> dict[str, str]:
 def _ancestors(path: Path, names: dict[str, str]) -> dict[str, list[str]]:
     """Named ancestors of each class, nearest first."""
     above: dict[str, list[str]] = {}
-    content: Any = read_json(path)
-    if not isinstance(content, dict):
-        raise DataError("expected an object with LabelName and Subcategory", file=path)
-    open_nodes = [Record(content, path)]
+    open_nodes = [read_record(path)]
     while open_nodes:
         node = open_nodes.pop()
         for field in ("Subcategory", "Part"):

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from farther.datasets.base import AnnotatedImages, Annotations, Expected, Reader, create
+from farther.datasets.base import AnnotatedImages, Annotations, Expected, Reader, below, create
 from farther.errors import DataError, ParameterError, shorten
 from farther.images.read import problem_of
-from farther.tables.files import inside
 
 #: Folder, in a dataset's tables, of the images that its files held: `ingest` writes it, once.
 EXTRACTED = "extracted-images"
@@ -68,9 +67,12 @@ def missing(
     found: list[Missing] = []
     for name, params in datasets.items():
         reader = create(**params)
-        subsets, nothing = _subsets(name, reader, (needed or {}).get(name, ()))
-        found += nothing
-        found += _lacking(name, reader, subsets)
+        try:
+            subsets = sorted((needed or {}).get(name, ())) or reader.subsets()
+        except DataError as error:
+            found.append(Missing(name, (), error.problem, (reader.root,), reader.SOURCE))
+        else:
+            found += _lacking(name, reader, subsets)
     return found
 
 
@@ -100,11 +102,10 @@ def check_subset(reader: Reader, subset: str) -> Checked:
         reader: The dataset.
         subset: One of its subsets.
     """
-    files = [path for expected in reader.expects(subset) for path in _paths(reader, expected) if path.is_file()]
-    folders = [path for expected in reader.expects(subset) for path in _paths(reader, expected) if path.is_dir()]
-    if sum(path.stat().st_size for path in files) > OPENED_BYTES:
-        return Checked()
-    if any(sum(1 for _ in islice(os.scandir(path), OPENED_FILES + 1)) > OPENED_FILES for path in folders):
+    paths = [path for expected in reader.expects(subset) for path in _paths(reader, expected)]
+    files = [path.stat().st_size for path in paths if path.is_file()]
+    held = [sum(1 for _ in islice(os.scandir(path), OPENED_FILES + 1)) for path in paths if path.is_dir()]
+    if sum(files) > OPENED_BYTES or max(held, default=0) > OPENED_FILES:
         return Checked()
     try:
         annotations = reader.read(subset)
@@ -138,21 +139,10 @@ def refuse_fractions(annotations: Annotations) -> None:
     box = annotations.objects.box
     within = ((box >= 0) & (box <= 1)).all(axis=1)
     if annotations.objects.unit == "pixel" and len(box) and within.mean() >= FRACTIONS:
-        file, row = annotations.location(int(within.argmax()))
         edges = ", ".join(f"{edge:g}" for edge in box[within.argmax()])
         problem = f"{within.sum()} of {len(box)} boxes lie between 0 and 1 (edges {edges}): fractions of the image"
         problem += ", but this format has pixels. Multiply them by the image's width and height"
-        raise DataError(problem, file=annotations.root / file, row=row, field=annotations.box_field)
-
-
-def _subsets(name: str, reader: Reader, needed: Collection[str]) -> tuple[Sequence[str], list[Missing]]:
-    """The subsets to look for; where none is named and none is there, that."""
-    if needed:
-        return sorted(needed), []
-    try:
-        return reader.subsets(), []
-    except DataError as error:
-        return [], [Missing(name, (), error.problem, (reader.root,), reader.SOURCE)]
+        raise annotations.error(int(within.argmax()), problem)
 
 
 def _lacking(name: str, reader: Reader, subsets: Sequence[str]) -> list[Missing]:
@@ -173,7 +163,7 @@ def _lacking(name: str, reader: Reader, subsets: Sequence[str]) -> list[Missing]
 
 
 def _paths(reader: Reader, expected: Expected) -> tuple[Path, ...]:
-    return tuple(reader.root if path == "." else inside(reader.root, path) for path in expected.paths)
+    return tuple(below(reader.root, path) for path in expected.paths)
 
 
 def _holds_something(path: Path) -> bool:

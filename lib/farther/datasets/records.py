@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import ijson
 
 from farther.errors import DataError, shorten
-from farther.tables.files import open_binary, read_text, regular_file
+from farther.tables.documents import JSON_BYTES, read_json, read_yaml
+from farther.tables.files import open_binary, read_text
+from farther.tables.json_stream import list_elements
 
 _INT64 = 2**63
 
@@ -95,6 +96,10 @@ class Record:
             raise self._unexpected(field, "a positive number of pixels")
         return length
 
+    def sides(self) -> dict[str, int]:
+        """The optional fields `width` and `height`; see `size`."""
+        return {"width": self.size("width"), "height": self.size("height")}
+
     def flag(self, field: str) -> bool:
         """An optional field that must be true, false, 1 or 0; false if absent."""
         value = self.values.get(field)
@@ -111,11 +116,10 @@ class Record:
 
     def records(self, field: str) -> Iterator[Record]:
         """The objects in a field that must be a list of them."""
-        value = self.values.get(field)
-        if not isinstance(value, list):
+        if not isinstance(self.values.get(field), list):
             raise self._unexpected(field, "a list")
         row = f"{self.row} {self.prefix}{field}" if self.row else f"{self.prefix}{field}"
-        return records(value, self.file, row)
+        return records(self.values[field], self.file, row)
 
     def _finite(self, value: Any, field: str) -> float:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -132,38 +136,30 @@ class Record:
         return self.error(f"expected {expected}, found {shorten(self.values[field])}", field)
 
 
-def records(values: list[Any], file: Path, row: str = "") -> Iterator[Record]:
+def records(values: Any, file: Path, row: str = "") -> Iterator[Record]:
     """Each of a list of JSON objects as a record; `row` is what the list is called.
 
     Raises:
-        DataError: an item is not an object.
+        DataError: it is not a list, or an item is not an object.
     """
-    for index, value in enumerate(values):
-        if not isinstance(value, dict):
-            raise DataError(f"expected an object, found {shorten(value)}", file=file, row=f"{row}[{index}]")
-        yield Record(value, file, f"{row}[{index}]")
+    if not isinstance(values, list):
+        raise DataError(f"expected a list, found {shorten(values)}", file=file, row=row or None)
+    return (_record(value, file, f"{row}[{index}]") for index, value in enumerate(values))
 
 
-def are_texts(value: Any) -> bool:
-    """True for a list of texts."""
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+def _record(value: Any, file: Path, row: str | None = None) -> Record:
+    if not isinstance(value, dict):
+        raise DataError(f"expected an object, found {shorten(value)}", file=file, row=row)
+    return Record(value, file, row)
 
 
-def repeated(names: Iterable[str]) -> str | None:
-    """The first name that occurs again; None where all differ."""
-    counts = Counter(names)
-    return next((name for name, count in counts.items() if count > 1), None)
+def read_record(path: Path, without: Iterable[str] = (), limit: int = JSON_BYTES) -> Record:
+    """The object in a JSON file; see `farther.tables.documents.read_json`.
 
-
-#: Most bytes of a list of images or of a file of labels; ImageNet's lists have 60 MB.
-LIST_BYTES = 2**28
-
-
-def read_lines(path: Path, absent: str) -> list[str]:
-    """The lines of a text file of at most `LIST_BYTES` without surrounding blanks; see `read_text`."""
-    if (size := regular_file(path, absent).stat().st_size) > LIST_BYTES:
-        raise DataError(f"{size:,} bytes; at most {LIST_BYTES:,} are read as text", file=path)
-    return [line.strip() for line in read_text(path, absent).splitlines()]
+    Raises:
+        DataError: the file holds something else.
+    """
+    return _record(read_json(path, without=without, limit=limit), path)
 
 
 def stream(path: Path, field: str, *, required: bool = True) -> Iterator[Record]:
@@ -172,48 +168,43 @@ def stream(path: Path, field: str, *, required: bool = True) -> Iterator[Record]
     Raises:
         DataError: the file is absent, is not UTF-8 or not JSON, or has no such list of objects.
     """
-    try:
-        with open_binary(path) as file:
-            file.seek(3 if file.read(3) == b"\xef\xbb\xbf" else 0)  # a byte order mark
-            number = -1
-            for number, values in enumerate(ijson.items(_Shallow(file), f"{field}.item", use_float=True)):
-                row = f"{field}[{number}]"
-                if not isinstance(values, dict):
-                    raise DataError(f"expected an object, found {shorten(values)}", file=path, row=row)
-                yield Record(values, path, row)
-        if number < 0:
-            _check_list(path, field, required=required)
-    except (ijson.JSONError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        text = error.args[0] if error.args else error
-        problem = (text.decode(errors="replace") if isinstance(text, bytes) else str(text)).partition("\n")[0]
-        raise DataError(f"not JSON that can be read: {problem}; is the file whole?", file=path) from None
+    row = -1
+    for row, value in enumerate(list_elements(path, field)):
+        yield _record(value, path, f"{field}[{row}]")
+    if row < 0 and required:
+        _check_list(path, field)
 
 
-class _Shallow:
-    """A file that is refused where it nests deeper than any dataset: ijson keeps the path to each level."""
-
-    def __init__(self, file: BinaryIO):
-        self._file, self._depth = file, 0
-
-    def read(self, size: int) -> bytes:
-        """The next bytes."""
-        data = self._file.read(size)
-        self._depth += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
-        if self._depth > 1000:
-            raise ijson.JSONError("nested more than 1000 levels deep")
-        return data
-
-
-def _check_list(path: Path, field: str, *, required: bool) -> None:
-    """Refuses a JSON file that is not an object with a list of this name."""
-    kinds = {"start_array": "a list", "start_map": "an object", "null": "null", "string": "text", "boolean": "a flag"}
+def _check_list(path: Path, field: str) -> None:
+    """Refuses a JSON file that has no list of this name."""
     with open_binary(path) as file:
-        for prefix, event, _ in ijson.parse(file):
-            if prefix == "" and event not in ("start_map", "map_key", "end_map"):
-                raise DataError(f"expected an object with {field}, found {kinds.get(event, 'a number')}", file=path)
-            if prefix == field and event == "start_array":
-                return
-            if prefix == field:
-                raise DataError(f"expected a list, found {kinds.get(event, 'a number')}", file=path, field=field)
-    if required:
-        raise DataError("the field is missing; expected a list", file=path, field=field)
+        kind = next((event for prefix, event, _ in ijson.parse(file) if prefix == field), None)
+    if kind != "start_array":
+        problem = "the field is missing; expected a list" if kind is None else "expected a list of objects"
+        raise DataError(problem, file=path, field=field)
+
+
+def are_texts(value: Any) -> bool:
+    """True for a list of texts."""
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def read_mapping(path: Path, expected: str, absent: str = "the file does not exist") -> dict[Any, Any]:
+    """The mapping in a YAML file; `expected` says of what, for the message.
+
+    Raises:
+        DataError: the file is absent (with the message `absent`), is not YAML, or holds something else.
+    """
+    content = read_yaml(path, absent)
+    if not isinstance(content, dict):
+        raise DataError(f"expected {expected}, found {shorten(content)}", file=path)
+    return content
+
+
+#: Most bytes of a list of images or of a file of labels; ImageNet's lists have 60 MB.
+LIST_BYTES = 2**28
+
+
+def read_lines(path: Path, absent: str) -> list[str]:
+    """The lines of a text file of at most `LIST_BYTES` without surrounding blanks; see `read_text`."""
+    return [line.strip() for line in read_text(path, absent, LIST_BYTES).splitlines()]

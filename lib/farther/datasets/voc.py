@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path, PureWindowsPath
 from typing import Any, ClassVar
 from xml.etree import ElementTree
@@ -12,16 +11,7 @@ from xml.etree import ElementTree
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.base import (
-    Annotations,
-    Collector,
-    DataWarning,
-    Edges,
-    Expected,
-    Reader,
-    image_file,
-    register,
-)
+from farther.datasets.base import Annotations, Collector, Edges, Expected, Reader, below, image_file, register
 from farther.datasets.records import Location, Record, read_lines
 from farther.errors import DataError
 from farther.registry import STRICT
@@ -46,8 +36,6 @@ FLAG = re.compile(r"\s+(-1|0|1)$")
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
 ABSENT = "the image set does not exist; parameter 'image_sets' says which to read"
-
-ORIGINALS = {subset: (f"VOC2012/{subset}",) for subset in ("train", "val", "test")}
 
 
 @register("voc")
@@ -80,6 +68,8 @@ class VOC(Reader):
 
     SOURCE: ClassVar[str] = "host.robots.ox.ac.uk/pascal/VOC (Everingham et al., 2010, doi:10.1007/s11263-009-0275-4)"
 
+    ORIGINALS: ClassVar[tuple[str, ...]] = ("train", "val", "test")
+
     image_sets: dict[str, tuple[str, ...]] = Field(default_factory=dict)
     layout: dict[str, tuple[str, str]] = Field(default_factory=dict)
     categories: tuple[str, ...] | None = None
@@ -89,104 +79,83 @@ class VOC(Reader):
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        if self.layout:
-            self._check_root()
-            return list(self.layout)
-        files = {subset: [f"VOC2012/{self.lists}/{subset}.txt"] for subset in ORIGINALS}
-        return self._subsets_present(list(self.image_sets), files)
+        return list(self.subset_names or self.layout or self.image_sets) or super().subsets()
 
     def expects(self, subset: str) -> list[Expected]:
         """Files and folders of a subset; see `Reader`."""
         if subset in self.layout:
-            folder, images = self.layout[subset]
             source = f"the folders of {subset} in 'layout'"
-            return [Expected("annotations", (folder,), source), Expected("images", (images,), source)]
+            folders = zip(("annotations", "images"), self.layout[subset], strict=True)
+            return [Expected(what, (folder,), source) for what, folder in folders]
         expected = []
         for image_set in self._image_sets(subset):
             folder, _, name = image_set.rpartition("/")
             kit = f"development kit of {folder or 'VOC2007 or VOC2012'}"
-            for what, path in (
-                (f"image set {name}", f"{self.lists}/{name}.txt"),
-                ("annotations", "Annotations"),
-                ("images", "JPEGImages"),
-            ):
-                expected.append(Expected(what, (_join(folder, path),), kit))
+            paths = {
+                f"image set {name}": f"{self.lists}/{name}.txt",
+                "annotations": "Annotations",
+                "images": "JPEGImages",
+            }
+            expected += [Expected(what, (_join(folder, path),), kit) for what, path in paths.items()]
         return expected
 
     def read(self, subset: str) -> Annotations:
         """The annotations of one subset; see `Reader` and, for what is an error, the class."""
-        found, otherwise = Collector(self.root), list[DataWarning]()
-        rows: list[tuple[int, int, Record]] = []
+        found, objects = Collector(self.root), list[tuple[int, int, Record]]()
+        otherwise: list[tuple[Path, str, str]] = []
         for image_id, file, xml, location in self._laid_out(subset) if self.layout else self._in_image_sets(subset):
             annotation = _read_xml(xml)
             size = annotation.record("size") if annotation.has("size") else Record({}, xml)
-            image = found.add_image(image_id, file, location, width=size.size("width"), height=size.size("height"))
+            image = found.add_image(image_id, file, location, **size.sides())
             found.annotated_by(xml)
-            otherwise.extend(_other_name(annotation, file, self.root))
-            rows += [
-                (image, k, one)
-                for k, one in enumerate(annotation.records("object") if annotation.has("object") else ())
-            ]
-        if otherwise:
+            if annotation.has("filename") and _is_other(str(annotation.values["filename"]), Path(file)):
+                otherwise.append((xml, str(annotation.values["filename"]), Path(file).name))
+            rows = annotation.records("object") if annotation.has("object") else ()
+            objects += [(image, row, one) for row, one in enumerate(rows)]
+        for xml, written, name in otherwise[:1]:
             more = f" and {len(otherwise) - 1} more" if len(otherwise) > 1 else ""
-            found.warnings.append(replace(otherwise[0], found=otherwise[0].found + more))
-        categories = self._categories([one for _, _, one in rows])
-        for image, row, one in rows:
-            category = self._category(one, categories)
-            found.add_object(image, _edges(one), category, row, is_difficult=one.flag("difficult"))
+            action = f"read as the annotation of {name}"
+            found.warn(Location(xml, None, "filename"), "image called otherwise", written + more, action)
+        names = [one.text("name") for *_, one in objects]
+        names = [self.renamed.get(name, name) for name in names]
+        categories = self.categories or (tuple(sorted(set(names))) if self.layout else CLASSES)
+        for (image, row, one), name in zip(objects, names, strict=True):
+            if name not in categories:
+                raise one.error(f"unknown class {name!r}; parameter 'categories' has {', '.join(categories)}", "name")
+            found.add_object(image, _edges(one), categories.index(name), row, is_difficult=one.flag("difficult"))
         return found.annotations(categories=list(categories), row="object[{row}]", box_field="bndbox")
 
     def _in_image_sets(self, subset: str) -> Iterator[tuple[str, str, Path, Location]]:
         """Image id, image file, XML file, and the location that lists it, for each image of the image sets."""
-        for image_id, folder, location in self._listed(subset):
-            file = image_file(self.root, _join(folder, "JPEGImages"), image_id + self.extension, location)
-            xml = self.root / image_file(self.root, _join(folder, "Annotations"), f"{image_id}.xml", location)
-            yield image_id, file, xml, location
+        for image_set in self._image_sets(subset):
+            folder, _, name = image_set.rpartition("/")
+            path = inside(self.root, _join(folder, f"{self.lists}/{name}.txt"))
+            for line, text in enumerate(read_lines(path, ABSENT), start=1):
+                if text:
+                    image_id, location = FLAG.sub("", text), Location(path, str(line))
+                    file = image_file(self.root, _join(folder, "JPEGImages"), image_id + self.extension, location)
+                    xml = self.root / image_file(self.root, _join(folder, "Annotations"), f"{image_id}.xml", location)
+                    yield image_id, file, xml, location
 
     def _laid_out(self, subset: str) -> Iterator[tuple[str, str, Path, Location]]:
         """The same for each XML file of a subset of `layout`."""
         if subset not in self.layout:
             raise DataError(f"no subset {subset!r} in 'layout'. Known: {', '.join(self.layout)}", file=self.root)
         annotations, images = self.layout[subset]
-        folder = self.root if annotations == "." else inside(self.root, annotations)
+        folder = below(self.root, annotations)
         files = listed(folder, "*.xml")
         if not files:
             raise DataError("no XML file here; parameter 'layout' names the folders of a subset", file=folder)
-        pictures = self.root if images == "." else inside(self.root, images)
-        present = listed(pictures, "*")
-        names = {file.stem: file.name for file in sorted(present) if file.suffix.lower() in SUFFIXES}
+        present = sorted(listed(below(self.root, images), "*"))
+        names = {file.stem: file.name for file in present if file.suffix.lower() in SUFFIXES}
         for xml in files:
             location = Location(xml)
             name = names.get(xml.stem, xml.stem + self.extension)
             yield xml.stem, image_file(self.root, images, name, location), xml, location
 
     def _image_sets(self, subset: str) -> tuple[str, ...]:
-        return self.image_sets.get(subset) or ORIGINALS.get(subset, (subset,))
-
-    def _categories(self, objects: list[Record]) -> tuple[str, ...]:
-        """The classes: the parameter, or VOC's, or with `layout` those that occur."""
-        if self.categories is None and self.layout:
-            return tuple(sorted({self._name(one) for one in objects}))
-        return self.categories or CLASSES
-
-    def _name(self, one: Record) -> str:
-        name = one.text("name")
-        return self.renamed.get(name, name)
-
-    def _category(self, one: Record, categories: tuple[str, ...]) -> int:
-        name = self._name(one)
-        if name not in categories:
-            raise one.error(f"unknown class {name!r}; parameter 'categories' has {', '.join(categories)}", "name")
-        return categories.index(name)
-
-    def _listed(self, subset: str) -> Iterator[tuple[str, str, Location]]:
-        """Image id, folder of its year, and the location that lists it, for each image of a subset."""
-        for image_set in self._image_sets(subset):
-            folder, _, name = image_set.rpartition("/")
-            path = inside(self.root, _join(folder, f"{self.lists}/{name}.txt"))
-            for line, text in enumerate(read_lines(path, ABSENT), start=1):
-                if text:
-                    yield FLAG.sub("", text), folder, Location(path, str(line))
+        original = (f"VOC2012/{subset}",) if subset in self.ORIGINALS else (subset,)
+        return self.image_sets.get(subset) or original
 
 
 def _read_xml(path: Path) -> Record:
@@ -226,14 +195,10 @@ def _edges(one: Record) -> Edges:
     return box.number("xmin") - 1, box.number("ymin") - 1, box.number("xmax"), box.number("ymax")
 
 
-def _other_name(annotation: Record, file: str, root: Path) -> Iterator[DataWarning]:
-    """A warning when the annotation names another image than its own; folders and endings are not compared."""
-    if annotation.has("filename"):
-        written, xml = str(annotation.values["filename"]), annotation.file
-        name = PureWindowsPath(written).name  # which takes both kinds of slashes
-        if name not in (Path(file).name, Path(file).stem) and PureWindowsPath(name).stem != Path(file).stem:
-            action, xml_name = f"read as the annotation of {Path(file).name}", xml.relative_to(root).as_posix()
-            yield DataWarning("image called otherwise", "dataset", xml_name, None, "filename", written, action)
+def _is_other(written: str, file: Path) -> bool:
+    """True where an annotation names another image than its own; folders and endings are not compared."""
+    name = PureWindowsPath(written).name  # which takes both kinds of slashes
+    return name not in (file.name, file.stem) and PureWindowsPath(name).stem != file.stem
 
 
 def _join(folder: str, name: str) -> str:

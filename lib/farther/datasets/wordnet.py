@@ -26,12 +26,8 @@ from farther.errors import DataError, FartherError, ParameterError, first_line
 from farther.registry import STRICT
 from farther.tables.folders import resolved
 
-#: Files that NLTK's reader opens. `index.sense`, `cntlist.rev` and the verbs' frames are not needed for similarities,
-#: nor is `lexnames`, which Debian's package wordnet-base leaves out.
-NEEDED = (
-    *(f"{kind}.{part}" for kind in ("index", "data") for part in ("noun", "verb", "adj", "adv")),
-    *(f"{part}.exc" for part in ("noun", "verb", "adj", "adv")),
-)
+#: Files that say that a folder is WordNet's.
+NEEDED = ("index.noun", "data.noun")
 
 #: The nodes above all physical things, and above all people.
 PHYSICAL, PERSON = "physical_entity.n.01", "person.n.01"
@@ -170,7 +166,7 @@ def _open(folder: Path) -> Any:
     except ImportError as error:
         raise FartherError("WordNet is read by NLTK: pip install 'farther[wordnet]'") from error
 
-    class Reader(WordNetCorpusReader):
+    class WordNetFiles(WordNetCorpusReader):
         """Without the map to WordNets in other languages, which needs a second WordNet, and with any `lexnames`."""
 
         def open(self, file: str) -> Any:
@@ -184,9 +180,7 @@ def _open(folder: Path) -> Any:
 
         def synset_from_pos_and_offset(self, pos: str, offset: int) -> Any:
             """The synset at a place of a file; DataError where there is none."""
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # that there is none
-                found = _undamaged(super().synset_from_pos_and_offset, folder, pos, offset)
+            found = _undamaged(super().synset_from_pos_and_offset, folder, pos, offset)
             if found is None:
                 raise DataError(f"WordNet's files are damaged, or no synset is at {offset}", file=folder)
             return found
@@ -201,15 +195,15 @@ def _open(folder: Path) -> Any:
     root = str(resolved(folder))
     if root not in nltk.data.path:
         nltk.data.path.append(root)  # NLTK reads only from folders in this list
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # about the multilingual functions, which are not used
-        return _undamaged(Reader, folder, root, None)
+    return _undamaged(WordNetFiles, folder, root, None)
 
 
 def _undamaged(call: Callable[..., Any], folder: Path, *values: Any) -> Any:
     """What a function of NLTK returns; a damaged line raises nearly any error there, and DataError here."""
     try:
-        return call(*values)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # about functions for other languages, and absent synsets
+            return call(*values)
     except (MemoryError, DataError):
         raise
     except Exception as error:

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pydantic.dataclasses import dataclass
 
-from farther.datasets.base import (
-    Annotations,
-    Collector,
-    Edges,
-    Expected,
-    Reader,
-    image_file,
-    register,
-)
-from farther.datasets.records import Location, are_texts, read_lines, repeated
+from farther.datasets.base import Annotations, Collector, Edges, Expected, Reader, image_file, register
+from farther.datasets.records import Location, are_texts, read_lines, read_mapping
 from farther.errors import DataError, shorten
 from farther.registry import STRICT
-from farther.tables.documents import read_yaml
 from farther.tables.files import inside
 from farther.tables.folders import files_below, in_unicode, resolved
 
 ABSENT = "the file does not exist, but the YAML file names it"
-ORIGINALS = ("train", "val", "test")
 SUFFIXES = frozenset({".avif", ".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
 
@@ -58,19 +49,19 @@ class YOLO(Reader):
 
     SOURCE: ClassVar[str] = "docs.ultralytics.com/datasets/detect (the format)"
 
-    subset_names: tuple[str, ...] = ()
+    ORIGINALS: ClassVar[tuple[str, ...]] = ("train", "val", "test")
+
     file: str = "data.yaml"
     confidence: bool = False
 
     def subsets(self) -> list[str]:
         """Names of the subsets; see `Reader`."""
-        if self.subset_names:
-            return list(self.subset_names)
-        self._check_root()
-        content = self._content()
-        present = [subset for subset in ORIGINALS if content.get(subset)]
+        present = list(self.subset_names)
         if not present:
-            raise DataError(f"expected one of {', '.join(ORIGINALS)}", file=inside(self.root, self.file))
+            self._check_root()
+            present = [subset for subset in self.ORIGINALS if self._content().get(subset)]
+        if not present:
+            raise DataError(f"expected one of {', '.join(self.ORIGINALS)}", file=inside(self.root, self.file))
         return present
 
     def expects(self, subset: str) -> list[Expected]:
@@ -96,10 +87,10 @@ class YOLO(Reader):
             path = inside(self.root, labels)
             found.annotated_by(path)
             labelled = labelled or path.exists()
-            for line, category, box in _rows(path, categories, confidence=self.confidence):
+            for line, category, box in _rows(path, len(categories), confidence=self.confidence):
                 found.add_object(image, box, category, line)
         if taken and not labelled:
-            first, labels = next((image, labels) for labels, image in taken.items())
+            labels, first = next(iter(taken.items()))
             problem = (
                 f"none of the {len(taken)} images of {subset!r} has a label file; that of {first} would be {labels}"
             )
@@ -108,9 +99,9 @@ class YOLO(Reader):
 
     def _content(self) -> dict[str, Any]:
         path = inside(self.root, self.file)
-        content = read_yaml(path, "the file does not exist; parameter 'file' says where it is")
-        if not isinstance(content, dict):
-            raise DataError(f"expected names, train and val, found {shorten(content)}", file=path)
+        content = read_mapping(
+            path, "names, train and val", "the file does not exist; parameter 'file' says where it is"
+        )
         if "kpt_shape" in content:
             raise DataError("rows of key points are not read; give a detection dataset", file=path, field="kpt_shape")
         return content
@@ -153,12 +144,8 @@ class YOLO(Reader):
             raise DataError(f"the folder of images does not exist; {self.file} names it", file=path)
         for file in sorted(files_below(path)):
             if file.suffix.lower() in SUFFIXES and not file.name.startswith("."):
-                in_unicode(file)
-                yield (
-                    file.relative_to(path).with_suffix("").as_posix(),
-                    file.relative_to(self.root).as_posix(),
-                    Location(file),
-                )
+                name = in_unicode(file).relative_to(path).with_suffix("").as_posix()
+                yield name, file.relative_to(self.root).as_posix(), Location(file)
 
     def _listed(self, file: str) -> Iterator[tuple[str, str, Location]]:
         path = inside(self.root, file)
@@ -180,11 +167,8 @@ def _below(entry: str) -> str:
 
 def _labels_of(path: str) -> str:
     """The path with its last folder `images` called `labels`."""
-    parts = path.split("/")
-    for index in reversed(range(len(parts))):
-        if parts[index] == "images":
-            return "/".join([*parts[:index], "labels", *parts[index + 1 :]])
-    return path
+    before, images, after = f"/{path}/".rpartition("/images/")
+    return f"{before}/labels/{after}".strip("/") if images else path
 
 
 def _categories(content: dict[str, Any], path: Path) -> list[str]:
@@ -200,33 +184,31 @@ def _categories(content: dict[str, Any], path: Path) -> list[str]:
     if not isinstance(names, list) or not names:
         raise location.error(f"expected a list of classes, or a mapping from 0, found {shorten(names)}")
     names = [str(name) for name in names]
-    if (twice := repeated(names)) is not None:
+    twice, count = Counter(names).most_common(1)[0]
+    if count > 1:
         raise location.error(f"two classes are called {twice!r}")
     if content.get("nc", len(names)) != len(names):
         raise Location(path, None, "nc").error(f"{content['nc']!r} classes, but {len(names)} names")
     return names
 
 
-def _rows(path: Path, categories: Sequence[str], *, confidence: bool) -> Iterator[tuple[int, int, Edges]]:
+def _rows(path: Path, classes: int, *, confidence: bool) -> Iterator[tuple[int, int, Edges]]:
     """Line, class and edges (in fractions) of each row of a label file; empty if the file is absent."""
-    if not path.exists():
-        return
-    for number, line in enumerate(read_lines(path, ABSENT), start=1):
+    for number, line in enumerate(read_lines(path, ABSENT) if path.exists() else (), start=1):
         if line:
             category, *values = _numbers(line, Location(path, str(number)))
-            location = Location(path, str(number), "class")
-            if not category.is_integer() or not 0 <= category < len(categories):
-                raise location.error(f"expected a class from 0 to {len(categories) - 1}, found {category:g}")
+            if not category.is_integer() or not 0 <= category < classes:
+                location = Location(path, str(number), "class")
+                raise location.error(f"expected a class from 0 to {classes - 1}, found {category:g}")
             values = values[:4] if confidence and len(values) == 5 else values
             yield number, int(category), _edges(values, Location(path, str(number), "box"))
 
 
 def _numbers(line: str, location: Location) -> list[float]:
-    words = line.split()
     try:
-        values = [float(word) for word in words]
+        values = [float(word) for word in line.split()]
     except ValueError:
-        raise location.error(f"expected numbers, found {shorten(line)}") from None
+        values = [math.nan]
     if not all(map(math.isfinite, values)):
         raise location.error(f"expected finite numbers, found {shorten(line)}")
     return values
@@ -236,8 +218,6 @@ def _edges(values: list[float], location: Location) -> Edges:
     """Edges of a box given by centre and size, or of the smallest box around an outline."""
     if len(values) == 4:
         x, y, width, height = values
-        if width < 0 or height < 0:
-            raise location.error(f"the size is negative: {width:g} × {height:g}")
         return x - width / 2, y - height / 2, x + width / 2, y + height / 2
     if len(values) < 6 or len(values) % 2:
         raise location.error(f"expected 4 numbers, or three corners (6 numbers) or more, found {len(values)} numbers")

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import register
 from farther.detectors.imported.base import Imported, Place, Placed, Source
-from farther.detectors.imported.json_stream import list_elements
+from farther.tables.json_stream import list_elements
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
 from farther.tables import Header

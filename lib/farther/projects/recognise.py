@@ -13,7 +13,7 @@ from typing import Any
 import ijson
 
 from farther import datasets, detectors
-from farther.detectors.imported.json_stream import list_elements
+from farther.tables.json_stream import list_elements
 from farther.errors import DataError, FartherError
 from farther.extras import missing
 from farther.tables import Header

@@ -12,6 +12,9 @@ import ijson
 from farther.errors import DataError, shorten
 from farther.tables.files import open_binary
 
+#: Most levels of a file: ijson keeps the path to each of them.
+DEPTH = 1000
+
 
 def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
     """The elements of a file that holds a list, or of the list at a key of a file that holds an object.
@@ -32,12 +35,27 @@ def list_elements(path: str | Path, key: str | None = None) -> Iterator[Any]:
             expected = "a list" if key is None else "an object"
             raise DataError(f"expected {expected}, found {shorten(opening)} at its start", file=path)
         try:
-            for element in ijson.items(file, "item" if key is None else f"{key}.item", use_float=True):
+            for element in ijson.items(_Shallow(file), "item" if key is None else f"{key}.item", use_float=True):
                 yield element
                 row += 1
         except (ijson.JSONError, ValueError, RecursionError) as error:
             problem = f"not JSON: {_message(error)}. Is the file complete?"
             raise DataError(problem, file=path, row=row if key is None else f"{key}[{row}] or later") from None
+
+
+class _Shallow:
+    """A file that is refused where it is nested more than `DEPTH` levels deep."""
+
+    def __init__(self, file: IO[bytes]):
+        self._file, self._depth = file, 0
+
+    def read(self, size: int) -> bytes:
+        """The next bytes."""
+        data = self._file.read(size)
+        self._depth += data.count(b"[") + data.count(b"{") - data.count(b"]") - data.count(b"}")
+        if self._depth > DEPTH:
+            raise ijson.JSONError(f"nested more than {DEPTH} levels deep")
+        return data
 
 
 def _first_character(file: IO[bytes]) -> str:
