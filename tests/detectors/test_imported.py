@@ -10,9 +10,9 @@ from safetensors.numpy import save_file
 
 from farther import detectors
 from farther.detectors.imported import import_splits
-from farther.tables.json_stream import list_elements
 from farther.errors import DataError, ParameterError
 from farther.tables import Header, Images, Regions
+from farther.tables.json_stream import list_elements
 
 CLASSES = ("background", "dog", "cat")
 

@@ -14,12 +14,12 @@ from pydantic.dataclasses import dataclass
 
 from farther.detectors.base import register
 from farther.detectors.imported.base import Imported, Place, Placed, Source
-from farther.tables.json_stream import list_elements
 from farther.errors import DataError, ParameterError, shorten
 from farther.registry import STRICT
 from farther.tables import Header
 from farther.tables.folders import listed, resolved
 from farther.tables.header import Activation
+from farther.tables.json_stream import list_elements
 
 #: Detections that are checked at once.
 BATCH = 4096

@@ -13,13 +13,13 @@ from typing import Any
 import ijson
 
 from farther import datasets, detectors
-from farther.tables.json_stream import list_elements
 from farther.errors import DataError, FartherError
 from farther.extras import missing
 from farther.tables import Header
 from farther.tables.documents import read_yaml
 from farther.tables.files import open_binary
 from farther.tables.folders import files_below, listed
+from farther.tables.json_stream import list_elements
 
 #: Endings of images, in lower case.
 SUFFIXES = frozenset({".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
