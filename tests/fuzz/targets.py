@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -407,24 +406,12 @@ class Fitted:
 
     @staticmethod
     def read() -> None:
-        from farther.methods import base, loading
+        from farther.methods import loading
         from farther.tables import Regions
 
         rows = Regions.read(".regions")
         for folder in changed():
             loading.not_applicable(folder)
-            if (
-                crc32(
-                    b"".join(
-                        file.read_bytes()
-                        for file in sorted(folder.glob("*"))
-                        if file.is_file() and not file.is_symlink()
-                    )
-                )
-                % 2
-            ):
-                info = loading.read_method(folder)
-                write({f"{folder}/method.json": {**info, "digest": base.state_digest(folder, info)}})
             loading.load(folder).score(rows)
 
 

@@ -223,14 +223,6 @@ def test_an_unknown_parameter_lists_the_known_ones():
         methods.create("knn", neighbours=3)
 
 
-def test_a_state_that_names_other_attributes_is_refused(make, tmp_path):
-    create("knn").fit(make()).save(tmp_path / "state")
-    file = tmp_path / "state" / "method.json"
-    file.write_text(file.read_text().replace('"fitted_on_"', '"score"'))
-    with pytest.raises(DataError, match=r"method\.json: field 'state': 'score'"):
-        methods.load(tmp_path / "state")
-
-
 @pytest.mark.parametrize(
     ("found", "instead", "field"),
     [
@@ -245,13 +237,6 @@ def test_a_method_json_that_is_none_names_the_field(make, tmp_path, found, inste
     assert found in file.read_text()
     file.write_text(file.read_text().replace(found, instead))
     with pytest.raises(DataError, match=rf"method\.json: field '{field}'"):
-        methods.load(tmp_path / "state")
-
-
-def test_arrays_with_other_names_than_fitted_state_are_refused(make, tmp_path):
-    create("knn").fit(make()).save(tmp_path / "state")
-    save_file({"fit": np.zeros(3)}, tmp_path / "state" / "state.safetensors")
-    with pytest.raises(DataError, match=r"state\.safetensors: field 'fit'"):
         methods.load(tmp_path / "state")
 
 
@@ -273,8 +258,8 @@ def test_a_state_of_another_shape_value_or_parameter_is_refused(make, tmp_path):
     methods.load(tmp_path / "state")
     for change, field in (
         ({"params": {"k": 3}}, "digest"),
-        ({"state": {"fitted_on_": 1}}, "state.fitted_on_"),
-        ({"state": {"fitted_on_": None}}, "state.fitted_on_"),
+        ({"state": {"fitted_on_": 1}}, "digest"),
+        ({"state": 1}, "state"),
         ({"params": [1]}, "params"),
         ({"digest": None}, "digest"),
     ):

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from pydantic import Field
 
 from farther.cores import give_back_memory
 from farther.errors import DataError
@@ -20,24 +19,15 @@ from farther.evaluation.groups import GROUPS
 from farther.evaluation.inputs import RunInputs
 from farther.evaluation.threshold import read_threshold
 from farther.evaluation.weights import ONCE
+from farther.methods.loading import read_method
 from farther.metrics import open_set
 from farther.metrics.open_set.outcomes import Outcome
-from farther.tables.documents import read_json, read_sealed, write_sealed
+from farther.tables.documents import read_sealed, write_sealed
 from farther.tables.files import digest
 from farther.tables.parquet import read_parquet, write_parquet
-from farther.tables.schema import Schema, check
 
 #: Most categories that a remark names.
 LISTED = 10
-
-
-class _Fitted(Schema):
-    """What is read of a `method.json`."""
-
-    name: str
-    params: dict[str, Any] = Field(default_factory=dict)
-    state: dict[str, Any] = Field(default_factory=dict)
-    not_applicable: str | None = None
 
 
 @dataclass(frozen=True)
@@ -59,9 +49,8 @@ def read_methods(files: RunFiles, names: list[str]) -> tuple[list[Method], dict[
     """Methods that apply, and the reasons of those that do not apply to this run's detector."""
     applicable, refused = [], {}
     for name in names:
-        file = files.fitted(name) / "method.json"
-        fitted = read_json(file)
-        if reason := check(_Fitted, fitted, file).not_applicable:
+        fitted = read_method(files.fitted(name))
+        if reason := fitted.get("not_applicable"):
             refused[name] = reason
         else:
             applicable.append(Method(name, read_threshold(files.fitted(name) / "threshold.json"), fitted))

@@ -22,8 +22,6 @@ from farther.tables.files import digest
 from farther.tables.regions import GRAM, LAYER
 from farther.tables.writing import write_aside
 
-VERSION = 1
-
 #: Optional columns of vectors, and all columns that a folder's batches hold only when they are asked for.
 VECTORS = frozenset({"features", "latent", "gram"})
 PASSES = frozenset({"mean_probabilities", "predictive_entropy", "mutual_information"})
@@ -38,10 +36,6 @@ LABELLED_UNKNOWN = 1e30
 
 class FitError(FartherError):
     """A method cannot be fitted to these regions; the message says why."""
-
-
-class NoScoreError(DataError):
-    """A row's score is NaN: its values, or those that the method was fitted to, are damaged."""
 
 
 class RegionsLike(Protocol):
@@ -190,7 +184,7 @@ class Method(ABC):
         if not np.isnan(scores).any():
             return scores
         problem = f"{self.name} gives NaN for row {int(np.isnan(scores).argmax())} of the regions: these or the fitted"
-        raise NoScoreError(f"{problem} state are damaged; infer or fit again", file=self.loaded_from, field="score")
+        raise DataError(f"{problem} state are damaged; infer or fit again", file=self.loaded_from, field="score")
 
     def missing(self, regions: RegionsLike) -> list[str]:
         """The inputs that the method needs and these regions lack, sorted; empty if it can be applied."""
@@ -315,7 +309,7 @@ def describe(method: Method) -> dict[str, Any]:
     """Name, parameters and needs of a method, as JSON can hold them."""
     return {
         "format": "farther.method",
-        "version": VERSION,
+        "version": 1,
         "name": method.name,
         "params": asdict(method),
         "needs": sorted(method.inputs),
