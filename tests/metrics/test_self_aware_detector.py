@@ -10,7 +10,7 @@ from farther.metrics import self_awareness
 from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness import calibration
 from farther.metrics.self_awareness.detector import SelfAwareDetector
-from farther.metrics.self_awareness.images import Images
+from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import match
 
 FIRST = (0, 0, 10, 10)
@@ -19,13 +19,13 @@ FIRST = (0, 0, 10, 10)
 @pytest.fixture
 def validation(world):
     objects, regions = world(4, images=80)
-    return objects, regions, sorted(set(objects.image_id) | set(regions.image_id))
+    return DetectedImages.of(objects, regions, sorted(set(objects.image_id) | set(regions.image_id)))
 
 
 @pytest.mark.parametrize("kind", [None, "linear", "histogram", "isotonic", "temperature", "platt"])
 def test_it_is_thresholded_and_calibrated_as_its_parts_are_and_travels_as_json(validation, kind):
-    objects, regions, images = validation
-    detector = SelfAwareDetector.fit(objects, regions, images, calibrator=kind, image_threshold="keep_95")
+    objects, regions, images = validation.objects, validation.regions, validation.names
+    detector = SelfAwareDetector.fit(validation, calibrator=kind, image_threshold="keep_95")
     thresholds = self_awareness.lrp_thresholds(objects, regions)
     kept = self_awareness.above(regions, thresholds)
     expected = calibration.apply(calibration.fit(kind, objects, kept), kept) if kind else kept
@@ -36,9 +36,8 @@ def test_it_is_thresholded_and_calibrated_as_its_parts_are_and_travels_as_json(v
 
 
 def test_95_percent_of_the_validation_images_are_accepted(validation):
-    objects, regions, images = validation
-    detector = SelfAwareDetector.fit(objects, regions, images, image_threshold="keep_95")
-    accepted, rejected = detector(regions, images)
+    detector = SelfAwareDetector.fit(validation, image_threshold="keep_95")
+    accepted, rejected = detector(validation.regions, validation.names)
     assert len(rejected) == 4
     assert not set(rejected) & set(accepted.image_id)
 
@@ -48,7 +47,8 @@ def test_pseudo_ood_images_give_the_threshold_between_them_and_the_images_with_o
     found = regions(("a", FIRST, 0.9), ("b", FIRST, 0.8), ("empty", FIRST, 0.1))
     blanked = regions(("a", FIRST, 0.3), ("b", FIRST, 0.2))
     images = ["a", "b", "empty"]
-    detector = SelfAwareDetector.fit(truth, found, images, (blanked, images))
+    sides = (DetectedImages.of(truth, detected, images) for detected in (found, blanked))
+    detector = SelfAwareDetector.fit(*sides)
     # The image without objects does not count as ID, so all ID images are accepted at 1 − 0.8.
     assert detector.image_threshold == pytest.approx(0.2)
     assert detector.rejected(found, images) == ["empty"]
@@ -56,20 +56,18 @@ def test_pseudo_ood_images_give_the_threshold_between_them_and_the_images_with_o
 
 
 def test_half_keeps_the_detections_of_every_class_from_one_half_on(validation):
-    objects, regions, images = validation
     detector = SelfAwareDetector.fit(
-        objects, regions, images, calibrator=None, image_threshold="keep_95", confidence_threshold="half"
+        validation, calibrator=None, image_threshold="keep_95", confidence_threshold="half"
     )
+    regions = validation.regions
     np.testing.assert_array_equal(detector.detections(regions).score, regions.score[regions.score >= 0.5])
 
 
 def test_pseudo_ood_without_images_is_refused(validation):
     with pytest.raises(ParameterError, match="'pseudo_ood' needs pseudo-OOD images"):
-        SelfAwareDetector.fit(*validation)
+        SelfAwareDetector.fit(validation)
     with pytest.raises(ParameterError, match="unknown image threshold 'keep'"):
-        SelfAwareDetector.fit(*validation, image_threshold="keep")
-    with pytest.raises(ParameterError, match="unknown calibrator 'spline'"):
-        calibration.from_json({"type": "spline"})
+        SelfAwareDetector.fit(validation, image_threshold="keep")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -78,7 +76,7 @@ def test_images_match_what_is_kept_as_tables_of_it_are_matched(world, seed):
     objects, regions = world(seed, images=60)
     names = tuple(sorted(set(objects.image_id) | set(regions.image_id)))
     rng = np.random.default_rng(seed)
-    images = Images(objects, regions, names, names, frozenset(names[::2]))
+    images = DetectedImages(objects, regions, names, names, frozenset(names[::2]))
     kept, rejected = rng.random(len(regions)) < 0.7, rng.random(len(names)) < 0.3
     score = (rng.integers(0, 8, len(regions)) / 8).astype(np.float32)
     refused = {name for name, is_rejected in zip(names, rejected, strict=True) if is_rejected}

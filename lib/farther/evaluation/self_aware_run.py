@@ -18,7 +18,7 @@ from farther.evaluation.inputs import RunInputs
 from farther.metrics import self_awareness
 from farther.metrics.self_awareness import calibration
 from farther.metrics.self_awareness.detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
-from farther.metrics.self_awareness.images import Images
+from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import Matched
 from farther.metrics.statistics.bootstrap import ImageDraws
 from farther.metrics.weighting import ImageWeights, plain, ratio
@@ -27,14 +27,16 @@ from farther.metrics.weighting import ImageWeights, plain, ratio
 MAY_REJECT = 5
 
 
-def images_of(split: RunSplit, severity: int = 0) -> Images:
+def images_of(split: RunSplit, severity: int = 0) -> DetectedImages:
     """The images of one split."""
     names = tuple(sorted(split.images))
-    return Images(split.objects, split.regions(), names, names, frozenset(names if severity >= MAY_REJECT else ()))
+    return DetectedImages(
+        split.objects, split.regions(), names, names, frozenset(names if severity >= MAY_REJECT else ())
+    )
 
 
-def rejected(detector: SelfAwareDetector, images: Images) -> np.ndarray:
-    """Images that a detector does not accept, ndarray of shape (I,), bool."""
+def rejected(detector: SelfAwareDetector, images: DetectedImages) -> np.ndarray:
+    """DetectedImages that a detector does not accept, ndarray of shape (I,), bool."""
     level = np.inf if detector.image_threshold is None else detector.image_threshold
     return images.uncertainty(detector.aggregate) > level
 
@@ -53,7 +55,7 @@ class SelfAwareRun:
         self.severities = dict(roles.shifted)
         self.shifted = {name: images_of(RunSplit(inputs.files, name), s) for name, s in self.severities.items()}
         self.pseudo = images_of(RunSplit(inputs.files, roles.pseudo_ood)) if roles.pseudo_ood else None
-        self.pooled = Images.pooled(self.shifted) if self.shifted else None
+        self.pooled = DetectedImages.pooled(self.shifted) if self.shifted else None
         self.image_threshold: ImageThreshold = self.asked.image_threshold or (
             "pseudo_ood" if self.pseudo else "keep_95"
         )
@@ -65,7 +67,7 @@ class SelfAwareRun:
         confidence_threshold: ConfidenceThreshold = "lrp_optimal",
     ) -> SelfAwareDetector:
         """The run made self-aware (Algorithm A.1)."""
-        return SelfAwareDetector.fit_to(
+        return SelfAwareDetector.fit(
             self.held_out,
             self.pseudo,
             calibrator=calibrator,
@@ -94,12 +96,14 @@ class SelfAwareRun:
             for name, images in names.items()
         }
 
-    def match(self, detector: SelfAwareDetector, images: Images, iou: float | None = None) -> Matched:
+    def match(self, detector: SelfAwareDetector, images: DetectedImages, iou: float | None = None) -> Matched:
         """Matched detections in accepted images."""
         kept, score = detector.confidences(images.regions)
         return images.match(iou or self.asked.iou, kept, score, rejected(detector, images))
 
-    def measure(self, detector: SelfAwareDetector, images: Images, draws: ImageDraws | None = None) -> dict[str, Any]:
+    def measure(
+        self, detector: SelfAwareDetector, images: DetectedImages, draws: ImageDraws | None = None
+    ) -> dict[str, Any]:
         """Metrics of the detections in accepted images: values, and `replicates` where there are draws."""
         matched, refused = self.match(detector, images), int(rejected(detector, images).sum())
         found = {**plain(self.means(matched, None)), "rejected_images": refused, "images": len(images.names)}

@@ -16,7 +16,7 @@ from farther.metrics import closed_set, ood, self_awareness
 from farther.metrics.matching.boxes import image_numbers, is_among
 from farther.metrics.self_awareness import calibration, calibration_errors, image_uncertainty
 from farther.metrics.self_awareness.detector import ConfidenceThreshold, ImageThreshold, SelfAwareDetector
-from farther.metrics.self_awareness.images import ANY_OVERLAP, Images
+from farther.metrics.self_awareness.images import ANY_OVERLAP, DetectedImages
 from farther.metrics.weighting import plain
 from farther.tables import Regions
 
@@ -85,7 +85,7 @@ def evaluate_self_awareness(inputs: RunInputs) -> dict[str, Any]:
     }
 
 
-def _doubt(run: SelfAwareRun, images: Images) -> np.ndarray:
+def _doubt(run: SelfAwareRun, images: DetectedImages) -> np.ndarray:
     return images.uncertainty(run.detector.aggregate)
 
 
@@ -123,7 +123,7 @@ def _by_images(run: SelfAwareRun) -> dict[str, Any]:
 
 def _map_by_uncertainty(run: SelfAwareRun) -> list[float | None]:
     parts = {"clean": run.clean, **run.shifted}
-    pooled = Images.pooled(parts)
+    pooled = DetectedImages.pooled(parts)
     doubt = np.minimum(_doubt(run, pooled), 1.0)
     place = np.minimum(np.searchsorted(UNCERTAINTY_BINS, doubt, side="right") - 1, len(UNCERTAINTY_BINS) - 2)
     found: list[float | None] = []

@@ -21,7 +21,6 @@ from farther.detectors import Detector
 from farther.detectors.passes import Pass, read_passes
 from farther.errors import DataError
 from farther.methods import Method, load
-from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.monitor.bundle_info import BundleInfo
 from farther.monitor.drift import Rates
 from farther.registry import build
@@ -48,7 +47,7 @@ class Bundle:
 
     def __init__(self, folder: Path, info: BundleInfo, header: Header, method: Method):
         self.folder, self.info, self.header, self.method = folder, info, header, method
-        self.self_aware = None if info.self_aware is None else SelfAwareDetector.from_json(info.self_aware.model_dump())
+        self.self_aware = info.self_aware
 
     @property
     def validation(self) -> Rates:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Any
 
-from pydantic import Field, NonNegativeInt, model_validator
+from pydantic import NonNegativeInt
 
 from farther.images.read import Exif
+from farther.metrics.self_awareness.detector import SelfAwareDetector
 from farther.tables.schema import Schema
 
 
@@ -29,49 +30,6 @@ class BundledDetector(Schema):
     weights: str
     copied: bool
     weights_digest: str
-
-
-class _Calibrator(Schema, extra="forbid"):
-    """A class of `farther.metrics.self_awareness.calibration`, and its values."""
-
-
-class _Curve(_Calibrator):
-    type: Literal["Linear", "Logistic"]
-    slope: float
-    intercept: float
-
-
-class _Steps(_Calibrator):
-    type: Literal["Steps"]
-    edges: list[float]
-    values: list[float]
-
-    @model_validator(mode="after")
-    def _fit(self) -> Self:
-        if len(self.values) != len(self.edges) + 1:
-            raise ValueError("there is one value more than edges")
-        return self
-
-
-class _Polyline(_Calibrator):
-    type: Literal["Polyline"]
-    x: Annotated[list[float], Field(min_length=1)]
-    y: list[float]
-
-    @model_validator(mode="after")
-    def _fit(self) -> Self:
-        if len(self.x) != len(self.y):
-            raise ValueError("x and y have equally many values")
-        return self
-
-
-class SelfAware(Schema, extra="forbid"):
-    """The values of `farther.metrics.self_awareness.detector.SelfAwareDetector`."""
-
-    confidence_thresholds: dict[str, float | None]
-    calibrators: dict[str, Annotated[_Curve | _Steps | _Polyline, Field(discriminator="type")]]
-    image_threshold: float | None
-    aggregate: str
 
 
 class Validation(Schema):
@@ -135,7 +93,7 @@ class BundleInfo(Schema):
         operating: t*, the smallest confidence of a detection.
         tau: τ: a detection whose score is below it is unknown.
         budget, measured: What was asked for when thresholds were chosen, and what was measured; None without a choice.
-        self_aware: What `SelfAwareDetector.to_json` gives; None where the run was not made self-aware.
+        self_aware: What makes the run self-aware; None where nothing does.
         header: What `Header.to_json` gives.
         onnx: The ONNX graph; None without one.
         farther: Version of farther that wrote the bundle.
@@ -148,7 +106,7 @@ class BundleInfo(Schema):
     tau: float
     budget: dict[str, Any] | None
     measured: dict[str, Any] | None
-    self_aware: SelfAware | None
+    self_aware: SelfAwareDetector | None
     validation: Validation
     reading: Reading
     header: dict[str, Any]

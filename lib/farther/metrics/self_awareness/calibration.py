@@ -8,12 +8,13 @@ calibrated confidence then approximates precision × IoU, with which LaECE compa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import numpy as np
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, StrictFloat
+from pydantic.dataclasses import dataclass
 
-from farther.errors import ParameterError, choose
+from farther.errors import ParameterError
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU, MatchedClass, match
 from farther.tables import Objects, Regions
 
@@ -26,48 +27,74 @@ HISTOGRAM_BINS = 25
 SMALLEST = 1e-7
 
 
-@dataclass(frozen=True)
+def _numbers(values: Any) -> np.ndarray:
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+        raise ValueError("expected a list of finite numbers")
+    return array.astype(np.float64)
+
+
+#: Numbers: in memory an ndarray, in JSON a list.
+Numbers = Annotated[np.ndarray, BeforeValidator(_numbers), PlainSerializer(np.ndarray.tolist)]
+
+#: Of classes whose fields are what JSON holds, which pydantic checks.
+STORED = ConfigDict(extra="forbid", allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+@dataclass(frozen=True, config=STORED)
 class Linear:
     """A straight line, cut off at 0 and 1."""
 
-    slope: float
-    intercept: float
+    slope: StrictFloat
+    intercept: StrictFloat
+    type: Literal["Linear"] = "Linear"
 
     def __call__(self, score: np.ndarray) -> np.ndarray:
         """Calibrated confidences, ndarray of shape (n,)."""
         return np.clip(self.slope * score + self.intercept, 0, 1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STORED)
 class Steps:
     """A constant between two edges: `values[j]` from `edges[j − 1]` up to below `edges[j]`."""
 
-    edges: np.ndarray
-    values: np.ndarray
+    edges: Numbers
+    values: Numbers
+    type: Literal["Steps"] = "Steps"
+
+    def __post_init__(self) -> None:
+        if len(self.values) != len(self.edges) + 1:
+            raise ValueError("there is one value more than edges")
 
     def __call__(self, score: np.ndarray) -> np.ndarray:
         """Calibrated confidences, ndarray of shape (n,)."""
         return self.values[np.searchsorted(self.edges, score, side="right")]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STORED)
 class Polyline:
     """Straight lines between points, constant beyond the first and the last."""
 
-    x: np.ndarray
-    y: np.ndarray
+    x: Numbers
+    y: Numbers
+    type: Literal["Polyline"] = "Polyline"
+
+    def __post_init__(self) -> None:
+        if not len(self.x) or len(self.x) != len(self.y):
+            raise ValueError("x and y have equally many values, at least one")
 
     def __call__(self, score: np.ndarray) -> np.ndarray:
         """Calibrated confidences, ndarray of shape (n,)."""
         return np.interp(score, self.x, self.y)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STORED)
 class Logistic:
     """A logistic curve of the confidence's logit: σ(slope · logit(p) + intercept)."""
 
-    slope: float
-    intercept: float
+    slope: StrictFloat
+    intercept: StrictFloat
+    type: Literal["Logistic"] = "Logistic"
 
     def __call__(self, score: np.ndarray) -> np.ndarray:
         """Calibrated confidences, ndarray of shape (n,)."""
@@ -76,7 +103,7 @@ class Logistic:
         return expit(self.slope * _logit(score) + self.intercept)
 
 
-Calibrator = Linear | Steps | Polyline | Logistic
+Calibrator = Annotated[Linear | Steps | Polyline | Logistic, Field(discriminator="type")]
 
 
 def fit(
@@ -123,26 +150,6 @@ def of_matched(kind: Kind, matched: Mapping[str, MatchedClass]) -> dict[str, Cal
         "platt": lambda detections: _logistic(detections, intercept=True),
     }
     return {name: known[kind](detections) for name, detections in matched.items() if len(detections.score)}
-
-
-def to_json(calibrator: Calibrator) -> dict[str, Any]:
-    """A calibrator as JSON holds it: its type and its values."""
-    values = {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in vars(calibrator).items()}
-    return {"type": type(calibrator).__name__, **values}
-
-
-def from_json(values: Mapping[str, Any]) -> Calibrator:
-    """Inverse of `to_json`.
-
-    Args:
-        values: The type and the values of a calibrator.
-
-    Raises:
-        ParameterError: the type is unknown.
-    """
-    types = {cls.__name__: cls for cls in get_args(Calibrator)}
-    rest = {name: np.array(v) if isinstance(v, list) else v for name, v in values.items() if name != "type"}
-    return types[choose("calibrator", str(values.get("type")), types)](**rest)
 
 
 def apply(calibrators: Mapping[str, Calibrator], regions: Regions) -> Regions:

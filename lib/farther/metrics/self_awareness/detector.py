@@ -5,18 +5,19 @@ an image, and of an accepted image it keeps the detections above a threshold, wi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import numpy as np
+from pydantic import Field, StrictFloat, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from farther.errors import ParameterError
 from farther.metrics.matching import above_of_class
 from farther.metrics.matching.boxes import is_among
 from farther.metrics.self_awareness import calibration, image_uncertainty
-from farther.metrics.self_awareness.images import Images
+from farther.metrics.self_awareness.images import DetectedImages
 from farther.metrics.self_awareness.matches import TRUE_POSITIVE_IOU
-from farther.tables import Objects, Regions
+from farther.tables import Regions
 
 #: How the image threshold is taken: from pseudo-OOD images, or so that 95% of the ID validation images are accepted.
 ImageThreshold = Literal["pseudo_ood", "keep_95"]
@@ -25,7 +26,7 @@ ImageThreshold = Literal["pseudo_ood", "keep_95"]
 ConfidenceThreshold = Literal["lrp_optimal", "half"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=calibration.STORED)
 class SelfAwareDetector:
     """Thresholds and calibrators that make a detector self-aware.
 
@@ -37,18 +38,16 @@ class SelfAwareDetector:
             `farther.metrics.self_awareness.image_uncertainty.aggregate`.
     """
 
-    confidence_thresholds: dict[str, float | None]
-    calibrators: dict[str, calibration.Calibrator] = field(default_factory=dict)
-    image_threshold: float | None = None
+    confidence_thresholds: dict[str, StrictFloat | None]
+    calibrators: dict[str, calibration.Calibrator] = Field(default_factory=dict)
+    image_threshold: StrictFloat | None = None
     aggregate: str = "top-3"
 
     @classmethod
     def fit(
         cls,
-        objects: Objects,
-        regions: Regions,
-        images: Sequence[str],
-        pseudo_ood: tuple[Regions, Sequence[str]] | None = None,
+        validation: DetectedImages,
+        pseudo_ood: DetectedImages | None = None,
         *,
         calibrator: calibration.Kind | None = "linear",
         image_threshold: ImageThreshold = "pseudo_ood",
@@ -59,8 +58,8 @@ class SelfAwareDetector:
         """Algorithm A.1, from ID validation data.
 
         Args:
-            objects, regions, images: Ground truth, detections and names of all ID validation images.
-            pseudo_ood: Detections in the images with their objects blanked out, and names of those images.
+            validation: All ID validation images.
+            pseudo_ood: Those images with their objects blanked out.
             calibrator: Kind of the calibrators; None for none.
             image_threshold: "pseudo_ood" or "keep_95"; the former counts ID images with objects only.
             confidence_threshold: "lrp_optimal" or "half".
@@ -70,33 +69,6 @@ class SelfAwareDetector:
         Raises:
             ParameterError: "pseudo_ood" without such images, or an unknown kind.
         """
-        validation = Images(objects, regions, tuple(images), tuple(images))
-        pseudo = (
-            None if pseudo_ood is None else Images(objects, pseudo_ood[0], tuple(pseudo_ood[1]), tuple(pseudo_ood[1]))
-        )
-        return cls.fit_to(
-            validation,
-            pseudo,
-            calibrator=calibrator,
-            image_threshold=image_threshold,
-            confidence_threshold=confidence_threshold,
-            aggregate=aggregate,
-            iou=iou,
-        )
-
-    @classmethod
-    def fit_to(
-        cls,
-        validation: Images,
-        pseudo_ood: Images | None,
-        *,
-        calibrator: calibration.Kind | None,
-        image_threshold: ImageThreshold,
-        confidence_threshold: ConfidenceThreshold,
-        aggregate: str,
-        iou: float,
-    ) -> SelfAwareDetector:
-        """As `fit`; of images that several detectors are fitted to, overlaps are computed once."""
         if image_threshold not in get_args(ImageThreshold):
             known = ", ".join(get_args(ImageThreshold))
             raise ParameterError(f"unknown image threshold {image_threshold!r}. Known: {known}")
@@ -109,10 +81,9 @@ class SelfAwareDetector:
         kept = validation.above(thresholds)
         calibrators = calibration.of_matched(calibrator, validation.match(iou, kept)) if calibrator else {}
         doubt = validation.uncertainty(aggregate)
-        if image_threshold == "keep_95":
+        if image_threshold == "keep_95" or pseudo_ood is None:
             level = image_uncertainty.keeping(doubt)
         else:
-            assert pseudo_ood is not None
             others = pseudo_ood.uncertainty(aggregate)
             level = image_uncertainty.best_threshold(doubt[validation.shows_object], others)
         return cls(thresholds, calibrators, level, aggregate)
@@ -145,11 +116,10 @@ class SelfAwareDetector:
 
     def to_json(self) -> dict[str, Any]:
         """All values, as JSON holds them."""
-        calibrators = {name: calibration.to_json(one) for name, one in self.calibrators.items()}
-        return {**vars(self), "calibrators": calibrators}
+        found: dict[str, Any] = TypeAdapter(SelfAwareDetector).dump_python(self)
+        return found
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> SelfAwareDetector:
         """Inverse of `to_json`."""
-        calibrators = {name: calibration.from_json(one) for name, one in values["calibrators"].items()}
-        return cls(**{**values, "calibrators": calibrators})
+        return cls(**values)

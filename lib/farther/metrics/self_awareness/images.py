@@ -3,7 +3,7 @@ once."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,7 +23,7 @@ ANY_OVERLAP = float(np.nextafter(0, 1))
 
 
 @dataclass(frozen=True)
-class Images:
+class DetectedImages:
     """Detections in images that a detector may accept: one split, or several together.
 
     Args:
@@ -40,7 +40,12 @@ class Images:
     may_reject: frozenset[str] = frozenset()
 
     @classmethod
-    def pooled(cls, parts: Mapping[str, Images]) -> Images:
+    def of(cls, objects: Objects, regions: Regions, names: Sequence[str]) -> DetectedImages:
+        """Images of one split."""
+        return cls(objects, regions, tuple(names), tuple(names))
+
+    @classmethod
+    def pooled(cls, parts: Mapping[str, DetectedImages]) -> DetectedImages:
         """Several splits as one; images get the split's name in front."""
         renamed = [part._renamed(f"{name}/") for name, part in parts.items()]
         return cls(
@@ -51,9 +56,9 @@ class Images:
             frozenset().union(*(one.may_reject for one in renamed)),
         )
 
-    def _renamed(self, prefix: str) -> Images:
+    def _renamed(self, prefix: str) -> DetectedImages:
         longer = pl.lit(prefix) + pl.col("image_id")
-        return Images(
+        return DetectedImages(
             self.objects.with_frame(self.objects.frame.with_columns(image_id=longer)),
             self.regions.with_frame(self.regions.frame.with_columns(image_id=longer)),
             tuple(prefix + name for name in self.names),
