@@ -12,10 +12,10 @@ import importlib
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -139,18 +139,36 @@ def parameters(cls: type) -> dict[str, Any]:
 def _explain(cls: type, what: str, error: ValidationError) -> str:
     lines = []
     for problem in error.errors():
-        name = ".".join(str(part) for part in problem["loc"])
+        path, message = problem["loc"], problem["msg"].removeprefix("Value error, ")
+        name = ".".join(map(str, path))
         if problem["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
-            known = ", ".join(parameters(cls)) or "none"
+            known = ", ".join(parameters(_nested(cls, path[:-1]))) or "none"
             lines.append(f"{what}: unknown parameter {name!r}. Known: {known}")
         elif problem["type"] == "missing":
             lines.append(f"{what}: parameter {name!r} is missing")
         elif name:
-            lines.append(f"{what}: parameter {name!r}: {problem['msg']}, found {shorten(problem.get('input'))}")
+            if problem["type"] == "dataclass_type":
+                message = f"expected a mapping with {', '.join(parameters(_nested(cls, path)))}"
+            lines.append(f"{what}: parameter {name!r}: {message}, found {shorten(problem.get('input'))}")
         else:  # several parameters do not fit together: a class says which
-            lines.append(f"{what}: {problem['msg'].removeprefix('Value error, ')}")
+            lines.append(f"{what}: {message}")
     more = [f"and {len(lines) - PROBLEMS:,} more problems"] if len(lines) > PROBLEMS else []
     return "\n".join([*lines[:PROBLEMS], *more])
+
+
+def _nested(cls: Any, path: tuple[int | str, ...]) -> type:
+    """The dataclass of the parameters at a path: that of `splits.near` in a benchmark."""
+    for name in path:
+        field = cls.__pydantic_fields__.get(name)
+        kinds = [] if field is None else [kind for kind in _kinds(field.annotation) if is_dataclass(kind)]
+        cls = kinds[0] if kinds else cls
+    return cls
+
+
+def _kinds(hint: Any) -> list[type]:
+    """The types that a type hint names."""
+    inner = [kind for argument in get_args(hint) for kind in _kinds(argument)]
+    return [hint, *inner] if isinstance(hint, type) else inner
 
 
 @dataclass(frozen=True)

@@ -317,13 +317,17 @@ def test_unknown_datasets_and_subsets_are_refused_with_the_known_ones(tables):
 
 
 @pytest.mark.parametrize(
-    ("content", "field"),
-    [({"categories": "Cat"}, "categories"), ({"categories": [], "parents": {"Cat": "Animal"}}, "parents"), ([], "cat")],
+    ("content", "problem"),
+    [
+        ({"categories": "Cat"}, "field 'categories': "),
+        ({"categories": [], "parents": {"Cat": "Animal"}}, "field 'parents.Cat': "),
+        ([], "Input should be a valid dictionary"),
+    ],
 )
-def test_a_damaged_categories_file_is_named_with_its_field(tables, content, field):
+def test_a_damaged_categories_file_is_named_with_its_field(tables, content, problem):
     file = tables.path / "photos" / "categories.json"
     write_json(file, content)
-    with pytest.raises(DataError, match=rf"categories\.json: field '{field}"):
+    with pytest.raises(DataError, match=rf"categories\.json: {problem}"):
         tables.categories("photos")
 
 

@@ -1,6 +1,7 @@
 """Decisions of people: what a file may say, which of its lines stand, and what `curate` makes of them."""
 
 import resource
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from farther.curation import (
     Decision,
     Decisions,
     DecisionsFile,
-    ImageKey,
     LabelledImages,
     benchmark,
     curate,
@@ -92,13 +92,9 @@ def fates(curation: Curation) -> str:
     return " ".join(fate[:1] for fate in curation.fates.fate)
 
 
-def key(image: str) -> ImageKey:
-    return ImageKey("photos", "val", image)
-
-
 def at(second: float, reviewer: str = "ann", image: str = "b", decision: str = "near", **more: str) -> Decision:
     time = datetime(2026, 11, 21, tzinfo=UTC) + timedelta(seconds=second)
-    return Decision(time, reviewer, key(image), decision, **more)
+    return Decision(time, reviewer, "photos", "val", image, decision, **more)
 
 
 def test_without_any_decision_the_rules_decide(bench):
@@ -281,7 +277,7 @@ def test_the_last_decision_is_found_after_any_number_of_undos():
     undone = [at(3, image="a", decision="undo"), at(4, image="b", decision="undo")]
 
     def latest(*lines: Decision) -> Decision | None:
-        frame = pl.DataFrame([line.to_row(row) for row, line in enumerate(lines)], schema=LINES)
+        frame = pl.DataFrame([{"row": row, **asdict(line)} for row, line in enumerate(lines)], schema=LINES)
         return Decisions(frame).latest("ann")
 
     assert latest(*made) == made[2]

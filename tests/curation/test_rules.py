@@ -104,12 +104,18 @@ ONE_PROTOCOL = {"overlap": "{}", "near": "{}"}
             r"none\.yaml: the file does not exist",
         ),
         ("{id_classes: {cat: {}}, protocols: {}, similar: [[cat, dog]]}", "field 'similar': 'dog' is not among"),
-        (protocol(fra="{}"), "'paper': unknown parameter 'fra'"),
+        (protocol(fra="{}"), "unknown parameter 'protocols.paper.fra'. Known: overlap, near, far"),
         (protocol(overlap="{coco: {dog: [fox]}}"), "field 'overlap.coco': 'dog' is not among id_classes"),
         (protocol(extends="old"), "field 'extends': 'old' is not a protocol"),
         (protocol(extends="paper"), "'paper' extends itself"),
-        (protocol(classes_by="{near_above: 0.5, similar: path}"), "classes_by: unknown parameter 'similar'"),
-        (protocol(classes_by="{near_above: 0.5, overlap_above: 0.4}"), "'overlap_above': 0.4 is below near_above"),
+        (
+            protocol(classes_by="{near_above: 0.5, similar: path}"),
+            "unknown parameter 'protocols.paper.classes_by.similar'. Known: near_above",
+        ),
+        (
+            protocol(classes_by="{near_above: 0.5, overlap_above: 0.4}"),
+            "'protocols.paper.classes_by': overlap_above = 0.4 is below near_above = 0.5",
+        ),
     ],
 )
 def test_a_wrong_rules_file_is_refused_with_its_name_and_field(tmp_path, text, message):

@@ -160,7 +160,7 @@ def test_a_farther_image_can_only_be_kept_or_removed(project, catalogue, file):
 def test_what_another_program_writes_is_seen(ann, file):
     assert ann.summary()["mine"] == 0
     with file.locked() as descriptor:
-        file.append(descriptor, Decision(time_after(None), "ann", ImageKey("photos", "val", "c"), "keep"))
+        file.append(descriptor, Decision(time_after(None), "ann", "photos", "val", "c", "keep"))
     assert ann.summary()["mine"] == 1
 
 

@@ -5,7 +5,7 @@ from farther.curation.fates import Fates, explain, why
 from farther.curation.overruling import joint_decisions, votes
 from farther.curation.parameters import Benchmark, IdSplit, OodSplit, benchmark, subsets_used
 from farther.curation.rules import PRECEDENCE, Rule, Rules
-from farther.curation.sources import Categories, LabelledImages, Tables, TablesFolder
+from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.curation.splits import Curation, RuledSource, by_rules, curate, of_id_classes
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "Rule",
     "RuledSource",
     "Rules",
-    "Tables",
     "TablesFolder",
     "benchmark",
     "by_rules",

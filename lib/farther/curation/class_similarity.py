@@ -14,7 +14,6 @@ from pydantic.dataclasses import dataclass
 from farther.curation.sources import LabelledImages
 from farther.datasets.hierarchy import Measure, NameSimilarity, Scale, read_synsets
 from farther.datasets.wordnet import open_hierarchy
-from farther.errors import ParameterError
 from farther.registry import STRICT
 from farther.tables import ClassPairs, ImageClasses, SortedClasses
 
@@ -39,7 +38,7 @@ class ClassesBy:
         leacock_chodorow: See `farther.datasets.wordnet.WordNetParams`.
 
     Raises:
-        ParameterError: `overlap_above` is below `near_above`.
+        ValueError: `overlap_above` is below `near_above`.
     """
 
     near_above: Annotated[float, Field(ge=0)]
@@ -51,7 +50,7 @@ class ClassesBy:
 
     def __post_init__(self) -> None:
         if self.overlap_above < self.near_above:
-            raise ParameterError(f"parameter 'overlap_above': {self.overlap_above} is below near_above")
+            raise ValueError(f"overlap_above = {self.overlap_above} is below near_above = {self.near_above}")
 
 
 class ClassSimilarity:

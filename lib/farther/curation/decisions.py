@@ -17,8 +17,9 @@ import io
 import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
+from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -91,7 +92,7 @@ class Decision:
     Args:
         time: Time of the decision, with its zone; it orders a reviewer's decisions.
         reviewer: Name of the reviewer: letters, digits, spaces and `.@_-`, at most 80.
-        image: The image.
+        dataset, subset, image_id: The image.
         decision: `keep`: the image stays, near or far as its labels say, whatever ID class or overlap is labelled;
             `remove`; `near`; `far`; or `undo`.
         id_class: For `remove`, the ID class that the image shows; "" for another reason, which `note` then gives.
@@ -103,28 +104,29 @@ class Decision:
 
     time: datetime
     reviewer: str
-    image: ImageKey
+    dataset: str
+    subset: str
+    image_id: str
     decision: str
     id_class: str = ""
     note: str = ""
 
     def __post_init__(self) -> None:
-        _check(pl.DataFrame([self.to_row(None)], schema=LINES), None)
+        _check(pl.DataFrame([{"row": None, **asdict(self)}], schema=LINES), None)
 
     def __str__(self) -> str:
         return " → ".join(filter(None, (self.decision, self.id_class)))
 
-    def to_row(self, row: int | None) -> dict[str, Any]:
-        """Its row of a frame of `LINES`."""
-        values = {"decision": self.decision, "id_class": self.id_class, "note": self.note}
-        return {"row": row, "time": self.time, "reviewer": self.reviewer, **self.image._asdict(), **values}
+    @property
+    def image(self) -> ImageKey:
+        """The image."""
+        return ImageKey(self.dataset, self.subset, self.image_id)
 
     def to_line(self) -> str:
         """Its line of the file, with the line end."""
         written = io.StringIO()
         time = self.time.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        row = (time, self.reviewer, *self.image, self.decision, self.id_class, self.note)
-        csv.writer(written, lineterminator="\n").writerow(row)
+        csv.writer(written, lineterminator="\n").writerow({**asdict(self), "time": time}.values())
         return written.getvalue()
 
 
@@ -168,12 +170,12 @@ class Decisions:
 
     def latest(self, reviewer: str) -> Decision | None:
         """The reviewer's last decision that was not taken back."""
-        rows = self.frame.filter("is_active", pl.col("reviewer") == reviewer).tail(1)
-        return _decision(rows.row(0, named=True)) if rows.height else None
+        rows = self.frame.filter("is_active", reviewer=reviewer).select(COLUMNS).tail(1).to_dicts()
+        return Decision(**rows[0]) if rows else None
 
     def last_time(self, reviewer: str) -> datetime | None:
         """Time of the reviewer's last line, None without lines."""
-        return self.frame.filter(pl.col("reviewer") == reviewer)["time"].max()  # type: ignore[return-value]
+        return self.frame.filter(reviewer=reviewer)["time"].max()  # type: ignore[return-value]
 
     def images(self) -> pl.DataFrame:
         """Images of all lines, those that were taken back included, each once."""
@@ -224,40 +226,35 @@ class DecisionsFile:
         return found.st_ino, found.st_size, found.st_mtime_ns
 
     @contextmanager
-    def locked(self) -> Iterator[int]:
-        """Locks the file, creating it with its header where absent; yields its descriptor."""
+    def locked(self) -> Iterator[FileIO]:
+        """Locks the file, creating it with its header where absent; yields it, opened for `append`."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if not os.fstat(descriptor).st_size:
-                self._write(descriptor, HEADER)
-                _sync_folder(self.path.parent)
-            yield descriptor
-        finally:
-            os.close(descriptor)
+        with self.path.open("ab+", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not os.fstat(file.fileno()).st_size:
+                self._write(file, HEADER)
+            yield file
 
-    def append(self, descriptor: int, decision: Decision) -> None:
+    def append(self, file: FileIO, decision: Decision) -> None:
         """Appends a line to the locked file and waits until it is on disk.
 
         Raises:
             FartherError: the line cannot be written; the file is unchanged.
         """
-        size = os.fstat(descriptor).st_size
-        unfinished = size and os.pread(descriptor, 1, size - 1) != b"\n"
-        self._write(descriptor, ("\n" if unfinished else "") + decision.to_line())
+        file.seek(-1, os.SEEK_END)
+        self._write(file, ("" if file.read(1) == b"\n" else "\n") + decision.to_line())
 
-    def _write(self, descriptor: int, text: str) -> None:
-        size, line = os.fstat(descriptor).st_size, text.encode()
+    def _write(self, file: FileIO, text: str) -> None:
+        size, line = os.fstat(file.fileno()).st_size, text.encode()
         try:
-            written = os.write(descriptor, line)
+            written = file.write(line)
             if written == len(line):
-                os.fsync(descriptor)
+                os.fsync(file)
                 return
             problem = f"the disk took {written} of {len(line)} bytes"
         except OSError as error:
             problem = str(error)
-        os.ftruncate(descriptor, size)
+        file.truncate(size)
         raise FartherError(f"{self.path}: the decision was not saved: {problem}")
 
 
@@ -303,17 +300,3 @@ def _refuse(lines: pl.DataFrame, wrong: pl.Expr, field: str, problem: str, file:
     found = lines.filter(wrong).sort("row", maintain_order=True).head(1)
     for row in found.iter_rows(named=True):
         raise DataError(problem.format_map(row), file=file, row=row["row"], field=field)
-
-
-def _decision(row: dict[str, Any]) -> Decision:
-    image = ImageKey(row["dataset"], row["subset"], row["image_id"])
-    return Decision(row["time"], row["reviewer"], image, row["decision"], row["id_class"], row["note"])
-
-
-def _sync_folder(folder: Path) -> None:
-    """Writes a new file's folder entry to disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -20,10 +20,10 @@ from pydantic.dataclasses import dataclass
 
 from farther.curation.candidates import CANDIDATES as COLUMNS
 from farther.curation.decisions import IMAGE, Decisions, DecisionsFile
-from farther.curation.parameters import Benchmark, Distance, OodSplit
+from farther.curation.parameters import Benchmark, Distance, OodSplit, RuledImages
 from farther.curation.rules import Rules
-from farther.curation.sources import LabelledImages, Tables
-from farther.curation.splits import RuledSource, by_rules, id_split
+from farther.curation.sources import LabelledImages, TablesFolder
+from farther.curation.splits import by_rules, id_split
 from farther.errors import ParameterError
 from farther.registry import STRICT, build
 from farther.tables.files import digest
@@ -36,25 +36,11 @@ KINDS: Mapping[Distance, tuple[str | None, ...]] = {"near": ("near",), "far": (N
 
 
 @dataclass(config=STRICT, kw_only=True)
-class Pool:
-    """A subset of a dataset to search.
-
-    Args:
-        dataset, subset: The images.
-        vocabulary: The rules file's name for the dataset's vocabulary; by default the name of the dataset.
-    """
-
-    dataset: str
-    subset: str
-    vocabulary: str | None = None
-
-
-@dataclass(config=STRICT, kw_only=True)
 class Enrichment:
     """Parameters of a search for candidates.
 
     Args:
-        pools: The images to search.
+        pools: The images to search, as a benchmark's splits name theirs.
         distances: Distances to find candidates for; all of the benchmark's when empty.
         categories: Candidates show one of these; when empty, any category that makes an image near or far.
         per_class: Largest number of candidates per category.
@@ -64,7 +50,7 @@ class Enrichment:
         file: The file of candidates; `data/candidates/<benchmark>.csv` when None.
     """
 
-    pools: Annotated[list[Pool], Field(min_length=1)]
+    pools: Annotated[list[RuledImages], Field(min_length=1)]
     distances: tuple[Distance, ...] = ()
     categories: tuple[str, ...] = ()
     per_class: PositiveInt = 50
@@ -115,15 +101,11 @@ def enrichment(name: str, params: Mapping[str, Any]) -> Enrichment:
     Raises:
         ParameterError: a parameter is unknown or has an invalid value.
     """
-    what = f"enrich {name!r}"
-    pools = params.get("pools")
-    if isinstance(pools, Sequence) and all(isinstance(pool, Mapping) for pool in pools):
-        params = {**params, "pools": [build(Pool, f"{what}: pools[{n}]", dict(pool)) for n, pool in enumerate(pools)]}
-    found = build(Enrichment, what, dict(params))
-    return replace(found, file=found.file or CANDIDATES / f"{name}.csv")
+    checked = build(Enrichment, f"enrich {name!r}", dict(params))
+    return replace(checked, file=checked.file or CANDIDATES / f"{name}.csv")
 
 
-def present(benchmark: Benchmark, tables: Tables) -> dict[str, LabelledImages]:
+def present(benchmark: Benchmark, tables: TablesFolder) -> dict[str, LabelledImages]:
     """The images of a benchmark, except those from a file of candidates.
 
     Raises:
@@ -143,7 +125,7 @@ def present(benchmark: Benchmark, tables: Tables) -> dict[str, LabelledImages]:
 def find(
     params: Enrichment,
     benchmark: Benchmark,
-    tables: Tables,
+    tables: TablesFolder,
     splits: Mapping[str, LabelledImages],
     looks: Looks | None = None,
 ) -> Found:
@@ -166,7 +148,7 @@ def find(
     pools = _as_splits(params, benchmark, distances[0])
     wanted = _wanted(params, distances, pools, tables, rules)
     counts = dict.fromkeys(("pool", "qualified", "present", "copies", "decided", "new"), 0)
-    seen = _Seen(splits, looks)
+    known = _KnownImages(splits, looks)
     # Pasted objects do not count as images of their categories.
     counted = {name: split for name, split in benchmark.splits.items() if name in splits and split.known == "remove"}
     before = [_shown(splits[name]).select("name", distance=pl.lit(one.distance)) for name, one in counted.items()]
@@ -177,21 +159,28 @@ def find(
         counts["pool"] += images.height
         touched = images.join(decisions.images(), on=IMAGE, how="semi", maintain_order="left")
         decided.append(touched)
-        seen.take(touched)
-        before.append(_accepted(ruled, decisions).join(shown, on="image_id").select("name", "distance"))
+        known.take(touched)
+        # Images that reviewers accepted count as images of the splits.
+        accepted = ruled.decided(decisions)[0].frame.filter(pl.col("decided_by") != "")
+        before.append(accepted.join(shown, on="image_id").select("name", distance="fate"))
         open_images = images.join(decisions.images(), on=IMAGE, how="anti", maintain_order="left")
         fitting = open_images.join(shown, on="image_id", maintain_order="left")
         qualified.append(fitting.join(wanted, on=["distance", "dataset", "subset", "category"], how="semi"))
     shown_before = Counter(pl.concat(before).iter_rows()) if before else Counter()
     chosen, needs = [], []
     for distance in distances:
-        search = _Search(params, distance, pl.concat(qualified).filter(distance=distance), shown_before)
-        chosen += search.run(seen)
-        needs += search.needs()
-        counts["qualified"] += len(search.images)
+        images = pl.concat(qualified).filter(distance=distance)
+        counts["qualified"] += images.select(IMAGE).n_unique()
+        have = {name: shown_before[name, distance] for name in images["name"].unique().sort()}
+        shows = Counter(have)
+        chosen += _choose(params, images, shows, known)
+        needs += [
+            {"distance": distance, "category": name, "before": count, "new": shows[name] - count}
+            for name, count in have.items()
+        ]
     nothing: dict[str, Any] = {"category": pl.lit(""), "shown": 0, "neighbour": pl.lit(""), "similarity": None}
     earlier = pl.concat(decided).sort(IMAGE).select(*IMAGE, "distance", **nothing)
-    counts |= {"present": seen.present, "copies": seen.copies, "decided": earlier.height, "new": len(chosen)}
+    counts |= {"present": known.present, "copies": known.copies, "decided": earlier.height, "new": len(chosen)}
     rows = [*earlier.iter_rows(named=True), *chosen]
     return Found(pl.DataFrame(rows, schema=COLUMNS), counts, pl.DataFrame(needs, schema=NEEDS))
 
@@ -201,7 +190,7 @@ def images_by_subset(benchmark: Benchmark, splits: Mapping[str, LabelledImages])
     found: dict[tuple[str, str], set[str]] = {}
     for name, split in benchmark.splits.items():
         if name in splits:
-            found.setdefault((split.dataset, split.subset), set()).update(splits[name].images.image_id)
+            found.setdefault(split.origin, set()).update(splits[name].images.image_id)
     return found
 
 
@@ -217,7 +206,7 @@ def describe(found: Found) -> str:
     return "\n".join(lines + [f"  {d:8}{category:28}{before:6,} + {new:,}" for d, category, before, new in rows])
 
 
-class _Seen:
+class _KnownImages:
     """Images that no candidate may duplicate, with counts of those refused as `present` or as `copies`."""
 
     def __init__(self, splits: Mapping[str, LabelledImages], looks: Looks | None):
@@ -246,92 +235,65 @@ class _Seen:
         return {"neighbour": name, "similarity": cosine}
 
 
-class _Search:
-    """The search for candidates of one distance.
+def _choose(
+    params: Enrichment, qualified: pl.DataFrame, shows: Counter[str], known: _KnownImages
+) -> list[dict[str, Any]]:
+    """Candidates of one distance, chosen one at a time until there are enough or none is left.
 
     Args:
-        qualified: One row per image and category that it shows: `IMAGE`, `digest`, `category`, `name` (in lower case).
-        before: Number of images in the splits by category in lower case and distance.
-
-    Attributes:
-        images: One row per qualified image, with `names`: category by name.
+        params: Largest numbers of them.
+        qualified: One row per image and category that it shows: `IMAGE`, `distance`, `digest`, `category`, `name` (in
+            lower case).
+        shows: Number of images by category, in lower case; candidates are added.
+        known: Images that no candidate may duplicate; candidates are added.
     """
-
-    def __init__(
-        self, params: Enrichment, distance: Distance, qualified: pl.DataFrame, before: Mapping[tuple[str, str], int]
-    ):
-        self._params, self.distance = params, distance
-        self._names = qualified["name"].unique().sort().to_list()
-        self._before = {name: before.get((name, distance), 0) for name in self._names}
-        self._new = Counter[str]()
-        grouped = qualified.sort("name").group_by(*IMAGE, "digest", maintain_order=True).agg("name", "category")
-        self.images = [
-            {**row, "names": dict(zip(row["name"], row["category"], strict=True))} for row in grouped.to_dicts()
-        ]
-
-    def run(self, seen: _Seen) -> list[dict[str, Any]]:
-        """Chooses candidates until there are enough or none is left."""
-        queues: dict[str, list[dict[str, Any]]] = {name: [] for name in self._names}  # the first to choose is last
-        for image in sorted(self.images, key=lambda one: digest(*(one[name] for name in IMAGE)), reverse=True):
-            for name in image["names"]:
-                queues[name].append(image)
-        chosen, chosen_for, looked_at = list[dict[str, Any]](), Counter[str](), set[int]()
-        while len(chosen) < self._params.most:
-            open_for = [name for name in queues if queues[name] and chosen_for[name] < self._params.per_class]
-            if not open_for:
-                break
-            category = min(open_for, key=lambda name: (self._shown(name), name))
-            image = queues[category].pop()
-            if id(image) in looked_at:
-                continue
-            looked_at.add(id(image))
-            neighbour = seen.neighbour(image)
-            if neighbour is not None:
-                key = {name: image[name] for name in IMAGE}
-                row = {"distance": self.distance, "category": image["names"][category], "shown": self._shown(category)}
-                chosen.append({**key, **row, **neighbour})
-                chosen_for[category] += 1
-                self._new.update(image["names"].keys())
-                seen.take(pl.DataFrame([{**key, "digest": image["digest"]}]))
-        return chosen
-
-    def needs(self) -> list[dict[str, Any]]:
-        """One row of `NEEDS` per category of the qualified images."""
-        return [
-            {"distance": self.distance, "category": name, "before": self._before[name], "new": self._new[name]}
-            for name in self._names
-        ]
-
-    def _shown(self, name: str) -> int:
-        return self._before[name] + self._new[name]
-
-
-def _accepted(ruled: RuledSource, decisions: Decisions) -> pl.DataFrame:
-    """Images of a pool that reviewers accepted: `image_id` and `distance`; these count as images of the splits."""
-    settled, _ = ruled.decided(decisions)
-    return settled.frame.filter(pl.col("decided_by") != "").select("image_id", distance="fate")
+    images = qualified.sort("name").group_by(*IMAGE, "distance", "digest", maintain_order=True).agg("name", "category")
+    queues: dict[str, list[dict[str, Any]]] = {name: [] for name in shows}  # the first to choose is last
+    for image in sorted(images.to_dicts(), key=lambda one: digest(*(one[name] for name in IMAGE)), reverse=True):
+        for name in image["name"]:
+            queues[name].append(image)
+    chosen, chosen_for, looked_at = list[dict[str, Any]](), Counter[str](), set[int]()
+    while len(chosen) < params.most:
+        waiting = [name for name in queues if queues[name] and chosen_for[name] < params.per_class]
+        if not waiting:
+            break
+        name = min(waiting, key=lambda name: (shows[name], name))
+        image = queues[name].pop()
+        if id(image) in looked_at:
+            continue
+        looked_at.add(id(image))
+        neighbour = known.neighbour(image)
+        if neighbour is not None:
+            category = image["category"][image["name"].index(name)]
+            row = {"distance": image["distance"], "category": category, "shown": shows[name], **neighbour}
+            chosen.append({column: image[column] for column in IMAGE} | row)
+            chosen_for[name] += 1
+            shows.update(image["name"])
+            known.take(pl.DataFrame([{column: image[column] for column in (*IMAGE, "digest")}]))
+    return chosen
 
 
 def _as_splits(params: Enrichment, benchmark: Benchmark, distance: Distance) -> dict[str, OodSplit]:
     """The pools as splits to apply rules to; ParameterError if a split already draws from a pool."""
-    drawn = {(one.dataset, one.subset): name for name, one in benchmark.splits.items() if one.candidates is None}
+    drawn = {one.origin: name for name, one in benchmark.splits.items() if one.candidates is None}
     splits = {}
     for pool in params.pools:
-        name, source = f"{pool.dataset} {pool.subset}", (pool.dataset, pool.subset)
-        if source in drawn:
-            raise ParameterError(f"split {drawn[source]!r} already draws from all of {name}: choose another pool")
+        name = " ".join(pool.origin)
+        if pool.origin in drawn:
+            problem = f"split {drawn[pool.origin]!r} already draws from all of {name}: choose another pool"
+            raise ParameterError(problem)
         splits[name] = OodSplit(dataset=pool.dataset, subset=pool.subset, vocabulary=pool.vocabulary, distance=distance)
     return splits
 
 
 def _wanted(
-    params: Enrichment, distances: Sequence[Distance], pools: Mapping[str, OodSplit], tables: Tables, rules: Rules
+    params: Enrichment, distances: Sequence[Distance], pools: Mapping[str, OodSplit], tables: TablesFolder, rules: Rules
 ) -> pl.DataFrame:
     """Categories that make an image a candidate: distance, dataset, subset, category."""
     rows = []
     for split in pools.values():
         categories = tables.categories(split.dataset)
-        deciding = rules.by_category(split.vocabulary or split.dataset, categories)
+        deciding = rules.by_category(split.names, categories)
         for name in categories.names:
             kind = rule.kind if (rule := deciding.get(name)) else None
             source = {"dataset": split.dataset, "subset": split.subset, "category": name}

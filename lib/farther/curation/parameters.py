@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import MISSING, asdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Discriminator, Field, PositiveInt, Tag
 from pydantic.dataclasses import dataclass
 
-from farther.errors import ParameterError, shorten
-from farther.registry import STRICT, build, parameters
-
-T = TypeVar("T")
+from farther.errors import ParameterError
+from farther.registry import STRICT, build
 
 Distance = Literal["near", "far", "farther"]
 
@@ -41,19 +39,51 @@ class ImagePairs:
         try:
             groups = re.compile(self.name).groups
         except re.error as error:
-            raise ParameterError(f"pairs: name: not a regular expression: {error}") from None
+            raise ValueError(f"name: not a regular expression: {error}") from None
         if groups != 1:
-            raise ParameterError(f"pairs: name: expected one group in parentheses, found {groups}")
+            raise ValueError(f"name: expected one group in parentheses, found {groups}")
 
 
 @dataclass(config=STRICT, kw_only=True)
-class OodSplit:
-    """One OOD split.
+class ImageSource:
+    """A subset of a dataset.
 
     Args:
-        dataset, subset: Source of its images.
-        distance: `near`: images that show a near category; `far`: those that show none; `farther`: both.
+        dataset, subset: The names of both.
+    """
+
+    dataset: str
+    subset: str
+
+    @property
+    def origin(self) -> tuple[str, str]:
+        """Dataset and subset."""
+        return self.dataset, self.subset
+
+
+@dataclass(config=STRICT, kw_only=True)
+class RuledImages(ImageSource):
+    """A subset of a dataset, whose images are chosen by the rules.
+
+    Args:
+        dataset, subset: Source of the images.
         vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
+    """
+
+    vocabulary: str | None = None
+
+    @property
+    def names(self) -> str:
+        """Key of the dataset's names in the rules file."""
+        return self.vocabulary or self.dataset
+
+
+@dataclass(config=STRICT, kw_only=True)
+class OodSplit(RuledImages):
+    """One OOD split; see `RuledImages` for its other parameters.
+
+    Args:
+        distance: `near`: images that show a near category; `far`: those that show none; `farther`: both.
         use: `test`: results are reported on it; `validation`: parameters of methods may be chosen on it.
         known: Fate of an image with a labelled ID class: `remove`, or `keep` where known and unknown objects
             share the images (see `farther.derived`); known objects then have the names of the ID classes. `with
@@ -66,10 +96,7 @@ class OodSplit:
             change it.
     """
 
-    dataset: str
-    subset: str
     distance: Distance
-    vocabulary: str | None = None
     use: Literal["test", "validation"] = "test"
     known: Literal["remove", "keep", "with unknown"] = "remove"
     candidates: Path | None = None
@@ -84,51 +111,45 @@ class OodSplit:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class IdSplit:
+class IdSplit(RuledImages):
     """An ID split that is not a whole subset of the ID dataset: one of another dataset, or with other classes too.
 
     By the rules, its images show an ID class and no category that overlaps with one. Their objects are those of ID
-    classes, by the names of the ID classes; objects of other classes are left out.
+    classes, by the names of the ID classes; objects of other classes are left out. See `RuledImages` for the other
+    parameters.
 
     Args:
-        dataset, subset: Source of its images.
-        vocabulary: Key of the dataset's names in the rules file; by default the dataset's name.
         empty: Fate of an image that shows no ID class.
         others: Fate of an image that shows a class which is not an ID class. `remove` where unknown objects share the
             images: detections of these are no ID detections.
     """
 
-    dataset: str
-    subset: str
-    vocabulary: str | None = None
     empty: Literal["keep", "remove"] = "remove"
     others: Literal["keep", "remove"] = "keep"
 
 
 @dataclass(config=STRICT, kw_only=True)
-class ShiftedSplit:
+class ShiftedSplit(RuledImages):
     """Images of the ID classes under another distribution, such as corrupted images (see `farther.derived`).
 
+    Its labels of ID classes have the ID dataset's names. See `RuledImages` for the other parameters; `vocabulary` is
+    for `by rules`.
+
     Args:
-        dataset, subset: Source of its images; the labels of ID classes have the ID dataset's names.
         severity: Strength of the shift, from 1 on; images of the largest may be rejected without loss
             (`farther.metrics.self_awareness`).
         classes: `as labelled`; or `by rules`: of the dataset's images, those that show a class which by the rules is an
             ID class or overlaps with one, labelled by that ID class. Images of other classes that count as ID.
-        vocabulary: For `by rules`: key of the dataset's names in the rules file; by default the dataset's name.
         most: Largest number of images, selected as by a benchmark's `most`.
     """
 
-    dataset: str
-    subset: str
     severity: PositiveInt
     classes: Literal["as labelled", "by rules"] = "as labelled"
-    vocabulary: str | None = None
     most: PositiveInt | None = None
 
 
 @dataclass(config=STRICT, kw_only=True)
-class PseudoOod:
+class PseudoOod(ImageSource):
     """Images of the ID validation split whose objects were blanked out (see `farther.derived`).
 
     Args:
@@ -136,9 +157,14 @@ class PseudoOod:
         most: Largest number of images, selected as by a benchmark's `most`.
     """
 
-    dataset: str
-    subset: str
     most: PositiveInt | None = None
+
+
+#: A subset of the ID dataset, or an ID split that is not one.
+IdSubset = Annotated[
+    Annotated[str, Tag("subset")] | Annotated[IdSplit, Tag("split")],
+    Discriminator(lambda value: "subset" if isinstance(value, str) else "split"),
+]
 
 
 @dataclass(config=STRICT, kw_only=True)
@@ -167,7 +193,7 @@ class Benchmark:
     splits: dict[str, OodSplit]
     shifted: dict[str, ShiftedSplit] = Field(default_factory=dict)
     pseudo_ood: PseudoOod | None = None
-    subsets: dict[str, str | IdSplit] = Field(
+    subsets: dict[str, IdSubset] = Field(
         default_factory=lambda: dict[str, str | IdSplit](train="train", val="val", test="test")
     )
     most: dict[str, PositiveInt] = Field(default_factory=dict)
@@ -180,8 +206,7 @@ class Benchmark:
     def id_sources(self) -> dict[str, tuple[str, str]]:
         """Dataset and subset of each ID split."""
         return {
-            name: (self.id, split) if isinstance(split, str) else (split.dataset, split.subset)
-            for name, split in self.subsets.items()
+            name: (self.id, split) if isinstance(split, str) else split.origin for name, split in self.subsets.items()
         }
 
     @property
@@ -223,37 +248,9 @@ def benchmark(name: str, params: Mapping[str, Any]) -> Benchmark:
         ParameterError: a parameter is unknown or has a wrong value; a split has the name of an ID split or one that
             cannot be a folder's; one image could be in two OOD splits; `most` names no ID split.
     """
-    params = dict(params)
-    for kind, cls in (("splits", OodSplit), ("shifted", ShiftedSplit)):
-        if isinstance(params.get(kind), Mapping):
-            params[kind] = {
-                key: _split(cls, f"benchmark {name!r}: split {key!r}", v) for key, v in params[kind].items()
-            }
-    if params.get("pseudo_ood") is not None:
-        params["pseudo_ood"] = _split(PseudoOod, f"benchmark {name!r}: pseudo_ood", params["pseudo_ood"])
-    if isinstance(params.get("subsets"), Mapping):
-        params["subsets"] = {
-            key: _split(IdSplit, f"benchmark {name!r}: subset {key!r}", v) if isinstance(v, Mapping) else v
-            for key, v in params["subsets"].items()
-        }
-    checked = build(Benchmark, f"benchmark {name!r}", params)
-    kinds: dict[str, Collection[str]]
-    kinds = {"an ID split": checked.subsets, "an OOD split": checked.splits, "a derived split": checked.derived_splits}
-    for split in [split for names in kinds.values() for split in names]:
-        if not re.fullmatch(r"\w[\w.-]*", split):
-            raise ParameterError(f"benchmark {name!r}: split name {split!r}: use letters, digits, '_', '-' and '.'")
-    for (first, some), (second, others) in combinations(kinds.items(), 2):
-        if both := set(some) & set(others):
-            raise ParameterError(f"benchmark {name!r}: {sorted(both)} name both {first} and {second}")
-    if unknown := set(checked.most) - set(checked.subsets):
-        known = ", ".join(checked.subsets)
-        raise ParameterError(f"benchmark {name!r}: most: {sorted(unknown)} are not ID splits. Known: {known}")
-    for key, made in checked.splits.items():
-        others = [other for other in (*checked.subsets, *checked.splits) if other != key]
-        if made.pairs is not None and made.pairs.of not in others:
-            problem = f"pairs: of: no other split is called {made.pairs.of!r}. Known: {', '.join(others)}"
-            raise ParameterError(f"benchmark {name!r}: split {key!r}: {problem}")
-    _refuse_overlapping(name, checked)
+    checked = build(Benchmark, f"benchmark {name!r}", dict(params))
+    for problem in _problems(checked):
+        raise ParameterError(f"benchmark {name!r}: {problem}")
     return checked
 
 
@@ -262,28 +259,31 @@ def subsets_used(benchmarks: Mapping[str, Mapping[str, Any]]) -> dict[str, set[s
     used: dict[str, set[str]] = {}
     for name, params in benchmarks.items():
         checked = benchmark(name, params)
-        for dataset, subset in checked.id_sources.values():
+        drawn = [split.origin for split in (*checked.splits.values(), *checked.derived_splits.values())]
+        for dataset, subset in (*checked.id_sources.values(), *drawn):
             used.setdefault(dataset, set()).add(subset)
-        for split in [*checked.splits.values(), *checked.derived_splits.values()]:
-            used.setdefault(split.dataset, set()).add(split.subset)
     return used
 
 
-def _split(cls: type[T], what: str, params: Any) -> T:
-    if not isinstance(params, Mapping):
-        required = ", ".join(name for name, default in parameters(cls).items() if default is MISSING)
-        raise ParameterError(f"{what}: expected {{{required}}}, found {shorten(params)}")
-    return build(cls, what, dict(params))
-
-
-def _refuse_overlapping(name: str, checked: Benchmark) -> None:
+def _problems(checked: Benchmark) -> Iterator[str]:
+    """What does not fit together in a benchmark."""
+    kinds: dict[str, Collection[str]]
+    kinds = {"an ID split": checked.subsets, "an OOD split": checked.splits, "a derived split": checked.derived_splits}
+    for split in [split for names in kinds.values() for split in names]:
+        if not re.fullmatch(r"\w[\w.-]*", split):
+            yield f"split name {split!r}: use letters, digits, '_', '-' and '.'"
+    for (first, some), (second, others) in combinations(kinds.items(), 2):
+        if both := set(some) & set(others):
+            yield f"{sorted(both)} name both {first} and {second}"
+    if unknown := set(checked.most) - set(checked.subsets):
+        yield f"most: {sorted(unknown)} are not ID splits. Known: {', '.join(checked.subsets)}"
     taken: dict[tuple[str, str, str], str] = {}
-    for key, split in checked.splits.items():
-        takes_all = split.distance == "farther" or split.assigned == "as published"
-        for distance in ("near", "far") if takes_all else (split.distance,):
-            other = taken.setdefault((split.dataset, split.subset, distance), key)
-            if other != key:
-                raise ParameterError(
-                    f"benchmark {name!r}: splits {other!r} and {key!r} both take {distance} images of "
-                    f"{split.dataset} {split.subset}"
-                )
+    for name, made in checked.splits.items():
+        known = [other for other in (*checked.subsets, *checked.splits) if other != name]
+        if made.pairs is not None and made.pairs.of not in known:
+            yield f"split {name!r}: pairs: of: no other split is called {made.pairs.of!r}. Known: {', '.join(known)}"
+        takes_all = made.distance == "farther" or made.assigned == "as published"
+        for distance in ("near", "far") if takes_all else (made.distance,):
+            other = taken.setdefault((*made.origin, distance), name)
+            if other != name:
+                yield f"splits {other!r} and {name!r} both take {distance} images of {' '.join(made.origin)}"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -73,42 +73,21 @@ class _Lists:
 
 
 @dataclass(config=STRICT, kw_only=True)
-class _File:
+class _RulesFile:
     """A rules file with the names of its ID classes."""
 
     id_classes: dict[str, dict[str, list[str]]]
     protocols: dict[str, _Lists]
     similar: list[list[str]] = Field(default_factory=list)
 
-    def by_class(self, path: Path) -> tuple[dict[str, dict[str, list[str]]], ClassNames | None]:
-        """Names of each ID class by dataset; no file of names."""
-        return self.id_classes, None
-
 
 @dataclass(config=STRICT, kw_only=True)
-class _NamedFile:
+class _NamedRulesFile(_RulesFile):
     """A rules file whose ID classes are a list, with their names in another file."""
 
-    id_classes: list[str]
+    id_classes: list[str]  # type: ignore[assignment]
     names: str
     vocabulary: str
-    protocols: dict[str, _Lists]
-    similar: list[list[str]] = Field(default_factory=list)
-
-    def by_class(self, path: Path) -> tuple[dict[str, dict[str, list[str]]], ClassNames | None]:
-        """Names of each ID class by dataset, and the file of names; `names` is relative to the rules file `path`."""
-        names = ClassNames(path.parent / self.names)
-        if unknown := [name for name in self.id_classes if not names.knows(name, self.vocabulary)]:
-            lines = "; ".join(f"{name}: {{{self.vocabulary}: [{name}]}}" for name in unknown)
-            problem = f"no class is called {', '.join(map(repr, unknown))} by {self.vocabulary!r}; add {lines}"
-            raise DataError(problem, file=names.path)
-        by_name = {
-            name: {
-                other: list(called) for other in names.datasets if (called := names.same(name, self.vocabulary, other))
-            }
-            for name in self.id_classes
-        }
-        return by_name, names
 
 
 class Rules:
@@ -137,7 +116,10 @@ class Rules:
     def __init__(self, path: str | Path, protocol: str = "paper"):
         self.path = Path(path)
         written = _read(self.path)
-        id_classes, self._names = written.by_class(self.path)
+        id_classes, self._names = written.id_classes, None
+        if isinstance(written, _NamedRulesFile):
+            self._names = ClassNames(self.path.parent / written.names)
+            id_classes = _named(written.id_classes, self._names, written.vocabulary)
         self.id_classes = tuple(id_classes)
         self.similar = written.similar
         if unknown := sorted({name for group in self.similar for name in group} - set(id_classes)):
@@ -196,16 +178,15 @@ class Rules:
         for rule in sorted(self.of(vocabulary), key=lambda rule: rule.precedence):
             by_name.setdefault(rule.category.casefold(), rule)
         reaching = {name for name, rule in by_name.items() if rule.kind != "near"}
-        decided = {}
+        decided, far = {}, self._far.get(vocabulary, ())
         for category in categories.names:
             names = [category]
             if category.casefold() not in by_name:
                 names = categories.nearest_above(category, reaching)
             if names:
                 decided[category] = min((by_name[name.casefold()] for name in names), key=lambda rule: rule.precedence)
-            elif category.casefold() not in self._far.get(vocabulary, ()):
-                similar = self._by_similarity(category)
-                decided |= {} if similar is None else {category: similar}
+            elif category.casefold() not in far and (similar := self._by_similarity(category)) is not None:
+                decided[category] = similar
         return decided
 
     @cached_property
@@ -215,14 +196,11 @@ class Rules:
         return None if by is None else ClassSimilarity(by, self.path.parent, self.id_classes)
 
     def _by_similarity(self, category: str) -> Rule | None:
-        nearest = None if self.similarity is None else self.similarity.nearest(category)
-        if self.classes_by is None or nearest is None:
+        if self.similarity is None or (nearest := self.similarity.nearest(category)) is None:
             return None
-        id_class, similarity = nearest
-        for kind, least in (("overlap", self.classes_by.overlap_above), ("near", self.classes_by.near_above)):
-            if similarity >= least - ROUNDING:
-                return Rule("overlap" if kind == "overlap" else "near", category, id_class, similarity)
-        return None
+        by, (id_class, similarity) = self.similarity.by, nearest
+        kind: Kind = "overlap" if similarity >= by.overlap_above - ROUNDING else "near"
+        return Rule(kind, category, id_class, similarity) if similarity >= by.near_above - ROUNDING else None
 
     def sorted_classes(self, dataset: str, vocabulary: str, categories: Categories) -> SortedClasses:
         """OODness of each category of a dataset; errors as for `by_category`."""
@@ -298,33 +276,25 @@ def _plain(name: str) -> str:
     return re.sub(r"[\W_]", "", name.casefold()).removesuffix("s")
 
 
-def _read(path: Path) -> _File | _NamedFile:
+def _read(path: Path) -> _RulesFile:
     content = read_yaml(path)
     if not isinstance(content, dict):
         raise DataError(f"expected a mapping, found {shorten(content)}", file=path)
-    protocols = content.get("protocols")
-    if isinstance(protocols, dict):
-        content["protocols"] = {
-            name: _protocol(path, f"protocol {name!r}", lists if isinstance(lists, dict) else {"overlap": lists})
-            for name, lists in protocols.items()
-        }
-    form = _NamedFile if isinstance(content.get("id_classes"), list) else _File
-    return _build(form, path, "rules file", content)
-
-
-def _protocol(path: Path, what: str, lists: dict[Any, Any]) -> _Lists:
-    by = lists.get("classes_by")
-    if isinstance(by, dict):
-        lists = {**lists, "classes_by": _build(ClassesBy, path, f"{what}: classes_by", by)}
-    found: _Lists = _build(_Lists, path, what, lists)
-    return found
-
-
-def _build(cls: type, path: Path, what: str, content: dict[Any, Any]) -> Any:
+    form = _NamedRulesFile if isinstance(content.get("id_classes"), list) else _RulesFile
     try:
-        return build(cls, what, {str(key): value for key, value in content.items()})
+        return build(form, "rules file", {str(key): value for key, value in content.items()})
     except ParameterError as error:
         raise DataError(str(error), file=path) from None
+
+
+def _named(id_classes: Sequence[str], names: ClassNames, vocabulary: str) -> dict[str, dict[str, list[str]]]:
+    """Names of each ID class by dataset, from a file of names."""
+    if unknown := [name for name in id_classes if not names.knows(name, vocabulary)]:
+        lines = "; ".join(f"{name}: {{{vocabulary}: [{name}]}}" for name in unknown)
+        problem = f"no class is called {', '.join(map(repr, unknown))} by {vocabulary!r}; add {lines}"
+        raise DataError(problem, file=names.path)
+    by_dataset = {name: {one: names.same(name, vocabulary, one) for one in names.datasets} for name in id_classes}
+    return {name: {one: list(called) for one, called in by.items() if called} for name, by in by_dataset.items()}
 
 
 def _chain(protocols: dict[str, _Lists], name: str, path: Path) -> list[_Lists]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 
-import numpy as np
+import polars as pl
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from farther.curation.sources import LabelledImages
@@ -14,7 +13,7 @@ from farther.curation.sources import LabelledImages
 TRAINING = "train"
 
 
-class Seen(TypedDict):
+class SeenUnknown(TypedDict):
     """A category of unknown objects that ID training images show.
 
     Keys:
@@ -32,7 +31,7 @@ class Seen(TypedDict):
 
 def seen_unknowns(
     dataset: LabelledImages, training: LabelledImages, tested: Mapping[str, LabelledImages], id_classes: Collection[str]
-) -> list[Seen]:
+) -> list[SeenUnknown]:
     """OOD categories that the ID dataset annotates in images of the training split, the most frequent first.
 
     A detector that was trained on these images has seen such objects, as background or under another label: they are
@@ -45,28 +44,20 @@ def seen_unknowns(
         tested: The OOD splits.
         id_classes: Names of the ID classes.
     """
-    known = set(training.objects.object_id[np.isin(training.objects.category.astype(str), list(id_classes))].tolist())
-    shown = set(training.images.image_id)
-    objects: Counter[str] = Counter()
-    images: dict[str, set[str]] = {}
-    rows = zip(dataset.objects.image_id, dataset.objects.object_id.tolist(), dataset.objects.category, strict=True)
-    for image_id, object_id, category in rows:
-        if image_id in shown and object_id not in known:
-            objects[_plain(category)] += 1
-            images.setdefault(_plain(category), set()).add(image_id)
-    titles: dict[str, str] = {}
-    places: dict[str, dict[str, int]] = {}
+    is_known, plain = pl.col("category").is_in(list(id_classes)), pl.col("category").str.to_lowercase()
+    plain = plain.str.replace_all("[ _-]", "")
+    known = training.objects.frame.filter(is_known)
+    annotated = (
+        dataset.objects.frame.join(training.images.frame, on="image_id", how="semi")
+        .join(known, on="object_id", how="anti")
+        .group_by(plain=plain)
+        .agg(objects=pl.len(), images=pl.col("image_id").n_unique())
+    )
+    found: dict[str, SeenUnknown] = {}
     for name, split in tested.items():
-        for category, count in sorted(Counter(split.objects.category).items()):
-            key = _plain(category)
-            if category not in id_classes and key in objects:
-                titles.setdefault(key, category)
-                places.setdefault(key, {})[name] = count
-    order = sorted(titles, key=lambda key: (-objects[key], titles[key]))
-    return [
-        Seen(category=titles[key], objects=objects[key], images=len(images[key]), splits=places[key]) for key in order
-    ]
-
-
-def _plain(name: str) -> str:
-    return "".join(letter for letter in name.casefold() if letter not in " _-")
+        counts = split.objects.frame.filter(~is_known).group_by("category").agg(tested=pl.len()).sort("category")
+        for row in counts.with_columns(plain=plain).join(annotated, on="plain", maintain_order="left").to_dicts():
+            empty = SeenUnknown(category=row["category"], objects=row["objects"], images=row["images"], splits={})
+            splits = found.setdefault(row["plain"], empty)["splits"]
+            splits[name] = splits.get(name, 0) + row["tested"]
+    return sorted(found.values(), key=lambda one: (-one["objects"], one["category"]))

@@ -6,17 +6,16 @@ import heapq
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import polars as pl
 
-from farther.datasets.records import are_texts
 from farther.errors import DataError, ParameterError
 from farther.tables import Images, Objects
-from farther.tables.documents import read_json
 from farther.tables.files import digest, inside
 from farther.tables.folders import listed
+from farther.tables.schema import read_typed
+from farther.tables.stored import DatasetCategories
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,10 @@ class LabelledImages:
             raise DataError(problem, file=name, row=row, field="image_id")
         self.image_row = rows.to_numpy()
 
+    def shows(self, objects: np.ndarray) -> np.ndarray:
+        """Whether each image shows one of the objects that a mask of shape (number of objects,) selects, bool."""
+        return np.bincount(self.image_row[objects], minlength=len(self.images)) > 0
+
     def select(self, rows: np.ndarray) -> LabelledImages:
         """The images that a mask of shape (number of images,) selects, with their objects, in their order."""
         return LabelledImages(self.images[rows], self.objects[rows[self.image_row]], self.name)
@@ -91,16 +94,6 @@ def smallest(image_ids: Iterable[str], count: int) -> list[str]:
     names = list(image_ids)
     chosen = set(heapq.nsmallest(count, names, key=digest))
     return [name for name in names if name in chosen]
-
-
-class Tables(Protocol):
-    """The ingested tables that `curate` reads."""
-
-    def source(self, dataset: str, subset: str) -> LabelledImages:
-        """Images and objects of a subset of a dataset."""
-
-    def categories(self, dataset: str) -> Categories:
-        """The categories of a dataset."""
 
 
 class TablesFolder:
@@ -132,20 +125,16 @@ class TablesFolder:
             ParameterError: there is no such dataset.
             DataError: `categories.json` is absent or has another form.
         """
-        file = _known(self.path, dataset, "dataset") / "categories.json"
-        content = read_json(file)
-        if not isinstance(content, dict) or not are_texts(content.get("categories")):
-            raise DataError("expected a list of names", file=file, field="categories")
-        parents = content.get("parents", {})
-        if not isinstance(parents, dict) or not all(are_texts(above) for above in parents.values()):
-            raise DataError("expected, for a category, the list of its ancestors", file=file, field="parents")
-        return Categories(tuple(content["categories"]), {name: tuple(above) for name, above in parents.items()})
+        content = read_typed(DatasetCategories, _known(self.path, dataset, "dataset") / "categories.json")
+        return Categories(tuple(content.categories), {name: tuple(above) for name, above in content.parents.items()})
 
 
 def _known(folder: Path, name: str, what: str) -> Path:
     path = inside(folder, name)
     if not path.is_dir():
-        folders = [path.name for path in listed(folder, "*") if path.is_dir()]
-        known = ", ".join(folders) or f"none, {folder} does not contain a folder"
+        known = (
+            ", ".join(path.name for path in listed(folder, "*") if path.is_dir())
+            or f"none, {folder} does not contain a folder"
+        )
         raise ParameterError(f"no {what} is called {name!r}. Known: {known}")
     return path

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import polars as pl
@@ -18,8 +18,8 @@ from farther.curation.fates import Fates, as_published, decide
 from farther.curation.overruling import overrule, withhold_unreviewed
 from farther.curation.parameters import Benchmark, OodSplit, PseudoOod, ShiftedSplit
 from farther.curation.rules import Rule, Rules
-from farther.curation.seen import TRAINING, Seen, seen_unknowns
-from farther.curation.sources import Categories, LabelledImages, Tables
+from farther.curation.seen import TRAINING, SeenUnknown, seen_unknowns
+from farther.curation.sources import Categories, LabelledImages, TablesFolder
 from farther.errors import DataError, ParameterError
 from farther.tables import ClassPairs, ImageClasses, Objects, SortedClasses
 from farther.tables.documents import write_json
@@ -50,7 +50,7 @@ class Curation:
     image_classes: Mapping[str, ImageClasses] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     similar: list[list[str]] = field(default_factory=list)
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[SeenUnknown] = field(default_factory=list)
 
     def write(self, folder: str | Path) -> None:
         """Writes `<split>/images.parquet`, `<split>/objects.parquet`, and one file of each of the other tables.
@@ -103,16 +103,13 @@ class RuledSource:
     warnings: list[str]
 
     def decided(self, decisions: Decisions) -> tuple[Fates, list[str]]:
-        """The fates by rules and decisions, and messages about images whose reviewers have no majority.
-
-        Raises:
-            ParameterError: of the splits, some admit reviewed images only and some do not.
-        """
+        """The fates by rules and decisions, and messages about images whose reviewers have no majority."""
         fates, undecided = overrule(self.fates, self.kept, decisions)
-        return (withhold_unreviewed(fates) if _shared(self.splits, "needs_review") else fates), undecided
+        needs_review = any(split.needs_review for split in self.splits.values())
+        return (withhold_unreviewed(fates) if needs_review else fates), undecided
 
 
-def curate(benchmark: Benchmark, tables: Tables) -> Curation:
+def curate(benchmark: Benchmark, tables: TablesFolder) -> Curation:
     """Sorts the images of a benchmark's OOD sources by what is labelled in them, and passes its ID splits through.
 
     An image with a labelled ID class or an overlapping category is removed. Of the others, those with a near category
@@ -134,7 +131,9 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
     for name, derived in benchmark.derived_splits.items():
         splits[name] = _derived(derived, tables, rules).at_most(derived.most)
     warnings = _absent_id_classes(rules, benchmark, tables)
-    _refuse_empty(benchmark, splits)
+    for name, (dataset, subset) in benchmark.id_sources.items():  # nothing could be fitted on an empty one
+        if not len(splits[name].images):
+            raise DataError(f"ID split {name!r} has no image: {dataset} {subset} has none that the rules let in")
     sources = by_rules(benchmark, tables, rules)
     decisions = _decisions(benchmark, sources, rules)
     fates: list[Fates] = []
@@ -154,7 +153,7 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
         warnings += [f"{rules.similarity.hierarchy.path}: no kind is called {name!r}" for name in lacking]
     of_images = _image_classes(benchmark, tables, splits, classes)
     unique = list(dict.fromkeys(warnings))
-    seen: list[Seen] = []
+    seen: list[SeenUnknown] = []
     if TRAINING in benchmark.id_sources:
         tested = {name: splits[name] for name in benchmark.splits}
         of_dataset = tables.source(*benchmark.id_sources[TRAINING])
@@ -162,29 +161,29 @@ def curate(benchmark: Benchmark, tables: Tables) -> Curation:
     return Curation(splits, joined, rules.id_classes, classes, pairs, of_images, unique, rules.similar, seen)
 
 
-def _derived(split: ShiftedSplit | PseudoOod, tables: Tables, rules: Rules) -> LabelledImages:
+def _derived(split: ShiftedSplit | PseudoOod, tables: TablesFolder, rules: Rules) -> LabelledImages:
     """Images and objects of a shifted split, or of pseudo-OOD images."""
-    source = tables.source(split.dataset, split.subset)
+    source = tables.source(*split.origin)
     if isinstance(split, PseudoOod) or split.classes == "as labelled":
         return source
-    deciding = rules.by_category(split.vocabulary or split.dataset, tables.categories(split.dataset))
+    deciding = rules.by_category(split.names, tables.categories(split.dataset))
     return of_id_classes(source, deciding, overlapping="keep")
 
 
-def _sorted_classes(benchmark: Benchmark, tables: Tables, rules: Rules) -> SortedClasses:
+def _sorted_classes(benchmark: Benchmark, tables: TablesFolder, rules: Rules) -> SortedClasses:
     """How far out the classes of the datasets are that splits are made from by the rules."""
-    vocabularies = {split.dataset: split.vocabulary or split.dataset for split in _by_rules(benchmark).values()}
+    vocabularies = {split.dataset: split.names for split in _by_rules(benchmark).values()}
     parts = [rules.sorted_classes(name, words, tables.categories(name)) for name, words in vocabularies.items()]
     return SortedClasses.concatenate(parts) if parts else SortedClasses.empty()
 
 
 def _image_classes(
-    benchmark: Benchmark, tables: Tables, splits: Mapping[str, LabelledImages], classes: SortedClasses
+    benchmark: Benchmark, tables: TablesFolder, splits: Mapping[str, LabelledImages], classes: SortedClasses
 ) -> dict[str, ImageClasses]:
     """The class that decides on each image of the splits that are made by the rules."""
     found = {}
     for name, split in _by_rules(benchmark).items():
-        source = tables.source(split.dataset, split.subset)  # with the dataset's labels, which the split may not have
+        source = tables.source(*split.origin)  # with the dataset's labels, which the split may not have
         chosen = source.images.frame["image_id"].is_in(splits[name].images.image_id.tolist()).to_numpy()
         of_dataset = classes.with_frame(classes.frame.filter(dataset=split.dataset))
         found[name] = image_classes(source.select(chosen), of_dataset)
@@ -199,7 +198,7 @@ def _by_rules(benchmark: Benchmark) -> dict[str, OodSplit | ShiftedSplit]:
     return ood | {name: split for name, split in benchmark.shifted.items() if split.classes == "by rules"}
 
 
-def id_split(benchmark: Benchmark, name: str, tables: Tables) -> LabelledImages:
+def id_split(benchmark: Benchmark, name: str, tables: TablesFolder) -> LabelledImages:
     """Images and objects of an ID split.
 
     Raises:
@@ -212,7 +211,7 @@ def id_split(benchmark: Benchmark, name: str, tables: Tables) -> LabelledImages:
     source, split = tables.source(dataset, subset), benchmark.subsets[name]
     if not isinstance(split, str):
         rules = Rules(benchmark.rules, benchmark.protocol)
-        deciding = rules.by_category(split.vocabulary or dataset, tables.categories(dataset))
+        deciding = rules.by_category(split.names, tables.categories(dataset))
         source = of_id_classes(source, deciding, split.empty, others=split.others)
     return source.at_most(benchmark.most.get(name))
 
@@ -239,27 +238,21 @@ def of_id_classes(
     kinds = ("ID class", "overlap") if overlapping == "keep" else ("ID class",)
     names = {category: rule.id_class for category, rule in deciding.items() if rule.kind in kinds}
     overlaps = [category for category, rule in deciding.items() if rule.kind == "overlap" and category not in names]
-    category, count = source.objects.frame["category"], len(source.images)
-    known, doubtful = category.is_in(list(names)).to_numpy(), category.is_in(overlaps).to_numpy()
-    kept = np.bincount(source.image_row[doubtful], minlength=count) == 0
+    category = source.objects.frame["category"]
+    known = category.is_in(list(names)).to_numpy()
+    kept = ~source.shows(category.is_in(overlaps).to_numpy())
     if empty == "remove":
-        kept &= np.bincount(source.image_row[known], minlength=count) > 0
+        kept &= source.shows(known)
     if others == "remove":
-        kept &= np.bincount(source.image_row[~known], minlength=count) == 0
+        kept &= ~source.shows(~known)
     return LabelledImages(source.images, _renamed(source.objects[known], names)).select(kept)
-
-
-def _shows_others(source: LabelledImages, id_classes: Collection[str]) -> np.ndarray:
-    """Images with an object that is not of an ID class, bool."""
-    others = ~source.objects.frame["category"].is_in(list(id_classes)).to_numpy()
-    return np.bincount(source.image_row[others], minlength=len(source.images)) > 0
 
 
 def _renamed(objects: Objects, names: Mapping[str, str]) -> Objects:
     return objects.with_frame(objects.frame.with_columns(pl.col("category").replace(names)))
 
 
-def by_rules(benchmark: Benchmark, tables: Tables, rules: Rules) -> dict[tuple[str, str], RuledSource]:
+def by_rules(benchmark: Benchmark, tables: TablesFolder, rules: Rules) -> dict[tuple[str, str], RuledSource]:
     """Fates by the rules for each OOD source (dataset, subset), without reviewers' decisions.
 
     Args:
@@ -271,62 +264,59 @@ def by_rules(benchmark: Benchmark, tables: Tables, rules: Rules) -> dict[tuple[s
         ParameterError: a dataset, subset or vocabulary is unknown.
         DataError: a table is damaged.
     """
-    return {
-        (dataset, subset): _ruled(tables, rules, dataset, subset, members, benchmark.empty)
-        for (dataset, subset), members in _by_source(benchmark.splits).items()
-    }
+    members: dict[tuple[str, str], dict[str, OodSplit]] = {}
+    for name, split in benchmark.splits.items():
+        members.setdefault(split.origin, {})[name] = split
+    return {source: _ruled(tables, rules, splits, benchmark.empty) for source, splits in members.items()}
 
 
 def _ruled(
-    tables: Tables,
-    rules: Rules,
-    dataset: str,
-    subset: str,
-    members: Mapping[str, OodSplit],
-    empty: Literal["keep", "remove"],
+    tables: TablesFolder, rules: Rules, splits: Mapping[str, OodSplit], empty: Literal["keep", "remove"]
 ) -> RuledSource:
-    source, categories = tables.source(dataset, subset), tables.categories(dataset)
-    candidates = _shared(members, "candidates")
-    if candidates is not None:
-        source = source.select(listed(candidates, dataset, subset, source.images.image_id))
-    if _shared(members, "assigned") == "as published":
-        fates = as_published(source, subset, _shared(members, "distance"), empty)
-        return RuledSource(source, members, fates, np.full(len(fates), _shared(members, "distance"), object), [])
-    vocabulary = _vocabulary(dataset, members)
-    farther = any(split.distance == "farther" for split in members.values())
-    deciding = rules.by_category(vocabulary, categories)
-    known = _shared(members, "known")
-    keeps_known = known != "remove"
-    warnings = _of_vocabulary(rules, dataset, vocabulary, categories, keeps_known=keeps_known)
-    if keeps_known:
+    """Fates of the images of one source, and the splits that draw from it."""
+    one = _alike(splits)
+    source, categories = tables.source(*one.origin), tables.categories(one.dataset)
+    if one.candidates is not None:
+        source = source.select(listed(one.candidates, *one.origin, source.images.image_id))
+    if one.assigned == "as published":
+        fates = as_published(source, one.subset, one.distance, empty)
+        return RuledSource(source, splits, fates, np.full(len(fates), one.distance, object), [])
+    deciding = rules.by_category(one.names, categories)
+    warnings = _of_vocabulary(rules, one, categories)
+    if one.known != "remove":
         names = {category: rule.id_class for category, rule in deciding.items() if rule.kind == "ID class"}
         source = LabelledImages(source.images, _renamed(source.objects, names))
         deciding = {category: rule for category, rule in deciding.items() if rule.kind != "ID class"}
-    if known == "with unknown":
-        source = source.select(_shows_others(source, set(names.values())))
+    if one.known == "with unknown":
+        source = source.select(source.shows(~source.objects.frame["category"].is_in([*names.values()]).to_numpy()))
     near = {category: rule for category, rule in deciding.items() if rule.kind == "near"}
-    fates = decide(source, deciding, subset=subset, farther=farther, empty=empty)
-    kept = decide(source, near, subset=subset, farther=farther, empty="keep").fate
-    return RuledSource(source, members, fates, kept, warnings)
+    farther = one.distance == "farther"
+    fates = decide(source, deciding, subset=one.subset, farther=farther, empty=empty)
+    kept = decide(source, near, subset=one.subset, farther=farther, empty="keep").fate
+    return RuledSource(source, splits, fates, kept, warnings)
 
 
-def _of_vocabulary(
-    rules: Rules, dataset: str, vocabulary: str, categories: Categories, *, keeps_known: bool
-) -> list[str]:
+def _alike(splits: Mapping[str, OodSplit]) -> OodSplit:
+    """One of the splits of a source, whose parameters must be equal but for near and far."""
+    for name in ("names", "known", "assigned", "candidates", "needs_review"):
+        values = {str(getattr(split, name)) for split in splits.values()}
+        if len(values) > 1:
+            word, given = "vocabulary" if name == "names" else name, ", ".join(sorted(values))
+            raise ParameterError(f"splits {', '.join(splits)} share their images, so {word!r} cannot differ: {given}")
+    return next(iter(splits.values()))
+
+
+def _of_vocabulary(rules: Rules, split: OodSplit, categories: Categories) -> list[str]:
     """Messages about rules without a category, and about categories that a rule is missing for."""
-    if vocabulary == dataset:
-        absent = rules.without_category(vocabulary, categories)
-        found = [f"{rules.path}: {_absent(absent, dataset)}"] if absent else []
-    else:  # the names of another dataset, of which this one may have a few only
-        unnamed = rules.unnamed(vocabulary, categories)
-        text = f"{dataset}: vocabulary {vocabulary!r} does not have {', '.join(map(repr, unnamed))}: counted as unknown"
-        found = [text] if unnamed else []
-    return [*found, *rules.doubtful(vocabulary, categories, keeps_known=keeps_known)]
-
-
-def _absent(rules: Sequence[Rule], dataset: str) -> str:
-    count = f"{len(rules)} rules name categories" if len(rules) > 1 else "1 rule names a category"
-    return f"{count} that {dataset} does not have: {'; '.join(map(str, rules))}"
+    dataset, names, found = split.dataset, split.names, []
+    if names == dataset:
+        if absent := rules.without_category(names, categories):
+            count = f"{len(absent)} rules name categories" if len(absent) > 1 else "1 rule names a category"
+            found = [f"{rules.path}: {count} that {dataset} does not have: {'; '.join(map(str, absent))}"]
+    elif unnamed := rules.unnamed(names, categories):  # the names of another dataset, of which this may have a few only
+        listing = ", ".join(map(repr, unnamed))
+        found = [f"{dataset}: vocabulary {names!r} does not have {listing}: counted as unknown"]
+    return [*found, *rules.doubtful(names, categories, keeps_known=split.known != "remove")]
 
 
 def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSource], rules: Rules) -> Decisions:
@@ -344,38 +334,6 @@ def _decisions(benchmark: Benchmark, sources: Mapping[tuple[str, str], RuledSour
     return decisions
 
 
-def _by_source(splits: Mapping[str, OodSplit]) -> dict[tuple[str, str], dict[str, OodSplit]]:
-    """The OOD splits by dataset and subset."""
-    grouped: dict[tuple[str, str], dict[str, OodSplit]] = {}
-    for name, split in splits.items():
-        grouped.setdefault((split.dataset, split.subset), {})[name] = split
-    return grouped
-
-
-def _vocabulary(dataset: str, splits: Mapping[str, OodSplit]) -> str:
-    """The vocabulary of one source, the same in all its splits."""
-    named = {split.vocabulary or dataset for split in splits.values()}
-    if len(named) > 1:
-        raise ParameterError(f"splits {', '.join(splits)} of {dataset!r} name different vocabularies: {sorted(named)}")
-    return named.pop()
-
-
-def _shared(splits: Mapping[str, OodSplit], name: str) -> Any:
-    """The value of one parameter, the same in all splits of a source."""
-    values = {getattr(split, name) for split in splits.values()}
-    if len(values) > 1:
-        given = ", ".join(sorted(map(str, values)))
-        raise ParameterError(f"splits {', '.join(splits)} share their images, so {name!r} cannot differ: {given}")
-    return values.pop()
-
-
-def _refuse_empty(benchmark: Benchmark, splits: Mapping[str, LabelledImages]) -> None:
-    """Refuses an ID split without images or without objects of the ID dataset: nothing could be fitted on it."""
-    for name, (dataset, subset) in benchmark.id_sources.items():
-        if not len(splits[name].images):
-            raise DataError(f"ID split {name!r} has no image: {dataset} {subset} has none that the rules let in")
-
-
 def _in_common(splits: Mapping[str, LabelledImages], benchmark: Benchmark) -> list[str]:
     """Messages about images, by the content of their files, of an ID split that another ID or an OOD split has too."""
     digests = {name: splits[name].images.frame["digest"].unique() for name in (*benchmark.subsets, *benchmark.splits)}
@@ -387,8 +345,7 @@ def _in_common(splits: Mapping[str, LabelledImages], benchmark: Benchmark) -> li
     return found
 
 
-def _absent_id_classes(rules: Rules, benchmark: Benchmark, tables: Tables) -> list[str]:
+def _absent_id_classes(rules: Rules, benchmark: Benchmark, tables: TablesFolder) -> list[str]:
     known = set(tables.categories(benchmark.id).names)
-    absent = [name for name in rules.id_classes if name not in known]
-    which = f"{', '.join(map(repr, absent))}, which {'is an ID class' if len(absent) == 1 else 'are ID classes'}"
-    return [f"{rules.path}: {benchmark.id} has no category {which}"] if absent else []
+    absent = ", ".join(repr(name) for name in rules.id_classes if name not in known)
+    return [f"{rules.path}: {benchmark.id} has no category of the ID classes {absent}"] if absent else []

@@ -10,7 +10,7 @@ import polars as pl
 
 from farther.curation import PRECEDENCE, Fates
 from farther.curation.fates import NO_NEAR, NO_OVERLAP, REASONS, category_counts, fate_counts, rule_kind
-from farther.curation.seen import Seen
+from farther.curation.seen import SeenUnknown
 from farther.report.charts import splits as charts
 from farther.report.charts.vega import ChartGroup, read_csv
 from farther.report.listing import Listing
@@ -83,7 +83,7 @@ def seen_unknowns(name: str, artifacts: Path) -> Listing | None:
             "Objects in OOD splits": sum(one["splits"].values()),
             "OOD splits": ", ".join(map(title_of_split, one["splits"])),
         }
-        for one in read_typed(list[Seen], file)
+        for one in read_typed(list[SeenUnknown], file)
     ]
     if not rows:
         return Listing.of(f"No unknown category of {name} is annotated in ID training images.", [])

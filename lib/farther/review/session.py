@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import asdict
+from io import FileIO
 from typing import Any, Literal
 
 import numpy as np
@@ -64,7 +65,7 @@ class Session:
 
     def __init__(self, catalogue: Catalogue, file: DecisionsFile, reviewer: str):
         self.catalogue, self.file, self.reviewer = catalogue, file, reviewer
-        Decision(time_after(None), reviewer, ImageKey("", "", ""), "keep")
+        Decision(time_after(None), reviewer, "", "", "", "keep")
         self._lock = threading.RLock()
         self._read()
 
@@ -139,21 +140,21 @@ class Session:
             raise ParameterError(f"expected one of {', '.join(self._choices(row))}, found {shorten(decision)}")
         if id_class and id_class not in self.catalogue.id_classes:
             raise ParameterError(f"{id_class!r} is not an ID class. Known: {', '.join(self.catalogue.id_classes)}")
-        with self._lock, self.file.locked() as descriptor:
+        with self._lock, self.file.locked() as opened:
             self._refresh()
             key = self.catalogue.key(row)
             said = {"image": row, "reviewer": self.reviewer, "decision": decision, "id_class": id_class, "note": note}
             if not self._votes.filter(**said).height:
-                self._append(descriptor, key, decision, id_class, note)
+                self._append(opened, key, decision, id_class, note)
 
     def undo(self, expected: str) -> int:
         """Undoes the reviewer's last decision; returns the row of its image."""
-        with self._lock, self.file.locked() as descriptor:
+        with self._lock, self.file.locked() as opened:
             self._refresh()
             latest = self._decisions.latest(self.reviewer)
             if latest is None or latest.time.isoformat() != expected:
                 raise ParameterError("this decision was already undone, or another one followed it")
-            self._append(descriptor, latest.image, UNDO)
+            self._append(opened, latest.image, UNDO)
             return self.catalogue.row(latest.image)
 
     def summary(self) -> dict[str, Any]:
@@ -194,9 +195,9 @@ class Session:
         if self.file.state() != self._state:
             self._read()
 
-    def _append(self, descriptor: int, key: ImageKey, decision: str, id_class: str = "", note: str = "") -> None:
+    def _append(self, opened: FileIO, key: ImageKey, decision: str, id_class: str = "", note: str = "") -> None:
         time = time_after(self._decisions.last_time(self.reviewer))
-        self.file.append(descriptor, Decision(time, self.reviewer, key, decision, id_class, note))
+        self.file.append(opened, Decision(time, self.reviewer, *key, decision, id_class, note))
         self._read()
 
     def _choices(self, row: int) -> list[str]:

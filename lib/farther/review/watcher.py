@@ -56,7 +56,7 @@ def watcher_for(
     watched = benchmark(detectors[run]["benchmark"], benchmarks[detectors[run]["benchmark"]])
     splits: dict[tuple[str, str], list[str]] = {}
     for split, drawn in watched.splits.items():
-        splits.setdefault((drawn.dataset, drawn.subset), []).append(split)
+        splits.setdefault(drawn.origin, []).append(split)
     reviewed = benchmark(name, benchmarks[name])
     id_class = _id_classes(_classes(regions / run), watched.id, reviewed, Path(root) / CLASS_NAMES)
     if not id_class:

@@ -1,7 +1,7 @@
 """JSON files that a stage writes and several others read, checked by type.
 
-Warnings of `ingest` and `curate`, similarity of a benchmark's splits, costs and times per image. Each function raises
-DataError with file and field where a file is damaged.
+Warnings of `ingest` and `curate`, categories of a dataset, similarity of a benchmark's splits, costs and times per
+image. Each function raises DataError with file and field where a file is damaged.
 """
 
 from __future__ import annotations
@@ -30,6 +30,13 @@ class IngestWarnings(TypedDict):
 
     counts: dict[str, int]
     warnings: list[Warned]
+
+
+class DatasetCategories(Schema):
+    """The categories of an ingested dataset, in its order, and the ancestors of those that have some."""
+
+    categories: list[str]
+    parents: dict[str, list[str]] = Field(default_factory=dict)
 
 
 class _CurateWarnings(TypedDict):

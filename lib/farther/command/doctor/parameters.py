@@ -105,7 +105,7 @@ def _rules(project: Project, name: str) -> None:
     shifted = [split for split in made.shifted.values() if split.classes == "by rules"]
     ruled = [split for split in made.splits.values() if split.assigned == "by rules"]
     others = [split for split in made.subsets.values() if isinstance(split, IdSplit)]
-    for vocabulary in dict.fromkeys(split.vocabulary or split.dataset for split in (*ruled, *shifted, *others)):
+    for vocabulary in dict.fromkeys(split.names for split in (*ruled, *shifted, *others)):
         rules.of(vocabulary)
 
 
