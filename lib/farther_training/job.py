@@ -14,8 +14,10 @@ from farther.errors import DataError, ParameterError
 from farther.images.device import torch_device
 from farther.registry import build
 from farther.tables import Images, Objects
-from farther.tables.documents import read_json, write_json
+from farther.tables.documents import write_json
 from farther.tables.files import inside
+from farther.tables.schema import read_typed
+from farther.tables.stored import DatasetCategories
 from farther.tables.writing import delete_work, write_aside
 from farther_training import trainers
 from farther_training.samples import Samples
@@ -127,10 +129,7 @@ def _samples(job: Job, root: Path, artifacts: Path) -> dict[str, Samples]:
 
 def _classes(job: Job, path: Path) -> tuple[str, ...]:
     """Classes of a job: those of its parameters, or all of the dataset."""
-    known = read_json(path)
-    names = known.get("categories") if isinstance(known, dict) else None
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise DataError("expected a list of names", file=path, field="categories")
+    names = read_typed(DatasetCategories, path).categories
     if unknown := [name for name in job.classes or () if name not in names]:
         problem = f"{', '.join(map(repr, unknown))} is not a category of {job.dataset!r}; {path} lists them"
         raise ParameterError(f"parameter 'classes': {problem}")

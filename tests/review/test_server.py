@@ -15,7 +15,7 @@ import pytest
 from farther.command import main
 from farther.curation import DecisionsFile
 from farther.errors import DataError, ParameterError
-from farther.review import ReviewServer, Settings, serve
+from farther.review import ReviewServer, ReviewSettings, serve
 from farther.review.serve import make_server
 from farther.tables import Images
 
@@ -138,26 +138,18 @@ def test_a_decision_and_its_undo_are_answered_with_what_came_of_them(client, fil
 @pytest.mark.parametrize(
     ("body", "found"),
     [
-        ({**keep(0), "row": "0"}, "field 'row': expected int"),
-        ({**keep(0), "row": True}, "field 'row': expected int"),
+        ({**keep(0), "row": "0"}, "field 'row': Input should be a valid integer"),
+        ({**keep(0), "row": True}, "field 'row': Input should be a valid integer"),
         ({**keep(0), "row": 17}, "expected an image from 0 to 5, found 17"),
         ({**keep(0), "row": -1}, "expected an image from 0 to 5"),
-        ({**keep(0), "note": 3}, "field 'note': expected str"),
-        ([], "expected a JSON object"),
+        ({**keep(0), "note": 3}, "field 'note': Input should be a valid string"),
+        ([], "Input should be a valid dictionary"),
     ],
 )
 def test_a_wrong_decision_is_answered_with_what_is_wrong(client, body, found, file):
     status, answer = client.api("decide", body)
     assert status == 400
     assert found in answer["error"]
-
-
-def test_a_body_that_is_too_long_or_no_json_is_refused(client, server):
-    assert client.api("decide", keep(0) | {"note": "x" * 70_000})[0] == 413
-    with socket.create_connection(("127.0.0.1", server.port)) as raw:
-        head = f"POST /{server.token}/api/decide HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
-        raw.sendall(f"{head}Content-Type: application/json\r\nContent-Length: 3\r\n\r\n{{a:".encode())
-        assert b" 400 " in raw.recv(4096).splitlines()[0]
 
 
 def answer_to(server: ReviewServer, request: str) -> bytes:
@@ -175,10 +167,10 @@ NESTED = "[" * 32_000 + "]" * 32_000
     ("request_", "status"),
     [
         (POST + "64000\n\n{nested}", 400),
+        (POST + "3\n\n{{a:", 400),
         (POST + "{digits}\n\n{{}}", 400),
         ("GET http://[::1 HTTP/1.1\nHost: {host}\n\n", 403),
         ("GET {path}http://[::1 HTTP/1.1\nHost: {host}\n\n", 404),
-        ("GET {path}api/image/{digits} HTTP/1.1\nHost: {host}\n\n", 404),
     ],
 )
 def test_a_damaged_request_gets_an_answer(client, server, request_, status):
@@ -262,21 +254,21 @@ def test_one_is_told_when_curate_would_not_see_the_decisions(project, monkeypatc
     named = {**params["benchmarks"]["tiny"], "decisions": "data/decisions/tiny.csv"}
     for benchmark, told in [(params["benchmarks"]["tiny"], True), (named, False)]:
         with pytest.raises(KeyboardInterrupt):
-            serve("tiny", {**params, "benchmarks": {"tiny": benchmark}}, Settings(reviewer="ann"), ready=stop)
+            serve("tiny", {**params, "benchmarks": {"tiny": benchmark}}, ReviewSettings(reviewer="ann"), ready=stop)
         assert ("decisions: data/decisions/tiny.csv" in capsys.readouterr().err) == told
 
 
 def test_a_run_without_regions_and_a_reviewer_without_a_name_are_refused(project, monkeypatch, params):
     monkeypatch.chdir(project)
     with pytest.raises(ParameterError, match=r"unknown run 'large', or it has no regions\. Known: small"):
-        make_server("tiny", params, Settings(run="large"))
+        make_server("tiny", params, ReviewSettings(run="large"))
     with pytest.raises(DataError, match="reviewer"):
-        make_server("tiny", params, Settings(reviewer="ann, bob"))
+        make_server("tiny", params, ReviewSettings(reviewer="ann, bob"))
 
 
 def test_without_regions_and_without_image_files_one_can_still_decide(project, monkeypatch, params):
     monkeypatch.chdir(project)
-    with make_server("tiny", {**params, "detectors": {}, "datasets": {}}, Settings(reviewer="ann")) as server:
+    with make_server("tiny", {**params, "detectors": {}, "datasets": {}}, ReviewSettings(reviewer="ann")) as server:
         session = server.session
         assert session.summary()["run"] is None
         session.decide(0, "keep")
@@ -292,4 +284,4 @@ def test_a_decision_on_an_image_that_left_the_dataset_stops_the_start(project, m
     images[images.image_id != "f"].write(table)
     monkeypatch.chdir(project)
     with pytest.raises(DataError, match=r"tiny.csv: row 2: field 'image_id': photos val has no image 'f'"):
-        make_server("tiny", params, Settings(reviewer="bob"))
+        make_server("tiny", params, ReviewSettings(reviewer="bob"))

@@ -25,7 +25,7 @@ def split(name, distance, angles, dataset="coco"):
     turns = np.deg2rad(np.asarray(angles, dtype=float))
     vectors = np.stack([np.cos(turns), np.sin(turns)], axis=1).astype(np.float32)
     ids = np.array([f"{name} {n}" for n in range(len(angles))], dtype=object)
-    return EmbeddedSplit(SplitSource(name, dataset, "val", distance), ids, ids.copy(), vectors, 0)
+    return EmbeddedSplit(SplitSource(name, dataset, "val", distance), ids, ids.copy(), vectors)
 
 
 def objects(pairs):

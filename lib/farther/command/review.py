@@ -41,9 +41,9 @@ def review(
       farther review voc
       farther review voc --reviewer ann --no-browser
     """
-    from farther.review import Settings, open_page, serve
+    from farther.review import ReviewSettings, open_page, serve
 
-    settings = Settings(reviewer=reviewer, run=run, decisions=decisions, port=port)
+    settings = ReviewSettings(reviewer=reviewer, run=run, decisions=decisions, port=port)
     try:
         serve(benchmark, Project().params, settings, ready=partial(print, flush=True) if no_browser else open_page)
     except KeyboardInterrupt:

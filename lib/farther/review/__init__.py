@@ -5,7 +5,7 @@
 
 from farther.review.agreement import Agreement, cohen_kappa
 from farther.review.catalogue import Catalogue
-from farther.review.serve import Settings, open_page, serve
+from farther.review.serve import ReviewSettings, open_page, serve
 from farther.review.server import ReviewServer
 from farther.review.session import Filters, Session
 from farther.review.watcher import Watcher, watcher_for
@@ -15,8 +15,8 @@ __all__ = [
     "Catalogue",
     "Filters",
     "ReviewServer",
+    "ReviewSettings",
     "Session",
-    "Settings",
     "Watcher",
     "cohen_kappa",
     "open_page",

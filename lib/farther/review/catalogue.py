@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from farther.curation import Benchmark, Fates, ImageKey, RuledSource, Rules, TablesFolder, by_rules
+from farther.curation import Benchmark, Fates, ImageKey, Rules, TablesFolder, by_rules
+from farther.curation.decisions import IMAGE
 from farther.datasets import image_roots
 from farther.errors import ParameterError
-from farther.review.suspicion import Detections, Grouped, detections, surplus
+from farther.review.suspicion import WatcherDetections, detections, pairs, surplus
 from farther.review.watcher import Watcher
 from farther.similarity import EmbeddingsFolder, ImageSimilarity, SimilarityFiles
 from farther.tables import Images, Objects, RegionsFolder
@@ -31,12 +33,16 @@ class Catalogue:
         watcher: The run that looks for unlabelled objects, None for none.
 
     Attributes:
+        images, objects: Their tables.
         fates: Fate of each image by the rules alone.
         kept: ndarray of shape (N,), str: the fate if no ID class and no overlap were labelled.
+        detections: The watcher's detections.
         suspicion: ndarray of shape (N,), 0 to 1: evidence of a detection for an unlabelled object of an ID class.
         queue: ndarray of shape (N,): priority: the suspicion, plus `WORDS` times the rank of the `surplus` where
             `embed` has run.
-        similarity: Row → the row of the image in `ImageSimilarity`; empty where `stratify` has not run.
+        frame: One row per image: `image` (its row), dataset, subset, image_id, fate and rule as in `fates`, suspicion,
+            queue, and where `stratify` has run similarity, id_class, suggested and margin of `ImageSimilarity`, else
+            null.
 
     Raises:
         ParameterError: a dataset or subset is unknown, or has no root.
@@ -55,20 +61,27 @@ class Catalogue:
         artifacts = Path(root) / "artifacts"
         rules = Rules(benchmark.rules, benchmark.protocol)
         self.id_classes = rules.id_classes
-        sources = by_rules(benchmark, TablesFolder(artifacts / "tables"), rules)
+        sources = list(by_rules(benchmark, TablesFolder(artifacts / "tables"), rules).values())
         if not sources:
             raise ParameterError(f"benchmark {name!r} has no OOD split to review")
         self.roots = image_roots(datasets, artifacts / "tables", root)
-        self._join(list(sources.values()))
-        keys = zip(self.fates.dataset, self.fates.subset, self.fates.image_id, strict=True)
-        self._rows = {ImageKey(*key): row for row, key in enumerate(keys)}
-        found = [] if watcher is None else self._detections(sources, watcher, artifacts)
-        self.detections = Detections.concatenate(found) if found else Detections.empty()
+        self.images = Images.concatenate([one.source.images for one in sources])
+        self.objects = Objects.concatenate([one.source.objects for one in sources])
+        self.fates = Fates.concatenate([one.fates for one in sources])
+        self.kept = np.concatenate([one.kept for one in sources])
+        firsts = np.cumsum([0, *(len(one.source.images) for one in sources)])
+        shown_in = [one.source.image_row + first for one, first in zip(sources, firsts, strict=False)]
+        self._labels = pl.DataFrame({"image": np.concatenate(shown_in)}).with_columns(label=pl.int_range(pl.len()))
+        self.frame = _with_similarity(
+            self.fates.frame.select(*IMAGE, "fate", "rule", image=pl.int_range(pl.len())),
+            benchmark,
+            artifacts / "similarity" / name / "images.parquet",
+        )
+        self.detections = self._detections(watcher, artifacts / "regions")
         self.suspicion = np.zeros(len(self.images))
         np.maximum.at(self.suspicion, self.detections.image, self.detections.unlabelled)
         self.queue = self.suspicion + WORDS * self._ranked_surplus(artifacts / "embeddings")
-        self._detections_by_image = Grouped(self.detections.image, len(self.images))
-        self.similarity = self._similarity(artifacts / "similarity" / name / "images.parquet")
+        self.frame = self.frame.with_columns(suspicion=self.suspicion, queue=self.queue)
 
     def __len__(self) -> int:
         return len(self.images)
@@ -77,28 +90,29 @@ class Catalogue:
         """Key of the image of a row; ParameterError if the row is out of range."""
         if not 0 <= row < len(self):
             raise ParameterError(f"expected an image from 0 to {len(self) - 1}, found {row}")
-        return ImageKey(self.fates.dataset[row], self.fates.subset[row], self.fates.image_id[row])
+        return ImageKey(*self.frame.select(IMAGE).row(row))
 
     def row(self, key: ImageKey) -> int:
-        """Row of an image; KeyError for an unknown one."""
-        return self._rows[key]
+        """Row of an image of the catalogue."""
+        return self.frame.filter(**key._asdict())["image"].item()
 
-    def split(self, row: int, fate: str) -> str:
-        """Split of an image with this fate, "" for none."""
-        source = self.fates.dataset[row], self.fates.subset[row]
-        for name, split in self.benchmark.splits.items():
-            if (split.dataset, split.subset, split.distance) == (*source, fate):
-                return name
-        return ""
+    def with_split(self, images: pl.DataFrame) -> pl.DataFrame:
+        """Images of the catalogue with the `split` of their `fate`, "" for none."""
+        rows = [(*split.origin, split.distance, name) for name, split in self.benchmark.splits.items()]
+        columns = ["dataset", "subset", "fate"]
+        splits = pl.DataFrame(rows, schema=[*columns, "split"], orient="row")
+        return images.join(splits, on=columns, how="left", maintain_order="left").with_columns(
+            pl.col("split").fill_null("")
+        )
 
     def objects_of(self, row: int) -> Objects:
         """Labelled objects of an image."""
-        return self.objects[self._objects_by_image.rows(row)]
+        return self.objects[self._labels.filter(image=row)["label"].to_numpy()]
 
-    def detections_of(self, row: int) -> np.ndarray:
-        """Rows of `detections` on an image, the most suspicious first."""
-        rows = self._detections_by_image.rows(row)
-        return rows[np.argsort(-self.detections.unlabelled[rows], kind="stable")]
+    def detections_of(self, row: int) -> WatcherDetections:
+        """Detections on an image, the most suspicious first."""
+        found = self.detections.frame.filter(image=row).sort("unlabelled", descending=True, maintain_order=True)
+        return self.detections.with_frame(found)
 
     def file(self, row: int) -> Path:
         """Image file of a row."""
@@ -107,61 +121,49 @@ class Catalogue:
             raise ParameterError(f"params.yaml: datasets: {dataset!r} is missing, so its images cannot be found")
         return inside(self.roots[dataset], self.images.file[row])
 
-    def _join(self, sources: list[RuledSource]) -> None:
-        self.images = Images.concatenate([one.source.images for one in sources])
-        self.objects = Objects.concatenate([one.source.objects for one in sources])
-        self.fates = Fates.concatenate([one.fates for one in sources])
-        self.kept = np.concatenate([one.kept for one in sources])
-        firsts = np.cumsum([0, *(len(one.source.images) for one in sources)])
-        rows = [one.source.image_row + first for one, first in zip(sources, firsts, strict=False)]
-        self._objects_by_image = Grouped(np.concatenate(rows), len(self.images))
-
-    def _detections(
-        self, sources: Mapping[tuple[str, str], RuledSource], watcher: Watcher, artifacts: Path
-    ) -> list[Detections]:
-        parts, first = [], 0
-        for source, ruled in sources.items():
-            objects, count = ruled.source.objects, len(ruled.source.images)
-            by_image = Grouped(ruled.source.image_row, count)
-            for split in watcher.splits.get(source, ()):
-                folder = inside(artifacts / "regions", watcher.run) / split
+    def _detections(self, watcher: Watcher | None, regions: Path) -> WatcherDetections:
+        parts = [WatcherDetections.empty()]
+        if watcher is None:
+            return parts[0]
+        for (dataset, subset), splits in watcher.splits.items():
+            images = self.frame.filter(dataset=dataset, subset=subset).select("image_id", "image")
+            labels = self._labels.join(images, on="image", how="semi")
+            for folder in [inside(regions, watcher.run) / split for split in splits]:
                 if folder.is_dir():
-                    regions, image_id = RegionsFolder(folder), ruled.source.images.image_id
-                    found = detections(regions, watcher.id_class, image_id, objects, by_image)
-                    parts.append(found.with_columns(image=found.image + first))
-            first += count
-        return parts
+                    found = detections(RegionsFolder(folder), watcher.id_class, images, labels, self.objects.box)
+                    parts.append(found)
+        return WatcherDetections.concatenate(parts)
 
     def _ranked_surplus(self, embeddings: Path) -> np.ndarray:
         """Rank of each image's surplus, 0 to 1; 0 for images without an embedding."""
         ranks = np.zeros(len(self))
-        sources = dict.fromkeys(zip(self.fates.dataset, self.fates.subset, strict=True))
+        sources = self.frame.partition_by("dataset", "subset", as_dict=True, maintain_order=True)
         if not all((embeddings / place).is_dir() for place in [self.benchmark.id, *("/".join(s) for s in sources)]):
             return ranks
         files = SimilarityFiles(Path(), embeddings)
         id_names = np.stack(list(files.names(self.benchmark.id).values()))
         rows, values = [], []
-        for dataset, subset in sources:
+        for (dataset, subset), images in sources.items():
             embedded = EmbeddingsFolder(embeddings / dataset / subset).read()
-            found = [self._rows.get(ImageKey(dataset, subset, image_id), -1) for image_id in embedded.image_id]
-            row = np.array(found, dtype=np.int64)
-            names, vectors = files.names(dataset), embedded.embedding[row >= 0].astype(np.float32)
-            row = row[row >= 0]
-            place, objects = self._objects_by_image.pairs(row)
-            categories = self.objects.category[objects]
+            found = embedded.frame.select("image_id").with_row_index("row").join(images, on="image_id")
+            names, vectors = files.names(dataset), embedded.embedding[found["row"].to_numpy()].astype(np.float32)
+            place, label = pairs(found, self._labels)
+            categories = self.objects.category[label]
             known = np.array([name in names for name in categories], dtype=bool)
             labelled = np.array([names[name] for name in categories[known]]).reshape(-1, vectors.shape[1])
-            rows.append(row)
+            rows.append(found["image"].to_numpy())
             values.append(surplus(vectors, id_names, labelled, place[known]))
         every = np.concatenate(rows)
         ranks[every[np.argsort(np.concatenate(values), kind="stable")]] = np.linspace(0, 1, len(every))
         return ranks
 
-    def _similarity(self, file: Path) -> dict[int, dict[str, Any]]:
-        found: dict[int, dict[str, Any]] = {}
-        for one in ImageSimilarity.read(file).frame.iter_rows(named=True) if file.exists() else ():
-            split = self.benchmark.splits.get(one["split"])
-            row = None if split is None else self._rows.get(ImageKey(split.dataset, split.subset, one["image_id"]))
-            if row is not None:
-                found[row] = one
-        return found
+
+def _with_similarity(images: pl.DataFrame, benchmark: Benchmark, file: Path) -> pl.DataFrame:
+    """The images with their similarity to ID, null where `stratify` has not run."""
+    table = ImageSimilarity.read(file) if file.exists() else ImageSimilarity.empty()
+    subset = {name: split.subset for name, split in benchmark.splits.items()}
+    columns = ("similarity", "id_class", "suggested", "margin")
+    known = table.frame.with_columns(
+        subset=pl.col("split").replace_strict(subset, default=None, return_dtype=pl.String)
+    )
+    return images.join(known.select(*IMAGE, *columns), on=IMAGE, how="left", maintain_order="left")

@@ -22,7 +22,7 @@ DECISIONS = Path("data/decisions")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ReviewSettings:
     """Who reviews, and with what.
 
     Args:
@@ -48,7 +48,7 @@ def open_page(address: str) -> None:
 def serve(
     name: str,
     params: Mapping[str, Any],
-    settings: Settings | None = None,
+    settings: ReviewSettings | None = None,
     root: str | Path = ".",
     ready: Callable[[str], object] = print,
 ) -> None:
@@ -66,10 +66,10 @@ def serve(
 
 
 def make_server(
-    name: str, params: Mapping[str, Any], settings: Settings | None = None, root: str | Path = "."
+    name: str, params: Mapping[str, Any], settings: ReviewSettings | None = None, root: str | Path = "."
 ) -> ReviewServer:
     """The server that `serve` runs, bound to its port but not yet answering."""
-    settings = settings or Settings()
+    settings = settings or ReviewSettings()
     benchmarks = params.get("benchmarks") or {}
     if name not in benchmarks:
         raise ParameterError(f"params.yaml: unknown benchmark {name!r}. Known: {', '.join(benchmarks)}")

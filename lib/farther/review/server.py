@@ -14,13 +14,12 @@ host (DNS rebinding) or come from another origin are refused, and a form cannot 
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import io
 import secrets
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import uvicorn
 from PIL import Image
@@ -34,18 +33,18 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from farther.errors import DataError, FartherError, ParameterError, shorten
+from farther.errors import DataError, FartherError, ParameterError
 from farther.images.read import open_image
 from farther.registry import build
 from farther.review.session import Filters, Session
 from farther.tables.documents import parse_json
+from farther.tables.schema import Schema, check
+
+Said = TypeVar("Said", bound=Schema)
 
 HOST = "127.0.0.1"
 
-#: Largest body of a request in bytes.
-MAX_BODY = 65_536
-
-#: Seconds that a body may take to arrive, and that an idle connection stays open.
+#: Seconds that an idle connection stays open.
 TIMEOUT = 60
 
 #: Image formats that browsers show; others are converted to PNG.
@@ -61,6 +60,21 @@ SECURITY = {
 }
 
 
+class DecideRequest(Schema):
+    """A decision on the image of a row; see `farther.curation.Decision`."""
+
+    row: int
+    decision: str
+    id_class: str = ""
+    note: str = ""
+
+
+class UndoRequest(Schema):
+    """Takes back the decision of this time."""
+
+    time: str
+
+
 class ReviewServer:
     """Serves one reviewer's session on 127.0.0.1; `address` is that of the page and contains the token.
 
@@ -70,13 +84,9 @@ class ReviewServer:
 
     def __init__(self, session: Session, port: int = 0):
         self.session, self.token = session, secrets.token_urlsafe(24)
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            self._socket.bind((HOST, port))
-            self._socket.listen(64)
+            self._socket = socket.create_server((HOST, port), backlog=64)
         except (OSError, OverflowError) as error:
-            self._socket.close()
             raise ParameterError(f"port {port} of {HOST} cannot be used: {error}") from None
         self.port = self._socket.getsockname()[1]
         self.address = f"http://{HOST}:{self.port}/{self.token}/"
@@ -157,38 +167,43 @@ def application(session: Session) -> Starlette:
         return JSONResponse(session.queue(build(Filters, "filters", dict(request.query_params))))
 
     def image(request: Request) -> Response:
-        return JSONResponse(session.image(_row(request)))
+        return JSONResponse(session.image(request.path_params["row"]))
 
     def picture(request: Request) -> Response:
-        return _picture(session, _row(request))
+        return _picture(session, request.path_params["row"])
 
-    def decide(body: dict[str, Any]) -> int:
-        row = _field(body, "row", int)
-        session.decide(row, *(_field(body, name, str) for name in ("decision", "id_class", "note")))
-        return row
+    def decide(said: DecideRequest) -> int:
+        session.decide(said.row, said.decision, said.id_class, said.note)
+        return said.row
 
-    def undo(body: dict[str, Any]) -> int:
-        return session.undo(_field(body, "time", str))
+    def undo(said: UndoRequest) -> int:
+        return session.undo(said.time)
 
-    def posted(act: Callable[[dict[str, Any]], int]) -> Callable[[Request], Any]:
+    def posted(kind: type[Said], act: Callable[[Said], int]) -> Callable[[Request], Any]:
         """Endpoint that acts on the JSON of a request, and answers with its image and the summary."""
 
-        def answer(body: dict[str, Any]) -> dict[str, Any]:
-            row = act(body)
+        def answer(said: Said) -> dict[str, Any]:
+            row = act(said)
             return {"image": session.image(row), "summary": session.summary()}
 
         async def endpoint(request: Request) -> Response:
-            return JSONResponse(await run_in_threadpool(answer, await _body(request)))
+            if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+                raise HTTPException(415, "expected application/json")
+            try:
+                said = check(kind, parse_json(await request.body()), "request")
+            except DataError as error:
+                raise HTTPException(400, str(error)) from None
+            return JSONResponse(await run_in_threadpool(answer, said))
 
         return endpoint
 
     routes = [
         Route("/api/summary", summary),
         Route("/api/queue", queue),
-        Route("/api/image/{row}", image),
-        Route("/picture/{row}", picture),
-        Route("/api/decide", posted(decide), methods=["POST"]),
-        Route("/api/undo", posted(undo), methods=["POST"]),
+        Route("/api/image/{row:int}", image),
+        Route("/picture/{row:int}", picture),
+        Route("/api/decide", posted(DecideRequest, decide), methods=["POST"]),
+        Route("/api/undo", posted(UndoRequest, undo), methods=["POST"]),
         Mount("/", StaticFiles(packages=[("farther.review", "page")], html=True)),
     ]
     handlers: dict[Any, Any] = {ParameterError: _refused, FartherError: _refused, HTTPException: _refused}
@@ -201,25 +216,6 @@ def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         return JSONResponse({"error": error.detail}, error.status_code)
     return JSONResponse({"error": str(error)}, 400 if isinstance(error, ParameterError) else 500)
-
-
-async def _body(request: Request) -> dict[str, Any]:
-    """The JSON object of a request, whose size is checked before it is read."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise HTTPException(415, "expected application/json")
-    length = request.headers.get("content-length", "")
-    if not length.isdecimal() or len(length) > 9 or int(length) > MAX_BODY:
-        raise HTTPException(413, f"expected at most {MAX_BODY} bytes")
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            body = parse_json(await request.body())
-    except TimeoutError:
-        raise HTTPException(408, "the request did not arrive in time") from None
-    except DataError:
-        raise HTTPException(400, "expected JSON") from None
-    if not isinstance(body, dict):
-        raise HTTPException(400, "expected a JSON object")
-    return body
 
 
 def _picture(session: Session, row: int) -> Response:
@@ -237,17 +233,3 @@ def _picture(session: Session, row: int) -> Response:
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise DataError(f"the image cannot be read: {error}", file=file) from None
     return Response(converted.getvalue(), media_type="image/png")
-
-
-def _row(request: Request) -> int:
-    text = request.path_params["row"]
-    if not text.isdecimal() or len(text) > 12:
-        raise HTTPException(404, "expected the number of an image")
-    return int(text)
-
-
-def _field(body: dict[str, Any], name: str, kind: type) -> Any:
-    value = body.get(name, "" if kind is str else None)
-    if type(value) is not kind:
-        raise ParameterError(f"field {name!r}: expected {kind.__name__}, found {shorten(value)}")
-    return value

@@ -31,6 +31,15 @@ from farther.review.catalogue import Catalogue
 #: Least suspicion of suspicious images.
 SUSPICIOUS = 0.3
 
+#: Conditions of the states and keys of the orders of `Filters`.
+STATES = {
+    "undecided": ~pl.col("mine"),
+    "decided": pl.col("mine"),
+    "new": ~pl.col("decided"),
+    "disagreed": pl.col("disagree"),
+}
+ORDERS = {"suspicion": -pl.col("queue"), "similarity": pl.col("margin"), "table": pl.col("image")}
+
 
 @dataclass(config=STRICT, kw_only=True)
 class Filters:
@@ -67,17 +76,18 @@ class Session:
         self.catalogue, self.file, self.reviewer = catalogue, file, reviewer
         Decision(time_after(None), reviewer, "", "", "", "keep")
         self._lock = threading.RLock()
+        self._by_rules = catalogue.with_split(catalogue.frame)
         self._read()
 
     def filters(self) -> dict[str, list[list[Any]]]:
         """Values of each filter and their labels, with the number of images of each rule."""
         fates = self.catalogue.fates
-        rules, counts = np.unique(fates.rule.astype(str), return_counts=True)
         return {
             "split": [[name, name] for name in self.catalogue.benchmark.splits],
             "fate": [[fate, fate] for fate in np.unique([*fates.fate, *self.catalogue.kept, "removed"]).tolist()],
             "rule": [
-                [rule, f"{rule} ({count:,})"] for rule, count in zip(rules.tolist(), counts.tolist(), strict=True)
+                [rule, f"{rule} ({count:,})"]
+                for rule, count in fates.frame.group_by("rule").len().sort("rule").iter_rows()
             ],
         }
 
@@ -85,53 +95,47 @@ class Session:
         """Rows of the images that pass the filters, in order."""
         with self._lock:
             self._refresh()
-            catalogue = self.catalogue
-            passes = np.ones(len(catalogue), bool)
-            if filters.fate:
-                passes &= self._fate == filters.fate
-            if filters.rule:
-                passes &= catalogue.fates.rule == filters.rule
+            passes = [pl.col(name) == value for name in ("split", "fate", "rule") if (value := getattr(filters, name))]
             if filters.suspicious:
-                passes &= catalogue.suspicion >= SUSPICIOUS
+                passes.append(pl.col("suspicion") >= SUSPICIOUS)
             if filters.state:
-                passes &= self._in_state(filters.state)
-            rows = np.flatnonzero(passes).tolist()
-            if filters.split:
-                rows = [row for row in rows if catalogue.split(row, self._fate[row]) == filters.split]
+                passes.append(STATES[filters.state])
             if filters.image:
-                rows = [row for row in rows if filters.image in catalogue.images.image_id[row]]
-            return self._ordered(rows, filters.order)
+                passes.append(pl.col("image_id").str.contains(filters.image, literal=True))
+            found = self._images.filter(*passes).sort(ORDERS[filters.order], nulls_last=True, maintain_order=True)
+            return found["image"].to_list()
 
     def image(self, row: int) -> dict[str, Any]:
         """Everything that the page shows of an image; ParameterError if the row is out of range."""
         with self._lock:
             self._refresh()
             catalogue, key = self.catalogue, self.catalogue.key(row)
-            images, current = catalogue.images, self._votes.filter(pl.col("image") == row).to_dicts()
-            mine = next((one for one in current if one["reviewer"] == self.reviewer), None)
+            images, one = catalogue.images, self._images.row(row, named=True)
+            current = self._votes.filter(image=row).to_dicts()
+            mine = next((vote for vote in current if vote["reviewer"] == self.reviewer), None)
             # Others' decisions, shown earlier, would influence the reviewer and make agreement meaningless.
-            joint = self._joint.get(row) if mine else None
-            fate = str(self._fate[row] if mine else catalogue.fates.fate[row])
-            others = [_shown(one) for one in current if one is not mine]
+            by_rules = self._by_rules.row(row, named=True)
+            shown = one if mine else by_rules
+            others = [_shown(vote) for vote in current if vote is not mine]
             return {
                 "row": row,
                 **key._asdict(),
                 "file": images.file[row],
                 "width": int(images.width[row]),
                 "height": int(images.height[row]),
-                "fate": fate,
-                "split": catalogue.split(row, fate),
-                "decided": f"{joint['rule']}, by {joint['reviewers']}" if joint and joint["fate"] else "",
-                "by_rules": f"{catalogue.fates.fate[row]}; {why(catalogue.fates, row)}",
+                "fate": shown["fate"],
+                "split": shown["split"],
+                "decided": f"{one['decision']}, by {one['reviewers']}" if mine and one["reviewers"] else "",
+                "by_rules": f"{by_rules['fate']}; {why(catalogue.fates, row)}",
                 "choices": self._choices(row),
                 "labels": self._labels(row),
                 "detections": self._detections(row),
                 "suspicious": bool(catalogue.suspicion[row] >= SUSPICIOUS),
-                "similarity": self._similarity(row),
+                "similarity": _similarity(one),
                 "mine": None if mine is None else _shown(mine),
                 "others": others if mine else [],
                 "hidden": 0 if mine else len(others),
-                "disagree": bool(joint and joint["disagree"]),
+                "disagree": bool(mine and one["disagree"]),
             }
 
     def decide(self, row: int, decision: str, id_class: str = "", note: str = "") -> None:
@@ -162,7 +166,6 @@ class Session:
         with self._lock:
             self._refresh()
             latest = self._decisions.latest(self.reviewer)
-            joint = self._joint.values()
             counts = dict(self._votes.group_by("reviewer").len().sort("reviewer").iter_rows())
             return {
                 "benchmark": self.catalogue.name,
@@ -170,9 +173,9 @@ class Session:
                 "run": self.catalogue.run,
                 "images": len(self.catalogue),
                 "mine": counts.get(self.reviewer, 0),
-                "anyone": len(joint),
-                "disagreements": sum(one["disagree"] for one in joint),
-                "undecided": sum(not one["fate"] for one in joint),
+                "anyone": int(self._images["decided"].sum()),
+                "disagreements": int(self._images["disagree"].sum()),
+                "undecided": self._images.filter("decided", pl.col("reviewers") == "").height,
                 "reviewers": [[name, count] for name, count in counts.items()],
                 "agreement": [asdict(one) for one in agreements(self._votes)],
                 "undo": None if latest is None else {"time": latest.time.isoformat(), "text": str(latest)},
@@ -185,10 +188,17 @@ class Session:
         decisions.check(catalogue.fates.frame.select(IMAGE), catalogue.id_classes)
         self._decisions, self._state = decisions, state
         self._votes = votes(decisions, catalogue.fates, catalogue.kept)
-        self._joint = {one["image"]: one for one in joint_decisions(self._votes).iter_rows(named=True)}
-        self._fate = catalogue.fates.fate.copy()
-        for row, joint in self._joint.items():
-            self._fate[row] = joint["fate"] or self._fate[row]
+        joint = joint_decisions(self._votes).rename({"fate": "joint", "rule": "decision"})
+        mine = self._votes.filter(reviewer=self.reviewer).select("image", mine=True)
+        images = catalogue.frame
+        for found in (joint.with_columns(decided=True), mine):
+            images = images.join(found.cast({"image": pl.Int64}), on="image", how="left", maintain_order="left")
+        self._images = catalogue.with_split(
+            images.with_columns(
+                pl.col("decided", "mine", "disagree").fill_null(value=False),
+                fate=pl.when(pl.col("joint") != "").then("joint").otherwise("fate"),
+            )
+        )
 
     def _refresh(self) -> None:
         """Rereads the file if another program has written to it."""
@@ -205,28 +215,6 @@ class Session:
         farther = self.catalogue.kept[row] == "farther"
         return ["keep", "remove"] if farther else list(CHOICES)
 
-    def _in_state(self, state: str) -> np.ndarray:
-        decided = self._votes
-        if state == "disagreed":
-            return self._mask([row for row, joint in self._joint.items() if joint["disagree"]])
-        if state == "new":
-            return ~self._mask(decided["image"].to_list())
-        mine = self._mask(decided.filter(reviewer=self.reviewer)["image"].to_list())
-        return mine if state == "decided" else ~mine
-
-    def _mask(self, rows: list[int]) -> np.ndarray:
-        mask = np.zeros(len(self.catalogue), bool)
-        mask[rows] = True
-        return mask
-
-    def _ordered(self, rows: list[int], order: str) -> list[int]:
-        similarity = self.catalogue.similarity
-        if order == "suspicion":
-            return sorted(rows, key=lambda row: -self.catalogue.queue[row])
-        if order == "similarity":
-            return sorted(rows, key=lambda row: similarity[row]["margin"] if row in similarity else np.inf)
-        return rows
-
     def _labels(self, row: int) -> list[dict[str, Any]]:
         objects, decider = self.catalogue.objects_of(row), self.catalogue.fates.object_id[row]
         return [
@@ -239,24 +227,23 @@ class Session:
         ]
 
     def _detections(self, row: int) -> list[dict[str, Any]]:
-        found, suspicion = self.catalogue.detections, self.catalogue.suspicion[row]
+        found, suspicion = self.catalogue.detections_of(row), self.catalogue.suspicion[row]
         return [
             {
                 "box": _edges(found.box[one]),
                 "name": found.name[one],
                 "score": round(float(found.score[one]), 3),
                 "unlabelled": round(float(found.unlabelled[one]), 3),
-                "suspect": bool(place == 0 and suspicion >= SUSPICIOUS),
+                "suspect": bool(one == 0 and suspicion >= SUSPICIOUS),
             }
-            for place, one in enumerate(self.catalogue.detections_of(row).tolist())
+            for one in range(len(found))
         ]
 
-    def _similarity(self, row: int) -> dict[str, Any] | None:
-        known = self.catalogue.similarity.get(row)
-        if known is None:
-            return None
-        shown = {"id_class": known["id_class"], "suggested": known["suggested"]}
-        return {"similarity": round(known["similarity"], 3), **shown}
+
+def _similarity(image: dict[str, Any]) -> dict[str, Any] | None:
+    if image["similarity"] is None:
+        return None
+    return {"similarity": round(image["similarity"], 3), **{name: image[name] for name in ("id_class", "suggested")}}
 
 
 def _edges(box: np.ndarray) -> list[float]:

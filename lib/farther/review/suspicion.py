@@ -7,42 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from farther.tables import BOX, Column, Objects, RegionsFolder, Table
+from farther.tables import BOX, Column, RegionsFolder, Table
 
 #: Least score of the detections that are shown and counted.
 MIN_SCORE = 0.1
 
 
-class Grouped:
-    """Rows of a table grouped by image.
-
-    Args:
-        image: ndarray of shape (number of rows,): the image of each row, 0 … count - 1.
-        count: Number of images.
-    """
-
-    def __init__(self, image: np.ndarray, count: int):
-        self.order = np.argsort(image, kind="stable")
-        self.starts = np.searchsorted(image[self.order], np.arange(count + 1))
-
-    def rows(self, image: int) -> np.ndarray:
-        """Rows of an image, in the table's order."""
-        return self.order[self.starts[image] : self.starts[image + 1]]
-
-    def pairs(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All pairs of an image and one of its rows; `images`, shape (N,), may contain an image repeatedly.
-
-        Returns:
-            Indices into `images`, ascending, and rows of the table; both of shape (number of pairs,).
-        """
-        counts = self.starts[images + 1] - self.starts[images]
-        place = np.repeat(np.arange(len(images)), counts)
-        within = np.arange(len(place)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return place, self.order[self.starts[images][place] + within]
-
-
-class Detections(Table):
-    """One row per detection on the images of one or several sources.
+class WatcherDetections(Table):
+    """One row per detection of the watching run on the images of a catalogue.
 
     Columns:
         image: The image's row.
@@ -61,26 +33,41 @@ class Detections(Table):
 
 
 def detections(
-    folder: RegionsFolder, id_class: Mapping[str, str], image_id: np.ndarray, objects: Objects, by_image: Grouped
-) -> Detections:
+    folder: RegionsFolder, id_class: Mapping[str, str], images: pl.DataFrame, labels: pl.DataFrame, boxes: np.ndarray
+) -> WatcherDetections:
     """The detections of a regions folder on the images of a source.
 
     Args:
-        image_id: ndarray of shape (number of images,), str: the source's images. Others in the folder are left out.
+        folder: The regions.
+        id_class: ID class of each class of the detector that counts.
+        images: The source's images: `image_id` and `image`, the row. Others in the folder are left out.
+        labels: `image` and `label` of their labelled objects.
+        boxes: ndarray of shape (number of labels, 4): box of each `label`.
     """
-    parts = []
-    rows = pl.DataFrame({"image_id": pl.Series(image_id, dtype=pl.String)}).with_row_index("row")
-    names = np.array([id_class.get(name, "") for name in folder.classes], dtype=object)
+    parts = [WatcherDetections.empty()]
+    names = pl.Series([id_class.get(name) for name in folder.classes], dtype=pl.String)
     for regions in folder.above(MIN_SCORE).batches([]):
-        joined = regions.frame.select("image_id").join(rows, on="image_id", how="left", maintain_order="left")
-        image = joined["row"].cast(pl.Int64).fill_null(-1).to_numpy()
-        found = np.flatnonzero((image >= 0) & (names[regions.label] != ""))
-        image, box, score = image[found].astype(np.int64), regions.box[found], regions.score[found]
-        place, row = by_image.pairs(image)
-        free = 1 - explained(box, objects.box[row], place)
-        name = names[regions.label[found]]
-        parts.append(Detections(image=image, box=box, score=score, name=name, unlabelled=score * free))
-    return Detections.concatenate(parts) if parts else Detections.empty()
+        named = regions.frame.select("image_id", name=names.gather(regions.frame["label"])).with_row_index("region")
+        found = named.drop_nulls("name").join(images, on="image_id", maintain_order="left")
+        rows = found["region"].to_numpy()
+        box, score = regions.box[rows], regions.score[rows]
+        place, label = pairs(found, labels)
+        free = 1 - explained(box, boxes[label], place)
+        part = WatcherDetections(
+            image=found["image"], box=box, score=score, name=found["name"], unlabelled=score * free
+        )
+        parts.append(part)
+    return WatcherDetections.concatenate(parts)
+
+
+def pairs(rows: pl.DataFrame, labels: pl.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """All pairs of a row of a frame with a column `image` and a `label` of its image.
+
+    Returns:
+        Indices of the rows, ascending, and labels; both of shape (number of pairs,).
+    """
+    joined = rows.select("image").with_row_index("place").join(labels, on="image", maintain_order="left")
+    return joined["place"].to_numpy(), joined["label"].to_numpy()
 
 
 def explained(box: np.ndarray, labelled: np.ndarray, place: np.ndarray) -> np.ndarray:

@@ -151,9 +151,9 @@ def _for_csv(images: ImageSimilarity) -> pl.DataFrame:
 
 def _check_one_encoder(files: SimilarityFiles, sources: Sequence[SplitSource]) -> None:
     """Raises an error for embeddings by several models, whose cosines have no meaning."""
-    first = files.encoder(sources[0])
-    for source in sources[1:]:
-        other = files.encoder(source)
-        if other != first:
-            problem = f"datasets {sources[0].dataset!r} and {source.dataset!r} were embedded by different models"
-            raise DataError(f"{problem}: {first} and {other}; run `embed` again", file=files.embeddings)
+    encoders = {source.dataset: files.encoder(source) for source in sources}
+    (first, encoder), *others = encoders.items()
+    for dataset, other in others:
+        if other != encoder:
+            problem = f"datasets {first!r} and {dataset!r} were embedded by different models: {encoder} and {other}"
+            raise DataError(f"{problem}; run `embed` again", file=files.embeddings)

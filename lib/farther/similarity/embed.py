@@ -20,9 +20,10 @@ from farther.keyed import Keyed
 from farther.registry import STRICT
 from farther.similarity.embeddings import Embeddings, EmbeddingsFolder, EmbeddingsWriter, NameEmbeddings
 from farther.tables import Images
-from farther.tables.documents import read_json
 from farther.tables.files import digest
 from farther.tables.folders import listed
+from farther.tables.schema import read_typed
+from farther.tables.stored import DatasetCategories
 
 NAMES = "names.parquet"
 
@@ -116,14 +117,14 @@ def embed_dataset(
     subsets = {file.parent.name: Images.read(file) for file in listed(tables, "*/images.parquet")}
     if not subsets:
         raise DataError("no subset here: expected sub-folders with images.parquet, as ingest writes them", file=tables)
-    names = _names(tables / "categories.json")
+    names = read_typed(DatasetCategories, tables / "categories.json").categories
 
     def make(item: str, to: Path) -> str:
         if item == NAMES:
             NameEmbeddings(name=names, embedding=encoder.names(names)).write(to)
             return f"{len(names)} names"
         folder = embed(encoder, subsets[item], root, to, work / item, params, progress=progress)
-        return f"{len(subsets[item])} images, {len(folder.info['failures'])} failures"
+        return f"{len(subsets[item])} images, {len(folder.info.failures)} failures"
 
     model = Embedding(encoder, params.stored)
     keys = {subset: cache_key(model, images, params) for subset, images in subsets.items()}
@@ -163,14 +164,6 @@ def embed(
     writer = EmbeddingsWriter(out, encoder.identity, work, cache_key(model, images, params))
     stream(model, images, dict.fromkeys(images.dataset, root), writer, params, progress=progress)
     return EmbeddingsFolder(out)
-
-
-def _names(source: Path) -> list[str]:
-    categories = read_json(source)
-    names = categories.get("categories") if isinstance(categories, dict) else None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise DataError("expected a list of names", file=source, field="categories")
-    return names
 
 
 def _is_whole(item: Path) -> bool:

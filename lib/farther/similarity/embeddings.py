@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
 import polars as pl
 from pydantic import NonNegativeInt
 
-from farther.errors import DataError
 from farther.tables import VECTOR, Column, Table
-from farther.tables.documents import read_json
 from farther.tables.files import inside
-from farther.tables.schema import Schema, check
+from farther.tables.schema import Schema, read_typed
 from farther.tables.shards import ShardWriter
 
-#: Version of the folder's layout.
-VERSION = 1
-
-#: How far the length of a stored embedding may be from 1: float16 rounds.
-LENGTH_TOLERANCE = 0.01
+#: Format and version of the folder's layout, as its header names them.
+FORMAT, VERSION = "farther.embeddings", 1
 
 
 class Embeddings(Table):
@@ -34,10 +28,6 @@ class Embeddings(Table):
     image_id = Column(pl.String, unique=True)
     embedding = Column(VECTOR)
 
-    def _check(self, source: str | Path | None) -> None:
-        super()._check(source)
-        _check_lengths(self.embedding, source)
-
 
 class NameEmbeddings(Table):
     """One row per class name.
@@ -50,14 +40,21 @@ class NameEmbeddings(Table):
     name = Column(pl.String, unique=True)
     embedding = Column(VECTOR)
 
-    def _check(self, source: str | Path | None) -> None:
-        super()._check(source)
-        _check_lengths(self.embedding, source)
 
+class EmbeddingsInfo(Schema):
+    """Content of `embeddings.json`.
 
-class _EmbeddingsInfo(Schema):
-    """Fields and types of `embeddings.json`."""
+    Args:
+        format, version: See `FORMAT`.
+        key: Digest of all that the embeddings were made from.
+        encoder: Model, digest of its weights, preprocessing.
+        images: Number of rows.
+        failures: `image_id` and reason of each image that could not be read.
+        shards: The files with the rows, in order.
+    """
 
+    format: Literal["farther.embeddings"]
+    version: Literal[1]
     key: str
     encoder: dict[str, Any]
     images: NonNegativeInt
@@ -72,8 +69,7 @@ class EmbeddingsFolder:
         path: The folder: `embeddings.json` and the shards that it lists.
 
     Attributes:
-        info: Content of `embeddings.json`: `key`, `encoder` (model, digest of its weights, preprocessing), `images`,
-            `failures`, `shards`.
+        info: Content of `embeddings.json`.
 
     Raises:
         DataError: the header is absent, damaged, or of another version.
@@ -81,25 +77,12 @@ class EmbeddingsFolder:
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
-        source = self.path / "embeddings.json"
-        info = read_json(source)
-        if not isinstance(info, dict) or info.get("format") != "farther.embeddings":
-            raise DataError("not the header of a folder of embeddings", file=source, field="format")
-        if info.get("version") != VERSION:
-            found = f"version {info.get('version')!r}, this farther reads {VERSION}"
-            raise DataError(found, file=source, field="version")
-        check(_EmbeddingsInfo, info, source)
-        self.info: dict[str, Any] = info
-
-    @property
-    def key(self) -> str:
-        """Digest of all that the embeddings were made from."""
-        return self.info["key"]
+        self.info = read_typed(EmbeddingsInfo, self.path / "embeddings.json")
 
     @property
     def shards(self) -> list[Path]:
         """The files with the rows, in order."""
-        return [inside(self.path, name) for name in self.info["shards"]]
+        return [inside(self.path, name) for name in self.info.shards]
 
     def read(self) -> Embeddings:
         """All rows, in the order of the images table; images that could not be read have none.
@@ -128,7 +111,7 @@ class EmbeddingsWriter(ShardWriter):
 
     def _describe(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
         return {
-            "format": "farther.embeddings",
+            "format": FORMAT,
             "version": VERSION,
             "key": self.key,
             "encoder": self._encoder,
@@ -136,12 +119,3 @@ class EmbeddingsWriter(ShardWriter):
             "failures": [failure for part in parts for failure in part["failures"]],
             "shards": [part["file"] for part in parts],
         }
-
-
-def _check_lengths(vectors: np.ndarray, source: str | Path | None) -> None:
-    lengths = np.linalg.norm(vectors.astype(np.float32, copy=False), axis=1)
-    wrong = np.flatnonzero(np.abs(lengths - 1) > LENGTH_TOLERANCE)
-    if len(wrong):
-        row = int(wrong[0])
-        problem = f"length {lengths[row]:.4g}, expected 1: a cosine is a product of vectors of length 1"
-        raise DataError(problem, file=source, row=row, field="embedding")

@@ -4,32 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import polars as pl
 
 from farther.errors import DataError
 from farther.similarity.embeddings import EmbeddingsFolder
-from farther.tables import VECTOR, Column, Table
 from farther.tables.files import inside
 
 #: A subset of a dataset.
 Subset = tuple[str, str]
-
-
-class EmbeddedImages(Table):
-    """One row per image with an embedding.
-
-    Columns:
-        dataset, subset, image_id: The image.
-        embedding: Its CLIP embedding, D × float16 or float32, of length 1.
-    """
-
-    dataset = Column(pl.String)
-    subset = Column(pl.String)
-    image_id = Column(pl.String)
-    embedding = Column(VECTOR)
 
 
 class Resemblance(NamedTuple):
@@ -63,9 +47,6 @@ class Lookalikes:
         known: Other subsets, each with its images in the benchmark.
         threshold: Lowest cosine of an image that repeats another.
 
-    Attributes:
-        known: The images to compare with, those of the ID dataset first.
-
     Raises:
         DataError: a subset was not embedded, or by another model than the first; or no ID image has an embedding.
     """
@@ -77,59 +58,41 @@ class Lookalikes:
         known: Mapping[Subset, Collection[str]],
         threshold: float,
     ):
-        self._folder, self._threshold = Path(embeddings), threshold
-        self._subsets: dict[Subset, EmbeddedImages] = {}
-        self._rows: dict[Subset, dict[str, int]] = {}
-        self._encoder: object = None
-        ids = [self._subset(subset) for subset in id_subsets]
-        others = []
-        for subset, names in known.items():
-            images = self._subset(subset)
-            others.append(images[images.frame["image_id"].is_in(list(names))])
-        self._ids = sum(map(len, ids))
-        if not self._ids:
+        self._folder, self._threshold, self._encoder = Path(embeddings), threshold, dict[str, Any]()
+        self._subsets: dict[Subset, dict[str, np.ndarray]] = {}
+        ids = [(subset, name) for subset in id_subsets for name in self._embedded(subset)]
+        if not ids:
             raise DataError("no ID image has an embedding, so similarity to ID is undefined", file=self._folder)
-        self.known = EmbeddedImages.concatenate([part for part in (*ids, *others) if len(part)])
-        self._vectors = self.known.embedding.astype(np.float32)
+        others = [(subset, name) for subset in known for name in self._embedded(subset) if name in known[subset]]
+        self._ids = len(ids)
+        self._names = [(*subset, name) for subset, name in (*ids, *others)]
+        self._vectors = np.stack([self._embedded(subset)[name] for subset, name in (*ids, *others)]).astype(np.float32)
         self._taken: list[np.ndarray] = []
 
     def compare(self, dataset: str, subset: str, image_id: str) -> Resemblance | None:
         """The images most similar to an image; None when it has no embedding."""
-        found = self._image((dataset, subset), image_id)
-        if found is None:
+        if (found := self._embedded((dataset, subset)).get(image_id)) is None:
             return None
-        vector = found.embedding[0].astype(np.float32)
-        cosines = self._vectors @ vector
-        nearest = int(cosines[: self._ids].argmax())
-        if self._taken:
-            cosines = np.concatenate([cosines, np.stack(self._taken) @ vector])
-        best = int(cosines.argmax())
-        names = self.known.frame.select("dataset", "subset", "image_id")
-        repeats = " ".join(names.row(best)) if cosines[best] >= self._threshold else ""
-        return Resemblance(names["image_id"][nearest], float(np.clip(cosines[nearest], -1, 1)), repeats)
+        vector = found.astype(np.float32)
+        cosines = np.append(self._vectors @ vector, [taken @ vector for taken in self._taken])
+        nearest, best = int(cosines[: self._ids].argmax()), int(cosines.argmax())
+        repeats = " ".join(self._names[best]) if cosines[best] >= self._threshold else ""
+        return Resemblance(self._names[nearest][2], float(np.clip(cosines[nearest], -1, 1)), repeats)
 
     def take(self, dataset: str, subset: str, image_id: str) -> None:
         """Adds an image to the known ones."""
-        found = self._image((dataset, subset), image_id)
-        if found is not None:
-            self._taken.append(found.embedding[0].astype(np.float32))
-            self.known = self.known.with_frame(self.known.frame.vstack(found.frame))
+        if (found := self._embedded((dataset, subset)).get(image_id)) is not None:
+            self._taken.append(found.astype(np.float32))
+            self._names.append((dataset, subset, image_id))
 
-    def _image(self, subset: Subset, image_id: str) -> EmbeddedImages | None:
-        images = self._subset(subset)
-        row = self._rows[subset].get(image_id)
-        return None if row is None else images[row : row + 1]
-
-    def _subset(self, subset: Subset) -> EmbeddedImages:
+    def _embedded(self, subset: Subset) -> dict[str, np.ndarray]:
+        """Embedding of each image of a subset."""
         if subset not in self._subsets:
             folder = EmbeddingsFolder(inside(self._folder, "/".join(subset)))
-            encoder = folder.info["encoder"]
-            if self._encoder is not None and encoder != self._encoder:
-                problem = f"embedded by {encoder}, others by {self._encoder}; run `embed` again"
+            self._encoder = self._encoder or folder.info.encoder
+            if folder.info.encoder != self._encoder:
+                problem = f"embedded by {folder.info.encoder}, others by {self._encoder}; run `embed` again"
                 raise DataError(problem, file=folder.path)
-            self._encoder = encoder
             stored = folder.read()
-            names = {"dataset": pl.lit(subset[0]), "subset": pl.lit(subset[1])}
-            self._subsets[subset] = EmbeddedImages.from_frame(stored.frame.with_columns(**names))
-            self._rows[subset] = {name: row for row, name in enumerate(stored.image_id)}
+            self._subsets[subset] = dict(zip(stored.image_id, stored.embedding, strict=True))
         return self._subsets[subset]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Literal
 
 import numpy as np
 
 from farther.errors import DataError, FartherError
+from farther.methods.neighbours import has_faiss
 
 #: Rows of a block; a block of cosines has 2048² values, 16 MB.
 BLOCK = 2048
@@ -46,9 +46,9 @@ def nearest(queries: np.ndarray, reference: np.ndarray, engine: Engine = "auto")
     _check_widths(queries, reference)
     if not len(reference):
         raise DataError("no reference image has an embedding, so similarity to ID is undefined")
-    if engine == "faiss" and not _has_faiss():
+    if engine == "faiss" and not has_faiss():
         raise FartherError("engine 'faiss' is not installed: pip install 'farther[fast]' on Linux, or take 'numpy'")
-    if engine == "numpy" or not _has_faiss():
+    if engine == "numpy" or not has_faiss():
         return _by_blocks(queries, reference)
     return _by_faiss(queries, reference)
 
@@ -110,10 +110,6 @@ def _by_faiss(queries: np.ndarray, reference: np.ndarray) -> Nearest:
         return Nearest(np.zeros(0, np.int64), np.zeros(0, np.float32))
     cosine, row = (np.concatenate([part[k][:, 0] for part in parts]) for k in (0, 1))
     return Nearest(row.astype(np.int64), np.clip(cosine, -1, 1))
-
-
-def _has_faiss() -> bool:
-    return find_spec("faiss") is not None
 
 
 def _single(vectors: np.ndarray) -> np.ndarray:

@@ -42,14 +42,12 @@ class EmbeddedSplit:
         image_id: ndarray of shape (N,), str.
         digest: ndarray of shape (N,), str: digests of the files.
         vectors: ndarray of shape (N, D), rows of length 1.
-        without: Number of images that have no embedding.
     """
 
     source: SplitSource
     image_id: np.ndarray
     digest: np.ndarray
     vectors: np.ndarray
-    without: int
 
     @property
     def name(self) -> str:
@@ -83,15 +81,14 @@ class SimilarityFiles:
         stored = folder.read()
         row_of = stored.frame.select("image_id", row=pl.int_range(pl.len()))
         joined = images.frame.join(row_of, on="image_id", how="left", maintain_order="left")
-        failed = [failure["image_id"] for failure in folder.info["failures"]]
+        failed = [failure["image_id"] for failure in folder.info.failures]
         lost = joined.filter(pl.col("row").is_null(), ~pl.col("image_id").is_in(failed))
         if lost.height:
             problem = f"image {lost['image_id'][0]!r} of split {source.name!r} has no embedding; run `embed` again"
             raise DataError(problem, file=folder.path)
         found = joined.drop_nulls("row")
         vectors = stored.embedding[found["row"].to_numpy()]
-        without = joined.height - found.height
-        return EmbeddedSplit(source, found["image_id"].to_numpy(), found["digest"].to_numpy(), vectors, without)
+        return EmbeddedSplit(source, found["image_id"].to_numpy(), found["digest"].to_numpy(), vectors)
 
     def objects(self, source: SplitSource) -> Objects:
         """The objects of a split."""
@@ -104,7 +101,7 @@ class SimilarityFiles:
 
     def encoder(self, source: SplitSource) -> dict[str, object]:
         """The encoder that embedded the split's dataset, from the header."""
-        return EmbeddingsFolder(self._dataset(source.dataset) / source.subset).info["encoder"]
+        return EmbeddingsFolder(self._dataset(source.dataset) / source.subset).info.encoder
 
     def _dataset(self, dataset: str) -> Path:
         folder = inside(self.embeddings, dataset)

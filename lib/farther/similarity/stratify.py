@@ -197,6 +197,9 @@ def best_cut(low: np.ndarray | None, high: np.ndarray | None) -> float | None:
     return float(cuts[accuracy.argmax()])
 
 
+#: Quantiles of a split's similarities.
+QUANTILES = {"median": 0.5, "low": 0.05, "high": 0.95}
+
 #: The image's similarity suggests another distance than its split's.
 ELSEWHERE = (pl.col("suggested") != "") & (pl.col("suggested") != pl.col("distance"))
 
@@ -211,9 +214,7 @@ def split_similarities(images: ImageSimilarity) -> pl.DataFrame:
     return images.frame.group_by("split", maintain_order=True).agg(
         images=pl.len(),
         similarity=similarity.mean().round(DECIMALS),
-        median=similarity.quantile(0.5, "linear").round(DECIMALS),
-        low=similarity.quantile(0.05, "linear").round(DECIMALS),
-        high=similarity.quantile(0.95, "linear").round(DECIMALS),
+        **{name: similarity.quantile(share, "linear").round(DECIMALS) for name, share in QUANTILES.items()},
         elsewhere=ELSEWHERE.sum(),
     )
 
