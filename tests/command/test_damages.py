@@ -200,11 +200,11 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
         "unknown dataset 'wilde'",
     ),
     "distance": (
-        params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].update(distance="wide")), "'distance'",
+        params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].update(distance="wide")), "'splits.wild_far.distance'",
     ),
     "no distance": (
         params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].pop("distance")),
-        "parameter 'distance' is missing",
+        "parameter 'splits.wild_far.distance' is missing",
     ),
     "vocabulary": (
         params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].update(vocabulary="coco")),

@@ -224,14 +224,14 @@ class Rules:
         `keeps_known` a category that is called as an ID class is one. Errors as for `of`.
         """
         decided, far = self.by_category(vocabulary, categories), self._far.get(vocabulary, ())
-        names = {_plain(name): name for name in self.id_classes}
+        names = {plain_name(name): name for name in self.id_classes}
         for rules in self._rules.values():
-            names |= {_plain(rule.category): rule.id_class for rule in rules if rule.kind == "ID class"}
+            names |= {plain_name(rule.category): rule.id_class for rule in rules if rule.kind == "ID class"}
         found = []
         for category in categories.names:
             if category in decided or category.casefold() in far or (keeps_known and category in self.id_classes):
                 continue
-            plain = _plain(category)
+            plain = plain_name(category)
             close = [plain] if plain in names else get_close_matches(plain, names, n=1, cutoff=ALIKE)
             if close:
                 found.append(
@@ -271,7 +271,7 @@ class Rules:
             rules.extend(Rule(kind, category, id_class) for category in categories)
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """A name in lower case, in the singular, without blanks and punctuation."""
     return re.sub(r"[\W_]", "", name.casefold()).removesuffix("s")
 

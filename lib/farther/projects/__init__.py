@@ -1,6 +1,6 @@
 """A project for a user's photographs, labels and detector: recognises formats and writes what the pipeline reads."""
 
-from farther.projects.project import Source, init
+from farther.projects.project import ProjectDataset, init
 from farther.projects.recognise import Dataset, recognise, recognise_detector
 
-__all__ = ["Dataset", "Source", "init", "recognise", "recognise_detector"]
+__all__ = ["Dataset", "ProjectDataset", "init", "recognise", "recognise_detector"]

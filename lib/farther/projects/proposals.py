@@ -15,7 +15,7 @@ from typing import Literal, Self, get_args
 
 import numpy as np
 
-from farther.curation.rules import VARIOUS
+from farther.curation.rules import VARIOUS, plain_name
 from farther.datasets import ClassNames
 from farther.datasets.hierarchy import read_synsets
 from farther.datasets.wordnet import PUBLISHED, WordNet
@@ -113,24 +113,19 @@ def propose(categories: Sequence[str], id_classes: Sequence[str], lookup: Lookup
 def _same(categories: Sequence[str], id_classes: Sequence[str], lookup: Lookup) -> dict[str, Proposal]:
     """The categories that are ID classes."""
     synonyms = {} if lookup.names is None else _synonyms(lookup.names, [*categories, *id_classes])
-    plain = {_plain(name): name for name in id_classes}
+    plain = {plain_name(name): name for name in id_classes}
     meanings = {synonyms[name]: name for name in id_classes if name in synonyms}
     found = {}
     for name in categories:
         if name in id_classes:
             found[name] = Proposal(name, "same", name, "the same name")
-        elif _plain(name) in plain:
-            found[name] = Proposal(name, "same", plain[_plain(name)], "the same name but for case or number")
+        elif plain_name(name) in plain:
+            found[name] = Proposal(name, "same", plain[plain_name(name)], "the same name but for case or number")
         elif (meaning := synonyms.get(name)) in meanings:
             found[name] = Proposal(name, "same", meanings[str(meaning)], "a synonym in farther's list")
         elif lookup.wordnet and (synonym := _same_synset(name, id_classes, lookup.wordnet)):
             found[name] = Proposal(name, "same", synonym, "a synonym by WordNet")
     return found
-
-
-def _plain(name: str) -> str:
-    """A name in lower case, in the singular, without blanks and punctuation."""
-    return re.sub(r"[\W_]", "", name.casefold()).removesuffix("s")
 
 
 def _synonyms(names: ClassNames, wanted: Sequence[str]) -> Mapping[str, str]:
@@ -151,8 +146,8 @@ def _same_synset(name: str, id_classes: Sequence[str], wordnet: WordNet) -> str:
 
 def _resembling(categories: Sequence[str], id_classes: Sequence[str]) -> dict[str, Proposal]:
     """The categories that are spelt like an ID class."""
-    plain = {_plain(name): name for name in id_classes}
-    close = {name: get_close_matches(_plain(name), plain, n=1, cutoff=ALIKE) for name in categories}
+    plain = {plain_name(name): name for name in id_classes}
+    close = {name: get_close_matches(plain_name(name), plain, n=1, cutoff=ALIKE) for name in categories}
     return {name: Proposal(name, "resembles", plain[one[0]], "similar spelling") for name, one in close.items() if one}
 
 

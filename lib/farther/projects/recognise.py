@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import islice
@@ -80,18 +79,11 @@ def _read(entry: dict[str, Any]) -> Dataset:
             repeats[subset] = first
     numbers = dict(enumerate(categories)) if entry["format"] == "yolo" else {}
     if entry["format"] == "coco":
-        numbers = {one["id"]: one["name"] for one in _categories(Path(entry["root"], _first_file(entry)))}
+        file = Path(entry["root"], next(iter(entry["layout"].values()))[0])
+        listed_there = (one for one in list_elements(file, "categories") if isinstance(one, dict))
+        numbers = {one["id"]: one["name"] for one in listed_there}
     of_classes = {k: name for k, name in numbers.items() if isinstance(k, int)}
     return Dataset(entry, list(shown.values()), categories, of_classes, repeats)
-
-
-def _first_file(entry: dict[str, Any]) -> str:
-    file: str = next(iter(entry["layout"].values()))[0]
-    return file
-
-
-def _categories(file: Path) -> Iterator[dict[str, Any]]:
-    return (one for one in list_elements(file, "categories") if isinstance(one, dict))
 
 
 def _yolo(root: Path) -> dict[str, Any] | None:
@@ -174,12 +166,11 @@ def _has_image(folder: Path, stem: str) -> bool:
 
 
 def _image_folder(root: Path) -> dict[str, Any] | None:
-    subsets = {path.name: path for path in listed(root, "*") if path.is_dir()}
-    of_classes = {
-        name: path
-        for name, path in subsets.items()
-        if any(file.suffix.lower() in SUFFIXES for file in listed(path, "*/*"))
-    }
+    of_classes = [
+        path.name
+        for path in listed(root, "*")
+        if path.is_dir() and any(file.suffix.lower() in SUFFIXES for file in listed(path, "*/*"))
+    ]
     return {"format": "image_folder", "folders": {name: name for name in of_classes}} if of_classes else None
 
 
@@ -197,11 +188,8 @@ def recognise_detector(path: Path, dataset: Dataset) -> tuple[dict[str, Any], He
         raise DataError("the file does not exist", file=path)
     results = listed(path, "*.json") if path.is_dir() else [path] if path.suffix == ".json" else []
     if any(file.name != "regions.json" for file in results):
-        entry = {
-            "adapter": "coco_results",
-            "params": _of_results([f for f in results if f.name != "regions.json"], dataset),
-        }
-        return _opened({**entry, "weights": str(path)})
+        params = _of_results([file for file in results if file.name != "regions.json"], dataset)
+        return _opened({"adapter": "coco_results", "params": params, "weights": str(path)})
     if path.is_dir() and listed(path, "**/regions.json"):
         return _opened({"adapter": "parquet", "weights": str(path)})
     reasons = []
