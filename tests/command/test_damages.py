@@ -200,7 +200,8 @@ DAMAGES: dict[str, tuple[Callable[[], None], str]] = {
         "unknown dataset 'wilde'",
     ),
     "distance": (
-        params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].update(distance="wide")), "'splits.wild_far.distance'",
+        params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].update(distance="wide")),
+        "parameter 'splits.wild_far.distance'",
     ),
     "no distance": (
         params(lambda p: p["benchmarks"]["pets"]["splits"]["wild_far"].pop("distance")),
