@@ -9,6 +9,7 @@ from farther.derived.base import KINDS
 from farther.derived.cutouts import SOURCES
 from farther.detectors.base import registry as detectors
 from farther.methods.base import METHODS
+from farther.pipeline import STAGES
 from farther_training.trainers import registry as trainers
 
 FILES = {
@@ -83,6 +84,13 @@ def test_a_name_that_a_package_takes_from_a_module_leads_to_that_module_only(pac
 
 def test_a_name_that_a_package_loads_lazily_may_come_from_any_of_its_modules(package):
     assert package("lazy_user") == ["lazy_user.py", "zoo/lazily/__init__.py", "zoo/lazily/one.py"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_checks_of_a_stage_do_not_count(stage):
+    followed = source_files(f"farther.pipeline.{stage}")
+    assert not [name for name in followed if name.endswith((".check", "pipeline.inspection"))]
+    assert f"farther.pipeline.{stage}" in followed
 
 
 def test_imports_for_type_checkers_do_not_count(package):

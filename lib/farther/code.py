@@ -1,8 +1,8 @@
 """Digests of code: of modules, and of everything in farther that they import.
 
-They say what must run again. Comments, docstrings and formatting do not count: a change that cannot change a result
-changes no digest. A data file that a package ships (a template, YAML) counts with the modules beside it that name it,
-or the folder it is in. Everything is read from syntax trees; no module is imported.
+They say what must run again. Comments, docstrings, formatting and the stages' checks do not count: a change that cannot
+change a result changes no digest. A data file that a package ships (a template, YAML) counts with the modules beside it
+that name it, or the folder it is in. Everything is read from syntax trees; no module is imported.
 
 A name that a package's `__init__.py` imports from one of its modules leads to that module only:
 `from farther.tables import Images` does not depend on `farther.tables.regions`.
@@ -22,6 +22,9 @@ from typing import Any
 
 #: The packages whose modules are followed; the versions of others are pinned elsewhere.
 PACKAGES = ("farther", "farther_demo", "farther_training")
+
+#: The package of the stages.
+STAGES = "farther.pipeline"
 
 #: Where the stage `code` writes the digests of all stages.
 CODE = Path("artifacts/code.json")
@@ -201,6 +204,8 @@ def _parsed(file: Path, module: str) -> Parsed:
 def _parse(file: Path, module: str, changed: int, size: int) -> Parsed:
     tree = ast.parse(file.read_bytes(), file)
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    if package == STAGES:  # `check` says what is missing before anything runs: it changes no result
+        tree.body = [node for node in tree.body if not getattr(node, "name", "").lstrip("_").startswith("check")]
     exports, defined = {}, set()
     for node in _top_level(tree.body):
         if isinstance(node, ast.ImportFrom):

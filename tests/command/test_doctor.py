@@ -17,13 +17,16 @@ from dvc.rwlock import rwlock
 
 from farther.code import packages_of
 from farther.command import main
-from farther.command.doctor.datasets import datasets
-from farther.command.doctor.detectors import _passes, checkpoints
 from farther.command.doctor.estimate import REGIONS, _many, _sample, estimate
-from farther.command.doctor.machine import disk, dvc_locks, gpu, made_with, split_images, subset_images
+from farther.command.doctor.images import made_with, split_images, subset_images
+from farther.command.doctor.machine import dvc_locks
 from farther.command.project import Project
+from farther.detectors import of_entry
+from farther.detectors.check import check_passes
 from farther.errors import DataError, ParameterError
-from farther.params import parse
+from farther.params import parse, read_params
+from farther.pipeline import ingest
+from farther.pipeline.inspection import Inspection
 from farther.tables import Header, Regions
 
 
@@ -79,9 +82,9 @@ def test_each_absent_file_comes_with_its_place_its_source_and_its_size(here, cap
         ("oodis", "oodis", "labels/fishyscapes_label.json", "kumuji/anomaly-benchmark-suite"),
     ],
 )
-def test_the_files_of_a_profile_come_with_their_place_and_source(here, capsys, profile, dataset, file, source):
-    project = Project(here / "profiles" / f"{profile}.yaml")
-    lacking = [found.more for found in datasets(project) if found.name == dataset]
+def test_the_files_of_a_profile_come_with_their_place_and_source(here, profile, dataset, file, source):
+    inspection = Inspection(read_params(here / "profiles" / f"{profile}.yaml"), quick=True)
+    lacking = [found.more for found in ingest.check(inspection) if found.name == dataset]
     assert source in next(one["comes from"] for one in lacking if one["belongs at"].endswith(file))
 
 
@@ -132,38 +135,24 @@ def test_an_absent_package_comes_with_the_command_that_brings_it(here, capsys, m
 def test_a_file_that_is_no_checkpoint_is_named_with_what_is_wrong(here, capsys):
     bad = here / "bad.pt"
     bad.write_bytes(b"not a network")
-    change(lambda params: params.update(detectors={"x": {"adapter": "yolo", "benchmark": "voc", "weights": str(bad)}}))
-    change(lambda params: params.update(inference={"batch_size": 2}))
-    findings = checkpoints(Project())
-    assert findings[0].state == "wrong"
-    assert "bad.pt" in findings[0].text
+    run = {"adapter": "yolo", "benchmark": "voc", "weights": str(bad)}
+    change(lambda params: params.update(detectors={"x": run}, sources={"x": "our cluster"}))
+    found = by_topic(doctor(capsys)[1], "checkpoints")["x"]
+    assert (found["state"], found["comes from"]) == ("wrong", "our cluster")
+    assert "bad.pt" in found["text"]
 
 
-def test_a_model_of_the_hub_is_not_looked_for_on_disk(here):
+def test_a_model_of_the_hub_is_not_looked_for_on_disk(here, capsys):
     line = {"adapter": "detr", "benchmark": "voc", "weights": "PekingU/rtdetr_r50vd"}
     change(lambda params: params.update(detectors={"x": line}))
-    assert checkpoints(Project())[0].state == "note"
+    assert by_topic(doctor(capsys)[1], "checkpoints")["x"]["state"] == "note"
 
 
-def test_too_small_a_disk_is_found(here, monkeypatch):
+def test_too_small_a_disk_for_the_missing_datasets_is_found(here, monkeypatch, capsys):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(100, 90, 10))
-    findings = disk(Project(), datasets(Project()))
-    assert {finding.state for finding in findings} == {"missing"}
-    assert all("10 B free" in finding.text for finding in findings)
-
-
-@pytest.mark.parametrize(("memory", "state"), [(4, "missing"), (80, "ok")])
-def test_memory_of_the_gpu_is_held_against_what_a_batch_needs(here, monkeypatch, memory, state):
-    import torch
-
-    seen = namedtuple("seen", "total_memory")(memory * 2**30)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: seen)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "a GPU")
-    by_name = {finding.name: finding for finding in gpu(Project())}
-    assert by_name["faster_rcnn"].state == state
-    assert "rough" in by_name["faster_rcnn"].text
+    states = [(one["state"], one["text"][:9]) for one in doctor(capsys, "--quick")[1] if one["topic"] == "disk"]
+    assert states == [("missing", "10 B free"), ("ok", "10 B free")]
 
 
 def test_images_are_those_of_the_published_subsets_until_curate_counted_them(here):
@@ -322,7 +311,9 @@ def test_a_pass_whose_clip_is_absent_or_whose_class_is_a_number_is_wrong(here):
     clip = {"model": f"local-dir:{Path(__file__).parents[2]}/data/demo/clip"}
 
     def found(**crops):
-        (finding,) = _passes(Project(), "ours", {**entry, "passes": {"crop": crops}})
+        detector = of_entry(entry)
+        entry["passes"] = {"crop": crops}
+        (finding,) = check_passes("ours", entry, detector, detector.header(), {"model": "local-dir:data/clip"})
         return finding
 
     absent = found(kind="crops", words={"7": "person"})

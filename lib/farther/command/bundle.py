@@ -6,21 +6,32 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from farther.command.budget import GivenBudget, budget_options
+from farther.command.budget import (
+    ChooseOn,
+    Guarantee,
+    MaxFalseAlarms,
+    MaxMisclassified,
+    MaxRecallLoss,
+    budget_of,
+)
 from farther.command.project import PARAMS, Params, Project, argument
 from farther.errors import ParameterError, choose
 
 if TYPE_CHECKING:
+    from farther.evaluation.choice import Budget
     from farther.monitor import Chosen
 
 
-@budget_options
 def bundle(
     run: Annotated[str, argument("RUN", "A run that was evaluated.", "detectors")],
     method_and_out: Annotated[
         list[str], argument("[METHOD] OUT", "One of its methods, and the folder to write.", "methods")
     ],
-    budget: GivenBudget,
+    max_misclassified: MaxMisclassified = None,
+    max_false_alarms: MaxFalseAlarms = None,
+    max_recall_loss: MaxRecallLoss = None,
+    guarantee: Guarantee = None,
+    choose_on: ChooseOn = None,
     reference_checkpoint: Annotated[
         bool, typer.Option("--reference-checkpoint", help="Refer to the checkpoint instead of copying it.")
     ] = False,
@@ -56,9 +67,16 @@ def bundle(
     entry = detectors[choose("run", run, detectors)]
     if method is not None:
         choose("method", method, methods)
+    given = {
+        "max_misclassified": max_misclassified,
+        "max_false_alarms": max_false_alarms,
+        "max_recall_loss": max_recall_loss,
+        "guarantee": guarantee,
+        "choose_on": choose_on,
+    }
     chosen = None
-    if method is None or not budget.is_default:
-        method, chosen = _chosen(project, run, budget, method)
+    if method is None or any(value is not None for value in given.values()):
+        method, chosen = _chosen(project, run, budget_of(project, **given), method)
     asked = read_entry(method, methods[method] or {})
     inference = build(StreamParams, "params.yaml: inference", project.section("inference"))
     files = RunFiles(run, entry["benchmark"], project.artifacts)
@@ -73,7 +91,7 @@ def bundle(
     print(f"Try it: farther predict {out} IMAGE")
 
 
-def _chosen(project: Project, run: str, budget: GivenBudget, method: str | None) -> tuple[str, Chosen]:
+def _chosen(project: Project, run: str, budget: Budget, method: str | None) -> tuple[str, Chosen]:
     """What `farther choose` prints: the method, and its thresholds with what was measured."""
     from pydantic_core import to_jsonable_python
 

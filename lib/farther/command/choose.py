@@ -5,19 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from farther.command.budget import GivenBudget, budget_options
+from farther.command.budget import (
+    ChooseOn,
+    Guarantee,
+    MaxFalseAlarms,
+    MaxMisclassified,
+    MaxRecallLoss,
+    budget_of,
+)
 from farther.command.output import as_json, coloured, paragraph, table
 from farther.command.project import PARAMS, Json, Params, Project, argument, option
 from farther.errors import choose as known_name
 
 if TYPE_CHECKING:
-    from farther.evaluation.choice import Choices
+    from farther.evaluation.choice import Budget, Choices
 
 
-@budget_options
 def choose(
     run: Annotated[str, argument("RUN", "A run that was evaluated.", "detectors")],
-    budget: GivenBudget,
+    max_misclassified: MaxMisclassified = None,
+    max_false_alarms: MaxFalseAlarms = None,
+    max_recall_loss: MaxRecallLoss = None,
+    guarantee: Guarantee = None,
+    choose_on: ChooseOn = None,
     method: Annotated[list[str] | None, option("METHOD", "Only this method; repeatable.", "methods")] = None,
     json: Json = False,
     params: Params = PARAMS,
@@ -35,22 +45,31 @@ def choose(
       farther choose voc-yolov8 --max-false-alarms 2 --max-recall-loss 0.01
       farther choose voc-yolov8 --max-false-alarms 2 --guarantee conformal --json
     """
-    found = chosen(Project(params), run, budget, method or ())
+    project = Project(params)
+    budget = budget_of(
+        project,
+        max_misclassified=max_misclassified,
+        max_false_alarms=max_false_alarms,
+        max_recall_loss=max_recall_loss,
+        guarantee=guarantee,
+        choose_on=choose_on,
+    )
+    found = chosen(project, run, budget, method or ())
     print(as_json(found.to_json()) if json else _shown(found))
 
 
-def chosen(project: Project, run: str, given: GivenBudget, methods: Sequence[str] = ()) -> Choices:
+def chosen(project: Project, run: str, budget: Budget, methods: Sequence[str] = ()) -> Choices:
     """What to deploy of a run: what the stage `evaluate` stored, or for another budget computed now.
 
     Args:
         project: The project.
         run: A run that was evaluated.
-        given: The budget as given on the command line.
+        budget: The limits.
         methods: The methods to choose from; all when empty.
 
     Raises:
         DataError: the run was not evaluated, or a file is damaged.
-        ParameterError: a name is unknown, or the budget is wrong.
+        ParameterError: a name is unknown.
     """
     from farther.evaluation.choice import Choices
     from farther.evaluation.choosing import choose as choose_setting
@@ -61,7 +80,6 @@ def chosen(project: Project, run: str, given: GivenBudget, methods: Sequence[str
 
     entry = project.section("detectors")[known_name("run", run, project.section("detectors"))]
     names = [known_name("method", name, project.section("methods")) for name in methods]
-    budget = given.budget(project)
     files = RunFiles(run, entry["benchmark"], project.artifacts)
     if files.choice.is_file() and not names:
         stored = Choices.read(files.choice)

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from farther.errors import DataError, ParameterError
-from farther.tables.folders import listed, resolved
 
 METRICS, COUNTS = "artifacts/metrics", "artifacts/counts"
 
@@ -74,6 +73,8 @@ def read_committed(name: str) -> Committed:
         ParameterError: there is no such folder, repository or revision.
         DataError: a file is too large, or a link leads out of the folder.
     """
+    from farther.tables.folders import resolved
+
     if Path(name).is_dir():
         files = read_folder(Path(name), OF_LEADERBOARD)
         for file in map(Path(name).joinpath, files):
@@ -106,6 +107,7 @@ def read_folder(folder: Path, paths: Sequence[str]) -> dict[str, bytes]:
         DataError: a file is too large.
     """
     from farther.tables.files import open_binary
+    from farther.tables.folders import listed
 
     places = [folder / path for path in paths]
     found = [file for place in places for file in ([place] if place.is_file() else listed(place, "**/*.json"))]

@@ -42,7 +42,7 @@ def negatives(
       farther negatives voc data/negatives/voc.txt --wordnet data/wordnet/dict
       farther negatives voc data/negatives/voc.txt --count 5000 --leave-out
     """
-    from farther.command.doctor.parameters import id_classes
+    from farther.curation import Rules
     from farther.datasets.wordnet import open_hierarchy
     from farther.images.clip import Encoder, EncoderParams
     from farther.registry import build
@@ -55,7 +55,8 @@ def negatives(
     folder = wordnet or (project.section("stratify").get("wordnet") or {}).get("folder")
     if folder is None:
         raise ParameterError("no WordNet: give --wordnet, its dict folder or a YAML file of kinds")
-    known = id_classes(project, benchmark)
+    made = project.benchmark(benchmark)
+    known = Rules(project.folder / made.rules, made.protocol).id_classes
     categories = _categories(project, benchmark) - set(known)
     encoder = Encoder(build(EncoderParams, f"{params}: embed.encoder", dict(project.encoder or {})))
     mining = MiningParams(count=count, quantile=quantile)

@@ -1,4 +1,4 @@
-"""Output of the command: aligned tables that stay readable at 80 columns, JSON, and colours for terminals."""
+"""Output of the command: aligned tables, text of 80 columns, JSON, and colours for terminals."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 #: Escape codes of the colours; the words alone carry the meaning, too.
 COLOURS = {"ok": "32", "missing": "31", "wrong": "31", "worse": "31", "better": "32", "note": "33", "head": "1"}
 
-#: Width where the output is not a terminal, and the least width of a wrapped cell.
-USUAL_WIDTH = 80
-LEAST_CELL = 16
+#: Width of text where the output is not a terminal, and of tables there.
+USUAL_WIDTH, UNWRAPPED = 80, 10_000
 
 
 def width() -> int:
@@ -24,28 +23,33 @@ def width() -> int:
 
 def coloured(text: str, kind: str) -> str:
     """The text in the colour of a key of `COLOURS`, on terminals that have colours and where NO_COLOR is unset."""
-    wanted = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return f"\033[{COLOURS[kind]}m{text}\033[0m" if wanted and kind in COLOURS else text
+    return f"\033[{COLOURS[kind]}m{text}\033[0m" if kind in COLOURS and _has_colours() else text
+
+
+def _has_colours() -> bool:
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
-    """Rows in aligned columns under their heads; the last column wraps, the last `numbers` are aligned to the right."""
-    lines = [heads, *rows] if any(heads) else list(rows)
-    if not lines:
-        return ""
-    widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
-    left = sum(widths[:-1]) + 2 * (len(widths) - 1)
-    first_number = len(widths) - numbers
-    shown: list[str] = []
-    for number, line in enumerate(lines):
-        aligned = (f"{cell:{'>' if k >= first_number else '<'}{widths[k]}}" for k, cell in enumerate(line))
-        *cells, last = aligned
-        room = max(LEAST_CELL, width() - left)
-        wrapped = [last] if numbers else textwrap.wrap(line[-1], room, break_on_hyphens=False) or [""]
-        first = "  ".join([*cells, wrapped[0]]).rstrip()
-        shown.append(coloured(first, "head") if any(heads) and number == 0 else first)
-        shown += [" " * left + more for more in wrapped[1:]]
-    return "\n".join(shown)
+    """Rows in aligned columns under their heads, the last `numbers` of them aligned to the right.
+
+    On a terminal, the last column wraps if it is of text; elsewhere each row is one line.
+    """
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=any(heads), header_style="bold")
+    for left, head in zip(reversed(range(len(heads))), heads, strict=True):
+        justify: Literal["left", "right"] = "right" if left < numbers else "left"
+        shown.add_column(Text(head), justify=justify, no_wrap=left > 0 or numbers > 0)
+    for row in rows:
+        shown.add_row(*map(Text, row))
+    wide = width() if sys.stdout.isatty() else UNWRAPPED
+    console = Console(width=wide, color_system="auto" if _has_colours() else None)
+    with console.capture() as printed:
+        console.print(shown)
+    return "\n".join(line.rstrip() for line in printed.get().splitlines())
 
 
 def paragraph(text: str, indent: int = 0) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,9 +14,6 @@ import typer
 from farther.errors import FartherError, ParameterError, choose
 
 PARAMS = Path("params.yaml")
-
-#: Adapters of imported detections: no network runs.
-IMPORTED = ("coco_results", "parquet")
 
 
 @dataclass(frozen=True)
@@ -92,11 +89,3 @@ def option(metavar: str, help: str, section: str = "") -> Any:
 Params = Annotated[Path, typer.Option("--params", metavar="FILE", help="File of parameters.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 BenchmarkName = Annotated[str, argument("BENCHMARK", "Name under 'benchmarks'.", "benchmarks")]
-
-
-def make_detector(entry: Mapping[str, Any]) -> Any:
-    """The adapter of an entry of section `detectors`."""
-    from farther import detectors
-
-    weights = {"weights": entry["weights"]} if "weights" in entry else {}
-    return detectors.create(str(entry.get("adapter", "")), **{**(entry.get("params") or {}), **weights})

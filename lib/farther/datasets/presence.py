@@ -13,6 +13,7 @@ import numpy as np
 
 from farther.datasets.base import AnnotatedImages, Annotations, Expected, Reader, below, create
 from farther.errors import DataError, ParameterError, shorten
+from farther.findings import OPENED_BYTES
 from farther.images.read import problem_of
 
 #: Folder, in a dataset's tables, of the images that its files held: `ingest` writes it, once.
@@ -22,8 +23,8 @@ EXTRACTED = "extracted-images"
 #: Share of boxes between 0 and 1 from which on they are fractions of the image and not pixels.
 FRACTIONS = 0.9
 
-#: Annotations are opened up to this size, and folders of up to so many files.
-OPENED_BYTES, OPENED_FILES = 50_000_000, 5_000
+#: Folders of up to so many files are opened.
+OPENED_FILES = 5_000
 #: Images of a subset whose files are looked at, evenly chosen.
 LOOKED_AT = 1_000
 

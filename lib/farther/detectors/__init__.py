@@ -6,10 +6,23 @@ Example:
     True
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from farther.detectors.base import Adapter, Detector, register, registry
 
 create = registry.create
 get = registry.get
 names = registry.names
 
-__all__ = ["Adapter", "Detector", "create", "get", "names", "register"]
+__all__ = ["Adapter", "Detector", "create", "get", "names", "of_entry", "register"]
+
+
+def of_entry(entry: Mapping[str, Any]) -> Any:
+    """The adapter of an entry of the section `detectors`.
+
+    Raises:
+        ParameterError: the adapter or a parameter is unknown, or a value does not fit.
+    """
+    weights = {"weights": entry["weights"]} if "weights" in entry else {}
+    return create(str(entry.get("adapter", "")), **{**(entry.get("params") or {}), **weights})

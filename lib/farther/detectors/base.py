@@ -48,6 +48,8 @@ class Adapter(ABC):
     """
 
     REGISTRY: ClassVar[Registry[Any]] = registry
+    #: Whether `weights` may be the name of a model on the hub, `owner/name`.
+    FROM_HUB: ClassVar[bool] = False
     name: ClassVar[str]
 
     weights: Path

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -58,6 +58,8 @@ class Detr(LatentDetector):
         revision: Branch, tag or commit of a model on the hub.
         local_files_only: Use a model on the hub only if it was fetched before.
     """
+
+    FROM_HUB: ClassVar[bool] = True
 
     nms_iou: Fraction = 1.0
     per_query: Literal["several", "one"] | None = None

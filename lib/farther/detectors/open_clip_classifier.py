@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -44,6 +44,8 @@ class OpenClipClassifier(ImageClassifier):
         templates: Prompts for a class; `{}` is its place.
         words: Words for a class in the prompts, where they are not its name.
     """
+
+    FROM_HUB: ClassVar[bool] = True
 
     classes: Annotated[tuple[str, ...], Field(min_length=1)]
     architecture: str | None = None

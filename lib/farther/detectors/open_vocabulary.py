@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -62,6 +62,8 @@ class OpenVocabulary(Detector):
         revision: Branch, tag or commit of a model on the hub.
         local_files_only: Use a model on the hub only if it was fetched before.
     """
+
+    FROM_HUB: ClassVar[bool] = True
 
     classes: Annotated[tuple[str, ...], Field(min_length=1)]
     template: Templates | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from pydantic.dataclasses import dataclass
@@ -40,6 +40,8 @@ class TransformersClassifier(ImageClassifier):
         revision: Branch, tag or commit of a model on the hub.
         local_files_only: Use a model on the hub only if it was fetched before.
     """
+
+    FROM_HUB: ClassVar[bool] = True
 
     classes: tuple[str, ...] | None = None
     revision: str | None = None

@@ -6,13 +6,14 @@ What is the same on every machine is counted (`count`), for a file under version
 
 from __future__ import annotations
 
+import math
 import platform
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -31,6 +32,8 @@ from farther.scoring.entries import Entry
 from farther.tables import Images, Regions, RegionsFolder
 from farther.tables.files import inside
 from farther.tables.stored import RunCost
+
+T = TypeVar("T")
 
 #: Regions that are scored for a timing, at most.
 REGIONS = 4096
@@ -161,16 +164,20 @@ def _times(
         return {name: _milliseconds(call, batches) / len(pixels) for name, call in calls.items()}
 
 
-def _milliseconds(call: Callable[..., Regions], batches: Sequence[tuple[Sequence[np.ndarray], list[str]]]) -> float:
-    """Milliseconds that a call takes for all batches, the faster of two times, after the first batch to warm up."""
-    call(*batches[0])
-    times = []
-    for _ in range(2):
+def timed(call: Callable[[], T], tries: int = 1) -> tuple[float, T]:
+    """Seconds that a call takes, the fastest of some tries, and what it returned last."""
+    fastest = math.inf
+    for _ in range(tries):
         start = time.perf_counter()
-        for batch in batches:
-            call(*batch)
-        times.append(1000 * (time.perf_counter() - start))
-    return min(times)
+        returned = call()
+        fastest = min(fastest, time.perf_counter() - start)
+    return fastest, returned
+
+
+def _milliseconds(call: Callable[..., Regions], batches: Sequence[tuple[Sequence[np.ndarray], list[str]]]) -> float:
+    """Milliseconds that a call takes for all batches, after the first one to warm up."""
+    call(*batches[0])
+    return 1000 * timed(lambda: [call(*batch) for batch in batches], tries=2)[0]
 
 
 def _fitted(entries: Sequence[Entry], folders: RunFolders, split: str) -> Iterator[tuple[Entry, Method, RegionsFolder]]:
@@ -192,9 +199,8 @@ def _scoring(method: Method, folder: RegionsFolder) -> float:
     if some is None:
         return 0.0
     method.score(some)
-    start = time.perf_counter()
-    method.score(some)
-    return 1000 * (time.perf_counter() - start) / len(some) * len(folder) / _images(folder)
+    seconds, _ = timed(lambda: method.score(some))
+    return 1000 * seconds / len(some) * len(folder) / _images(folder)
 
 
 def _stored(method: Method, folder: RegionsFolder) -> int:

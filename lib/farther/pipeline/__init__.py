@@ -19,6 +19,9 @@ from farther.tables.writing import write_aside
 
 ROOT = next(root for root in (Path(__file__).parent / "project", Path(__file__).parents[3]) if root.is_dir())
 
+#: The stages that read parameters, in the order in which they run; each has a `check`, and a `main`.
+STAGES = ("derive", "ingest", "curate", "embed", "stratify", "infer", "evaluate", "cost", "report")
+
 #: Stages of the demo, and those that need a CLIP model.
 DEMO, CLIP = ("demo",), ("embed", "stratify")
 #: Folders that stages depend on, which may be empty.

@@ -3,9 +3,12 @@
 A run whose regions, passes, fitted methods and parameters are those of the last time keeps its times.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farther import detectors
 from farther.datasets import image_roots
@@ -21,6 +24,10 @@ from farther.tables import Images
 from farther.tables.documents import write_json
 from farther.tables.files import digest
 from farther.tables.stored import RunCost, RunTimes, read_times
+
+if TYPE_CHECKING:
+    from farther.findings import Finding
+    from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/cost.json"
@@ -51,8 +58,7 @@ def main() -> None:
         if run in known and known[run]["key"] == key:
             times[run] = known[run]
         else:
-            weights = {"weights": entry["weights"]} if "weights" in entry else {}
-            detector = detectors.create(entry["adapter"], **weights, **entry.get("params", {}))
+            detector = detectors.of_entry(entry)
             images = Images.read(ARTIFACTS / "splits" / entry["benchmark"] / params.split / "images.parquet")
             measured = measure(
                 detector if isinstance(detector, Detector) else None,
@@ -74,6 +80,13 @@ def _summary(times: RunTimes) -> str:
     parts = {"detector": times["detector"], **times["passes"]}
     said = [f"{name} {ms:.1f} ms per image" for name, ms in parts.items() if ms is not None]
     return ", ".join(said) or "not measured"
+
+
+def check(project: Inspection) -> Iterator[Finding]:
+    """The section `cost`."""
+    from farther.findings import refused
+
+    yield from refused("cost", lambda: build(CostParams, "cost", project.section("cost")))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,10 @@
 """Makes a dataset from images of another one."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from farther.curation import TablesFolder
 from farther.datasets import image_roots
@@ -8,6 +12,10 @@ from farther.derived import Scenes, derived
 from farther.params import section
 from farther.stage import run_stage
 from farther.tables.documents import write_json
+
+if TYPE_CHECKING:
+    from farther.findings import Finding
+    from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/derived/{}/{}"
@@ -23,6 +31,17 @@ def main(kind: str, name: str) -> None:
     summary = params.write(scenes, ARTIFACTS / "derived" / kind / name)
     write_json(ARTIFACTS / "counts" / kind / f"{name}.json", summary)
     print(f"{name}: {summary['images']} images")
+
+
+def check(project: Inspection) -> Iterator[Finding]:
+    """Entries of `derived`."""
+    from functools import partial
+
+    from farther.findings import refused
+
+    for kind, entries in project.section("derived").items():
+        for name, values in (entries or {}).items():
+            yield from refused(f"derived.{kind}.{name}", partial(derived, kind, name, values))
 
 
 if __name__ == "__main__":

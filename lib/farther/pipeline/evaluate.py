@@ -1,5 +1,10 @@
 """Fits the methods on the regions of a run, scores all splits, and evaluates them."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 from farther.errors import ParameterError
 from farther.evaluation.choice import Budget
 from farther.evaluation.choosing import store_choice
@@ -14,6 +19,10 @@ from farther.scoring.entries import read_entry
 from farther.scoring.inputs import FitSettings, RunRegions
 from farther.scoring.score import score_run
 from farther.stage import run_stage
+
+if TYPE_CHECKING:
+    from farther.findings import Finding
+    from farther.pipeline.inspection import Inspection
 
 OUTPUT = "artifacts/evaluation/{}"
 
@@ -41,6 +50,54 @@ def main(run: str) -> None:
     print(f"{run}: {done}")
     if done.failed:
         raise ParameterError("; ".join(f"methods.{name}: {text}" for name, text in done.failed.items()))
+
+
+def check(project: Inspection) -> Iterator[Finding]:
+    """Entries of `methods`; the sections `threshold`, `fit`, `evaluate` and `deploy`; splits that these name."""
+    from functools import partial
+
+    from farther.findings import Finding, refused
+
+    sections = {"threshold": ThresholdSettings, "fit": FitSettings, "evaluate": EvaluationSettings, "deploy": Budget}
+    for name, cls in sections.items():
+        yield from refused(name, partial(build, cls, name, project.section(name)))
+    passes = {name for run in project.section("detectors").values() for name in run.get("passes") or {}}
+    for name, values in project.section("methods").items():
+        yield from refused(f"methods.{name}", partial(_check_method, project, name, values or {}))
+        if (wanted := (values or {}).get("pass")) is not None and wanted not in passes:
+            yield Finding("warnings", f"methods.{name}", "note", f"no run has a pass {wanted!r}")
+    for name in project.section("benchmarks"):
+        yield from refused(f"benchmarks.{name}", partial(_check_splits, project, name))
+    for name, run in project.section("detectors").items():
+        rule = {**project.section("threshold"), **(run.get("threshold") or {})}
+        yield from refused(f"detectors.{name}", partial(build, ThresholdSettings, "threshold", rule))
+
+
+def _check_method(project: Inspection, name: str, values: dict[str, Any]) -> None:
+    """Refuses a method that is not known, and a search on a split that a benchmark lacks."""
+    from farther.errors import choose
+
+    entry = read_entry(name, values)
+    if (choice := entry.search or entry.oracle) is None:
+        entry.create()
+    else:
+        for benchmark in project.section("benchmarks"):
+            choose(f"OOD split of {benchmark}", choice.ood_split, project.benchmark(benchmark).splits)
+
+
+def _check_splits(project: Inspection, benchmark: str) -> None:
+    """Refuses ID splits to fit on, calibrate on and evaluate against that a benchmark lacks."""
+    known = project.benchmark(benchmark).subsets
+    for where, key, usual in (
+        ("fit", "split", "train"),
+        ("fit", "calibration_split", "val"),
+        ("evaluate", "id_split", "test"),
+        ("evaluate", "calibration_split", "val"),
+    ):
+        split = project.section(where).get(key, usual)
+        if split not in known:
+            problem = f"{where}.{key} is {split!r}, which is not an ID split. Known: {', '.join(known)}"
+            raise ParameterError(problem)
 
 
 if __name__ == "__main__":

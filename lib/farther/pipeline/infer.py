@@ -3,9 +3,13 @@
 Then it looks again at what the detector found, in the passes that the run's entry asks for.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from farther import detectors
 from farther.datasets import image_roots
@@ -18,6 +22,10 @@ from farther.registry import build
 from farther.stage import run_stage
 from farther.tables.schema import read_typed
 
+if TYPE_CHECKING:
+    from farther.findings import Finding
+    from farther.pipeline.inspection import Inspection
+
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/regions/{}"
 
@@ -25,8 +33,7 @@ OUTPUT = "artifacts/regions/{}"
 def main(run: str) -> None:
     """Reads `detectors.RUN`, `inference` and the roots of `datasets`; writes artifacts/{regions,passes}/RUN."""
     entry = run_entry(run)
-    weights = {"weights": entry["weights"]} if "weights" in entry else {}
-    detector: Any = detectors.create(entry["adapter"], **{**entry["params"], **weights})
+    detector = detectors.of_entry(entry)
     roots = image_roots(section("datasets"), ARTIFACTS / "tables")
     params = build(InferenceParams, "params.yaml: inference", section("inference"))
     log = partial(print, flush=True)
@@ -42,6 +49,65 @@ def main(run: str) -> None:
         infer_splits(detector, splits, roots, out, work, params, classes=names, log=log)
     again, unfinished = ARTIFACTS / "passes" / run, ARTIFACTS / ".work" / "passes" / run
     infer_passes(detector, passes, splits, roots, out, again, unfinished, params, classes=names, log=log)
+
+
+def check(project: Inspection) -> Iterator[Finding]:
+    """The section `inference`; entries of `detectors`, their checkpoints or detections; images that are damaged."""
+    from farther.detectors.check import check_entry
+    from farther.findings import refused
+
+    yield from refused("inference", lambda: build(InferenceParams, "inference", project.section("inference")))
+    opens = False
+    for run, entry in project.section("detectors").items():
+        read = partial(check_entry, run, entry, project.section("embed").get("encoder"))
+        if wrong := refused(f"detectors.{run}", read, partial(project.benchmark, str((entry or {}).get("benchmark")))):
+            yield from wrong
+        else:
+            opens = opens or not isinstance(detectors.of_entry(entry), Imported)
+            yield from _check_run(project, run, entry)
+    yield from _check_images(project, opens=opens)
+
+
+def _check_run(project: Inspection, run: str, entry: dict[str, Any]) -> Iterator[Finding]:
+    """The checkpoint of a run, or its detections; and its passes."""
+    from farther.datasets.check import as_table
+    from farther.detectors.check import ELSEWHERE, check_run, check_weights
+    from farther.detectors.imported import Scopes
+    from farther.findings import Finding, refused
+
+    name, source = entry["benchmark"], str(project.section("sources").get(run, ELSEWHERE))
+    if absent := check_weights(run, entry, source):
+        yield absent
+    elif project.quick and not isinstance(detectors.of_entry(entry), Imported):
+        yield Finding("checkpoints", run, "ok", f"{entry['weights']} (not opened)")
+    elif not refused(name, partial(project.rules, name)):  # the check of `curate` says what is wrong with them
+        made = project.benchmark(name)
+        subsets = made.id_sources | {split: (one.dataset, one.subset) for split, one in made.splits.items()}
+        looked_at = [(split, key) for split, key in subsets.items() if key in project.subsets]
+        tables = {split: as_table(key[0], project.subsets[key]) for split, key in looked_at}
+        scopes = Scopes(frozenset(subsets), frozenset(dataset for dataset, _ in subsets.values()))
+        images = {split: table for split, table in tables.items() if table is not None}, scopes
+        id_classes, encoder = project.rules(name).id_classes, project.section("embed").get("encoder")
+        for finding in check_run(run, entry, id_classes, None if project.quick else images, encoder):
+            yield replace(finding, more={"comes from": source}) if finding.state == "wrong" else finding
+
+
+def _check_images(project: Inspection, *, opens: bool) -> Iterator[Finding]:
+    """Damaged images; wrong where these are more than `inference.max_failures` allows and a detector opens images."""
+    from farther.datasets.check import damage
+    from farther.findings import Finding
+
+    limit = project.section("inference").get("max_failures", InferenceParams().max_failures)
+    for (dataset, subset), found in project.subsets.items():
+        if not found.broken:
+            continue
+        text = damage(found, subset, found.broken)
+        if opens and len(found.broken) > limit * found.looked_at:
+            text += f" These are more than max_failures = {limit:g} allows: replace or delete them"
+            yield Finding("datasets", dataset, "wrong", text)
+        else:
+            text += " `infer` leaves them out" if opens else " Only detectors would open them"
+            yield Finding("datasets", dataset, "note", text)
 
 
 if __name__ == "__main__":

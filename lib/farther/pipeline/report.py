@@ -1,8 +1,17 @@
 """Writes the report."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from farther.params import code_digest, section
 from farther.report import build
 from farther.stage import run_stage
+
+if TYPE_CHECKING:
+    from farther.findings import Finding
+    from farther.pipeline.inspection import Inspection
 
 OUTPUT = "artifacts/report"
 
@@ -12,6 +21,30 @@ SECTIONS = ("datasets", "benchmarks", "detectors", "inference", "threshold", "fi
 def main() -> None:
     """Reads all metrics, curves, outcomes and splits; writes artifacts/report."""
     print(f"Report: {build({name: section(name) for name in SECTIONS}, code=code_digest('report'))}")
+
+
+def check(project: Inspection) -> Iterator[Finding]:
+    """The section `report`, and the method and the runs that it names."""
+
+    from farther.findings import refused
+    from farther.registry import build as build_params
+    from farther.report.settings import ReportSettings
+
+    settings = project.section("report")
+    yield from refused(
+        "report", lambda: build_params(ReportSettings, "report", settings), lambda: _check_names(project)
+    )
+
+
+def _check_names(project: Inspection) -> None:
+    from farther.errors import choose
+
+    settings = project.section("report")
+    if settings.get("method") is not None:
+        choose("method", str(settings["method"]), project.section("methods"))
+    for name, runs in (settings.get("seeds") or {}).items():
+        for run in runs:
+            choose(f"run of report.seeds.{name}", str(run), project.section("detectors"))
 
 
 if __name__ == "__main__":

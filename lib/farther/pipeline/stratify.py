@@ -1,12 +1,20 @@
 """Measures how near the splits of one benchmark are to its ID images."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from farther.curation import benchmark
 from farther.params import section
 from farther.registry import build
 from farther.similarity import SimilarityFiles, SplitSource, StratifyParams, WordNetParams, stratify_benchmark
 from farther.stage import run_stage
+
+if TYPE_CHECKING:
+    from farther.findings import Finding
+    from farther.pipeline.inspection import Inspection
 
 ARTIFACTS = Path("artifacts")
 OUTPUT = "artifacts/similarity/{}"
@@ -33,6 +41,16 @@ def main(name: str) -> None:
 
 def _distances(summary: dict[str, float]) -> list[str]:
     return [distance for distance in ("ID", "near", "far", "farther") if distance in summary]
+
+
+def check(project: Inspection) -> Iterator[Finding]:
+    """The section `stratify`."""
+    from farther.findings import refused
+
+    settings = {key: value for key, value in project.section("stratify").items() if key != "wordnet"}
+    yield from refused("stratify", lambda: build(StratifyParams, "stratify", settings))
+    if words := project.section("stratify").get("wordnet"):
+        yield from refused("stratify.wordnet", lambda: build(WordNetParams, "stratify.wordnet", words))
 
 
 if __name__ == "__main__":

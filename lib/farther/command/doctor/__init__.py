@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Annotated
 
 import typer
 
-from farther.command.doctor.machine import Finding
 from farther.command.output import as_json, coloured, hanging, paragraph, size
 from farther.command.project import PARAMS, Json, Params, Project, option
 from farther.errors import FartherError
-
-if TYPE_CHECKING:
-    from farther.command.doctor.datasets import Found
-
-#: States of findings that keep something from running.
-PROBLEMS = ("missing", "wrong")
+from farther.findings import PROBLEMS, Finding
 
 
 def doctor(
@@ -61,31 +57,29 @@ def doctor(
 def examine(project: Project, *, quick: bool = False) -> list[Finding]:
     """All findings about a project; `quick` opens neither annotations nor checkpoints, and tests no GPU."""
     from farther.command.doctor import machine
-    from farther.command.doctor.datasets import datasets
-    from farther.command.doctor.detectors import checkpoints
     from farther.command.doctor.packages import packages
-    from farther.command.doctor.parameters import parameters
     from farther.command.doctor.pipeline import pipeline
+    from farther.pipeline import STAGES
+    from farther.pipeline.inspection import Inspection
 
-    findings = [*pipeline(project), *parameters(project)]
-    data: list[Finding] = []
-    found: Found | None = None if quick else {}
-    topics: dict[str, Callable[[], Sequence[Finding]]] = {
-        "packages": lambda: packages(project),
-        "datasets": lambda: data.extend(datasets(project, found)) or data,  # type: ignore[func-returns-value]
-        "checkpoints": lambda: checkpoints(project, found, opened=not quick),
-        "warnings": lambda: warnings(project),
-        "disk": lambda: machine.disk(project, data),
-        "GPU": lambda: [] if quick else machine.gpu(project),
-    }
-    for topic, check in topics.items():
+    inspection = Inspection(project.params, quick)
+    checks: dict[str, Callable[[], Iterable[Finding]]] = {"packages": lambda: packages(project)}
+    for stage in STAGES:
+        checks[stage] = partial(import_module(f"farther.pipeline.{stage}").check, inspection)
+    findings, stopped = pipeline(project), {}
+    for name, check in checks.items():
         try:
-            findings += check()
-        except (FartherError, AttributeError, KeyError, TypeError, ValueError):
-            if not any(finding.state in PROBLEMS for finding in findings):
-                raise
-            findings.append(Finding(topic, "not checked", "note", "correct what is wrong above first"))
-    return [*findings, *machine.repository(project)]
+            findings += [one for one in check() if one not in findings]
+        except (FartherError, AttributeError, KeyError, TypeError, ValueError) as error:
+            stopped[name] = error
+    if stopped and not any(finding.state in PROBLEMS for finding in findings):
+        raise next(iter(stopped.values()))
+    if not any(finding.topic == "parameters" for finding in findings):
+        findings.append(Finding("parameters", str(project.file), "ok", "names and values are known"))
+    findings += [Finding(name, "not checked", "note", "correct what is wrong first") for name in stopped]
+    findings += [*machine.disk(project, findings), *([] if quick else machine.gpu()), *machine.repository(project)]
+    order = ("pipeline", "parameters", "packages", "datasets", "checkpoints")
+    return sorted(findings, key=lambda one: order.index(one.topic) if one.topic in order else len(order))
 
 
 def _shown(findings: Sequence[Finding], problems: int) -> str:
@@ -101,25 +95,3 @@ def _shown(findings: Sequence[Finding], problems: int) -> str:
     about = f", about {size(total)} to fetch" if total else ""
     result = f"{problems} missing or wrong{about}." if problems else "Nothing is missing."
     return "\n".join([*lines[1:], "", coloured(result, "missing" if problems else "ok")])
-
-
-def warnings(project: Project) -> list[Finding]:
-    """What `ingest` and `curate` warned about when they ran last, and methods whose pass no run has."""
-    from farther.tables.stored import WARNINGS, curate_warnings, ingest_warnings
-
-    findings = []
-    for name in project.section("datasets"):
-        folder = project.artifacts / "tables" / name
-        counts = ingest_warnings(folder)["counts"].items()
-        findings += [
-            Finding("warnings", name, "note", f"{kind} ({count}): see {folder / WARNINGS}") for kind, count in counts
-        ]
-    for name in project.section("benchmarks"):
-        texts = curate_warnings(project.artifacts / "splits" / name)
-        findings += [Finding("warnings", name, "note", text) for text in texts]
-    passes = {name for run in project.section("detectors").values() for name in run.get("passes") or {}}
-    for name, values in project.section("methods").items():
-        wanted = (values or {}).get("pass")
-        if wanted is not None and wanted not in passes:
-            findings.append(Finding("warnings", f"methods.{name}", "note", f"no run has a pass {wanted!r}"))
-    return findings

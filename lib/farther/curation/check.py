@@ -1,0 +1,64 @@
+"""What `curate` would refuse in an entry of the section `benchmarks`, before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from farther.curation.decisions import HEADER, DecisionsFile
+from farther.curation.parameters import Benchmark, IdSplit, benchmark
+from farther.curation.rules import Rules
+from farther.errors import DataError, choose
+from farther.findings import Finding, refused
+
+#: The folders of decisions, which `curate` depends on, and of rules, of which `code` takes digests.
+DECISIONS, RULES = Path("data/decisions"), Path("data/benchmarks")
+
+
+def check_benchmark(name: str, params: Mapping[str, Any], datasets: Iterable[str]) -> list[Finding]:
+    """What is wrong with a benchmark: its parameters, datasets, rules, decisions and candidates; no image is opened."""
+    name = f"benchmarks.{name}"
+    if wrong := refused(name, lambda: benchmark(name.partition(".")[2], params)):
+        return wrong
+    made = benchmark(name.partition(".")[2], params)
+    checks = (_check_rules, _check_decisions, _check_candidates)
+    return refused(name, partial(_check_datasets, made, list(datasets)), *(partial(check, made) for check in checks))
+
+
+def _check_datasets(made: Benchmark, known: Iterable[str]) -> None:
+    splits = (*made.splits.values(), *made.derived_splits.values())
+    for dataset in sorted({made.id, *(name for name, _ in made.id_sources.values()), *(one.dataset for one in splits)}):
+        choose("dataset", dataset, known)
+
+
+def _check_rules(made: Benchmark) -> None:
+    """The rules file, the names in it, and the vocabulary of each split."""
+    if not made.rules.is_relative_to(RULES):
+        raise DataError(f"rules files belong into {RULES}, which stage `code` depends on", file=made.rules)
+    rules = Rules(made.rules, made.protocol)
+    _ = rules.similarity  # opens WordNet where the rules use it
+    shifted = [split for split in made.shifted.values() if split.classes == "by rules"]
+    ruled = [split for split in made.splits.values() if split.assigned == "by rules"]
+    others = [split for split in made.subsets.values() if isinstance(split, IdSplit)]
+    for vocabulary in dict.fromkeys(split.names for split in (*ruled, *shifted, *others)):
+        rules.of(vocabulary)
+
+
+def _check_decisions(made: Benchmark) -> None:
+    path = made.decisions
+    if path is None:
+        return
+    if not path.is_relative_to(DECISIONS):
+        raise DataError(f"decisions belong into {DECISIONS}, which `curate` depends on", file=path)
+    if not path.is_file():
+        problem = f"the file does not exist: leave `decisions` out, or write a file with the line {HEADER.strip()}"
+        raise DataError(problem, file=path)
+    DecisionsFile(path).read()
+
+
+def _check_candidates(made: Benchmark) -> None:
+    for split in made.splits.values():
+        if split.candidates is not None and not split.candidates.is_file():
+            raise DataError("the file does not exist; `farther enrich` writes it", file=split.candidates)

@@ -1,0 +1,53 @@
+"""What the checks of the stages read of a project, each thing once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from farther.errors import choose
+
+if TYPE_CHECKING:
+    from farther.curation import Benchmark, Rules
+    from farther.datasets import Checked
+
+ARTIFACTS = Path("artifacts")
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A project before it runs.
+
+    Each stage has a function `check` that yields what it would refuse, as `farther.findings.Finding`, before anything
+    runs. The checks are called in the order of the stages, in the project's folder.
+
+    Args:
+        params: All sections of params.yaml.
+        quick: Open neither annotations nor images nor checkpoints.
+
+    Attributes:
+        subsets: What was found in (dataset, subset): `ingest` looks, and `infer` needs it.
+    """
+
+    params: dict[str, Any]
+    quick: bool = False
+    subsets: dict[tuple[str, str], Checked] = field(default_factory=dict)
+
+    def section(self, name: str) -> dict[str, Any]:
+        """A section; {} where it is absent or empty."""
+        return self.params.get(name) or {}
+
+    def benchmark(self, name: str) -> Benchmark:
+        """A benchmark, checked."""
+        from farther.curation import benchmark
+
+        entries = self.section("benchmarks")
+        return benchmark(name, entries[choose("benchmark", name, entries)])
+
+    def rules(self, benchmark: str) -> Rules:
+        """The rules of a benchmark, checked."""
+        from farther.curation import Rules
+
+        made = self.benchmark(benchmark)
+        return Rules(made.rules, made.protocol)
