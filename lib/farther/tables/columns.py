@@ -86,16 +86,6 @@ class OptionalColumn:
             raise DataError(error.problem, file=source, row=error.row, field=self.name) from None
         return values
 
-    def series(self, values: pl.Series | np.ndarray) -> pl.Series:
-        """What `checked` gave, as a Series of this column's name."""
-        if isinstance(values, np.ndarray):
-            return pl.Series(self.name, values, pl.String if self.dtype == pl.String else None)
-        return values if values.name == self.name else values.alias(self.name)
-
-    def constant(self, count: int) -> np.ndarray:
-        """The default, `count` times."""
-        return np.full(count, self.default, _NUMPY.get(self.dtype, object))
-
     def none(self) -> pl.Series:
         """The column of a table without rows."""
         return pl.Series(self.name, [], pl.Array(pl.Float32, 0) if self.dtype is VECTOR else self.dtype)
@@ -147,10 +137,8 @@ class OptionalColumn:
                         raise DataError(problem, row=row)
             if self.dtype is VARIANCES and (row := _first(array.min(axis=1, initial=0) < 0)) is not None:
                 raise DataError(f"a variance is 0 or more, found {array[row].min():g}", row=row)
-        if (
-            self.among
-            and (row := _first(~np.any([np.asarray(values == one) for one in self.among], axis=0))) is not None
-        ):
+        known = [np.asarray(values == one) for one in self.among]
+        if known and (row := _first(~np.any(known, axis=0))) is not None:
             raise DataError(f"unknown {self.name} {values[row]!r}; known: {', '.join(self.among)}", row=row)
         if self.unique and (again := first_repeated(values)) is not None:
             raise DataError(f"{values.item(again)!r} is in an earlier row too", row=again)
@@ -197,11 +185,10 @@ def _dense(values: pl.Series) -> pl.Series:
 
 def first_repeated(values: pl.Series | np.ndarray) -> int | None:
     """The first row whose value occurs before."""
-    if len(values) > FEW and values.dtype == (np.int64 if isinstance(values, np.ndarray) else pl.Int64):
-        array = np.asarray(values)
-        if np.all(array[1:] > array[:-1]):  # as they are numbered
-            return None
-    listed = values.to_list() if isinstance(values, pl.Series) else values.tolist()
+    array = np.asarray(values)
+    if array.dtype.kind == "i" and np.all(array[1:] > array[:-1]):  # as they are numbered
+        return None
+    listed = array.tolist()
     if len(set(listed)) == len(listed):  # `n_unique` never returns in a forked process
         return None
     return int(pl.Series(listed).is_first_distinct().to_numpy().argmin())
