@@ -265,8 +265,8 @@ def make_optimizer(recipe: Recipe, groups: Sequence[tuple[float, Sequence[nn.Par
 
 def write_state(path: Path, state: dict[str, Any]) -> None:
     """Writes a state aside and renames it, so that a killed run leaves the last complete one."""
-    with write_aside(path) as aside:
-        torch.save(state, aside)
+    with write_aside(path) as aside, aside.open("wb") as file:
+        torch.save(state, file)
 
 
 def read_state(path: Path, identity: str) -> dict[str, Any] | None:

@@ -31,30 +31,13 @@ WORK = ".work"
 #: Seconds to wait for another process that writes the same output: a shard is written in less.
 PATIENCE = 1.0
 
-NO_LOCKS = (
-    "the file system has no file locks (flock), without which two processes could write one output: mount it with them "
-    "(NFS without `nolock`, Lustre with `flock`), or work on another disk"
-)
-
-#: Errors of the disk, and their messages.
-DISK = {
-    errno.ENOLCK: NO_LOCKS,
-    errno.ENOSYS: NO_LOCKS,
-    errno.EOPNOTSUPP: NO_LOCKS,
-    errno.ENOSPC: "the disk is full",
-    errno.EDQUOT: "the disk quota is used up",
-    errno.EFBIG: "the file is larger than the file system or `ulimit -f` allows",
-    errno.EROFS: "the file system is read-only",
-    errno.EACCES: "permission denied",
-    errno.EPERM: "permission denied",
-    errno.ENAMETOOLONG: "the name is too long",
-    errno.ENOTDIR: "a file has the name of a folder of this path",
-    errno.EEXIST: "a file has the name of this folder",
-    errno.ELOOP: "a loop of links",
-    errno.EBUSY: "something else uses it, as a mounted disk",
-    errno.EIO: "the disk has an input/output error",
-}
+#: Errors of the disk: a full one, one without locks, and others.
 FULL = (errno.ENOSPC, errno.EDQUOT)
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+DISK = (
+    *(*FULL, *NO_LOCKS, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EBUSY, errno.EIO),
+    *(errno.ENAMETOOLONG, errno.ENOTDIR, errno.EEXIST, errno.ELOOP),
+)
 
 
 @dataclass
@@ -193,9 +176,14 @@ def disk_errors(path: str | Path) -> Iterator[None]:
         raise
     except Exception as error:
         place = _existing(Path(path))
-        if (number := _error_number(error, place)) not in DISK:
+        if (number := _error_number(error, place)) is None:
             raise
-        file, problem, name = Path(path), DISK[number], getattr(error, "filename", None)
+        file, problem, name = Path(path), os.strerror(number).lower(), getattr(error, "filename", None)
+        if number in NO_LOCKS:
+            problem = (
+                "the file system has no file locks (flock), without which two processes could write one output: mount "
+                "it with them (NFS without `nolock`, Lustre with `flock`), or work on another disk"
+            )
         if number in FULL:
             problem += f": {_space(place)}; free some and run the command again"
         elif isinstance(name, (str, bytes)):
@@ -211,31 +199,15 @@ def _final(path: Path) -> Path:
     return path
 
 
-def _error_number(error: BaseException, place: Path) -> int | None:
+def _error_number(error: BaseException | None, place: Path) -> int | None:
     """Number of the error of the disk behind an exception; libraries say it in their text, or not at all."""
-    number = getattr(error, "errno", None)
-    if number is None and (found := re.search(r"os error (\d+)|\[?[Ee]rrno (\d+)", str(error))):
-        number = int(found[1] or found[2])
-    if number is None and shutil.disk_usage(place).free < 2**16:
-        number = errno.ENOSPC
-    return _number_of_a_write(place) if number is None and isinstance(error, RuntimeError) else number
-
-
-def _number_of_a_write(place: Path) -> int | None:
-    """Number of the error that a further write meets, None where it succeeds: PyTorch's errors do not tell."""
-    sizes = [aside.stat().st_size for aside in _asides if aside.is_file()]
-    tried = (place if place.is_dir() else place.parent) / f".{os.getpid()}.tried"
-    try:
-        with tried.open("wb") as file:
-            file.seek(max(sizes, default=0))
-            file.write(bytes(2**20))
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        return error.errno
-    finally:
-        tried.unlink(missing_ok=True)
-    return None
+    while error is not None:
+        said = re.search(r"os error (\d+)|\[?[Ee]rrno (\d+)", str(error))
+        number = int(said[1] or said[2]) if said else getattr(error, "errno", None)
+        if number is not None:
+            return number if number in DISK else None
+        error = error.__context__
+    return errno.ENOSPC if shutil.disk_usage(place).free < 2**16 else None
 
 
 def _space(place: Path) -> str:
