@@ -15,11 +15,8 @@ LISTED = 40
 #: Most characters of a value that a message repeats.
 SHOWN = 200
 
-#: Most lines of a message, and most characters of a line.
-LINES, LINE = 100, 1_200
-
-#: Most characters of a path in a message; Linux allows 4,095.
-PATH = 4_000
+#: Most characters of a message.
+MESSAGE = 4_000
 
 #: A run of characters without a space that is too long for a message; paths may be longer.
 _LONG = re.compile(rf"[^\s/]{{{SHOWN},}}|\S{{1000,}}")
@@ -58,7 +55,7 @@ class DataError(FartherError):
         field: str | None = None,
     ):
         self.problem = problem
-        self.file = None if file is None else str(file)[:PATH]
+        self.file = None if file is None else str(file)[:MESSAGE]
         self.row = row
         self.field = None if field is None else _printable(str(field))
         place = (self.file, None if row is None else f"row {row}", None if field is None else f"field '{field}'")
@@ -90,13 +87,9 @@ def choose(kind: str, name: str, known: Iterable[str]) -> str:
 
 
 def _printable(message: str) -> str:
-    """A message with long words cut, at most `LINES` lines of `LINE` characters, and control characters escaped."""
-    lines = message.split("\n")
-    lines = [*lines[:LINES], f"… and {len(lines) - LINES:,} more lines"] if len(lines) > LINES else lines
-    cut = (_LONG.sub(lambda word: f"{word[0][: SHOWN - 1]}…", line[: 2 * LINE]) for line in lines)
-    text = "\n".join(line if len(line) <= LINE else f"{line[: LINE - 1]}…" for line in cut)
-    if text.replace("\n", "").isprintable():
-        return text
+    """A message with long words cut, at most `MESSAGE` characters, and control characters escaped."""
+    text = _LONG.sub(lambda word: f"{word[0][: SHOWN - 1]}…", message[: 2 * MESSAGE])
+    text = text if len(text) <= MESSAGE else f"{text[: MESSAGE - 1]}…"
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 

@@ -41,9 +41,7 @@ def read_params(file: str | Path = "params.yaml") -> dict[str, Any]:
             type, or a name has other characters; names file, section and name.
     """
     try:
-        text = read_text(
-            file, "the file does not exist. Run this in a project's folder, or name the file with --params"
-        )
+        text = read_text(file, ABSENT)
     except DataError as error:
         raise ParameterError(str(error)) from None
     return deepcopy(_kept(text, str(file)))

@@ -32,7 +32,7 @@ from typing import Any
 HERE = Path(__file__).parent
 SECONDS, BYTES = 20, 4 * 2**30
 #: Most characters of a message, without the paths in it.
-MESSAGE = 1500
+MESSAGE = 4000
 
 #: Programs that farther runs by itself: `farther doctor` asks git.
 ALLOWED = ("git", "/sbin/ldconfig")

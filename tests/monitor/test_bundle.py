@@ -74,8 +74,8 @@ def test_thresholds_of_a_choice_take_the_place_of_those_of_the_run(deployed, tmp
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"format": "other"}, "'format': not a bundle"),
-        ({"version": 2}, "version 2, this farther reads 1: write the bundle again"),
+        ({"format": "other"}, "'format': Input should be 'farther.bundle', found 'other'"),
+        ({"version": 2}, "'version': Input should be 1, found 2"),
         ({"tau": "high"}, "'tau'"),
         ({"header": {"classes": ["a"]}}, "'background_index'"),
         ({"farther": None}, "'farther'"),

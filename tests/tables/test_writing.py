@@ -170,7 +170,9 @@ def write_text(path):
 
 
 def test_a_full_disk_is_one_message(tmp_path):
-    message = r"coco: no space left on device: more than [\d,]+ bytes are needed \(1,500,000 were written, [\d,]+ are free\)"
+    message = (
+        r"coco: no space left on device: more than [\d,]+ bytes are needed \(1,500,000 were written, [\d,]+ are free\)"
+    )
     with pytest.raises(FartherError, match=message), write_aside(tmp_path / "coco") as aside:
         aside.write_bytes(b"x" * 1_500_000)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

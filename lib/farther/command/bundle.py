@@ -81,8 +81,8 @@ def bundle(
     inference = build(StreamParams, "params.yaml: inference", project.section("inference"))
     files = RunFiles(run, entry["benchmark"], project.artifacts)
     write_bundle(BundleSource(files, entry, asked, inference, chosen), out, copy=not reference_checkpoint, onnx=onnx)
-    info = Bundle.load(out).info
-    seen = info.validation
+    written = Bundle.load(out)
+    info, seen = written.info, written.validation
     print(f"Written: {out} ({run}, {info.method.title}, t* {info.operating:.4g}, τ {info.tau:.4g})")
     print(
         f"On {seen.images} ID validation images it flags {seen.unknown} of {seen.detections} detections as unknown "

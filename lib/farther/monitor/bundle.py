@@ -22,7 +22,6 @@ from farther.detectors.passes import Pass, read_passes
 from farther.errors import DataError
 from farther.methods import Method, load
 from farther.monitor.bundle_info import BundleInfo
-from farther.monitor.drift import Rates
 from farther.registry import build
 from farther.scoring.inputs import folder_digest
 from farther.tables import Header
@@ -30,7 +29,6 @@ from farther.tables.documents import parse_json
 from farther.tables.files import digest, inside, read_text
 from farther.tables.schema import check
 
-FORMAT, VERSION = "farther.bundle", 1
 FILE, METHOD, CHECKPOINT = "bundle.json", "method", "checkpoint"
 
 
@@ -43,16 +41,12 @@ class Bundle:
         header: Header of the detector's regions.
         method: The fitted method.
         self_aware: Thresholds, calibrators and image threshold; None where the run was not made self-aware.
+        validation: Results of the method on the ID validation split, which drift is compared with.
     """
 
     def __init__(self, folder: Path, info: BundleInfo, header: Header, method: Method):
         self.folder, self.info, self.header, self.method = folder, info, header, method
-        self.self_aware = info.self_aware
-
-    @property
-    def validation(self) -> Rates:
-        """Results of the method on the ID validation split, which drift is compared with."""
-        return Rates.from_json(self.info.validation.model_dump())
+        self.self_aware, self.validation = info.self_aware, info.validation
 
     @classmethod
     def load(cls, folder: str | Path) -> Bundle:
@@ -65,13 +59,7 @@ class Bundle:
         folder = Path(folder)
         file = folder / FILE
         absent = "the file does not exist: not a bundle. `farther bundle RUN METHOD OUT` writes one"
-        values = parse_json(read_text(file, absent), file)
-        if not isinstance(values, dict) or values.get("format") != FORMAT:
-            raise DataError("not a bundle", file=file, field="format")
-        if values.get("version") != VERSION:
-            problem = f"version {values.get('version')!r}, this farther reads {VERSION}: write the bundle again"
-            raise DataError(problem, file=file, field="version")
-        info = check(BundleInfo, values, file)
+        info = check(BundleInfo, parse_json(read_text(file, absent), file), file)
         header = Header.from_json(info.header, folder, file)
         if header_digest(header) != info.digests.header:
             raise DataError("header or last layer are not those that were written", file=file, field="digests.header")

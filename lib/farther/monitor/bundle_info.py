@@ -1,13 +1,15 @@
-"""Fields and types of a bundle's `bundle.json`."""
+"""Fields and types of a bundle's `bundle.json`, for what writes it and what reads it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import NonNegativeInt
+from pydantic.dataclasses import dataclass
 
 from farther.images.read import Exif
 from farther.metrics.self_awareness.detector import SelfAwareDetector
+from farther.monitor.drift import Rates
 from farther.tables.schema import Schema
 
 
@@ -32,16 +34,11 @@ class BundledDetector(Schema):
     weights_digest: str
 
 
-class Validation(Schema):
-    """What the method did on the ID validation split: its name, and the fields of `farther.monitor.drift.Rates`."""
+@dataclass(frozen=True)
+class Validation(Rates):
+    """What the method did on the ID validation split: its name, and the rates."""
 
-    split: str
-    images: NonNegativeInt
-    rejected: NonNegativeInt
-    empty: NonNegativeInt
-    detections: NonNegativeInt
-    unknown: NonNegativeInt
-    design_effect: float
+    split: str = ""
 
 
 class Digests(Schema):
@@ -59,7 +56,7 @@ class Reading(Schema):
     max_pixels: NonNegativeInt
 
 
-class Port(Schema):
+class GraphPort(Schema):
     """An input or output of the graph; sides that vary between images have a name."""
 
     name: str
@@ -67,7 +64,7 @@ class Port(Schema):
     shape: list[int | str]
 
 
-class Preprocessing(Schema):
+class GraphPreprocessing(Schema):
     """What an image goes through before the graph: steps in words, and the numbers that they name."""
 
     steps: list[str]
@@ -80,9 +77,9 @@ class BundledGraph(Schema):
     file: str
     digest: str
     opset: int
-    inputs: list[Port]
-    outputs: list[Port]
-    preprocessing: Preprocessing
+    inputs: list[GraphPort]
+    outputs: list[GraphPort]
+    preprocessing: GraphPreprocessing
 
 
 class BundleInfo(Schema):
@@ -99,6 +96,8 @@ class BundleInfo(Schema):
         farther: Version of farther that wrote the bundle.
     """
 
+    format: Literal["farther.bundle"] = "farther.bundle"
+    version: Literal[1] = 1
     run: str
     benchmark: str
     method: BundledMethod

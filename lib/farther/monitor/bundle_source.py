@@ -20,7 +20,16 @@ from farther.evaluation.threshold import read_threshold, stored_threshold
 from farther.images.plan import StreamParams
 from farther.methods import Method, load, not_applicable
 from farther.metrics.self_awareness.detector import SelfAwareDetector
-from farther.monitor.bundle import CHECKPOINT, FILE, FORMAT, METHOD, VERSION, Bundle, code_digest, header_digest
+from farther.monitor.bundle import CHECKPOINT, FILE, METHOD, Bundle, code_digest, header_digest
+from farther.monitor.bundle_info import (
+    BundledDetector,
+    BundledGraph,
+    BundledMethod,
+    BundleInfo,
+    Digests,
+    Reading,
+    Validation,
+)
 from farther.monitor.drift import Rates
 from farther.scoring.entries import Entry
 from farther.scoring.inputs import folder_digest
@@ -111,11 +120,11 @@ class BundleSource:
         return read_threshold(self.files.threshold), read_threshold(tau)
 
     @cached_property
-    def self_aware(self) -> dict[str, Any] | None:
-        """What makes the run self-aware, as `SelfAwareDetector.to_json` gives it."""
+    def self_aware(self) -> SelfAwareDetector | None:
+        """What makes the run self-aware."""
         _check_there(self.files, self.files.evaluation)
         found = read_sealed(self.files.evaluation, f"run `dvc repro evaluate@{self.files.run}`").get("self_awareness")
-        return found["detector"] if found else None
+        return SelfAwareDetector.from_json(found["detector"]) if found else None
 
     def check_regions(self) -> None:
         """Refuses a detector that is not the one that the run's regions are of.
@@ -160,16 +169,16 @@ class BundleSource:
             raise ParameterError(f"{self.method.name} cannot be bundled: {problem}")
         return {"kind": made.name, **(entry or {})}
 
-    def validation(self) -> dict[str, Any]:
-        """See `Validation`."""
+    def validation(self) -> Validation:
+        """What the method did on the ID validation split."""
         split = RunSplit(self.files, self.calibration_split)
         operating, tau = self.thresholds
         stored, names = split.regions(), sorted(split.images)
         scores = aligned_scores(stored, self.files.scores(self.method.name, split.name), len(split.folder))
         detected = stored.score >= operating
-        rejected = SelfAwareDetector.from_json(self.self_aware).rejected(stored, names) if self.self_aware else []
+        rejected = self.self_aware.rejected(stored, names) if self.self_aware else []
         rates = Rates.of(stored.image_id[detected], scores[detected] < tau, names, rejected)
-        return {"split": split.name, **rates.to_json()}
+        return Validation(**rates.to_json(), split=split.name)
 
 
 def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, onnx: bool = False) -> Path:
@@ -208,48 +217,46 @@ def write_bundle(source: BundleSource, out: str | Path, *, copy: bool = True, on
             params["config"] = str(resolved(params["config"]))
         fitted.write_into(aside / METHOD)
         source.header.write_last_layer(aside)
-        info = {
-            "format": FORMAT,
-            "version": VERSION,
-            "run": source.files.run,
-            "benchmark": source.files.benchmark,
-            "method": {
-                "entry": source.method.name,
-                "name": fitted.name,
-                "title": fitted.title,
-                "pass_name": source.method.pass_name,
-                "pass_params": source.pass_params(),
-            },
-            "operating": operating,
-            "tau": tau,
-            "budget": None if chosen is None else chosen.budget,
-            "measured": None if chosen is None else chosen.measured,
-            "self_aware": source.self_aware,
-            "validation": source.validation(),
-            "reading": {"exif": source.inference.exif, "max_pixels": source.inference.max_pixels},
-            "header": source.header.to_json(),
-            "detector": {
-                "adapter": adapter.name,
-                "params": params,
-                "classes": dict(source.detector.get("classes") or {}),
-                "weights": weights,
-                "copied": copy,
-                "weights_digest": adapter.identity["weights_digest"],
-            },
-            "digests": {
-                "header": header_digest(source.header),
-                "method": folder_digest(aside / METHOD),
-                "code": code_digest(adapter, fitted),
-            },
-            "onnx": _graph(source, aside) if onnx else None,
-            "farther": __version__,
-        }
-        write_json(aside / FILE, info)
+        info = BundleInfo(
+            run=source.files.run,
+            benchmark=source.files.benchmark,
+            method=BundledMethod(
+                entry=source.method.name,
+                name=fitted.name,
+                title=fitted.title,
+                pass_name=source.method.pass_name,
+                pass_params=source.pass_params(),
+            ),
+            operating=operating,
+            tau=tau,
+            budget=None if chosen is None else chosen.budget,
+            measured=None if chosen is None else chosen.measured,
+            self_aware=source.self_aware,
+            validation=source.validation(),
+            reading=Reading(exif=source.inference.exif, max_pixels=source.inference.max_pixels),
+            header=source.header.to_json(),
+            detector=BundledDetector(
+                adapter=adapter.name,
+                params=params,
+                classes=dict(source.detector.get("classes") or {}),
+                weights=weights,
+                copied=copy,
+                weights_digest=adapter.identity["weights_digest"],
+            ),
+            digests=Digests(
+                header=header_digest(source.header),
+                method=folder_digest(aside / METHOD),
+                code=code_digest(adapter, fitted),
+            ),
+            onnx=_graph(source, aside) if onnx else None,
+            farther=__version__,
+        )
+        write_json(aside / FILE, info.model_dump())
         Bundle.load(aside)
     return out
 
 
-def _graph(source: BundleSource, folder: Path) -> dict[str, Any]:
+def _graph(source: BundleSource, folder: Path) -> BundledGraph:
     """Writes the ONNX graph, and returns its entry."""
     if source.method.pass_name is not None:
         problem = f"it scores the pass {source.method.pass_name!r}, which runs the network several times"

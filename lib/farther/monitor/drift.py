@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -101,12 +101,7 @@ class Rates:
 
     def to_json(self) -> dict[str, Any]:
         """All values, as JSON holds them."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Rates:
-        """What `to_json` gave; other fields are not read."""
-        return cls(**{field.name: values[field.name] for field in fields(cls)})
+        return {field.name: getattr(self, field.name) for field in fields(Rates)}
 
 
 @dataclass(frozen=True)
@@ -160,7 +155,8 @@ class Window:
         shares = {
             name: {"share": self.rates.share(name), "interval": interval} for name, interval in self.intervals.items()
         }
-        counts = {key: value for key, value in asdict(self.rates).items() if key != "design_effect"}
+        counts = self.rates.to_json()
+        del counts["design_effect"]  # that of validation counts
         return {"number": self.number, "first": self.first, **counts, "shares": shares, "outside": list(self.outside)}
 
 

@@ -38,7 +38,7 @@ def clustered(random: np.random.Generator, images: int, share: float = 0.1) -> t
 def test_rates_count_what_is_there():
     found = Rates.of(np.array(["a", "a", "c"]), np.array([True, False, False]), ["a", "b", "c"], ["c"])
     assert (found.images, found.rejected, found.empty, found.detections, found.unknown) == (3, 1, 1, 3, 1)
-    assert Rates.from_json(json.loads(json.dumps(found.to_json()))) == found
+    assert Rates(**json.loads(json.dumps(found.to_json()))) == found
 
 
 def test_the_interval_holds_exactly_the_shares_that_fishers_test_does_not_refuse():

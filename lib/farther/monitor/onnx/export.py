@@ -27,6 +27,7 @@ from farther.detectors.transformers_classifier import TransformersClassifier
 from farther.detectors.yolo import Yolo
 from farther.errors import ParameterError, shorten
 from farther.methods.base import LABELLED_UNKNOWN, Method
+from farther.monitor.bundle_info import BundledGraph, GraphPort
 from farther.monitor.onnx.networks import ClassifierGraph, DenseGraph, DetrGraph, FasterRCNNGraph, Graph, YoloGraph
 from farther.monitor.onnx.preprocessing import described
 from farther.monitor.onnx.rows import Rows, number
@@ -97,7 +98,7 @@ class Scored(nn.Module):
 
 def write_graph(
     detector: Detector, method: Method, header: Header, thresholds: tuple[float, float], folder: Path
-) -> dict[str, Any]:
+) -> BundledGraph:
     """Writes `model.onnx` into a folder.
 
     Args:
@@ -146,14 +147,14 @@ def write_graph(
     onnx.save(model, file)
     onnx.checker.check_model(str(file), full_check=True)
     _check_runs(detector, file)
-    return {
-        "file": FILE,
-        "digest": digest(file),
-        "opset": OPSET,
-        "inputs": [_port(value) for value in model.graph.input],
-        "outputs": [_port(value) for value in model.graph.output],
-        "preprocessing": described(detector),
-    }
+    return BundledGraph(
+        file=FILE,
+        digest=digest(file),
+        opset=OPSET,
+        inputs=[_port(value) for value in model.graph.input],
+        outputs=[_port(value) for value in model.graph.output],
+        preprocessing=described(detector),
+    )
 
 
 def inputs_of(detector: Detector, image: np.ndarray) -> dict[str, Tensor]:
@@ -222,8 +223,7 @@ def _tracing() -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fast)
 
 
-def _port(value: Any) -> dict[str, Any]:
-    """Name, type and shape of an input or output."""
+def _port(value: Any) -> GraphPort:
     kind = value.type.tensor_type
     shape = [side.dim_param or side.dim_value for side in kind.shape.dim]
-    return {"name": value.name, "type": onnx.TensorProto.DataType.Name(kind.elem_type).lower(), "shape": shape}
+    return GraphPort(name=value.name, type=onnx.TensorProto.DataType.Name(kind.elem_type).lower(), shape=shape)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,15 +21,16 @@ from farther.detectors.base import Detector
 from farther.detectors.dense import DenseDetector
 from farther.detectors.detr import Detr
 from farther.detectors.faster_rcnn import FasterRCNN
+from farther.detectors.networks import detr_inference, yolo
+from farther.detectors.networks.dense import scores_of, select
+from farther.detectors.networks.faster_rcnn import propose, select_detections
 from farther.detectors.networks.pooling import fitting_levels
 from farther.detectors.networks.taps import Taps
+from farther.detectors.networks.yolo_text import last_layer
 from farther.detectors.settings import Selection, StoredColumns
 from farther.detectors.whole_images import ImageClassifier
 from farther.detectors.yolo import Yolo
 from farther.tables.regions import LAYER
-
-if TYPE_CHECKING:
-    from farther.detectors.networks.yolo import Output
 
 #: Columns of one image's N detections: `box`, `label`, `confidence`, `logits`, and those that the method reads.
 Columns = dict[str, Tensor]
@@ -156,12 +157,10 @@ class YoloGraph(BoxGraph):
 
     def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
         """See `Graph.forward`."""
-        from farther.detectors.networks.yolo import run
-
         assert original is not None
         batch = image.permute(2, 0, 1)[None].float() / 255
         with self.tapped(self.network) as taps:
-            seen = run(self.network, batch)
+            seen = yolo.run(self.network, batch)
         decoded = seen.decoded[0].T
         confidence, label = self.confident(decoded[:, 4:]).max(1)
         rows = torch.where(confidence > self.selection.score_threshold)[0]
@@ -182,10 +181,8 @@ class YoloGraph(BoxGraph):
             **self.latents(lambda: [seen.backbone], boxes, size, taps),
         }
 
-    def _features(self, seen: Output, rows: Tensor) -> Columns:
+    def _features(self, seen: yolo.Output, rows: Tensor) -> Columns:
         """The column `features`, where all levels share a last layer."""
-        from farther.detectors.networks.yolo_text import last_layer
-
         if last_layer(self.network) is None or not self.stored.wants("features"):
             return {}
         return {"features": torch.cat([level[0].flatten(1) for level in seen.class_features], dim=1).T[rows]}
@@ -215,14 +212,12 @@ class DetrGraph(BoxGraph):
 
     def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
         """See `Graph.forward`."""
-        from farther.detectors.networks.detr_inference import candidates, corners, run
-
         assert original is not None
         pixels = image[None]
         with self.tapped(self.network) as taps:
-            seen = run(self.network, pixels, torch.ones_like(pixels[:, 0]))
-        boxes = corners(seen.boxes[0])
-        pairs = candidates(self.confident(seen.scores[0]), self.selection)
+            seen = detr_inference.run(self.network, pixels, torch.ones_like(pixels[:, 0]))
+        boxes = detr_inference.corners(seen.boxes[0])
+        pairs = detr_inference.candidates(self.confident(seen.scores[0]), self.selection)
         # All of them, sorted: of equal scores, ONNX takes the first one first, as a stable sort does.
         order = pairs.scores.topk(pairs.scores.shape[0]).indices
         if self.selection.iou < 1:
@@ -269,9 +264,14 @@ class TorchvisionGraph(BoxGraph):
         return ImageList(made, [(scaled[0], scaled[1])]), given, scaled, padded
 
     @staticmethod
-    def in_image(boxes: Tensor, scaled: Tensor, given: Tensor) -> Tensor:
-        """Boxes in pixels of the scaled image → in pixels of the image as given."""
-        return boxes * (given.float() / scaled.float()).flip(0).repeat(2)
+    def columns(found: Any, logits: Tensor, scaled: Tensor, given: Tensor) -> Columns:
+        """The columns of the network's detections, their boxes in pixels of the image as given."""
+        return {
+            "box": found.boxes * (given.float() / scaled.float()).flip(0).repeat(2),
+            "label": found.labels,
+            "confidence": found.scores,
+            "logits": logits[found.rows],
+        }
 
 
 class FasterRCNNGraph(TorchvisionGraph):
@@ -284,8 +284,6 @@ class FasterRCNNGraph(TorchvisionGraph):
 
     def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
         """See `Graph.forward`."""
-        from farther.detectors.networks.faster_rcnn import propose, select_detections
-
         network, heads = self.network, self.network.roi_heads
         batch, given, scaled, padded = self.batch(image)
         with self.tapped(network) as taps:
@@ -296,10 +294,7 @@ class FasterRCNNGraph(TorchvisionGraph):
         boxes = heads.box_coder.decode(deltas, seen.proposals)
         found = select_detections(network, boxes, self.confident(logits.softmax(-1)), batch.image_sizes[0])
         return {
-            "box": self.in_image(found.boxes, scaled, given),
-            "label": found.labels,
-            "confidence": found.scores,
-            "logits": logits[found.rows],
+            **self.columns(found, logits, scaled, given),
             "features": features[found.rows],
             **self.latents(lambda: seen.shared, found.boxes, padded, taps),
         }
@@ -316,8 +311,6 @@ class DenseGraph(TorchvisionGraph):
 
     def forward(self, image: Tensor, original: Tensor | None = None) -> Columns:
         """See `Graph.forward`."""
-        from farther.detectors.networks.dense import scores_of, select
-
         network = self.network
         batch, given, scaled, padded = self.batch(image)
         with self.tapped(network) as taps:
@@ -330,9 +323,6 @@ class DenseGraph(TorchvisionGraph):
         anchors = network.anchor_generator(batch, levels)[0]
         found = select(network, scores, deltas, anchors, batch.image_sizes[0], counts, self.selection)
         return {
-            "box": self.in_image(found.boxes, scaled, given),
-            "label": found.labels,
-            "confidence": found.scores,
-            "logits": logits[found.rows],
+            **self.columns(found, logits, scaled, given),
             **self.latents(lambda: levels, found.boxes, padded, taps),
         }

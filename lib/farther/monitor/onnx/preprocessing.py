@@ -9,11 +9,12 @@ from farther.detectors.classifier import Classifier
 from farther.detectors.dense import DenseDetector
 from farther.detectors.faster_rcnn import FasterRCNN
 from farther.detectors.yolo import Yolo
+from farther.monitor.bundle_info import GraphPreprocessing
 
 ORIGINAL = "The input `original` is height and width of the image as given, in pixels."
 
 
-def described(detector: Detector) -> dict[str, Any]:
+def described(detector: Detector) -> GraphPreprocessing:
     """Steps in words, and their numbers by name."""
     if isinstance(detector, Yolo):
         return _of_yolo(detector)
@@ -24,7 +25,7 @@ def described(detector: Detector) -> dict[str, Any]:
     return _of_processor(detector)
 
 
-def _of_yolo(detector: Yolo) -> dict[str, Any]:
+def _of_yolo(detector: Yolo) -> GraphPreprocessing:
     stride = detector.checkpoint.stride
     longer = -(-(detector.image_size or detector.checkpoint.blueprint.image_size) // stride) * stride
     steps = [
@@ -36,10 +37,10 @@ def _of_yolo(detector: Yolo) -> dict[str, Any]:
         "The input `image` is (height, width, 3), uint8; the graph divides by 255.",
         ORIGINAL,
     ]
-    return {"steps": steps, "numbers": {"longer_side": longer, "multiple": stride, "value": 114}}
+    return GraphPreprocessing(steps=steps, numbers={"longer_side": longer, "multiple": stride, "value": 114})
 
 
-def _of_torchvision(detector: FasterRCNN | DenseDetector) -> dict[str, Any]:
+def _of_torchvision(detector: FasterRCNN | DenseDetector) -> GraphPreprocessing:
     transform = detector.network.transform
     steps = [
         "Red, green, blue; bytes. The input `image` is the image as given, (height, width, 3), uint8.",
@@ -54,10 +55,10 @@ def _of_torchvision(detector: FasterRCNN | DenseDetector) -> dict[str, Any]:
         "longer_side": transform.max_size,
         "multiple": transform.size_divisible,
     }
-    return {"steps": steps, "numbers": numbers}
+    return GraphPreprocessing(steps=steps, numbers=numbers)
 
 
-def _of_classifier(detector: Classifier) -> dict[str, Any]:
+def _of_classifier(detector: Classifier) -> GraphPreprocessing:
     preprocessing = detector.blueprint.preprocessing
     steps = [
         "Red, green, blue; bytes.",
@@ -66,10 +67,10 @@ def _of_classifier(detector: Classifier) -> dict[str, Any]:
         "The input `image` is (crop, crop, 3), uint8; the graph divides by 255, subtracts `mean`, divides by `std`.",
         ORIGINAL,
     ]
-    return {"steps": steps, "numbers": dict(preprocessing)}
+    return GraphPreprocessing(steps=steps, numbers=dict(preprocessing))
 
 
-def _of_processor(detector: Any) -> dict[str, Any]:
+def _of_processor(detector: Any) -> GraphPreprocessing:
     steps = [
         "Red, green, blue; bytes.",
         "What the model's own image processor does, with the fields in the numbers: resize, rescale, normalise.",
@@ -78,6 +79,8 @@ def _of_processor(detector: Any) -> dict[str, Any]:
     ]
     if hasattr(detector, "preprocessing"):
         values = detector.encoder.identity["preprocessing"]
-        return {"steps": steps, "numbers": values if isinstance(values, dict) else {"preprocessing": values}}
+        return GraphPreprocessing(
+            steps=steps, numbers=values if isinstance(values, dict) else {"preprocessing": values}
+        )
     numbers = {name: value for name, value in detector.processor.to_dict().items() if value is not None}
-    return {"steps": steps, "numbers": numbers}
+    return GraphPreprocessing(steps=steps, numbers=numbers)
