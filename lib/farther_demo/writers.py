@@ -10,9 +10,10 @@ from functools import lru_cache
 from hashlib import blake2b
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from xml.etree import ElementTree
 
+from farther.datasets.coco_writer import write_coco
 from farther_demo.drawings import demo_table
 from farther_demo.placing import SceneObject
 from farther_demo.recipes import CROPS, crop_class
@@ -33,8 +34,11 @@ BOX_FIELDS = (
 _ROOT = "Entity"
 
 
-class Writer(Protocol):
-    """Writes the annotation files of a dataset, one scene at a time."""
+class Writer:
+    """Writes the annotation files of a dataset, one scene at a time; this one none, for image labels in folders."""
+
+    def __init__(self, folder: Path, subsets: Sequence[str]):
+        """`folder` is the dataset's; subclasses make their files there."""
 
     def add(self, record: Record) -> None:
         """Writes the annotations of a scene."""
@@ -43,7 +47,7 @@ class Writer(Protocol):
         """Completes the files."""
 
 
-class VocWriter:
+class VocWriter(Writer):
     """PASCAL VOC: one XML file per image and one list of images per subset.
 
     Boxes are 1-based pixels, both ends inclusive; an object that is less than 45% visible is `difficult`.
@@ -82,7 +86,7 @@ class VocWriter:
             file.close()
 
 
-class BddWriter:
+class BddWriter(Writer):
     """BDD100K's detection labels: one Scalabel list per subset.
 
     A box is its first and last pixel: its width is x2 - x1 + 1. `labels` is null where there are none.
@@ -118,15 +122,14 @@ class BddWriter:
             (self._folder / f"det_{subset}.json").write_text(_listed(frames) + "\n", encoding="utf-8")
 
 
-class CocoWriter:
+class CocoWriter(Writer):
     """COCO's instances: one JSON file. Boxes are x, y, width, height; a crowd has `iscrowd` 1 and run lengths."""
 
     def __init__(self, folder: Path, subsets: Sequence[str]):
         (subset,) = subsets
         self._file = folder / "annotations" / f"instances_{subset}2017.json"
-        self._file.parent.mkdir(parents=True)
         self._images: list[dict[str, Any]] = []
-        self._annotations: list[str] = []
+        self._annotations: list[dict[str, Any]] = []
 
     def add(self, record: Record) -> None:
         """Adds the annotations of a scene."""
@@ -137,18 +140,16 @@ class CocoWriter:
         for one in record.annotations:
             category = coco_category_ids()[one.category]
             row = {"id": len(self._annotations) + 1, "image_id": number, "category_id": category}
-            self._annotations.append(json.dumps(row | _coco_shape(one, record)))
+            self._annotations.append(row | _coco_shape(one, record))
 
     def close(self) -> None:
         """Writes the file."""
         info = {"description": "farther demo world, playing COCO", "year": 2017}
-        head = json.dumps({"info": info, "licenses": [_COCO_LICENCE], "categories": _coco_categories()})[:-1]
-        images = json.dumps(self._images)
-        text = f'{head}, "annotations": {_listed(self._annotations)}, "images": {images}}}\n'
-        self._file.write_text(text, encoding="utf-8")
+        lists = {"images": self._images, "annotations": self._annotations}
+        write_coco(self._file, info, licenses=[_COCO_LICENCE], categories=_coco_categories(), **lists)
 
 
-class OpenImagesWriter:
+class OpenImagesWriter(Writer):
     """OpenImages: a table of boxes, whose edges are fractions of the image's size; class names and hierarchy."""
 
     def __init__(self, folder: Path, subsets: Sequence[str]):
@@ -186,19 +187,6 @@ class OpenImagesWriter:
     def close(self) -> None:
         """Completes the table."""
         self._file.close()
-
-
-class FolderWriter:
-    """Image labels as folders, one per class, which the images are written to: there is no annotation file."""
-
-    def __init__(self, folder: Path, subsets: Sequence[str]):
-        pass
-
-    def add(self, record: Record) -> None:
-        """Writes nothing."""
-
-    def close(self) -> None:
-        """Writes nothing."""
 
 
 def crop_file(subset: str, index: int) -> str:
@@ -254,7 +242,7 @@ FORMATS: Mapping[str, Format] = {
     "bdd": Format(bdd_file, BddWriter, attrgetter("name")),
     "coco": Format(coco_file, CocoWriter),
     "openimages": Format(open_images_file, OpenImagesWriter),
-    CROPS: Format(crop_file, FolderWriter, lambda file: "/".join(file.parts[1:])),
+    CROPS: Format(crop_file, Writer, lambda file: "/".join(file.parts[1:])),
 }
 
 

@@ -239,16 +239,16 @@ def test_compressed_run_lengths_are_cut_out_as_their_numbers_are(tmp_path):
 @pytest.mark.parametrize(
     ("segmentation", "problem"),
     [
-        ([[1, 2, 3]], "expected a polygon"),
+        ([[1, 2, 3]], "expected run lengths, or polygons"),
         ([[1, 2, 3, 4, 5, "x"]], "finite number"),
         ({"size": [30, 40], "counts": [5, 5]}, r"found 10; the image has 40 × 30"),
         ({"size": [30, 40], "counts": [-5, 1205]}, r"expected run lengths of 1200 pixels"),
         ({"size": [30, 40], "counts": "P"}, "end with a number"),
-        ({"size": [30, 40], "counts": "P" * 3_000_000 + "1"}, "a number of more than 7 characters"),
-        ({"size": [30, 40], "counts": "0" * 3_000_000}, "3000000 run lengths, but the image has 40 × 30 pixels"),
-        ({"size": [30, 40], "counts": "0 1"}, "not run lengths"),
-        ({"size": [30, 40], "counts": ""}, "not run lengths"),
-        ({"size": [30, 40], "counts": "0PPPPP1"}, "not run lengths of an image with 40 × 30 pixels"),
+        ({"size": [30, 40], "counts": "P" * 3_000_000 + "1"}, "end with a number"),
+        ({"size": [30, 40], "counts": "0" * 3_000_000}, "expected run lengths of 1200 pixels, found 0"),
+        ({"size": [30, 40], "counts": "0 1"}, "expected characters"),
+        ({"size": [30, 40], "counts": ""}, "found 0; the image"),
+        ({"size": [30, 40], "counts": "0PPPPP1"}, "expected run lengths of 1200 pixels"),
     ],
 )
 def test_a_damaged_outline_is_named(tmp_path, segmentation, problem):
@@ -446,8 +446,8 @@ def test_a_corrupted_file_holds_what_corrupting_its_image_gives(tmp_path):
 def test_several_processes_write_the_same_bytes(tmp_path, monkeypatch):
     given = scenes(tmp_path, 3)
     written("corrupt", given, tmp_path / "one", corruptions=["fog", "contrast"])
-    monkeypatch.setattr("farther.derived.corrupt.PER_PROCESS", 2)
-    monkeypatch.setattr("farther.derived.corrupt.count_cores", lambda: 2)
+    monkeypatch.setattr("farther.derived.changed.PER_PROCESS", 2)
+    monkeypatch.setattr("farther.derived.changed.count_cores", lambda: 2)
     written("corrupt", given, tmp_path / "two", corruptions=["fog", "contrast"])
     assert files_of(tmp_path / "one") == files_of(tmp_path / "two")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass as checked
 
 from farther.curation import LabelledImages, Rules, TablesFolder, of_id_classes
+from farther.datasets.coco_writer import write_coco
 from farther.errors import DataError, shorten
 from farther.images.read import load
 from farther.registry import STRICT, Registry, build
@@ -26,7 +26,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @checked(config=STRICT, kw_only=True)
-class Selection:
+class SceneSelection:
     """The images that a dataset is derived from.
 
     Args:
@@ -109,7 +109,7 @@ class Derived(ABC):
         max_failures: Share of the files that may be unreadable before it is an error.
     """
 
-    images: Selection
+    images: SceneSelection
     seed: NonNegativeInt = 0
     file_type: Literal["jpeg", "png"] = "jpeg"
     quality: Annotated[int, Field(ge=1, le=100)] = 95
@@ -118,7 +118,7 @@ class Derived(ABC):
     @classmethod
     def parts(cls) -> dict[str, type]:
         """The parameters that have parameters themselves, and their classes."""
-        return {"images": Selection}
+        return {"images": SceneSelection}
 
     @abstractmethod
     def write(self, scenes: Scenes, out: Path) -> dict[str, Any]:
@@ -137,6 +137,28 @@ class Derived(ABC):
         """Writes one image."""
         options: dict[str, Any] = {"quality": self.quality} if self.file_type == "jpeg" else {}
         Image.fromarray(pixels).save(path, **options)
+
+    def finish(
+        self, folder: Path, counts: dict[str, Any], failures: list[dict[str, str]], attempts: int
+    ) -> dict[str, Any]:
+        """Writes `summary.json` and returns the counts in it.
+
+        Args:
+            folder: The dataset's folder.
+            counts: Numbers of images, objects, …
+            failures: `name` and `reason` of each file that cannot be read.
+            attempts: Number of files.
+
+        Raises:
+            DataError: more than `max_failures` of the files cannot be read; names the first five.
+        """
+        if len(failures) > self.max_failures * attempts:
+            first = "\n".join(f"  {failure['name']}: {failure['reason']}" for failure in failures[:5])
+            problem = f"{len(failures)} of {attempts} files cannot be read, more than max_failures = "
+            raise DataError(f"{problem}{self.max_failures:g} allows. Fix them, or raise it. The first:\n{first}")
+        counts = {**counts, "failures": len(failures)}
+        write_json(folder / "summary.json", {**counts, "failed": failures})
+        return counts
 
     @property
     def suffix(self) -> str:
@@ -191,31 +213,6 @@ class CocoFile:
 
     def write(self, folder: Path, subset: str) -> None:
         """Writes `annotations/instances_<subset>.json`."""
-        head = {"info": {"description": self._description}, "licenses": []}
         categories = [{"id": number, "name": name} for name, number in self._number.items()]
-        content = {**head, "categories": categories, "images": self.images, "annotations": self.annotations}
-        (folder / "annotations").mkdir(exist_ok=True)
-        text = json.dumps(content, ensure_ascii=False, indent=None, separators=(",", ":"))
-        (folder / "annotations" / f"instances_{subset}.json").write_text(text + "\n", encoding="utf-8")
-
-
-def write_summary(folder: Path, summary: Mapping[str, Any], failures: list[dict[str, str]]) -> dict[str, Any]:
-    """Writes `summary.json` and returns the counts in it."""
-    counts = {**summary, "failures": len(failures)}
-    write_json(folder / "summary.json", {**counts, "failed": failures})
-    return counts
-
-
-def refuse_failures(folder: Path, failures: list[dict[str, str]], attempts: int, limit: float, what: str) -> None:
-    """Refuses too many files that cannot be read.
-
-    Raises:
-        DataError: they are more than a share `limit` of the attempts; names the folder, and the first five.
-    """
-    if len(failures) > limit * attempts:
-        first = "\n".join(f"  {failure['name']}: {failure['reason']}" for failure in failures[:5])
-        raise DataError(
-            f"{len(failures)} {what} cannot be read, more than max_failures = {limit:g} allows. "
-            f"Fix them, or raise it. The first:\n{first}",
-            file=folder,
-        )
+        path, info = folder / "annotations" / f"instances_{subset}.json", {"description": self._description}
+        write_coco(path, info, licenses=[], categories=categories, images=self.images, annotations=self.annotations)

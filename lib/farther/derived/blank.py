@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic.dataclasses import dataclass as checked
-from tqdm import tqdm
 
-from farther.derived.base import KINDS, CocoFile, Derived, Scenes, refuse_failures, write_summary
-from farther.errors import DataError
+from farther.derived.base import KINDS, Scenes
+from farther.derived.changed import Change, ChangedImages
 from farther.registry import STRICT
-from farther.tables.writing import write_aside
 
 #: Name of the dataset's only subset.
 SUBSET = "blank"
@@ -20,7 +20,7 @@ SUBSET = "blank"
 
 @KINDS.register("blank")
 @checked(config=STRICT, kw_only=True)
-class Blank(Derived):
+class Blank(ChangedImages):
     """ID images with all annotated boxes filled with zeros, so that no known object is left; without annotations.
 
     A detector should be as uncertain about them as about images without known objects. From them and their originals
@@ -31,27 +31,21 @@ class Blank(Derived):
         Calibration" (SAOD), 2023, Section 4, arXiv:2307.00934.
     """
 
-    def write(self, scenes: Scenes, out: Path) -> dict[str, Any]:
-        """Writes the dataset and returns counts; see `Derived.write`."""
-        images, failures, blanked = scenes.source.images, [], 0
-        with write_aside(out) as aside:
-            (aside / SUBSET).mkdir(parents=True)
-            coco = CocoFile(scenes.categories, "ID images whose objects are blanked out")
-            for row in tqdm(range(len(scenes)), desc="blank", unit="image", leave=False, disable=None):
-                image_id = images.image_id[row]
-                try:
-                    pixels = scenes.pixels(row)
-                except DataError as error:
-                    failures.append({"name": image_id, "reason": f"{images.file[row]}: {error.problem}"})
-                    continue
-                boxes = scenes.objects(row).box
-                blanked += len(boxes)
-                file = f"{len(coco.images) + 1:06d}{self.suffix}"
-                self.save(without(pixels, boxes), aside / SUBSET / file)
-                coco.add_image(image_id, file, pixels.shape[1], pixels.shape[0])
-            refuse_failures(scenes.root, failures, len(scenes), self.max_failures, "images")
-            coco.write(aside, SUBSET)
-            return write_summary(aside, {"images": len(coco.images), "blanked": blanked}, failures)
+    TITLE: ClassVar[str] = "ID images whose objects are blanked out"
+    KEEPS_OBJECTS: ClassVar[bool] = False
+
+    def subsets(self) -> list[str]:
+        """Names of the subsets."""
+        return [SUBSET]
+
+    def changes(self, scenes: Scenes) -> list[Change]:
+        """Each image once, without its objects."""
+        boxes = [scenes.objects(row).box for row in range(len(scenes))]
+        return [Change(SUBSET, row, SUBSET, partial(without, boxes=one)) for row, one in enumerate(boxes)]
+
+    def counts(self, scenes: Scenes, made: Sequence[Change], folder: Path) -> dict[str, Any]:
+        """Numbers of images and of objects that were blanked out."""
+        return {"images": len(made), "blanked": sum(len(scenes.objects(one.row)) for one in made)}
 
 
 def without(pixels: np.ndarray, boxes: np.ndarray) -> np.ndarray:

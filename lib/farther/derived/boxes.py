@@ -18,11 +18,11 @@ from farther.tables.files import inside
 
 @register("boxes")
 @dataclass(config=STRICT, kw_only=True)
-class Boxes(AnnotatedSource):
+class BoxCutOuts(AnnotatedSource):
     """Objects of an ingested dataset with some of their surroundings; the image files are in `root`.
 
     Args:
-        dataset, subset: Source of the objects.
+        dataset, subset: CutOutSource of the objects.
         tables: Folder that `ingest` wrote.
         edge: Share of the box's shorter side over which each edge fades.
     """
@@ -33,7 +33,7 @@ class Boxes(AnnotatedSource):
     edge: Share = 0.15
 
     def read(self) -> CutOuts:
-        """The dataset's single objects; see `Source`. ParameterError if the dataset or subset is unknown."""
+        """The dataset's single objects; see `CutOutSource`. ParameterError if the dataset or subset is unknown."""
         folder = TablesFolder(self.tables)
         tables = folder.source(self.dataset, self.subset)
         images, objects, image = tables.images, tables.objects, tables.image_row

@@ -42,7 +42,7 @@ class CutOuts:
 
 
 @checked(config=STRICT, kw_only=True)
-class Source(ABC):
+class CutOutSource(ABC):
     """A source of cut-outs.
 
     Args:
@@ -63,7 +63,7 @@ class Source(ABC):
 
 
 @checked(config=STRICT, kw_only=True)
-class AnnotatedSource(Source):
+class AnnotatedSource(CutOutSource):
     """Cuts objects out of annotated images, except crowds and objects that touch the edge of their image.
 
     Args:
@@ -95,11 +95,11 @@ class AnnotatedSource(Source):
         return wanted
 
 
-SOURCES: Registry[Source] = Registry("source of cut-outs", "farther.derived")
+SOURCES: Registry[CutOutSource] = Registry("source of cut-outs", "farther.derived")
 register, names = SOURCES.register, SOURCES.names
 
 
-def create(source: str = "", **params: Any) -> Source:
+def create(source: str = "", **params: Any) -> CutOutSource:
     """A source of cut-outs by its name, one of `names()`, and its parameters.
 
     Raises:

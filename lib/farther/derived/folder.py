@@ -9,7 +9,7 @@ from PIL import Image
 from pydantic.dataclasses import dataclass
 
 from farther.curation.sources import Categories
-from farther.derived.cutouts import CutOut, CutOuts, Source, register
+from farther.derived.cutouts import CutOut, CutOuts, CutOutSource, register
 from farther.errors import DataError
 from farther.images.read import MAX_PIXELS, open_image
 from farther.registry import STRICT
@@ -21,11 +21,11 @@ SUFFIXES = (".png", ".webp", ".tif", ".tiff")
 
 @register("folder")
 @dataclass(config=STRICT, kw_only=True)
-class Folder(Source):
+class CutOutFolder(CutOutSource):
     """Images in `<root>/<category>/`, as PNG, WebP or TIFF, transparent around the object."""
 
     def read(self) -> CutOuts:
-        """The images of all sub-folders, by name; see `Source`. DataError if there is none."""
+        """The images of all sub-folders, by name; see `CutOutSource`. DataError if there is none."""
         if not self.root.is_dir():
             raise DataError("the folder does not exist; expected one with one sub-folder per category", file=self.root)
         paths = [path for path in listed(self.root, "*/*") if path.suffix.lower() in SUFFIXES]

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import csv
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from pydantic import Field
 from pydantic.dataclasses import dataclass as checked
 from tqdm import tqdm
 
 from farther.curation.rules import Rules
 from farther.curation.sources import LabelledImages
-from farther.derived.base import KINDS, CocoFile, Derived, Scenes, refuse_failures, write_summary
+from farther.derived.base import KINDS, CocoFile, Derived, Scenes
 from farther.derived.cutouts import CutOut, CutOuts, create
 from farther.derived.pasting import Canvas, Pasting, place, trimmed
 from farther.errors import DataError, ParameterError
 from farther.registry import STRICT
-from farther.tables import Objects
-from farther.tables.files import digest
+from farther.tables.files import digest, write_csv
 from farther.tables.writing import write_aside
 
 #: Name of the dataset's only subset.
@@ -30,9 +29,6 @@ SUBSET = "pasted"
 
 #: Number of cut-outs tried per object: one may find no room, or its file may be damaged.
 CHOICES = 3
-
-#: Columns of `pasted.csv`.
-ORIGIN = ("image_id", "object_id", "category", "cutout", "xmin", "ymin", "xmax", "ymax", "visible")
 
 
 @KINDS.register("paste")
@@ -68,9 +64,8 @@ class Paste(Derived):
     def write(self, scenes: Scenes, out: Path) -> dict[str, Any]:
         """Writes the dataset and returns counts; see `Derived.write` and `generate`."""
         rules = Rules(self.rules, self.protocol)
-        return generate(
-            self, scenes, unknowns(create(**self.cutouts).read(), rules, self.vocabulary, self.categories), out
-        )
+        found = unknowns(create(**self.cutouts).read(), rules, self.vocabulary, self.categories)
+        return generate(self, scenes, found, out)
 
 
 @dataclass(frozen=True)
@@ -153,19 +148,19 @@ def generate(params: Paste, scenes: Scenes, unknown: Unknowns, out: str | Path) 
         raise DataError(problem, field="categories")
     with write_aside(out) as aside:
         (aside / SUBSET).mkdir(parents=True)
-        composer, origins = _Composer(params, scenes, unknown), []
+        composer, origins = _Composer(params, scenes, unknown), list[dict[str, Any]]()
         coco = CocoFile((*scenes.categories, *unknown.categories), "ID scenes with pasted objects of unknown classes")
-        for row in tqdm(range(len(scenes)), desc="paste", unit="scene", leave=False, disable=None):
-            one = composer.compose(row)
-            if one is not None:
+        for row in tqdm(range(len(scenes)), "paste", unit="scene", leave=False, disable=None):
+            canvas, pasted = composer.compose(row)
+            if canvas is not None and pasted:
                 file = f"{len(coco.images) + 1:06d}{params.suffix}"
-                params.save(one.canvas.pixels, aside / SUBSET / file)
-                origins += _annotate(coco, one, file)
+                params.save(canvas.pixels, aside / SUBSET / file)
+                image_id, (height, width) = scenes.source.images.image_id[row], canvas.owner.shape
+                coco.add_image(image_id, file, width, height)
+                coco.add_objects(scenes.objects(row), canvas.known_boxes())
+                origins += _annotate(coco, image_id, canvas, pasted)
         coco.write(aside, SUBSET)
-        with (aside / "pasted.csv").open("w", encoding="utf-8", newline="") as csv_file:
-            writer = csv.DictWriter(csv_file, ORIGIN, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(origins)
+        write_csv(aside / "pasted.csv", pl.DataFrame(origins))
         counts = {
             "scenes": len(scenes),
             "images": len(coco.images),
@@ -173,24 +168,11 @@ def generate(params: Paste, scenes: Scenes, unknown: Unknowns, out: str | Path) 
             "known": len(coco.annotations) - len(origins),
             "categories": dict(sorted(Counter(row["category"] for row in origins).items())),
         }
-        summary = write_summary(aside, counts, composer.failures)
-        refuse_failures(
-            scenes.root, composer.failures, len(scenes) + len(origins), params.max_failures, "scenes and cut-outs"
-        )
+        summary = params.finish(aside, counts, composer.failures, len(scenes) + len(origins))
         if not coco.images:
             problem = "no object fitted into any scene: allow smaller ones (pasting.size) or more pasting.hidden"
             raise DataError(problem, file=out)
     return summary
-
-
-@dataclass(frozen=True)
-class _Composed:
-    """A scene with pasted objects: their numbers on the canvas, and their cut-outs."""
-
-    image_id: str
-    objects: Objects
-    canvas: Canvas
-    pasted: Sequence[tuple[int, CutOut]]
 
 
 class _Composer:
@@ -201,23 +183,20 @@ class _Composer:
         self._scales = _scales(scenes.source)
         self.failures: list[dict[str, str]] = []
 
-    def compose(self, row: int) -> _Composed | None:
-        """The scene of a row with pasted objects; None where it cannot be read or has no room."""
-        image_id: str = self._scenes.source.images.image_id[row]
-        objects = self._scenes.objects(row)
+    def compose(self, row: int) -> tuple[Canvas | None, list[tuple[int, CutOut]]]:
+        """The scene of a row, None where it cannot be read; and number and cut-out of each object pasted there."""
+        images = self._scenes.source.images
         try:
-            canvas = Canvas(self._scenes.pixels(row), objects.box)
+            canvas = Canvas(self._scenes.pixels(row), self._scenes.objects(row).box)
         except DataError as error:
-            file = self._scenes.source.images.file[row]
-            self.failures.append({"name": image_id, "reason": f"{file}: {error.problem}"})
-            return None
-        rng = np.random.default_rng([self._params.seed, int(digest(image_id)[:15], 16)])
+            self.failures.append({"name": images.image_id[row], "reason": f"{images.file[row]}: {error.problem}"})
+            return None, []
+        rng = np.random.default_rng([self._params.seed, int(digest(images.image_id[row])[:15], 16)])
         kinds = list(self._unknown.by_kind)
         kind = kinds[int(rng.integers(len(kinds)))]
         low, high = self._params.pasting.objects
         tried = [self._add(canvas, kind, rng) for _ in range(int(rng.integers(low, high + 1)))]
-        pasted = [one for one in tried if one is not None]
-        return _Composed(image_id, objects, canvas, pasted) if pasted else None
+        return canvas, [one for one in tried if one is not None]
 
     def _add(self, canvas: Canvas, kind: str, rng: np.random.Generator) -> tuple[int, CutOut] | None:
         """Pastes an object of a kind; tries another one where the first finds no room."""
@@ -247,21 +226,17 @@ class _Composer:
         return float(scales[int(rng.integers(len(scales)))])
 
 
-def _annotate(coco: CocoFile, scene: _Composed, file: str) -> list[dict[str, Any]]:
-    """Lists a scene with its objects; returns the rows of `pasted.csv`."""
-    canvas, origins = scene.canvas, []
-    height, width = canvas.owner.shape
-    coco.add_image(scene.image_id, file, width, height)
-    coco.add_objects(scene.objects, canvas.known_boxes())
-    for number, cutout in scene.pasted:
+def _annotate(
+    coco: CocoFile, image_id: str, canvas: Canvas, pasted: Sequence[tuple[int, CutOut]]
+) -> Iterator[dict[str, Any]]:
+    """Lists the pasted objects of a scene; yields the rows of `pasted.csv`."""
+    for number, cutout in pasted:
         box, area = canvas.visible_box(number), canvas.area(number)
         if box is not None:
-            object_id = coco.add_object(scene.image_id, cutout.category, box, area)
-            origin = {"image_id": scene.image_id, "object_id": object_id, "category": cutout.category}
+            object_id = coco.add_object(image_id, cutout.category, box, area)
+            names = {"image_id": image_id, "object_id": object_id, "category": cutout.category, "cutout": cutout.name}
             edges = dict(zip(("xmin", "ymin", "xmax", "ymax"), map(int, box.tolist()), strict=True))
-            visible = f"{area / canvas.sizes[number]:.3f}"
-            origins.append({**origin, "cutout": cutout.name, **edges, "visible": visible})
-    return origins
+            yield {**names, **edges, "visible": f"{area / canvas.sizes[number]:.3f}"}
 
 
 def _scales(source: LabelledImages) -> np.ndarray:

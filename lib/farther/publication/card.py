@@ -7,11 +7,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow as pa
 from huggingface_hub import DatasetCard, DatasetCardData
 from jinja2 import Environment, StrictUndefined
 
@@ -19,7 +17,7 @@ import farther
 from farther.curation.fates import category_counts, fate_counts
 from farther.publication.contents import Publication, PublishedSplit
 from farther.publication.datasheet import Question, Words, datasheet
-from farther.publication.parquet import described, split_name, type_name
+from farther.publication.parquet import described, split_name
 
 #: Number of categories per split that the card lists; the files contain all.
 SHOWN = 20
@@ -44,8 +42,8 @@ COLUMNS = {
 }
 
 
-def card(publication: Publication, shards: Mapping[str, Sequence[Path]]) -> str:
-    """The text of `README.md`: metadata and the template `card.md`; `shards` are the Parquet files of each split."""
+def card(publication: Publication) -> str:
+    """The text of `README.md`: metadata and the template `card.md`. The Parquet files' schema describes the columns."""
     environment = Environment(trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
     environment.filters |= {"cell": _cell, "images": _images, "split_name": split_name}
     values = _values(publication)
@@ -54,7 +52,7 @@ def card(publication: Publication, shards: Mapping[str, Sequence[Path]]) -> str:
     sheet = [(section, list(questions)) for section, questions in groupby(answered, key=lambda one: one.section)]
     template = environment.from_string(files(__package__).joinpath("card.md").read_text(encoding="utf-8"))
     text = re.sub(r"\n{3,}", "\n\n", template.render(values, datasheet=sheet)).strip()
-    return str(DatasetCard(f"---\n{_metadata(publication, shards).to_yaml()}\n---\n\n{text}\n"))
+    return str(DatasetCard(f"---\n{_metadata(publication).to_yaml()}\n---\n\n{text}\n"))
 
 
 def _answer(question: Question, answers: Mapping[str, str], words: Words) -> str:
@@ -115,7 +113,7 @@ def _sources(splits: Sequence[PublishedSplit]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={"dataset": pl.String, "subset": pl.String}, orient="row")
 
 
-def _metadata(publication: Publication, shards: Mapping[str, Sequence[Path]]) -> DatasetCardData:
+def _metadata(publication: Publication) -> DatasetCardData:
     """Metadata for the hub and the library `datasets`."""
     images = sum(len(split.images) for split in publication.splits)
     return DatasetCardData(
@@ -131,7 +129,6 @@ def _metadata(publication: Publication, shards: Mapping[str, Sequence[Path]]) ->
             }
             for split in publication.splits
         ],
-        dataset_info=[_dataset_info(split, shards[split.name]) for split in publication.splits],
     )
 
 
@@ -140,32 +137,6 @@ def _size_category(images: int) -> str:
     steps = ["1K", "10K", "100K", "1M", "10M", "100M", "1B"]
     place = len(str(images // 1000)) if images >= 1000 else 0
     return f"n<{steps[0]}" if place == 0 else f"{steps[place - 1]}<n<{steps[place]}"
-
-
-def _dataset_info(split: PublishedSplit, shards: Sequence[Path]) -> dict[str, Any]:
-    size = sum(shard.stat().st_size for shard in shards)
-    return {
-        "config_name": split.name,
-        "features": [_feature(split, field) for field in described(split)],
-        "splits": [{"name": split_name(split), "num_bytes": size, "num_examples": len(split.images)}],
-        "download_size": size,
-        "dataset_size": size,
-    }
-
-
-def _feature(split: PublishedSplit, field: pa.Field) -> dict[str, Any]:
-    """A column as the hub's metadata describes it."""
-    if field.name == "image":
-        return {"name": field.name, "dtype": "image"}
-    if field.name == "category_id":
-        names = {str(number): name for number, name in enumerate(split.categories.names)}
-        return {"name": field.name, "dtype": {"class_label": {"names": names}}}
-    if pa.types.is_list(field.type):
-        inner = field.type.value_type
-        if pa.types.is_struct(inner):
-            return {"name": field.name, "list": [_feature(split, one) for one in inner]}
-        return {"name": field.name, "list": type_name(inner)}
-    return {"name": field.name, "dtype": type_name(field.type)}
 
 
 def _split_row(split: PublishedSplit) -> tuple[str, ...]:

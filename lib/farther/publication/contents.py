@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +35,7 @@ class PublishedSplit:
         dataset, subset: Source of its images.
         folder: The split's tables, as `curate` wrote them; messages name its files.
         categories: The categories of its dataset.
-        roots: Folder of the image files of each dataset.
+        root: Folder of the image files of its dataset.
         credits: Licence and author of images by image id, as far as the dataset's files contain them.
 
     Raises:
@@ -49,7 +49,7 @@ class PublishedSplit:
     folder: Path
     source: LabelledImages
     categories: Categories
-    roots: Mapping[str, Path] = field(repr=False)
+    root: Path
     credits: Mapping[str, Credit] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +80,11 @@ class PublishedSplit:
         """The boxes as x, y, width, height: float64 of shape (number of objects, 4)."""
         return xywh(self.objects.box)
 
+    @cached_property
+    def areas(self) -> list[float]:
+        """Area of each box in square pixels, to four decimals."""
+        return [round(width * height, 4) for width, height in self.boxes[:, 2:].tolist()]
+
     def credit(self, row: int) -> Credit:
         """Licence and author of an image, empty where they are not known."""
         return self.credits.get(self.images.image_id[row], Credit())
@@ -88,47 +93,22 @@ class PublishedSplit:
         """Parent of a category in its dataset's hierarchy, "" where it is not known."""
         return next(iter(self.categories.above(category)), "")
 
-    def by_image(self) -> Iterator[tuple[int, np.ndarray]]:
-        """Row of each image, in order, and the rows of its objects, in the order of the objects table."""
-        order = np.argsort(self.source.image_row, kind="stable")
-        ends = np.searchsorted(self.source.image_row[order], np.arange(len(self.images) + 1))
-        for image in range(len(self.images)):
-            yield image, order[ends[image] : ends[image + 1]]
-
     def image_path(self, row: int) -> Path:
-        """Path of an image's file; DataError if its dataset has no folder, or the name leaves that folder."""
-        root = self.roots.get(self.images.dataset[row])
-        if root is None:
-            raise self._error(row, "dataset", f"no dataset {self.images.dataset[row]!r} in section 'datasets'")
-        try:
-            return inside(root, self.images.file[row])
-        except DataError as error:
-            raise self._error(row, "file", error.problem) from None
-
-    def image_size(self, row: int) -> int:
-        """Bytes of an image's file; DataError if it cannot be read."""
-        try:
-            return self.image_path(row).stat().st_size
-        except OSError as error:
-            raise self._unreadable(row, error) from None
+        """Path of an image's file; DataError if the name leaves the folder of its dataset."""
+        return inside(self.root, self.images.file[row])
 
     def image_bytes(self, row: int) -> bytes:
         """Content of an image's file; DataError if it cannot be read, or is not the file that was ingested."""
+        path = self.image_path(row)
         try:
-            content = self.image_path(row).read_bytes()
+            content = path.read_bytes()
         except OSError as error:
-            raise self._unreadable(row, error) from None
-        if file_digest(content) != self.images.digest[row]:
-            problem = f"the file {self.image_path(row)} has changed since it was ingested; rerun `ingest` and `curate`"
-            raise self._error(row, "digest", problem)
+            problem = f"the image {path} cannot be read ({error.strerror}); restore it, or rerun `ingest`"
+            raise DataError(problem, file=self.folder / "images.parquet", row=row, field="file") from None
+        if digest(hashlib.sha256(content).digest()) != self.images.digest[row]:
+            problem = f"the file {path} has changed since it was ingested; rerun `ingest` and `curate`"
+            raise DataError(problem, file=self.folder / "images.parquet", row=row, field="digest")
         return content
-
-    def _unreadable(self, row: int, error: OSError) -> DataError:
-        problem = f"the image {self.image_path(row)} cannot be read ({error.strerror}); restore it, or rerun `ingest`"
-        return self._error(row, "file", problem)
-
-    def _error(self, row: int, column: str, problem: str) -> DataError:
-        return DataError(problem, file=self.folder / "images.parquet", row=row, field=column)
 
 
 @dataclass(frozen=True)
@@ -184,7 +164,7 @@ def collect(
         benchmark=benchmark,
         id_classes=tuple(Rules(benchmark.rules, benchmark.protocol).id_classes),
         splits=tuple(
-            _split(split, origin, inside(folder, split), tables, roots, readers[origin[0]])
+            _split(split, origin, inside(folder, split), tables, roots[origin[0]], readers[origin[0]])
             for split, origin in chosen.items()
         ),
         fates=Fates.read(folder / "fates.parquet"),
@@ -216,7 +196,7 @@ def _split(
     origin: tuple[str, str, Distance],
     folder: Path,
     tables: TablesFolder,
-    roots: Mapping[str, Path],
+    root: Path,
     reader: Reader,
 ) -> PublishedSplit:
     dataset, subset, distance = origin
@@ -232,14 +212,9 @@ def _split(
         folder=folder,
         source=LabelledImages(images, Objects.read(objects), objects),
         categories=tables.categories(dataset),
-        roots=roots,
+        root=root,
         credits={name: credit for name, credit in reader.credits(subset) if name in wanted and credit},
     )
-
-
-def file_digest(content: bytes) -> str:
-    """The value of `farther.tables.files.digest` for a file with this content."""
-    return digest(hashlib.sha256(content).digest())
 
 
 def xywh(edges: np.ndarray) -> np.ndarray:

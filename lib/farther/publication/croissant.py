@@ -54,62 +54,46 @@ def croissant(publication: Publication, shards: Mapping[str, Sequence[Path]], fo
 
 def _files(split: PublishedSplit, shards: Sequence[Path], folder: Path) -> list[dict[str, Any]]:
     """The files of a split, each as a file object, and all as a file set."""
+    parquet = {"encodingFormat": "application/x-parquet"}
     objects = [
         {
-            "@type": "cr:FileObject",
-            "@id": path.relative_to(folder).as_posix(),
-            "name": path.name,
+            **_named("cr:FileObject", path.relative_to(folder).as_posix(), path.name),
             "contentUrl": path.relative_to(folder).as_posix(),
             "contentSize": f"{path.stat().st_size} B",
-            "encodingFormat": "application/x-parquet",
+            **parquet,
             "sha256": _sha256(path),
         }
         for path in shards
     ]
-    together = {
-        "@type": "cr:FileSet",
-        "@id": f"{split.name}-files",
-        "name": f"{split.name}-files",
-        "description": f"The Parquet files of {split.name}.",
-        "encodingFormat": "application/x-parquet",
-        "includes": f"{split.name}/*.parquet",
-    }
-    return [*objects, together]
+    together = _named("cr:FileSet", f"{split.name}-files", description=f"The Parquet files of {split.name}.")
+    return [*objects, {**together, **parquet, "includes": f"{split.name}/*.parquet"}]
 
 
 def _classes(split: PublishedSplit) -> dict[str, Any]:
     """The classes of a split by number, as an enumeration."""
     name = f"{split.name}-categories"
+    number, category = f"{name}/id", f"{name}/name"
     return {
-        "@type": "cr:RecordSet",
-        "@id": name,
-        "name": name,
-        "description": f"The classes of {split.dataset}.",
+        **_named("cr:RecordSet", name, description=f"The classes of {split.dataset}."),
         "dataType": "sc:Enumeration",
-        "key": {"@id": f"{name}/id"},
+        "key": {"@id": number},
         "field": [
-            {"@type": "cr:Field", "@id": f"{name}/id", "name": f"{name}/id", "dataType": "sc:Integer"},
-            {"@type": "cr:Field", "@id": f"{name}/name", "name": f"{name}/name", "dataType": "sc:Text"},
+            {**_named("cr:Field", number), "dataType": "sc:Integer"},
+            {**_named("cr:Field", category), "dataType": "sc:Text"},
         ],
-        "data": [
-            {f"{name}/id": number, f"{name}/name": category} for number, category in enumerate(split.categories.names)
-        ],
+        "data": [{number: index, category: text} for index, text in enumerate(split.categories.names)],
     }
 
 
 def _rows(split: PublishedSplit) -> dict[str, Any]:
-    return {
-        "@type": "cr:RecordSet",
-        "@id": split.name,
-        "name": split.name,
-        "description": f"Images of {split.dataset} ({split.subset}), {split.distance}.",
-        "field": [_field(split, column) for column in described(split)],
-    }
+    described_by = f"Images of {split.dataset} ({split.subset}), {split.distance}."
+    fields = [_field(split, column) for column in described(split)]
+    return {**_named("cr:RecordSet", split.name, description=described_by), "field": fields}
 
 
 def _field(split: PublishedSplit, column: pa.Field) -> dict[str, Any]:
     """A column; a list of records has one subfield per field of a record."""
-    made = _named(f"{split.name}/{column.name}", COLUMNS[column.name])
+    made = _named("cr:Field", f"{split.name}/{column.name}", description=COLUMNS[column.name])
     if column.name == "image":
         return {**made, "dataType": "sc:ImageObject", "source": _source(split, "image", "bytes")}
     if not pa.types.is_list(column.type):
@@ -120,15 +104,18 @@ def _field(split: PublishedSplit, column: pa.Field) -> dict[str, Any]:
 
 def _inner(split: PublishedSplit, column: str, field: pa.Field) -> dict[str, Any]:
     kind = field.type.value_type if pa.types.is_list(field.type) else field.type
-    made = _named(f"{split.name}/{column}/{field.name}", f"{field.name} of each of {column}")
+    name = f"{split.name}/{column}/{field.name}"
+    made = _named("cr:Field", name, description=f"{field.name} of each of {column}")
     made |= {"dataType": TYPES[str(kind)], "source": _source(split, column, field.name)}
     if field.name == "category_id":
         made["references"] = {"field": {"@id": f"{split.name}-categories/id"}}
     return made
 
 
-def _named(name: str, description: str) -> dict[str, Any]:
-    return {"@type": "cr:Field", "@id": name, "name": name, "description": description}
+def _named(kind: str, identity: str, name: str = "", description: str = "") -> dict[str, Any]:
+    """An entry of a type, called like its identity unless it has another name."""
+    made = {"@type": kind, "@id": identity, "name": name or identity}
+    return {**made, "description": description} if description else made
 
 
 def _source(split: PublishedSplit, column: str, inner: str = "") -> dict[str, Any]:

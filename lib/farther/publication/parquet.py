@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from farther.publication.coco import area
 from farther.publication.contents import PublishedSplit
 from farther.tables.files import inside
 
@@ -64,13 +63,17 @@ def write_parquet(split: PublishedSplit, folder: Path, shard_bytes: int = SHARD_
     schema = described(split)
     path = inside(folder, split.name)
     path.mkdir(parents=True, exist_ok=True)
-    sizes = np.array([split.image_size(row) for row in range(len(split.images))])
-    shards, rows, written = _parts(sizes, shard_bytes), list(split.by_image()), []
+    files = [split.image_path(row) for row in range(len(split.images))]
+    sizes = np.array([file.stat().st_size if file.is_file() else 0 for file in files])
+    shards, rows, written = _parts(sizes, shard_bytes), _rows(split), []
     for number, shard in enumerate(shards):
         written.append(path / f"{split_name(split)}-{number:05d}-of-{len(shards):05d}.parquet")
         with pq.ParquetWriter(written[-1], schema, use_dictionary=["dataset_origin", "distance_category"]) as writer:
             for group in _parts(sizes[shard], GROUP_BYTES, GROUP_ROWS):
-                records = [_row(split, image, objects.tolist()) for image, objects in rows[shard][group]]
+                records = [
+                    {"image": {"bytes": split.image_bytes(image), "path": split.images.file[image]}, **row}
+                    for image, row in enumerate(rows[shard][group].iter_rows(named=True), shard.start + group.start)
+                ]
                 writer.write_table(pa.Table.from_pylist(records, schema))
     return written
 
@@ -85,16 +88,11 @@ def split_name(split: PublishedSplit) -> str:
 def described(split: PublishedSplit) -> pa.Schema:
     """The schema of a split's files, with its features as `datasets` describes them."""
     schema = SCHEMA
-    if has_credits(split):
+    if any(split.credit(row) for row in range(len(split.images))):
         for name in CREDITS:
             schema = schema.append(pa.field(name, pa.string()))
     features = {field.name: _feature(split, field) for field in schema}
     return schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-
-
-def has_credits(split: PublishedSplit) -> bool:
-    """True if the licence or the author of any image is known."""
-    return any(split.credit(row) for row in range(len(split.images)))
 
 
 def _feature(split: PublishedSplit, field: pa.Field) -> Any:
@@ -107,12 +105,8 @@ def _feature(split: PublishedSplit, field: pa.Field) -> Any:
         return [_feature(split, field.type.value_field)]
     if pa.types.is_struct(field.type):
         return {inner.name: _feature(split, inner) for inner in field.type}
-    return {"dtype": type_name(field.type), "_type": "Value"}
-
-
-def type_name(kind: pa.DataType) -> str:
-    """Name of a type for `datasets`."""
-    return {"double": "float64"}.get(str(kind), str(kind))
+    kind = str(field.type)
+    return {"dtype": {"double": "float64"}.get(kind, kind), "_type": "Value"}
 
 
 def _parts(sizes: np.ndarray, most: int, most_rows: int | None = None) -> list[slice]:
@@ -126,39 +120,41 @@ def _parts(sizes: np.ndarray, most: int, most_rows: int | None = None) -> list[s
     return parts
 
 
-def _row(split: PublishedSplit, image: int, objects: Sequence[int]) -> dict[str, Any]:
-    images, credit = split.images, split.credit(image)
-    return {
-        "image": {"bytes": split.image_bytes(image), "path": images.file[image]},
-        "file_name": images.file[image],
-        "image_id": images.image_id[image],
-        "height": images.height[image],
-        "width": images.width[image],
-        "dataset_origin": images.dataset[image],
-        "distance_category": split.distance,
-        "objects": [_object(split, row) for row in objects],
-        "categories": _categories(split, objects),
-        **{name: getattr(credit, name) for name in CREDITS},
-    }
-
-
-def _object(split: PublishedSplit, row: int) -> dict[str, Any]:
-    box = split.boxes[row].tolist()
-    return {
-        "id": split.objects.object_id[row],
-        "area": area(box),
-        "bbox": box,
-        "category_id": split.category_number[row],
-        "iscrowd": bool(split.objects.is_crowd[row]),
-        "is_difficult": bool(split.objects.is_difficult[row]),
-    }
-
-
-def _categories(split: PublishedSplit, objects: Sequence[int]) -> list[dict[str, Any]]:
-    """The categories of an image's objects, in the dataset's order."""
-    numbers = sorted({int(split.category_number[row]) for row in objects})
-    names = [split.categories.names[number] for number in numbers]
-    return [
-        {"id": number, "name": name, "supercategory": split.supercategory(name)}
-        for number, name in zip(numbers, names, strict=True)
+def _rows(split: PublishedSplit) -> pl.DataFrame:
+    """The columns of a split but the images themselves: one row per image, in order."""
+    images, objects = split.images, split.objects
+    labelled = pl.DataFrame(
+        {
+            "row": split.source.image_row,
+            "id": objects.object_id,
+            "area": pl.Series(split.areas, dtype=pl.Float64),
+            "bbox": pl.Series(split.boxes.tolist(), dtype=pl.List(pl.Float64)),
+            "category_id": split.category_number,
+            "iscrowd": objects.is_crowd,
+            "is_difficult": objects.is_difficult,
+        }
+    )
+    above = [split.supercategory(name) for name in split.categories.names]
+    categories = pl.DataFrame(
+        {"id": range(len(above)), "name": list(split.categories.names), "supercategory": above},
+        schema={"id": pl.Int64, "name": pl.String, "supercategory": pl.String},
+    )
+    shown = labelled.select("row", id="category_id").unique().sort("row", "id").join(categories, on="id", how="left")
+    lists = [
+        frame.group_by("row", maintain_order=True).agg(pl.struct(pl.exclude("row")).alias(name))
+        for name, frame in (("objects", labelled), ("categories", shown))
     ]
+    credits = [split.credit(row) for row in range(len(images))]
+    rows = images.frame.select(
+        pl.int_range(pl.len()).alias("row"),
+        pl.col("file").alias("file_name"),
+        "image_id",
+        "height",
+        "width",
+        pl.col("dataset").alias("dataset_origin"),
+        pl.lit(split.distance).alias("distance_category"),
+        *(pl.Series(name, [getattr(credit, name) for credit in credits], dtype=pl.String) for name in CREDITS),
+    )
+    for one in lists:
+        rows = rows.join(one, on="row", how="left", maintain_order="left")
+    return rows.with_columns(pl.col("objects", "categories").fill_null([])).drop("row")

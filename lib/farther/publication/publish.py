@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import farther
 from farther.errors import ParameterError
-from farther.publication.coco import write_coco
+from farther.publication.coco import write_split
 from farther.publication.contents import Publication
 from farther.publication.croissant import croissant
 from farther.publication.parquet import SHARD_BYTES, write_parquet
@@ -36,51 +36,44 @@ def publish(publication: Publication, out: str | Path, format: Format, shard_byt
     with write_aside(out) as aside:
         aside.mkdir()
         _write(publication, aside, format, shard_bytes)
-        write_json(aside / MARK, _mark(publication, format, aside))
+        mark = {
+            "made_by": f"farther {farther.__version__}",
+            "format": format,
+            "benchmark": publication.name,
+            "splits": [split.name for split in publication.splits],
+            "contents": {path.name: "" if path.is_dir() else digest(path) for path in sorted(aside.iterdir())},
+        }
+        write_json(aside / MARK, mark)
     return out
 
 
 def _write(publication: Publication, folder: Path, format: Format, shard_bytes: int) -> None:
     if format == "coco":
         for split in publication.splits:
-            write_coco(split, folder)
+            write_split(split, folder)
         return
     shards = {split.name: write_parquet(split, folder, shard_bytes) for split in publication.splits}
     if format == "huggingface":
         from farther.publication.card import card  # needs huggingface_hub
 
-        (folder / "README.md").write_text(card(publication, shards), encoding="utf-8")
+        (folder / "README.md").write_text(card(publication), encoding="utf-8")
         write_json(folder / "croissant.json", croissant(publication, shards, folder))
-
-
-def _mark(publication: Publication, format: Format, folder: Path) -> dict[str, Any]:
-    return {
-        "made_by": f"farther {farther.__version__}",
-        "format": format,
-        "benchmark": publication.name,
-        "splits": [split.name for split in publication.splits],
-        "contents": {path.name: "" if path.is_dir() else digest(path) for path in sorted(folder.iterdir())},
-    }
 
 
 def _refuse_other_files(out: Path) -> None:
     """Raises ParameterError for a folder with files that `publish` did not write, or that were changed since."""
-    if not out.exists() and not out.is_symlink():
-        return
-    if not out.is_dir() or out.is_symlink():
+    if (out.exists() and not out.is_dir()) or out.is_symlink():
         raise ParameterError(f"{out} is not a folder; choose another name")
-    present = sorted(out.iterdir())
-    if not present:
-        return
-    if not (out / MARK).is_file():
+    present = sorted(out.iterdir()) if out.exists() else []
+    if present and not (out / MARK).is_file():
         raise ParameterError(f"{out} contains files but no {MARK}: `publish` did not write it; choose another folder")
-    mark = read_json(out / MARK)
-    contents = mark.get("contents") if isinstance(mark, dict) else None
-    if not isinstance(contents, dict):
-        raise ParameterError(f"{out / MARK} was not written by `publish`; choose another folder")
+    mark = read_json(out / MARK) if present else {}
+    contents = mark.get("contents", {}) if isinstance(mark, dict) else {}
     for path in present:
-        if path.name != MARK and path.name not in contents:
+        if path.name == MARK:
+            continue
+        if path.name not in contents:
             raise ParameterError(f"{path} was not written by `publish`; move it away or choose another folder")
-        if path.is_file() and path.name != MARK and contents[path.name] != digest(path):
+        if path.is_file() and contents[path.name] != digest(path):
             problem = "was changed since `publish` wrote it; put your text into the file for --words and move this away"
             raise ParameterError(f"{path} {problem}")
